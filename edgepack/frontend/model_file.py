@@ -1,0 +1,170 @@
+"""Reads ONNX files: what is wrong with a file is said here, before anything else looks at it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgepack.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["default_opset", "digest", "external_files", "read_model"]
+
+#: First byte of every ONNX file that known exporters write: field 1 (ir_version), wire type varint.
+IR_VERSION_TAG = 0x08
+
+#: Largest protobuf message, in bytes.
+PROTOBUF_LIMIT = 2**31 - 1
+
+_CHUNK = 1 << 20
+
+
+def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
+    """The model in ``path``, with its external data loaded if ``weights``.
+
+    Raises:
+        ModelError: the file is missing, is a directory, is not ONNX, is truncated, or its external data is
+            missing or too short.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if not path.exists():
+        raise ModelError(f"There is no model file {path}.", hint="Check the path.")
+    if path.is_dir():
+        raise ModelError(f"{path} is a directory, not an ONNX file.", hint=_files_in(path))
+    if path.stat().st_size == 0:
+        raise ModelError(f"{path} is empty (0 bytes).", hint="Export or download the model again.")
+    try:
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except DecodeError as error:
+        raise _undecodable(path) from error
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if not model.HasField("graph"):
+        raise _undecodable(path)
+    if not model.opset_import and model.ir_version >= 3:
+        raise ModelError(
+            f"{path} names no operator set: the file is truncated or its exporter is broken.",
+            hint="Export or download the model again.",
+        )
+    _check_external_data(path, model)
+    if weights:
+        _load_external_data(path, model)
+    return model
+
+
+def default_opset(model: onnx.ModelProto) -> int:
+    """Version of the standard operator set that the model uses (1 if it names none)."""
+    versions = [opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")]
+    return int(versions[0]) if versions else 1
+
+
+def external_files(path: Path) -> tuple[Path, ...]:
+    """External data files of the model in ``path``, sorted, each once.
+
+    Raises:
+        ModelError: as :func:`read_model`.
+    """
+    model = read_model(path, weights=False)
+    locations = {_external_fields(tensor).get("location", "") for tensor in _external_tensors(model)}
+    return tuple(path.parent / location for location in sorted(locations))
+
+
+def digest(path: Path) -> str:
+    """SHA-256, in hex, over the model file and its external data files, for use as a cache key.
+
+    Raises:
+        ModelError: as :func:`read_model`.
+    """
+    total = hashlib.sha256()
+    for file in (path, *external_files(path)):
+        part = hashlib.sha256()
+        with file.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                part.update(chunk)
+        total.update(part.digest())
+    return total.hexdigest()
+
+
+def _undecodable(path: Path) -> ModelError:
+    with path.open("rb") as stream:
+        head = stream.read(64)
+    again = "Export or download the model again."
+    if head.startswith(b"version https://git-lfs"):
+        return ModelError(f"{path} is a Git LFS pointer, not the model itself.", hint="Run `git lfs pull`.")
+    if len(head) > 1 and head[0] == IR_VERSION_TAG and 0 < head[1] < 64:
+        return ModelError(
+            f"{path} is truncated or damaged: it begins as an ONNX file, then breaks off.", hint=again
+        )
+    return ModelError(
+        f"{path} is not an ONNX file.",
+        hint="edgepack reads ONNX; export the model with torch.onnx.export, tf2onnx or the like.",
+    )
+
+
+def _files_in(path: Path) -> str:
+    names = sorted(file.name for file in path.glob("*.onnx"))
+    if names:
+        return f"It holds {', '.join(names[:5])}: name one of them."
+    return "Name the .onnx file itself."
+
+
+def _external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    import onnx
+
+    def in_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+        yield from graph.initializer
+        for node in graph.node:
+            for attribute in node.attribute:
+                yield attribute.t
+                yield from attribute.tensors
+                yield from in_graph(attribute.g)
+                for graph_ in attribute.graphs:
+                    yield from in_graph(graph_)
+
+    for tensor in in_graph(model.graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            yield tensor
+
+
+def _external_fields(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
+    for tensor in _external_tensors(model):
+        fields = _external_fields(tensor)
+        location = fields.get("location", "")
+        file = path.parent / location
+        if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+            raise ModelError(
+                f"{path} keeps tensor {tensor.name!r} in {location!r}, which is not below the model's folder.",
+                hint="Save the model with its external data beside it (onnx.save_model(..., location=NAME)).",
+            )
+        if not file.is_file():
+            raise ModelError(
+                f"{path} keeps weights in the external data file {location}, which is missing "
+                f"(first needed for tensor {tensor.name!r}).",
+                hint=f"Put {location} beside the model, in {path.parent}.",
+            )
+        end = int(fields.get("offset", "0")) + int(fields.get("length", "0"))
+        if end > file.stat().st_size:
+            raise ModelError(
+                f"The external data file {location} of {path} is truncated: tensor {tensor.name!r} ends at "
+                f"byte {end}, the file at {file.stat().st_size}.",
+                hint="Export or download the external data again.",
+            )
+
+
+def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
+    from onnx import external_data_helper
+
+    try:
+        external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:  # onnx raises its checker's errors, ValueError and OSError here
+        raise ModelError(f"The external data of {path} cannot be read: {error}") from error

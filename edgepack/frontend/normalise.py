@@ -1,0 +1,138 @@
+"""Brings a bound model into the form that TVM's importer reads well: constants folded, standard operators only.
+
+ONNX Runtime's basic optimiser does most of it (offline, about 0.4 s): it folds constants, shape arithmetic and
+batch normalisation, and removes what does nothing. What it leaves, ``rewrites`` decomposes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgepack.errors import ModelError
+from edgepack.frontend import rewrites
+from edgepack.frontend.model_file import PROTOBUF_LIMIT
+from edgepack.frontend.support import has_function_body, is_importable
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["normalise"]
+
+#: Name prefix of the casts that ONNX Runtime adds around operators that its CPU provider lacks in float16.
+INSERTED_CAST = "InsertedPrecisionFreeCast_"
+
+
+def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An equivalent model for the importer; inputs and outputs keep their names, order and types.
+
+    Args:
+        model: all input shapes static (see :func:`edgepack.frontend.binding.bind`), weights loaded.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    model = _inline_functions(model)
+    model = rewrites.apply(model, rewrites.BEFORE_FOLDING)
+    model = optimise(model)
+    _undo_inserted_casts(model)
+    model = rewrites.apply(model, rewrites.AFTER_FOLDING)
+    return infer_shapes(model)
+
+
+def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model after ONNX Runtime's basic optimiser: standard operators, constants folded."""
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        optimised = Path(folder) / "optimised.onnx"
+        options.optimized_model_filepath = str(optimised)
+        source: str | bytes
+        if model.ByteSize() > PROTOBUF_LIMIT // 2:
+            source = str(Path(folder) / "bound.onnx")
+            onnx.save_model(model, source, save_as_external_data=True, location="bound.data")
+            options.add_session_config_entry(
+                "session.optimized_model_external_initializers_file_name", "optimised.data"
+            )
+        else:
+            source = model.SerializeToString()
+        try:
+            onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's errors share no base class of their own
+            raise _refused(error) from error
+        return onnx.load(str(optimised))
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the shapes and types of all intermediate values, as far as they can be inferred."""
+    import onnx
+
+    if model.ByteSize() > PROTOBUF_LIMIT // 2:
+        return model
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replaces calls of the model's own functions, and of standard ones that the importer lacks, by their bodies."""
+    from onnx import inliner
+
+    if model.functions:
+        model = inliner.inline_local_functions(model, convert_version=True)
+    lacking = {(node.domain, node.op_type) for node in model.graph.node if not is_importable(node)}
+    bodies = sorted(item for item in lacking if has_function_body(*item))
+    if bodies:
+        model = inliner.inline_selected_functions(model, bodies, inline_schema_functions=True)
+    return model
+
+
+def _undo_inserted_casts(model: onnx.ModelProto) -> None:
+    """Lets float16 operators be float16 again where ONNX Runtime's CPU provider had to cast to float32."""
+    import onnx
+
+    inserted = [node for node in model.graph.node if node.name.startswith(INSERTED_CAST)]
+    if not inserted:
+        return
+    original = onnx.ModelProto()
+    original.CopyFrom(model)
+    source = {node.output[0]: node.input[0] for node in inserted}
+    outputs = {value.name for value in model.graph.output}
+    kept = [node for node in model.graph.node if not node.name.startswith(INSERTED_CAST)]
+    for node in kept:
+        for index, name in enumerate(node.input):
+            while name in source:
+                name = source[name]
+            node.input[index] = name
+    producer = {name: (node, i) for node in kept for i, name in enumerate(node.output)}
+    for output in outputs & source.keys():
+        node, index = producer[source[output]]
+        old = node.output[index]
+        node.output[index] = output
+        for user in kept:
+            for i, name in enumerate(user.input):
+                if name == old:
+                    user.input[i] = output
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    del model.graph.value_info[:]
+    try:
+        onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    except onnx.shape_inference.InferenceError:
+        model.CopyFrom(
+            original
+        )  # its casts were merged with the model's own: computing in float32 is right too
+
+
+def _refused(error: Exception) -> ModelError:
+    text = str(error).split(" : ", 2)[-1].strip()
+    return ModelError(
+        "ONNX Runtime refuses the model.",
+        hint="Check the model with onnx.checker.check_model and run it with onnxruntime.",
+        detail=text,
+    )

@@ -1,0 +1,120 @@
+"""Which operators can be compiled, and why the others cannot. Knows names only: no TVM is needed to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from edgepack.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = [
+    "IMPORTABLE",
+    "REFUSED",
+    "check_operators",
+    "has_function_body",
+    "is_importable",
+    "unsupported_nodes",
+]
+
+#: Standard operators that TVM's importer converts and that can be planned statically.
+IMPORTABLE = frozenset(
+    """
+    Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift
+    BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant ConstantOfShape Conv
+    ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout DynamicQuantizeLinear Einsum Elu Equal
+    Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool
+    GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization HardSigmoid HardSwish Hardmax Identity
+    InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpPool MatMul
+    MatMulInteger Max MaxPool MaxRoiPool MaxUnpool Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not OneHot Or
+    PRelu Pad Pow QuantizeLinear RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
+    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize RoiAlign Round Scatter
+    ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign
+    SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample
+    Where Xor
+    """.split()
+)
+
+#: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
+REFUSED = {
+    **dict.fromkeys(
+        ("If", "Loop", "Scan", "SequenceMap"), "control flow, which depends on values known at run time only"
+    ),
+    **dict.fromkeys(
+        ("NonZero", "NonMaxSuppression", "Unique", "Compress"), "the shape of its output depends on values"
+    ),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), "random numbers"
+    ),
+    **dict.fromkeys(("Bernoulli", "Multinomial"), "random numbers"),
+}
+
+_WHAT_TO_TRY = {
+    "If": "Export the model with the branch fixed (in eval mode, with static shapes).",
+    "Loop": "Export the model with the loop unrolled.",
+    "Scan": "Export the model with the loop unrolled.",
+    "NonZero": "Cut the model before it (onnx.utils.extract_model) and compute the rest on the host.",
+    "NonMaxSuppression": "Export the model without its post-processing, and do that on the host.",
+}
+
+
+def is_importable(node: onnx.NodeProto) -> bool:
+    """Whether the importer converts this node."""
+    return node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
+
+
+def has_function_body(domain: str, op_type: str) -> bool:
+    """Whether the standard defines the operator by simpler ones, so that it can be inlined."""
+    import onnx
+
+    if op_type in REFUSED or domain not in ("", "ai.onnx") or not onnx.defs.has(op_type, ""):
+        return False
+    schema = onnx.defs.get_schema(op_type, "")
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def unsupported_nodes(model: onnx.ModelProto) -> dict[str, list[str]]:
+    """Names of the nodes that cannot be compiled, by operator (``domain.Operator`` for a custom one)."""
+    found: dict[str, list[str]] = {}
+    for index, node in enumerate(model.graph.node):
+        if not is_importable(node):
+            found.setdefault(_qualified(node), []).append(node_name(node, index))
+    return found
+
+
+def node_name(node: onnx.NodeProto, index: int) -> str:
+    """The node's name, or what identifies one without: its first output, or its index."""
+    return str(node.name) or next((f"the node of {name}" for name in node.output if name), f"node {index}")
+
+
+def check_operators(model: onnx.ModelProto) -> None:
+    """Raises ModelError that names *all* operators that cannot be compiled, with their nodes."""
+    found = unsupported_nodes(model)
+    if not found:
+        return
+    lines = list(_report(found))
+    names = ", ".join(found)
+    hint = next((_WHAT_TO_TRY[op] for op in found if op in _WHAT_TO_TRY), "")
+    if not hint and any("." in op for op in found):
+        hint = (
+            "Operators of other domains are unknown here: export the model with standard operators (ai.onnx)."
+        )
+    raise ModelError(
+        f"The model has {'an operator' if len(found) == 1 else f'{len(found)} operators'} "
+        f"that edgepack cannot compile: {names}.",
+        hint=hint or "Replace them before export, or cut the model (onnx.utils.extract_model).",
+        detail="\n".join(lines),
+    )
+
+
+def _report(found: dict[str, list[str]]) -> Iterator[str]:
+    for op, nodes in found.items():
+        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        reason = f" ({REFUSED[op]})" if op in REFUSED else ""
+        yield f"{op}{reason}: {', '.join(nodes[:5])}{more}"
+
+
+def _qualified(node: onnx.NodeProto) -> str:
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
