@@ -1,0 +1,46 @@
+"""Runs models two ways on the same random inputs: ONNX Runtime, and the imported module by TVM's own pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+__all__ = ["random_inputs", "run_onnxruntime", "run_relax"]
+
+
+def random_inputs(model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+    """Seeded inputs as :func:`edgepack.frontend.reference.random_inputs` draws them."""
+    from edgepack.frontend.binding import bind
+    from edgepack.frontend.reference import random_inputs as draw
+
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    bind(bound, shapes={}, dims=dict(dims or {}))
+    return draw(bound, seed)
+
+
+def run_onnxruntime(model: onnx.ModelProto | Path, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Outputs in the order of the graph, without graph optimisations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return [np.asarray(array) for array in session.run(None, dict(inputs))]
+
+
+def run_relax(module: object, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """Outputs of ``main`` compiled for this CPU with TVM's default pipeline, run by its virtual machine."""
+    import tvm
+    from tvm import relax
+
+    executable = tvm.compile(module, target=tvm.target.Target("llvm"))
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    result = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs))
+    tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+    return [tensor.numpy() for tensor in tensors]
