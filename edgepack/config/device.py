@@ -1,0 +1,254 @@
+"""Devices: what to build for. One YAML file each; see docs/devices.md."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from edgepack.config.host import detect
+from edgepack.config.load import Kind, Resolved
+from edgepack.config.models import Frozen, Size
+from edgepack.target import CpuTarget
+
+__all__ = [
+    "CPU_FEATURES",
+    "DEVICES",
+    "ArtifactKind",
+    "AuditPolicy",
+    "CompilerTarget",
+    "CpuModel",
+    "Device",
+    "LlvmTarget",
+    "ParamsMode",
+    "RunnerChoice",
+    "device_names",
+    "load_device",
+    "resolve_device",
+]
+
+#: CPU features that a library can require and the runtime can check, by architecture. The names are LLVM's.
+CPU_FEATURES: dict[str, tuple[str, ...]] = {
+    "x86_64": (
+        *("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "lzcnt", "bmi", "bmi2", "movbe"),
+        *("avx", "avx2", "fma", "f16c"),
+        *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+        *("avx512vnni", "avx512bf16", "avx512fp16"),
+    ),
+    "aarch64": ("neon", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
+    "arm": ("neon", "vfp3", "vfp4", "fp16"),
+    "riscv64": ("v",),
+    "wasm32": (),
+}
+
+#: First parts of LLVM triples, by architecture.
+_TRIPLE_ARCH = {
+    "x86_64": ("x86_64",),
+    "aarch64": ("aarch64", "arm64"),
+    "arm": ("arm", "thumb"),
+    "riscv64": ("riscv64",),
+    "wasm32": ("wasm32",),
+}
+
+Arch = Literal["x86_64", "aarch64", "arm", "riscv64", "wasm32"]
+Os = Literal["linux", "android", "macos", "ios", "windows", "wasi", "none"]
+Libc = Literal["glibc", "musl", "bionic", "libsystem", "mingw", "wasi", "newlib"]
+ArtifactKind = Literal["shared", "static", "program"]
+ParamsMode = Literal["file", "embed", "caller"]
+Word = Annotated[str, StringConstraints(pattern=r"^\S+$")]
+Feature = Annotated[str, StringConstraints(pattern=r"^[+-][A-Za-z0-9._-]+$")]
+
+
+class LlvmTarget(Frozen):
+    """What TVM's LLVM compiles the kernels for."""
+
+    triple: Word = Field(
+        description="Four parts for Linux: with three, LLVM silently picks another float ABI."
+    )
+    cpu: str = Field("", description='LLVM CPU name (`cortex-a72`); "" is the baseline of the triple.')
+    features: tuple[Feature, ...] = Field((), description="LLVM features, each with its sign (`+dotprod`).")
+    abi: str = Field("", description='LLVM ABI name (`lp64d`); "" is the default of the triple.')
+
+
+class CpuModel(Frozen):
+    """What the kernel rules choose tiles by."""
+
+    vector_bits: Literal[0, 64, 128, 256, 512, 1024] = Field(
+        description="Width of one SIMD register in bits; 0 without SIMD."
+    )
+    vector_registers: int = Field(ge=0, le=128, description="SIMD registers that a tile may use.")
+    fma: bool = Field(False, description="Fused multiply-add is one instruction.")
+    l1d: Size = Field(32 * 1024, description="Level 1 data cache of one core.")
+    l2: Size = Field(256 * 1024, description="Level 2 cache that one core can fill.")
+
+
+class CompilerTarget(Frozen):
+    """How one compiler family spells this device.
+
+    It compiles only the runtime and the loader, which check the CPU before a kernel runs, so ``cpu`` is to stay
+    at the baseline of the architecture.
+    """
+
+    target: Word = Field(description="The family's name of the target (`aarch64-linux-gnu.2.28`).")
+    cpu: str = Field("", description="The family's name of the CPU for C code.")
+    flags: tuple[str, ...] = Field((), description="More flags, for compiling and linking.")
+    sysroot: str = Field("", description="Folder with the target's headers and libraries.")
+
+
+class RunnerChoice(Frozen):
+    """Which runner `verify` and `bench` use, and its settings."""
+
+    name: Word = Field(description="The runner (`native`, `qemu`).")
+    program: str = Field("", description="Executable of the runner, if it has one (`qemu-aarch64`).")
+    cpu: str = Field("", description="CPU that an emulator shows to the program.")
+    sysroot: str = Field("", description="Folder with the target's dynamic linker and libc.")
+    environment: dict[str, str] = Field({}, description="Environment variables for the program.")
+    timeout: int = Field(600, ge=1, description="Seconds until a run is given up.")
+    options: dict[str, str | int | bool] = Field({}, description="What else this runner knows.")
+
+
+class AuditPolicy(Frozen):
+    """What a built file may need; anything else fails the pack."""
+
+    needed: tuple[str, ...] = Field((), description="Libraries that it may load; `*` matches any text.")
+    glibc: str = Field(
+        "",
+        pattern=r"^([0-9]+\.[0-9]+)?$",
+        description='Oldest glibc that must do (`"2.28"`, in quotes); "" is not checked.',
+    )
+    symbols: tuple[str, ...] = Field(
+        (), description="Undefined symbols that are allowed beside those of libc, libm and threads."
+    )
+
+
+class Device(Frozen):
+    """A device, all of its fields given. Made by :func:`load_device`."""
+
+    name: str = Field(description="The file's name without .yaml, unless given.")
+    description: str = Field("", description="One line for the list of devices.")
+    arch: Arch = Field(description="Architecture.")
+    os: Os = Field(description="Operating system; `none` is bare metal.")
+    libc: Libc = Field(description="C library.")
+    llvm: LlvmTarget
+    cpu: CpuModel
+    threads: int = Field(
+        1, ge=1, le=1024, description="Threads of a session unless the caller asks otherwise."
+    )
+    heterogeneous: bool = Field(
+        False, description="Cores of unequal speed: threads claim tasks instead of sharing them out evenly."
+    )
+    cpu_requires: tuple[str, ...] = Field(
+        (), description="CPU features that the runtime checks before any kernel runs."
+    )
+    toolchain: Word = Field("zig", description="The toolchain unless `--toolchain` says otherwise.")
+    compilers: dict[str, CompilerTarget] = Field(
+        {}, description="By compiler family: how it spells this device."
+    )
+    libraries: tuple[str, ...] = Field((), description="System libraries to link (`m`, `pthread`).")
+    artifacts: tuple[ArtifactKind, ...] = Field(
+        ("shared", "static", "program"), description="What a bundle for this device holds."
+    )
+    params: ParamsMode = Field(
+        "file", description="Where the parameters are, unless `--params` says otherwise."
+    )
+    page_size: Size = Field(
+        4096, description="Largest page of the device's kernels; files are aligned for it."
+    )
+    runner: RunnerChoice
+    audit: AuditPolicy = Field(default_factory=AuditPolicy)
+
+    @field_validator("artifacts")
+    @classmethod
+    def _some_artifact(cls, value: tuple[ArtifactKind, ...]) -> tuple[ArtifactKind, ...]:
+        if not value:
+            raise ValueError("must name at least one of shared, static, program")
+        if len(set(value)) != len(value):
+            raise ValueError("names one of them twice")
+        return value
+
+    @field_validator("page_size")
+    @classmethod
+    def _power_of_two(cls, value: int) -> int:
+        if value < 1 or value & (value - 1):
+            raise ValueError(f"must be a power of two, found {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Device:
+        first = self.llvm.triple.split("-", 1)[0]
+        if not first.startswith(_TRIPLE_ARCH[self.arch]):
+            raise ValueError(f"llvm.triple: {self.llvm.triple!r} is not a triple of arch {self.arch!r}")
+        if self.os in {"linux", "android"} and self.llvm.triple.count("-") != 3:
+            raise ValueError(
+                f"llvm.triple: {self.llvm.triple!r} must have four parts (`{first}-unknown-linux-gnu`); "
+                "with three, LLVM silently picks another float ABI"
+            )
+        for feature in self.cpu_requires:
+            if feature not in CPU_FEATURES[self.arch]:
+                known = ", ".join(CPU_FEATURES[self.arch]) or "none"
+                raise ValueError(
+                    f"cpu_requires: the runtime cannot check {feature!r} on {self.arch}; it knows {known}"
+                )
+        return self
+
+    @property
+    def hard_float(self) -> bool:
+        """Whether floats are passed in floating point registers."""
+        if self.arch == "arm":
+            return self.llvm.triple.endswith("hf")
+        return self.llvm.abi not in {"lp64", "ilp32"}
+
+    @property
+    def object_format(self) -> Literal["elf", "macho", "coff", "wasm"]:
+        """Format of its object files."""
+        if self.arch == "wasm32":
+            return "wasm"
+        if self.os in {"macos", "ios"}:
+            return "macho"
+        return "coff" if self.os == "windows" else "elf"
+
+    def cpu_target(self) -> CpuTarget:
+        """What graph, kernels and codegen need to know of it."""
+        return CpuTarget(
+            triple=self.llvm.triple,
+            cpu=self.llvm.cpu,
+            features=self.llvm.features,
+            abi=self.llvm.abi,
+            vector_bits=self.cpu.vector_bits,
+            vector_registers=self.cpu.vector_registers,
+            fma=self.cpu.fma,
+            l1d_bytes=self.cpu.l1d,
+            l2_bytes=self.cpu.l2,
+            threads=self.threads,
+        )
+
+
+#: Where devices are found, and what they must fit.
+DEVICES: Kind[Device] = Kind(
+    noun="device",
+    model=Device,
+    directory=Path(__file__).resolve().parent.parent / "devices",
+    path_env="EDGEPACK_DEVICE_PATH",
+    command="edgepack devices",
+    detect=detect,
+)
+
+
+def load_device(name_or_path: str | os.PathLike[str]) -> Device:
+    """The device of a name or of a path to a YAML file.
+
+    Raises ConfigError: unknown name (with the nearest ones), or what is wrong in the file, with its line.
+    """
+    return resolve_device(name_or_path).model
+
+
+def resolve_device(name_or_path: str | os.PathLike[str]) -> Resolved[Device]:
+    """As :func:`load_device`, with where each value came from."""
+    return DEVICES.load(name_or_path)
+
+
+def device_names() -> list[str]:
+    """Names that :func:`load_device` knows, sorted."""
+    return DEVICES.names()

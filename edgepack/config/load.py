@@ -1,0 +1,253 @@
+"""One loader for everything that a user writes: find the file, follow ``extends``, check it.
+
+Whatever is wrong becomes a ConfigError with file, line, the field, what was found and what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from edgepack.config.document import Document, KeyPath, Origin, merge, read
+from edgepack.errors import ConfigError
+
+__all__ = ["Kind", "Resolved", "nearest", "validate"]
+
+Model = TypeVar("Model", bound=BaseModel)
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Resolved(Generic[Model]):
+    """A loaded file: its model, where each value came from, and the files it is made of (itself first)."""
+
+    model: Model
+    document: Document
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Model]):
+    """A sort of configuration file.
+
+    Attributes:
+        noun: what a user calls it (``device``).
+        model: what it must fit.
+        directory: the folder of the built-in ones.
+        path_env: environment variable with folders of the user's own ones; these come first.
+        command: prints the known names; for hints.
+        detect: for files that say ``detect: true``: the values that this machine gives, found at load time.
+    """
+
+    noun: str
+    model: type[Model]
+    directory: Path
+    path_env: str
+    command: str
+    detect: Callable[[], dict[str, Any]] | None = None
+
+    def folders(self) -> list[Path]:
+        """Where names are looked for, in order: the folders of ``path_env``, then the built-in one."""
+        own = [Path(p).expanduser() for p in os.environ.get(self.path_env, "").split(os.pathsep) if p]
+        return [*own, self.directory]
+
+    def names(self) -> list[str]:
+        """All names that can be loaded, sorted."""
+        found = {
+            path.stem
+            for folder in self.folders()
+            if folder.is_dir()
+            for path in folder.iterdir()
+            if path.suffix in _SUFFIXES
+        }
+        return sorted(found)
+
+    def load(self, name_or_path: str | os.PathLike[str]) -> Resolved[Model]:
+        """The model of a name, or of a path (anything that ends in .yaml or .yml, or holds a separator)."""
+        text = os.fspath(name_or_path)
+        path = self._find(text, Path.cwd(), without=None)
+        if path is None:
+            raise self._unknown(text, where="")
+        files: list[Path] = []
+        document = self._document(path, files)
+        document.data.setdefault("name", path.stem)
+        return Resolved(validate(self.model, document), document, tuple(files))
+
+    def _document(self, path: Path, chain: list[Path]) -> Document:
+        chain.append(path.resolve())
+        document = read(path)
+        base = document.data.pop("extends", None)
+        detect = document.data.pop("detect", False)
+        if detect is not False:
+            where = document.origin(("detect",))
+            if self.detect is None:
+                raise ConfigError(f"{where}: detect: only a device can be detected, not a {self.noun}")
+            if detect is not True:
+                raise ConfigError(f"{where}: detect: must be true or be left out, found {detect!r}")
+            if base is not None:
+                raise ConfigError(
+                    f"{where}: detect: what a file extends is found out too; drop one of the two"
+                )
+            document = merge(self._detected(chain), document)
+        elif base is not None:
+            document = merge(self._base(document, base, path, chain), document)
+        return document
+
+    def _detected(self, chain: list[Path]) -> Document:
+        assert self.detect is not None
+        found = _located(self.detect(), Origin("this machine"))
+        base = self.directory / (found.data.pop("extends") + ".yaml")
+        return merge(self._inherited(base, chain), found)
+
+    def _base(self, document: Document, base: Any, path: Path, chain: list[Path]) -> Document:
+        where = document.origin(("extends",))
+        if not isinstance(base, str):
+            raise ConfigError(f"{where}: extends: expected the name of one {self.noun}, found {base!r}")
+        # A user's file may refine the built-in one of its own name.
+        found = self._find(base, path.parent, without=path if base == path.stem else None)
+        if found is None and base == path.stem:
+            found = path
+        if found is None:
+            raise self._unknown(base, where=f"{where}: extends: ")
+        if found.resolve() in chain:
+            round_trip = " -> ".join([*(p.stem for p in chain), found.stem])
+            raise ConfigError(
+                f"{where}: extends: {base!r} leads back to itself ({round_trip})",
+                hint="One of these files must not extend the next.",
+            )
+        return self._inherited(found, chain)
+
+    def _inherited(self, path: Path, chain: list[Path]) -> Document:
+        under = self._document(path, chain)
+        for key in ("name", "description"):  # these say what a file is, so they are not inherited
+            under.data.pop(key, None)
+        return under
+
+    def _find(self, text: str, relative_to: Path, without: Path | None) -> Path | None:
+        if _is_path(text):
+            path = Path(text).expanduser()
+            path = path if path.is_absolute() else relative_to / path
+            if not path.is_file():
+                raise ConfigError(
+                    f"{path}: there is no such {self.noun} file",
+                    hint=f"`{self.command}` lists the {self.noun}s that need no file.",
+                )
+            return path
+        for folder in self.folders():
+            for suffix in _SUFFIXES:
+                path = folder / (text + suffix)
+                if path.is_file() and not (without and path.samefile(without)):
+                    return path
+        return None
+
+    def _unknown(self, text: str, *, where: str) -> ConfigError:
+        names = self.names()
+        near = nearest(text, names)
+        return ConfigError(
+            f"{where}there is no {self.noun} {text!r}",
+            hint=(f"Did you mean {near}? " if near else "")
+            + f"`{self.command}` lists all of them; a path to your own .yaml file works too.",
+        )
+
+
+def nearest(word: str, words: list[str], most: int = 3) -> str:
+    """The words most like ``word``, quoted: ``'a' or 'b'``; "" if none is near."""
+    lower = {w.lower(): w for w in words}
+    near = [lower[w] for w in get_close_matches(word.lower(), list(lower), n=most, cutoff=0.55)]
+    return " or ".join(repr(w) for w in near)
+
+
+def validate(model: type[Model], document: Document) -> Model:
+    """The model of a document; ConfigError with file, line and field of the first mistake, then the others."""
+    try:
+        return model.model_validate(_tuples(document.data))
+    except ValidationError as error:
+        mistakes = [_explain(model, document, e) for e in error.errors(include_url=False)]
+    order = sorted(mistakes, key=lambda m: (m[0].source, m[0].line))
+    first, *others = [f"{origin}: {text}" for origin, text, _ in order]
+    raise ConfigError(first, hint=order[0][2], detail="\n".join(others))
+
+
+def _explain(model: type[BaseModel], document: Document, error: Any) -> tuple[Origin, str, str]:
+    """(where, one sentence, what to try) for one of pydantic's error records."""
+    path: KeyPath = tuple(part for part in error["loc"])
+    name = ".".join(str(part) for part in path) or "the file"
+    kind, found = error["type"], error["input"]
+    if kind == "extra_forbidden":
+        allowed = _fields(model, path[:-1])
+        near = nearest(str(path[-1]), allowed)
+        hint = f"Did you mean {near}? " if near else ""
+        return document.origin(path), f"{name}: unknown key", hint + f"Allowed here: {', '.join(allowed)}."
+    if kind == "missing":
+        return (
+            document.origin(path[:-1]),
+            f"{name}: is missing",
+            f"Add `{path[-1]}:`, or `extends:` a file that has it.",
+        )
+    if kind == "value_error":
+        if not path:  # a check over several fields: its text names the one to look at
+            name, _, text = str(error["ctx"]["error"]).partition(": ")
+            return document.origin(tuple(name.split("."))), f"{name}: {text}", ""
+        return document.origin(path), f"{name}: {error['ctx']['error']}", ""
+    text = re.sub(r"^Input should be ", "must be ", error["msg"]).replace("a valid tuple", "a list")
+    hint = ""
+    if kind == "string_type" and isinstance(found, (int, float)):
+        hint = f'Put it in quotes: "{found}".'
+    return document.origin(path), f"{name}: {text}, found {_show(found)}", hint
+
+
+def _show(found: Any) -> str:
+    """A found value as the user wrote it in YAML."""
+    if isinstance(found, dict):
+        return "a mapping"
+    if isinstance(found, (list, tuple)):
+        return "a list"
+    if found is None:
+        return "nothing"
+    return str(found).lower() if isinstance(found, bool) else repr(found)
+
+
+def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
+    """Keys that are allowed at ``path``."""
+    current: Any = model
+    for part in path:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = current.model_fields[str(part)].annotation
+        else:  # dict[str, X] or tuple[X, ...]
+            inner = [a for a in get_args(current) if isinstance(a, type) and issubclass(a, BaseModel)]
+            current = inner[0]
+    return list(current.model_fields)
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples: what frozen models hold, and what strict validation wants."""
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return value
+
+
+def _located(data: dict[str, Any], origin: Origin) -> Document:
+    """Plain data as a document, all of it from one place."""
+    origins: dict[KeyPath, Origin] = {}
+
+    def walk(value: Any, path: KeyPath) -> None:
+        origins[path] = origin
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, (*path, key))
+
+    walk(data, ())
+    return Document(data, origins)
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith(_SUFFIXES) or "/" in text or os.sep in text

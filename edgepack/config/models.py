@@ -1,0 +1,72 @@
+"""What all typed configuration shares: strict frozen models, and sizes in bytes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+__all__ = ["Frozen", "Size", "format_size", "parse_size"]
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+}
+_SIZE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*$")
+
+
+class Frozen(BaseModel):
+    """Base of configuration models: immutable, no unknown key, no silent conversion between types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+
+def parse_size(value: Any) -> Any:
+    """``"32 KiB"`` -> 32768. An integer passes; anything else is left to the type's own check.
+
+    Raises ValueError for text that is not a whole number of bytes.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.match(value)
+    if not match or match[2] not in _UNITS:
+        raise ValueError(f"{value!r} is not a size; write bytes, or a number with one of {_unit_names()}")
+    size = float(match[1]) * _UNITS[match[2]]
+    if size != int(size):
+        raise ValueError(f"{value!r} is not a whole number of bytes")
+    return int(size)
+
+
+def format_size(size: int) -> str:
+    """32768 -> ``"32 KiB"``: the largest binary unit that divides it."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size and size % _UNITS[unit] == 0:
+            return f"{size // _UNITS[unit]} {unit}"
+    return str(size)
+
+
+def _unit_names() -> str:
+    return ", ".join(name for name in _UNITS if name)
+
+
+#: Bytes, as an integer or as text with a unit (``32 KiB``, ``1 MB``).
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    Field(ge=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|kB|MB|GB)?\s*$"},
+            ]
+        }
+    ),
+]

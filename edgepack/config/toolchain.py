@@ -1,0 +1,64 @@
+"""Toolchains: how to call a compiler. One YAML file each; see docs/devices.md."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+
+from edgepack.config.load import Kind, Resolved
+from edgepack.config.models import Frozen
+
+__all__ = ["TOOLCHAINS", "ToolchainConfig", "load_toolchain", "resolve_toolchain", "toolchain_names"]
+
+
+class ToolchainConfig(Frozen):
+    """A toolchain, all of its fields given. Made by :func:`load_toolchain`.
+
+    Texts may hold ``{target}`` (the device's target for the family), ``{package}`` (the same as a Debian
+    package spells it) and ``{python}`` (the Python that runs edgepack).
+    """
+
+    name: str = Field(description="The file's name without .yaml, unless given.")
+    description: str = Field("", description="One line for the list of toolchains.")
+    family: str = Field(description="The module that knows its options (`zig`, `gcc`, `clang`).")
+    executables: dict[str, tuple[str, ...]] = Field(
+        description="By tool (`cc`, `ar`): commands to try, in order; the first that is there and builds for "
+        "the device is taken."
+    )
+    flags: tuple[str, ...] = Field((), description="More flags, for compiling and linking.")
+    compile_flags: tuple[str, ...] = Field((), description="More flags, for compiling.")
+    link_flags: tuple[str, ...] = Field((), description="More flags, for linking.")
+    sysroot: str = Field("", description="Folder with the target's headers and libraries.")
+    environment: dict[str, str] = Field({}, description="Environment variables for the commands.")
+    timeout: int = Field(600, ge=1, description="Seconds until a command is given up.")
+    install: str = Field("", description="What to do if it is missing.")
+
+
+#: Where toolchains are found, and what they must fit.
+TOOLCHAINS: Kind[ToolchainConfig] = Kind(
+    noun="toolchain",
+    model=ToolchainConfig,
+    directory=Path(__file__).resolve().parent.parent / "toolchains",
+    path_env="EDGEPACK_TOOLCHAIN_PATH",
+    command="edgepack toolchains",
+)
+
+
+def load_toolchain(name_or_path: str | os.PathLike[str]) -> ToolchainConfig:
+    """The toolchain of a name or of a path to a YAML file.
+
+    Raises ConfigError: unknown name (with the nearest ones), or what is wrong in the file, with its line.
+    """
+    return resolve_toolchain(name_or_path).model
+
+
+def resolve_toolchain(name_or_path: str | os.PathLike[str]) -> Resolved[ToolchainConfig]:
+    """As :func:`load_toolchain`, with where each value came from."""
+    return TOOLCHAINS.load(name_or_path)
+
+
+def toolchain_names() -> list[str]:
+    """Names that :func:`load_toolchain` knows, sorted."""
+    return TOOLCHAINS.names()

@@ -1,0 +1,58 @@
+"""Compilers. :func:`resolve` gives the one for a device."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from edgepack.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edgepack.config.device import Device
+    from edgepack.toolchains.base import Toolchain
+
+__all__ = ["ENTRY_POINTS", "families", "family_class", "resolve"]
+
+#: Entry point group by which another package brings a compiler family.
+ENTRY_POINTS = "edgepack.toolchains"
+
+_BUILT_IN = {
+    "zig": "edgepack.toolchains.zig:ZigToolchain",
+    "gcc": "edgepack.toolchains.gcc:GccToolchain",
+    "clang": "edgepack.toolchains.clang:ClangToolchain",
+}
+
+
+def families() -> list[str]:
+    """Names of all compiler families, sorted."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def family_class(family: str) -> type[Toolchain]:
+    """The class of a compiler family; ConfigError with the known ones."""
+    place = _BUILT_IN.get(family)
+    if place is None:
+        place = next((p.value for p in entry_points(group=ENTRY_POINTS) if p.name == family), None)
+    if place is None:
+        from edgepack.config.load import nearest
+
+        near = nearest(family, families())
+        raise ConfigError(
+            f"there is no compiler family {family!r}",
+            hint=(f"Did you mean {near}? " if near else "") + f"Known: {', '.join(families())}.",
+        )
+    module, _, name = place.partition(":")
+    found: type[Toolchain] = getattr(import_module(module), name)
+    return found
+
+
+def resolve(device: Device, override: str | None = None) -> Toolchain:
+    """The toolchain for a device: ``override`` (a name or a YAML file), else the one that the device names.
+
+    Nothing is run yet. Raises ConfigError for an unknown toolchain, or one that cannot build for the device.
+    """
+    from edgepack.config.toolchain import load_toolchain
+
+    config = load_toolchain(override or device.toolchain)
+    return family_class(config.family)(config, device)

@@ -1,0 +1,255 @@
+"""What every compiler family has in common: compile, link, archive, all deterministic.
+
+A family is a subclass in a module of its own that says how its driver is called and how it spells a target;
+it is found by the entry point group ``edgepack.toolchains``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from edgepack.config.device import CompilerTarget, Device
+from edgepack.config.toolchain import ToolchainConfig
+from edgepack.errors import ConfigError, ToolchainError
+from edgepack.toolchains.link import Linker, linker_for
+from edgepack.toolchains.process import run, run_checked
+
+__all__ = ["DISCARD_DEBUG", "Toolchain"]
+
+#: Linker script that drops debug sections, for linkers that keep them with -r.
+DISCARD_DEBUG = Path(__file__).resolve().parent / "discard-debug.ld"
+
+#: Would let the user's shell change what is compiled or linked.
+_DROPPED_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "SOURCE_DATE_EPOCH")
+
+
+class Toolchain(ABC):
+    """A compiler for one device. All methods raise ToolchainError with the command and what it printed.
+
+    What comes out depends on the input's bytes, the flags and the compiler's version only: not on the folder,
+    the date or the environment.
+    """
+
+    family: ClassVar[str]
+
+    def __init__(self, config: ToolchainConfig, device: Device) -> None:
+        """Raises ConfigError if the device does not say how this family spells it."""
+        if self.family not in device.compilers:
+            others = ", ".join(sorted(device.compilers)) or "none"
+            raise ConfigError(
+                f"device {device.name} cannot be built with toolchain {config.name}: "
+                f"it has no `compilers: {self.family}:` (it has {others})",
+                hint=f"Choose another --toolchain, or add `compilers: {{{self.family}: {{target: ...}}}}`.",
+            )
+        self.config = config
+        self.device = device
+        self.target: CompilerTarget = device.compilers[self.family]
+
+    # What a family says
+
+    @abstractmethod
+    def version(self) -> str:
+        """Name and version of the compiler (``zig 0.14.0``). Runs it."""
+
+    @abstractmethod
+    def driver(self) -> list[str]:
+        """The command that compiles and links, with the target's flags."""
+
+    @abstractmethod
+    def archiver(self) -> list[str]:
+        """The command that behaves like ``ar``."""
+
+    @abstractmethod
+    def strip_debug(self, source: Path, output: Path) -> None:
+        """Copy a relocatable object without its debug information."""
+
+    # What a user calls
+
+    @property
+    def name(self) -> str:
+        """The toolchain's name, as in its file."""
+        return self.config.name
+
+    def compile_c(
+        self,
+        source: Path,
+        output: Path,
+        *,
+        include: Sequence[Path] = (),
+        defines: Mapping[str, str | None] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
+        """Compile a C or assembler file (C99, -O2, position independent, hidden symbols) to an object.
+
+        ``defines``: macro -> value, or None for one without. ``flags`` come last, so they win.
+        """
+        source = source.absolute()
+        command = [*self.driver(), *self.COMPILE_FLAGS, *self._path_maps(source.parent, include)]
+        command += [f"-I{folder.absolute()}" for folder in include]
+        command += [f"-D{k}" if v is None else f"-D{k}={v}" for k, v in (defines or {}).items()]
+        command += [*self.config.compile_flags, *flags]
+        # Run in the source's folder with its bare name: the name is written into the object.
+        command += ["-c", source.name, "-o", str(output.absolute())]
+        self._run(command, f"compiling {source.name}", cwd=source.parent)
+
+    def link_shared(
+        self,
+        objects: Sequence[Path],
+        output: Path,
+        *,
+        exported: Sequence[str],
+        soname: str,
+        libraries: Sequence[str] = (),
+    ) -> None:
+        """Link a stripped shared library whose only global symbols are ``exported``.
+
+        ``libraries``: names like ``m``, beside those of the device. An undefined symbol is an error.
+        """
+        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+            options = self._linker.shared(exported, soname, Path(folder))
+            self._link(objects, output, options, libraries, f"linking {output.name}")
+
+    def link_program(self, objects: Sequence[Path], output: Path, *, libraries: Sequence[str] = ()) -> None:
+        """Link a stripped, position independent program."""
+        self._link(objects, output, self._linker.program(), libraries, f"linking {output.name}")
+
+    def archive(self, objects: Sequence[Path], output: Path) -> None:
+        """Make a static library: members sorted by name, without debug information, dates and owners."""
+        names = sorted(path.name for path in objects)
+        if len(set(names)) != len(names):
+            raise ToolchainError(f"{output.name}: two objects have the same file name ({', '.join(names)})")
+        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+            for path in objects:
+                self.strip_debug(path.absolute(), Path(folder, path.name))
+            made = Path(folder, "out.a")
+            self._run(
+                [*self.archiver(), "rcsD", made.name, *names], f"archiving {output.name}", cwd=Path(folder)
+            )
+            shutil.copyfile(made, output)
+
+    @cached_property
+    def fcompile(self) -> Callable[..., None]:
+        """For ``export_library(fcompile=...)``, as ``tvm.support.cc.cross_compiler`` makes it.
+
+        Such a library needs TVM's runtime at run time, so undefined symbols are allowed and all are exported.
+        """
+
+        def compile_and_link(output: Any, objects: Any, options: Sequence[str] | None = None) -> None:
+            paths = [objects] if isinstance(objects, (str, os.PathLike)) else list(objects)
+            command = [*self.driver(), *self._linker.plugin(), "-o", os.fspath(output)]
+            command += [*(str(path) for path in paths), *(options or ()), *self._linker.libraries(())]
+            self._run(command, f"linking {Path(output).name}")
+
+        compile_and_link.output_format = self._linker.suffix  # type: ignore[attr-defined]
+        compile_and_link.object_format = "o"  # type: ignore[attr-defined]
+        compile_and_link.get_target_triple = lambda: self.device.llvm.triple  # type: ignore[attr-defined]
+        return compile_and_link
+
+    # What families share
+
+    #: -g0: objects hold no paths. Sections per function let the linker drop what nobody calls.
+    COMPILE_FLAGS: ClassVar[tuple[str, ...]] = (
+        *("-std=c99", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
+        "-ffp-contract=off",
+    )
+
+    def find(self, tool: str, accept: Callable[[list[str]], str] | None = None) -> list[str]:
+        """The command for a tool of ``executables``.
+
+        ``accept`` says what is wrong with a command that is there, or "". Raises ToolchainError that lists what
+        was looked for, and how to get it.
+        """
+        tried: list[str] = []
+        for text in self.config.executables.get(tool, ()):
+            command = self._split(text)
+            where = self._locate(command)
+            if where is None:
+                tried.append(shlex.join(command))
+                continue
+            wrong = accept([where, *command[1:]]) if accept else ""
+            if not wrong:
+                return [where, *command[1:]]
+            tried.append(f"{shlex.join(command)} ({wrong})")
+        raise ToolchainError(
+            f"toolchain {self.name}: no `{tool}` for {self.device.name} ({self.target.target}) is installed",
+            detail=f"Looked for: {', '.join(tried) or 'nothing, `executables:` has no such entry'}.",
+            hint=self.install_hint(),
+        )
+
+    def install_hint(self) -> str:
+        """How to get this toolchain for this device."""
+        return f"Install it: {self._fill(self.config.install)}." if self.config.install else ""
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """Environment of the commands: the user's, less what changes outputs, in English."""
+        kept = {k: v for k, v in os.environ.items() if k not in _DROPPED_ENVIRONMENT}
+        return kept | {"LC_ALL": "C"} | {k: self._fill(v) for k, v in self.config.environment.items()}
+
+    def sysroot(self) -> str:
+        """The sysroot of the device or the toolchain's file; "" for the compiler's own."""
+        return self.target.sysroot or self._fill(self.config.sysroot)
+
+    def output_of(self, command: Sequence[str]) -> str:
+        """What a command prints, or "" if it fails."""
+        done = run(command, timeout=60, env=self.environment)
+        return done.output.strip() if done.returncode == 0 else ""
+
+    @cached_property
+    def _linker(self) -> Linker:
+        return linker_for(self.device)
+
+    def _link(
+        self,
+        objects: Sequence[Path],
+        output: Path,
+        options: Sequence[str],
+        libraries: Sequence[str],
+        what: str,
+    ) -> None:
+        command = [*self.driver(), *options, "-o", str(output.absolute())]
+        command += [str(path.absolute()) for path in objects]
+        command += [*self._linker.libraries(libraries), *self.config.link_flags]
+        self._run(command, what)
+
+    def _run(self, command: Sequence[str], what: str, cwd: Path | None = None) -> str:
+        return run_checked(
+            command,
+            what=f"{what} with {self.name}",
+            timeout=self.config.timeout,
+            hint=f"`edgepack doctor --device {self.device.name}` tries this toolchain out.",
+            cwd=cwd,
+            env=self.environment,
+        )
+
+    def _path_maps(self, folder: Path, include: Sequence[Path]) -> list[str]:
+        maps = [f"-ffile-prefix-map={path.absolute()}={path.name}" for path in include]
+        return [*maps, f"-ffile-prefix-map={folder}=."]
+
+    def _fill(self, text: str) -> str:
+        package = self.target.target.replace("_", "-")
+        values = {"{python}": sys.executable, "{target}": self.target.target, "{package}": package}
+        for key, value in values.items():
+            text = text.replace(key, value)
+        return text
+
+    def _split(self, text: str) -> list[str]:
+        """Words of a command; quotes group, and a backslash is just a character (Windows paths)."""
+        lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
+        lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
+        return [self._fill(word) for word in lexer]
+
+    def _locate(self, command: Sequence[str]) -> str | None:
+        if list(command[:2]) == [sys.executable, "-m"]:
+            return sys.executable if importlib.util.find_spec(command[2]) else None
+        return shutil.which(command[0], path=self.environment.get("PATH"))
