@@ -17,9 +17,6 @@ __all__ = ["default_opset", "digest", "external_files", "read_model"]
 #: First byte of every ONNX file that known exporters write: field 1 (ir_version), wire type varint.
 IR_VERSION_TAG = 0x08
 
-#: Largest protobuf message, in bytes.
-PROTOBUF_LIMIT = 2**31 - 1
-
 _CHUNK = 1 << 20
 
 

@@ -6,19 +6,23 @@ batch normalisation, and removes what does nothing. What it leaves, ``rewrites``
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgepack.errors import ModelError
 from edgepack.frontend import rewrites
-from edgepack.frontend.model_file import PROTOBUF_LIMIT
 from edgepack.frontend.support import has_function_body, is_importable
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["normalise"]
+__all__ = ["as_source", "infer_shapes", "normalise", "optimise"]
+
+#: Models above this size, in bytes, travel through files: protobuf messages end at 2 GiB.
+SERIALISED_LIMIT = 1 << 30
 
 #: Name prefix of the casts that ONNX Runtime adds around operators that its CPU provider lacks in float16.
 INSERTED_CAST = "InsertedPrecisionFreeCast_"
@@ -51,18 +55,12 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.add_session_config_entry("session.disable_prepacking", "1")
-    with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+    with tempfile.TemporaryDirectory(prefix="edgepack-") as folder, as_source(model) as source:
         optimised = Path(folder) / "optimised.onnx"
         options.optimized_model_filepath = str(optimised)
-        source: str | bytes
-        if model.ByteSize() > PROTOBUF_LIMIT // 2:
-            source = str(Path(folder) / "bound.onnx")
-            onnx.save_model(model, source, save_as_external_data=True, location="bound.data")
-            options.add_session_config_entry(
-                "session.optimized_model_external_initializers_file_name", "optimised.data"
-            )
-        else:
-            source = model.SerializeToString()
+        if isinstance(source, str):
+            key = "session.optimized_model_external_initializers_file_name"
+            options.add_session_config_entry(key, "optimised.data")
         try:
             onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors share no base class of their own
@@ -70,11 +68,28 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.load(str(optimised))
 
 
+@contextlib.contextmanager
+def as_source(model: onnx.ModelProto) -> Iterator[bytes | str]:
+    """What to hand to onnxruntime.InferenceSession: bytes, or the path of a file if they would be too many."""
+    import onnx
+
+    if model.ByteSize() <= SERIALISED_LIMIT:
+        yield model.SerializeToString()
+        return
+    with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        path = str(Path(folder) / "model.onnx")
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)  # onnx.save_model moves the weights out of the model that it is given
+        onnx.save_model(copy, path, save_as_external_data=True, location="model.data")
+        del copy
+        yield path
+
+
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the shapes and types of all intermediate values, as far as they can be inferred."""
     import onnx
 
-    if model.ByteSize() > PROTOBUF_LIMIT // 2:
+    if model.ByteSize() > SERIALISED_LIMIT:
         return model
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
 

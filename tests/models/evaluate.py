@@ -12,9 +12,9 @@ __all__ = ["random_inputs", "run_onnxruntime", "run_relax"]
 
 
 def random_inputs(model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
-    """Seeded inputs as :func:`edgepack.frontend.reference.random_inputs` draws them."""
+    """Seeded inputs as :func:`edgepack.frontend.sampling.random_inputs` draws them."""
     from edgepack.frontend.binding import bind
-    from edgepack.frontend.reference import random_inputs as draw
+    from edgepack.frontend.sampling import random_inputs as draw
 
     bound = onnx.ModelProto()
     bound.CopyFrom(model)

@@ -84,8 +84,14 @@ def _calibrate(model: onnx.ModelProto, rng: np.random.Generator) -> None:
             change(node.input[4], x.var(axis=axes) * noise + 0.01)
         results = _run_node(model, node, values)
         if node.op_type in ("Conv", "Gemm") and node.input[1] in weights:
-            spread = float(np.std(results[0]))
-            change(node.input[1], values[node.input[1]] / max(spread, 1e-3))
+            y = results[0]
+            axes = (0, 2, 3) if y.ndim == 4 and y.shape[2] > 1 else tuple(range(y.ndim))
+            mean = y.mean(axis=axes, keepdims=True)
+            scale = 1.0 / max(float(np.std(y - mean)), 1e-3)
+            change(node.input[1], values[node.input[1]] * scale)
+            if len(node.input) > 2 and len(axes) == 3:
+                bias = values[node.input[2]]
+                change(node.input[2], bias + (bias - mean.ravel()) * scale)
             results = _run_node(model, node, values)
         values.update(zip(node.output, results, strict=False))
 
@@ -146,7 +152,7 @@ def _roles(graph: onnx.GraphProto, shapes: dict[str, list[int]]) -> dict[str, st
 
 def _realistic(rng: np.random.Generator, role: str, shape: list[int]) -> np.ndarray:
     if role == "weight":
-        return rng.normal(0.0, np.sqrt(2.0 / max(1, int(np.prod(shape[1:])))), shape)
+        return rng.standard_normal(shape, np.float32)
     if role == "scale":
         return rng.uniform(0.5, 1.0, shape)
     if role == "variance":
