@@ -67,9 +67,13 @@ class LlvmTarget(Frozen):
     triple: Word = Field(
         description="Four parts for Linux: with three, LLVM silently picks another float ABI."
     )
-    cpu: str = Field("", description='LLVM CPU name (`cortex-a72`); "" is the baseline of the triple.')
-    features: tuple[Feature, ...] = Field((), description="LLVM features, each with its sign (`+dotprod`).")
-    abi: str = Field("", description='LLVM ABI name (`lp64d`); "" is the default of the triple.')
+    cpu: str = Field(
+        default="", description='LLVM CPU name (`cortex-a72`); "" is the baseline of the triple.'
+    )
+    features: tuple[Feature, ...] = Field(
+        default=(), description="LLVM features, each with its sign (`+dotprod`)."
+    )
+    abi: str = Field(default="", description='LLVM ABI name (`lp64d`); "" is the default of the triple.')
 
 
 class CpuModel(Frozen):
@@ -79,47 +83,49 @@ class CpuModel(Frozen):
         description="Width of one SIMD register in bits; 0 without SIMD."
     )
     vector_registers: int = Field(ge=0, le=128, description="SIMD registers that a tile may use.")
-    fma: bool = Field(False, description="Fused multiply-add is one instruction.")
-    l1d: Size = Field(32 * 1024, description="Level 1 data cache of one core.")
-    l2: Size = Field(256 * 1024, description="Level 2 cache that one core can fill.")
+    fma: bool = Field(default=False, description="Fused multiply-add is one instruction.")
+    l1d: Size = Field(default=32 * 1024, description="Level 1 data cache of one core.")
+    l2: Size = Field(default=256 * 1024, description="Level 2 cache that one core can fill.")
 
 
 class CompilerTarget(Frozen):
     """How one compiler family spells this device.
 
-    It compiles only the runtime and the loader, which check the CPU before a kernel runs, so ``cpu`` is to stay
-    at the baseline of the architecture.
+    It compiles only the runtime and the loader, which check the CPU before a kernel runs, so ``cpu`` is to
+    stay at the baseline of the architecture.
     """
 
     target: Word = Field(description="The family's name of the target (`aarch64-linux-gnu.2.28`).")
-    cpu: str = Field("", description="The family's name of the CPU for C code.")
-    flags: tuple[str, ...] = Field((), description="More flags, for compiling and linking.")
-    sysroot: str = Field("", description="Folder with the target's headers and libraries.")
+    cpu: str = Field(default="", description="The family's name of the CPU for C code.")
+    flags: tuple[str, ...] = Field(default=(), description="More flags, for compiling and linking.")
+    sysroot: str = Field(default="", description="Folder with the target's headers and libraries.")
 
 
 class RunnerChoice(Frozen):
     """Which runner `verify` and `bench` use, and its settings."""
 
     name: Word = Field(description="The runner (`native`, `qemu`).")
-    program: str = Field("", description="Executable of the runner, if it has one (`qemu-aarch64`).")
-    cpu: str = Field("", description="CPU that an emulator shows to the program.")
-    sysroot: str = Field("", description="Folder with the target's dynamic linker and libc.")
-    environment: dict[str, str] = Field({}, description="Environment variables for the program.")
-    timeout: int = Field(600, ge=1, description="Seconds until a run is given up.")
-    options: dict[str, str | int | bool] = Field({}, description="What else this runner knows.")
+    program: str = Field(default="", description="Executable of the runner, if it has one (`qemu-aarch64`).")
+    cpu: str = Field(default="", description="CPU that an emulator shows to the program.")
+    sysroot: str = Field(default="", description="Folder with the target's dynamic linker and libc.")
+    environment: dict[str, str] = Field(default={}, description="Environment variables for the program.")
+    timeout: int = Field(default=600, ge=1, description="Seconds until a run is given up.")
+    options: dict[str, str | int | bool] = Field(default={}, description="What else this runner knows.")
 
 
 class AuditPolicy(Frozen):
     """What a built file may need; anything else fails the pack."""
 
-    needed: tuple[str, ...] = Field((), description="Libraries that it may load; `*` matches any text.")
+    needed: tuple[str, ...] = Field(
+        default=(), description="Libraries that it may load; `*` matches any text."
+    )
     glibc: str = Field(
-        "",
+        default="",
         pattern=r"^([0-9]+\.[0-9]+)?$",
         description='Oldest glibc that must do (`"2.28"`, in quotes); "" is not checked.',
     )
     symbols: tuple[str, ...] = Field(
-        (), description="Undefined symbols that are allowed beside those of libc, libm and threads."
+        default=(), description="Undefined symbols that are allowed beside those of libc, libm and threads."
     )
 
 
@@ -127,37 +133,38 @@ class Device(Frozen):
     """A device, all of its fields given. Made by :func:`load_device`."""
 
     name: str = Field(description="The file's name without .yaml, unless given.")
-    description: str = Field("", description="One line for the list of devices.")
+    description: str = Field(default="", description="One line for the list of devices.")
     arch: Arch = Field(description="Architecture.")
     os: Os = Field(description="Operating system; `none` is bare metal.")
     libc: Libc = Field(description="C library.")
     llvm: LlvmTarget
     cpu: CpuModel
     threads: int = Field(
-        1, ge=1, le=1024, description="Threads of a session unless the caller asks otherwise."
+        default=1, ge=1, le=1024, description="Threads of a session unless the caller asks otherwise."
     )
     heterogeneous: bool = Field(
-        False, description="Cores of unequal speed: threads claim tasks instead of sharing them out evenly."
+        default=False,
+        description="Cores of unequal speed: threads claim tasks instead of sharing them out evenly.",
     )
     cpu_requires: tuple[str, ...] = Field(
-        (), description="CPU features that the runtime checks before any kernel runs."
+        default=(), description="CPU features that the runtime checks before any kernel runs."
     )
-    toolchain: Word = Field("zig", description="The toolchain unless `--toolchain` says otherwise.")
+    toolchain: Word = Field(default="zig", description="The toolchain unless `--toolchain` says otherwise.")
     compilers: dict[str, CompilerTarget] = Field(
-        {}, description="By compiler family: how it spells this device."
+        default={}, description="By compiler family: how it spells this device."
     )
-    libraries: tuple[str, ...] = Field((), description="System libraries to link (`m`, `pthread`).")
+    libraries: tuple[str, ...] = Field(default=(), description="System libraries to link (`m`, `pthread`).")
     artifacts: tuple[ArtifactKind, ...] = Field(
-        ("shared", "static", "program"), description="What a bundle for this device holds."
+        default=("shared", "static", "program"), description="What a bundle for this device holds."
     )
     params: ParamsMode = Field(
-        "file", description="Where the parameters are, unless `--params` says otherwise."
+        default="file", description="Where the parameters are, unless `--params` says otherwise."
     )
     page_size: Size = Field(
-        4096, description="Largest page of the device's kernels; files are aligned for it."
+        default=4096, description="Largest page of the device's kernels; files are aligned for it."
     )
     runner: RunnerChoice
-    audit: AuditPolicy = Field(default_factory=AuditPolicy)
+    audit: AuditPolicy = AuditPolicy()
 
     @field_validator("artifacts")
     @classmethod

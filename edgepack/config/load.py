@@ -165,7 +165,7 @@ def nearest(word: str, words: list[str], most: int = 3) -> str:
 
 
 def validate(model: type[Model], document: Document) -> Model:
-    """The model of a document; ConfigError with file, line and field of the first mistake, then the others."""
+    """The model of a document. ConfigError has file, line and field of the first mistake, then the others."""
     try:
         return model.model_validate(_tuples(document.data))
     except ValidationError as error:

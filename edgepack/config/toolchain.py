@@ -21,19 +21,19 @@ class ToolchainConfig(Frozen):
     """
 
     name: str = Field(description="The file's name without .yaml, unless given.")
-    description: str = Field("", description="One line for the list of toolchains.")
+    description: str = Field(default="", description="One line for the list of toolchains.")
     family: str = Field(description="The module that knows its options (`zig`, `gcc`, `clang`).")
     executables: dict[str, tuple[str, ...]] = Field(
         description="By tool (`cc`, `ar`): commands to try, in order; the first that is there and builds for "
         "the device is taken."
     )
-    flags: tuple[str, ...] = Field((), description="More flags, for compiling and linking.")
-    compile_flags: tuple[str, ...] = Field((), description="More flags, for compiling.")
-    link_flags: tuple[str, ...] = Field((), description="More flags, for linking.")
-    sysroot: str = Field("", description="Folder with the target's headers and libraries.")
-    environment: dict[str, str] = Field({}, description="Environment variables for the commands.")
-    timeout: int = Field(600, ge=1, description="Seconds until a command is given up.")
-    install: str = Field("", description="What to do if it is missing.")
+    flags: tuple[str, ...] = Field(default=(), description="More flags, for compiling and linking.")
+    compile_flags: tuple[str, ...] = Field(default=(), description="More flags, for compiling.")
+    link_flags: tuple[str, ...] = Field(default=(), description="More flags, for linking.")
+    sysroot: str = Field(default="", description="Folder with the target's headers and libraries.")
+    environment: dict[str, str] = Field(default={}, description="Environment variables for the commands.")
+    timeout: int = Field(default=600, ge=1, description="Seconds until a command is given up.")
+    install: str = Field(default="", description="What to do if it is missing.")
 
 
 #: Where toolchains are found, and what they must fit.

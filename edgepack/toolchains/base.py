@@ -166,8 +166,8 @@ class Toolchain(ABC):
     def find(self, tool: str, accept: Callable[[list[str]], str] | None = None) -> list[str]:
         """The command for a tool of ``executables``.
 
-        ``accept`` says what is wrong with a command that is there, or "". Raises ToolchainError that lists what
-        was looked for, and how to get it.
+        ``accept`` says what is wrong with a command that is there, or "". Raises ToolchainError that lists
+        what was looked for, and how to get it.
         """
         tried: list[str] = []
         for text in self.config.executables.get(tool, ()):

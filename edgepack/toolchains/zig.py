@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from edgepack.paths import cache_dir
+from edgepack.config.paths import cache_dir
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 
 __all__ = ["ZigToolchain"]
 
 
 class ZigToolchain(Toolchain):
-    """``zig cc``. Its first use of a target builds that target's libc (10 to 60 s); edgepack's cache keeps it."""
+    """``zig cc``. Its first use of a target builds that target's libc (10 to 60 s), kept in a cache."""
 
     family = "zig"
 

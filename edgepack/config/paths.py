@@ -1,0 +1,30 @@
+"""Folders of this user on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["CACHE_ENV", "cache_dir"]
+
+#: Environment variable that names the cache folder, instead of the platform's usual place.
+CACHE_ENV = "EDGEPACK_CACHE_DIR"
+
+
+def cache_dir() -> Path:
+    """The folder for everything that can be made again; it need not exist yet.
+
+    ``EDGEPACK_CACHE_DIR`` if set, else the platform's place: ``%LOCALAPPDATA%/edgepack/cache`` on Windows,
+    ``~/Library/Caches/edgepack`` on macOS, ``$XDG_CACHE_HOME/edgepack`` or ``~/.cache/edgepack`` elsewhere.
+    """
+    if chosen := os.environ.get(CACHE_ENV):
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        return (Path(base) if base else Path.home() / "AppData" / "Local") / "edgepack" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "edgepack"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a relative path there is invalid and to be ignored.
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "edgepack"

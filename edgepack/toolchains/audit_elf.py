@@ -1,0 +1,265 @@
+"""The audit of ELF files: Linux, Android, bare metal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lief
+
+from edgepack.config.device import Device
+from edgepack.errors import CheckFailedError
+from edgepack.toolchains import ar
+from edgepack.toolchains.arm_attributes import hard_float_object
+from edgepack.toolchains.audit import (
+    AuditKind,
+    AuditReport,
+    Finding,
+    disallowed_symbols,
+    refused_symbol,
+    within,
+)
+
+__all__ = ["check"]
+
+_MACHINE = {"x86_64": "X86_64", "aarch64": "AARCH64", "arm": "ARM", "riscv64": "RISCV"}
+_EF_ARM_ABI_FLOAT_HARD = 0x400
+_EF_RISCV_FLOAT_ABI = 0x6  # 0 soft, 2 single, 4 double
+_STB_LOCAL = "LOCAL"
+
+#: Which checks apply to what kind of file.
+_LINKED_CHECKS = (
+    *("machine", "float ABI", "needed libraries", "run path", "glibc version", "undefined symbols"),
+    *("exported symbols", "text relocations", "executable stack", "page alignment"),
+)
+_OBJECT_CHECKS = ("machine", "float ABI", "undefined symbols", "global symbols", "executable stack")
+
+
+def check(
+    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
+) -> tuple[AuditReport, list[Finding]]:
+    """What is in the file, and what of it is not allowed."""
+    if kind in {"static", "object"}:
+        return _check_objects(path, device, kind, exported)
+    return _check_linked(path, device, kind, exported)
+
+
+def _check_linked(
+    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
+) -> tuple[AuditReport, list[Finding]]:
+    binary = _parse(path.read_bytes(), path.name)
+    needed = tuple(binary.libraries)
+    symbols = [s for s in binary.dynamic_symbols if s.name and _word(s.binding) != _STB_LOCAL]
+    undefined = [s for s in symbols if s.shndx == 0]
+    defined = tuple(sorted(s.name for s in symbols if s.shndx != 0))
+    versions = sorted({v for s in undefined if (v := _glibc_version(s))}, key=_version_key)
+    pages = [s.alignment for s in binary.segments if _word(s.type) == "LOAD"]
+    findings = [
+        *_machine(binary, device),
+        *_needed(needed, device),
+        *_run_path(binary),
+        *_glibc(versions, device),
+        *_undefined(undefined, device),
+        *_exported(defined, exported, kind),
+        *_text_relocations(binary),
+        *_executable_stack(binary),
+        *_pages(pages, device),
+    ]
+    report = AuditReport(
+        file=path.name,
+        kind=kind,
+        format=_format(binary),
+        machine=device.arch,
+        float_abi=_float_abi_name(device),
+        needed=needed,
+        glibc=versions[-1] if versions else "",
+        exported=defined,
+        undefined=tuple(sorted({s.name for s in undefined})),
+        page_alignment=min(pages, default=0),
+        checks=_LINKED_CHECKS,
+    )
+    return report, findings
+
+
+def _check_objects(
+    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
+) -> tuple[AuditReport, list[Finding]]:
+    files = ar.members(path) if kind == "static" else [(path.name, path.read_bytes())]
+    findings: list[Finding] = []
+    defined: set[str] = set()
+    visible: set[str] = set()
+    wanted: set[str] = set()
+    form = ""
+    for name, data in files:
+        binary = _parse(data, name if kind == "object" else f"{path.name}({name})")
+        form = _format(binary)
+        findings += [
+            Finding(f"{f.check} of {name}", f.found, f.allowed) if kind == "static" else f
+            for f in (*_machine(binary, device), *_object_float_abi(binary, device), *_object_stack(binary))
+        ]
+        for symbol in binary.symtab_symbols:
+            if not symbol.name or _word(symbol.binding) == _STB_LOCAL:
+                continue
+            if symbol.shndx == 0:
+                wanted.add(symbol.name)
+                continue
+            defined.add(symbol.name)
+            if _word(symbol.visibility) == "DEFAULT":
+                visible.add(symbol.name)
+    undefined = tuple(sorted(wanted - defined))
+    if bad := disallowed_symbols(device, undefined):
+        findings.append(Finding("undefined symbols", ", ".join(bad), "functions of libc, libm and threads"))
+    if kind == "static":
+        findings += _exported(tuple(sorted(visible)), exported, kind)
+    if tvm := sorted(filter(refused_symbol, defined)):
+        findings.append(Finding("global symbols", ", ".join(tvm), "no symbol of TVM or C++"))
+    report = AuditReport(
+        file=path.name,
+        kind=kind,
+        format=form,
+        machine=device.arch,
+        float_abi=_float_abi_name(device),
+        exported=tuple(sorted(visible)),
+        undefined=undefined,
+        members=tuple(name for name, _ in files) if kind == "static" else (),
+        checks=_OBJECT_CHECKS,
+    )
+    return report, findings
+
+
+def _parse(data: bytes, name: str) -> Any:
+    lief.logging.disable()
+    binary = lief.ELF.parse(data) if data[:4] == b"\x7fELF" else None
+    if binary is None:
+        raise CheckFailedError(f"{name}: format: found {data[:4]!r}; allowed: ELF")
+    return binary
+
+
+def _word(value: Any) -> str:
+    """``BINDING.GLOBAL`` -> ``GLOBAL``."""
+    return str(value).rsplit(".", 1)[-1]
+
+
+def _format(binary: Any) -> str:
+    return _word(binary.header.identity_class)
+
+
+def _machine(binary: Any, device: Device) -> Iterator[Finding]:
+    machine, form = _word(binary.header.machine_type), _format(binary)
+    want = _MACHINE.get(device.arch, device.arch)
+    want_form = "ELF64" if device.cpu_target().pointer_bytes == 8 else "ELF32"
+    if (machine, form) != (want, want_form):
+        yield Finding("machine", f"{machine} {form}", f"{want} {want_form}")
+        return
+    if _word(binary.header.identity_data) != "LSB":
+        yield Finding("byte order", _word(binary.header.identity_data), "LSB")
+    flags, linked = binary.header.processor_flag, _word(binary.header.file_type) != "REL"
+    if device.arch == "arm" and linked and bool(flags & _EF_ARM_ABI_FLOAT_HARD) != device.hard_float:
+        yield Finding("float ABI", "soft" if device.hard_float else "hard", _float_abi_name(device))
+    if device.arch == "riscv64" and (flags & _EF_RISCV_FLOAT_ABI) != (4 if device.hard_float else 0):
+        yield Finding("float ABI", f"flags {flags:#x}", device.llvm.abi or "lp64d")
+
+
+def _float_abi_name(device: Device) -> str:
+    if device.arch not in {"arm", "riscv64"}:
+        return ""
+    return "hard" if device.hard_float else "soft"
+
+
+def _object_float_abi(binary: Any, device: Device) -> Iterator[Finding]:
+    """Linkers accept an object that says nothing of its float ABI, which is how soft float slips in."""
+    if device.arch != "arm" or _word(binary.header.machine_type) != "ARM":
+        return
+    has_code = any(_word(s.type) == "PROGBITS" and s.size and "EXECINSTR" in _flags(s) for s in binary.sections)
+    if not has_code:
+        return
+    hard = hard_float_object(
+        next((bytes(s.content) for s in binary.sections if s.name == ".ARM.attributes"), b"")
+    )
+    if hard != device.hard_float:
+        yield Finding("float ABI", "hard" if hard else "soft", _float_abi_name(device))
+
+
+def _flags(section: Any) -> str:
+    return " ".join(_word(flag) for flag in section.flags_list)
+
+
+def _needed(needed: Sequence[str], device: Device) -> Iterator[Finding]:
+    bad = [name for name in needed if not within(name, device.audit.needed)]
+    if bad:
+        yield Finding("needed libraries", ", ".join(bad), ", ".join(device.audit.needed))
+
+
+def _run_path(binary: Any) -> Iterator[Finding]:
+    for entry in binary.dynamic_entries:
+        if _word(entry.tag) in {"RPATH", "RUNPATH"}:
+            path = getattr(entry, "rpath", None) or getattr(entry, "runpath", None)
+            yield Finding("run path", f"{_word(entry.tag)} {path}", "none")
+
+
+def _version_name(symbol: Any) -> str:
+    """``GLIBC_2.27`` of an undefined symbol, or ""."""
+    version = symbol.symbol_version
+    auxiliary = version.symbol_version_auxiliary if version is not None and version.has_auxiliary_version else None
+    return str(auxiliary.name) if auxiliary is not None else ""
+
+
+def _glibc_version(symbol: Any) -> str:
+    name = _version_name(symbol)
+    return name.removeprefix("GLIBC_") if name.startswith("GLIBC_") else ""
+
+
+def _version_key(text: str) -> tuple[int, ...]:
+    """``2.27`` -> (2, 27); what is no number (``PRIVATE``, ``ABI_DT_RELR``) is newer than all."""
+    parts = text.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else (9999,)
+
+
+def _glibc(versions: Sequence[str], device: Device) -> Iterator[Finding]:
+    floor = device.audit.glibc
+    bad = [v for v in versions if floor and _version_key(v) > _version_key(floor)]
+    if bad:
+        yield Finding("glibc version", ", ".join(f"GLIBC_{v}" for v in bad), f"up to GLIBC_{floor}")
+
+
+def _undefined(symbols: Sequence[Any], device: Device) -> Iterator[Finding]:
+    unversioned = [s.name for s in symbols if refused_symbol(s.name) or not _glibc_version(s)]
+    if bad := sorted(set(disallowed_symbols(device, unversioned))):
+        yield Finding("undefined symbols", ", ".join(bad), "functions of libc, libm and threads")
+
+
+def _exported(found: Sequence[str], exported: Sequence[str], kind: AuditKind) -> Iterator[Finding]:
+    name = "global symbols" if kind == "static" else "exported symbols"
+    if more := sorted(set(found) - set(exported)):
+        yield Finding(name, ", ".join(more), ", ".join(exported))
+    if less := sorted(set(exported) - set(found)):
+        yield Finding(name, f"no {', '.join(less)}", ", ".join(exported))
+
+
+def _text_relocations(binary: Any) -> Iterator[Finding]:
+    for entry in binary.dynamic_entries:
+        tag = _word(entry.tag)
+        if tag == "TEXTREL" or (tag == "FLAGS" and int(entry.value) & 0x4):
+            yield Finding("text relocations", tag, "none")
+            return
+
+
+def _executable_stack(binary: Any) -> Iterator[Finding]:
+    stack = [s for s in binary.segments if _word(s.type) == "GNU_STACK"]
+    if not stack:
+        yield Finding("executable stack", "no GNU_STACK header, which means executable", "a stack without X")
+    elif int(stack[0].flags) & 0x1:
+        yield Finding("executable stack", "GNU_STACK with X", "a stack without X")
+
+
+def _object_stack(binary: Any) -> Iterator[Finding]:
+    note = [s for s in binary.sections if s.name == ".note.GNU-stack"]
+    if note and "EXECINSTR" in _flags(note[0]):
+        yield Finding("executable stack", ".note.GNU-stack with X", "a stack without X")
+
+
+def _pages(alignments: Sequence[int], device: Device) -> Iterator[Finding]:
+    small = [a for a in alignments if a < device.page_size]
+    if small:
+        yield Finding("page alignment", f"{min(small)} bytes", f"at least {device.page_size} bytes")
