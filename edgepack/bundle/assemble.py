@@ -1,0 +1,216 @@
+"""Makes a bundle's folder from the worker's results: sources, libraries, program, params, recorded data,
+papers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.bundle.layout import MANIFEST, SBOM, BundleLayout
+from edgepack.bundle.manifest import Artifact, FileRecord, Manifest, ModelRecord, Recorded, RecordedTensor
+from edgepack.bundle.measure import runtime_text_bytes
+from edgepack.bundle.record import make_manifest
+from edgepack.bundle.render import TEMPLATES, render
+from edgepack.bundle.sbom import render_sbom
+from edgepack.bundle.sums import list_files, sha256_file, write_sums
+from edgepack.bundle.writer import normalise_modes
+from edgepack.codegen import driver
+from edgepack.config.device import Device
+from edgepack.plan.params import write_params
+from edgepack.plan.types import Plan
+from edgepack.toolchains.audit import audit
+from edgepack.toolchains.base import Toolchain
+
+__all__ = ["Recipe", "assemble"]
+
+_Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be assembled.
+
+    Attributes:
+        name: the model's name, a C identifier.
+        params_mode: where the params go.
+        tools: versions of the packages that took part.
+        results: the worker's folder.
+        build: an empty folder for objects.
+        bundle: an empty folder that becomes the bundle.
+    """
+
+    name: str
+    model: ModelRecord
+    device: Device
+    toolchain: Toolchain
+    params_mode: driver.ParamsMode
+    tools: Mapping[str, str]
+    results: Path
+    build: Path
+    bundle: Path
+
+    @property
+    def layout(self) -> BundleLayout:
+        """Where its files go."""
+        return BundleLayout(self.name, self.device.os)
+
+
+def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
+    """Fill ``recipe.bundle``; returns its manifest.
+
+    Raises:
+        ToolchainError: compiling or linking failed.
+        CheckFailedError: a file that was built needs or exports what it must not.
+    """
+    plan = Plan.from_json((recipe.results / "plan.json").read_text(encoding="utf-8"))
+    progress("write sources", "")
+    params_id = _write_sources(recipe, plan)
+    artifacts = _build(recipe, progress)
+    progress("write bundle", "")
+    recorded = _copy_recorded(recipe)
+    manifest = make_manifest(
+        plan,
+        recipe.model,
+        recipe.device,
+        toolchain=(recipe.toolchain.name, recipe.toolchain.family, recipe.toolchain.version()),
+        tools=recipe.tools,
+        params_mode=recipe.params_mode,
+        params_file=recipe.layout.params,
+        params_id=params_id.hex(),
+        text_bytes=_runtime_bytes(recipe),
+        artifacts=artifacts,
+        recorded=recorded,
+        warnings=json.loads((recipe.results / "warnings.json").read_text(encoding="utf-8")),
+    )
+    return _write_papers(recipe, plan, manifest)
+
+
+def _write_sources(recipe: Recipe, plan: Plan) -> bytes:
+    """Params, C sources, kernels' object, licences; returns the params' id."""
+    root = recipe.bundle
+    params = root / recipe.layout.params
+    params.parent.mkdir(parents=True)
+    params_id = write_params(plan, recipe.results / "params.bin", params)
+    texts = driver.render_model(
+        plan,
+        params_id=params_id,
+        params_mode=recipe.params_mode,
+        cpu_arch=recipe.device.arch,
+        cpu_requires=recipe.device.cpu_requires,
+        threads=recipe.device.threads,
+        heterogeneous=recipe.device.heterogeneous,
+    )
+    for name, text in texts.items():
+        _write(root / name, text)
+    for name, source in driver.runtime_files().items():
+        _write(root / name, source.read_text(encoding="utf-8"))
+    kernels = root / driver.KERNELS_OBJECT
+    kernels.parent.mkdir(parents=True, exist_ok=True)
+    recipe.toolchain.strip_debug(recipe.results / "kernels.o", kernels)
+    shutil.copytree(TEMPLATES / "bundle" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
+    return params_id
+
+
+def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
+    """Compile and link what the device asks for, and audit it."""
+    root, device, toolchain, layout = recipe.bundle, recipe.device, recipe.toolchain, recipe.layout
+    include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
+    progress("compile C", "")
+    model = recipe.build / "model.o"
+    defines: dict[str, str | None] = {}
+    if recipe.params_mode == "embed":
+        defines[driver.PARAMS_DEFINE] = driver.params_define(root / layout.params)
+    toolchain.compile_c(root / driver.MODEL_SOURCE, model, include=include, defines=defines)
+    library = [model, root / driver.KERNELS_OBJECT]
+    loader: list[Path] = []
+    if "program" in device.artifacts:
+        for name in driver.LOADER_SOURCES:
+            source = root / name
+            loader.append(recipe.build / f"loader_{source.stem}.o")
+            progress("compile C", source.name)
+            toolchain.compile_c(source, loader[-1], include=include)
+    exported = [driver.model_symbol(recipe.name)]
+    artifacts = []
+    for kind in device.artifacts:
+        progress("link", kind)
+        output = root / layout.artifacts[kind]
+        output.parent.mkdir(exist_ok=True)
+        if kind == "shared":
+            toolchain.link_shared(library, output, exported=exported, soname=output.name)
+        elif kind == "static":
+            toolchain.archive(library, output)
+        else:
+            toolchain.link_program([*loader, *library], output)
+        progress("audit", kind)
+        report = audit(output, device, kind=kind, exported=[] if kind == "program" else exported)
+        artifacts.append(
+            Artifact(
+                kind=kind,
+                path=layout.artifacts[kind],
+                nbytes=output.stat().st_size,
+                audit=report.to_json(),
+            )
+        )
+    return artifacts
+
+
+def _runtime_bytes(recipe: Recipe) -> int | None:
+    shared = recipe.bundle / recipe.layout.shared
+    return runtime_text_bytes(shared, recipe.bundle / driver.KERNELS_OBJECT) if shared.is_file() else None
+
+
+def _copy_recorded(recipe: Recipe) -> Recorded:
+    """``test/``: the recorded tensors and their tolerances."""
+    source, target = recipe.results / "recorded", recipe.bundle / "test"
+    target.mkdir()
+    data = json.loads((source / "recorded.json").read_text(encoding="utf-8"))
+    tensors = {
+        role: tuple(RecordedTensor(**{**tensor, "file": f"test/{tensor['file']}"}) for tensor in data[role])
+        for role in ("inputs", "outputs")
+    }
+    for tensor in (*data["inputs"], *data["outputs"]):
+        shutil.copyfile(source / tensor["file"], target / tensor["file"])
+    lines = [f"{output['atol']!r} {output['rtol']!r}\n" for output in data["outputs"]]
+    _write(target / "tolerances.txt", "".join(lines))
+    _write(target / "recorded.json", json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    return Recorded(reference=data["reference"], inputs=tensors["inputs"], outputs=tensors["outputs"])
+
+
+def _write_papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> Manifest:
+    """README, CMake and pkg-config files, bill of materials, manifest, checksums: in this order."""
+    root = recipe.bundle
+    built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
+    project = driver.render_project(
+        plan,
+        params_mode=recipe.params_mode,
+        shared=built.get("shared"),
+        static=built.get("static"),
+        libraries=recipe.device.libraries,
+    )
+    for name, text in project.items():
+        _write(root / name, text)
+    values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
+    _write(root / "README.md", render("bundle/README.md.j2", values))
+    manifest = manifest.model_copy(update={"files": _files(root)})
+    _write(root / SBOM, render_sbom(manifest))
+    manifest = manifest.model_copy(update={"files": _files(root)})
+    _write(root / MANIFEST, manifest.to_json())
+    write_sums(root)
+    executables = {built[kind] for kind in ("program", "shared") if kind in built}
+    normalise_modes(root, executables)
+    return manifest
+
+
+def _files(root: Path) -> tuple[FileRecord, ...]:
+    return tuple(
+        FileRecord(path=name, nbytes=(root / name).stat().st_size, sha256=sha256_file(root / name))
+        for name in list_files(root)
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,173 @@
+"""Names and places inside a bundle: the one module that knows where each file lies."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.errors import ConfigError
+
+__all__ = ["MANIFEST", "SBOM", "SUMS", "BundleLayout", "check_name", "default_name", "find_bundle"]
+
+MANIFEST = "manifest.json"
+SUMS = "SHA256SUMS"
+SBOM = "sbom.cdx.json"
+
+#: Longest name: it becomes a C identifier, a file name and a CMake package.
+MAX_NAME = 48
+
+# C99 and C11 keywords, and what a header named after the model would collide with.
+_RESERVED = frozenset(
+    [
+        "auto",
+        "break",
+        "case",
+        "char",
+        "const",
+        "continue",
+        "default",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "register",
+        "restrict",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "typedef",
+        "union",
+        "unsigned",
+        "void",
+        "volatile",
+        "while",
+        "bool",
+        "true",
+        "false",
+        "main",
+        "class",
+        "delete",
+        "new",
+        "this",
+        "template",
+        "typename",
+        "namespace",
+        "operator",
+        "private",
+        "protected",
+        "public",
+        "virtual",
+        "runtime",
+        "edgepack",
+        "platform",
+        "model",
+        "assert",
+        "errno",
+    ]
+)
+
+
+def default_name(model: Path) -> str:
+    """The model file's stem as a lower-case C identifier: ``ResNet-18 (v2).onnx`` gives ``resnet_18_v2``."""
+    stem = unicodedata.normalize("NFKD", model.stem).encode("ascii", "ignore").decode("ascii").lower()
+    name = re.sub(r"[^a-z0-9]+", "_", stem).strip("_")[:MAX_NAME].rstrip("_")
+    if not name:
+        return "model_1"
+    if name[0].isdigit() or name in _RESERVED or keyword.iskeyword(name):
+        name = f"model_{name}"[:MAX_NAME]
+    return name
+
+
+def check_name(name: str) -> str:
+    """``name`` if it can name a bundle.
+
+    Raises:
+        ConfigError: it is no C identifier of at most 48 characters, or it is reserved.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or len(name) > MAX_NAME or "__" in name:
+        raise ConfigError(
+            f"The name {name!r} is not a C identifier of at most {MAX_NAME} characters.",
+            hint="Use letters, digits and single underscores, a letter first: --name resnet18.",
+        )
+    if name.lower() in _RESERVED:
+        raise ConfigError(
+            f"The name {name!r} is reserved in C or C++.", hint="Choose another one with --name."
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class BundleLayout:
+    """Where the files of a bundle are, relative to its root (all paths with ``/``).
+
+    Attributes:
+        name: the model's name, a C identifier.
+        os: the device's operating system (``linux``, ``macos``, ``windows``, ...): decides the suffixes.
+    """
+
+    name: str
+    os: str = "linux"
+
+    @property
+    def shared(self) -> str:
+        """The shared library."""
+        if self.os == "windows":
+            return f"lib/{self.name}.dll"
+        suffix = "dylib" if self.os in {"macos", "ios"} else "so"
+        return f"lib/lib{self.name}.{suffix}"
+
+    @property
+    def static(self) -> str:
+        """The static library."""
+        return f"lib/{self.name}.lib" if self.os == "windows" else f"lib/lib{self.name}.a"
+
+    @property
+    def program(self) -> str:
+        """The loader program, built for the device."""
+        return f"bin/{self.name}.exe" if self.os == "windows" else f"bin/{self.name}"
+
+    @property
+    def params(self) -> str:
+        """The parameters (with ``--params file`` and ``caller``)."""
+        return f"params/{self.name}.params"
+
+    @property
+    def artifacts(self) -> dict[str, str]:
+        """What can be built, by kind."""
+        return {"shared": self.shared, "static": self.static, "program": self.program}
+
+
+def find_bundle(path: Path) -> Path:
+    """The root folder of the bundle at ``path`` (the folder itself or its manifest.json).
+
+    Raises:
+        ConfigError: there is no bundle.
+    """
+    root = path.parent if path.name == MANIFEST and path.is_file() else path
+    if (root / MANIFEST).is_file():
+        return root
+    what = (
+        "does not exist"
+        if not path.exists()
+        else f"holds no {MANIFEST}"
+        if path.is_dir()
+        else "is not a folder"
+    )
+    raise ConfigError(
+        f"{path} is not a bundle: it {what}.", hint="Give the folder that `edgepack pack` wrote."
+    )

@@ -1,0 +1,256 @@
+"""manifest.json: everything about a bundle, and the only file that a tool must read.
+
+The models below are the schema; ``manifest.schema.json`` beside this module is generated from them
+(``python -m edgepack.bundle.manifest``) and tested to be current. A field is never removed or changed in
+meaning without a new ``schema_version``; new fields come with a default.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgepack.bundle.layout import MANIFEST
+from edgepack.errors import ConfigError
+
+__all__ = [
+    "SCHEMA_FILE",
+    "SCHEMA_VERSION",
+    "Artifact",
+    "DeviceRecord",
+    "FileRecord",
+    "KernelRecord",
+    "Manifest",
+    "Memory",
+    "ModelRecord",
+    "Params",
+    "Recorded",
+    "RecordedTensor",
+    "Runtime",
+    "StepRecord",
+    "Tensor",
+    "ToolchainRecord",
+    "json_schema",
+    "load_manifest",
+]
+
+SCHEMA_VERSION = 1
+SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
+
+
+class _Record(BaseModel):
+    # A tool of this version reads bundles of later versions with the same schema_version: unknown fields
+    # pass.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class QuantizationRecord(_Record):
+    """real = scale * (stored - zero_point), per tensor or along ``axis``."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+class Tensor(_Record):
+    """An input or output: dense, row-major, little-endian."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int = Field(ge=0, description="bytes of the dense tensor")
+    quantization: QuantizationRecord | None = None
+
+
+class ModelRecord(_Record):
+    """The model file that the bundle was made from."""
+
+    file: str = Field(description="file name, without its folder")
+    sha256: str = Field(description="over the model file and its external data")
+    shapes: dict[str, tuple[int, ...]] = Field(default={}, description="input shapes that were bound")
+    dims: dict[str, int] = Field(default={}, description="symbolic dimensions that were bound")
+
+
+class DeviceRecord(_Record):
+    """What of the device's profile is needed to run the bundle and to know what it was built for."""
+
+    name: str
+    description: str = ""
+    arch: str = Field(description="x86_64, aarch64, arm, ...")
+    os: str = Field(description="linux, macos, windows, ...")
+    libc: str = ""
+    triple: str = Field(description="LLVM triple of the kernels")
+    cpu: str = Field(default="", description="LLVM CPU name of the kernels; empty: the triple's baseline")
+    features: tuple[str, ...] = Field(default=(), description="LLVM features of the kernels")
+    cpu_requires: tuple[str, ...] = Field(default=(), description="CPU features that the loader checks for")
+    threads: int = Field(default=1, ge=1, description="threads of a session unless the caller chooses")
+    runner: dict[str, Any] = Field(default={}, description="what runs the bundle's program, by name")
+
+
+class ToolchainRecord(_Record):
+    """The compiler of the C code and the linker."""
+
+    name: str
+    family: str
+    version: str
+
+
+class Artifact(_Record):
+    """A library or program of the bundle."""
+
+    kind: Literal["shared", "static", "program"]
+    path: str
+    nbytes: int = Field(ge=0)
+    audit: dict[str, Any] = Field(default={}, description="what was found in the file when packing")
+
+
+class Params(_Record):
+    """The parameters (weights)."""
+
+    mode: Literal["file", "embed", "caller"]
+    file: str | None = Field(default=None, description="path in the bundle; none when embedded")
+    nbytes: int = Field(ge=0, description="bytes of the tensors' data")
+    id: str = Field(description="hex; the library accepts only params with this id")
+    tensors: int = Field(ge=0, description="how many there are")
+
+
+class Memory(_Record):
+    """What a session needs, in bytes."""
+
+    arena: int = Field(ge=0, description="all intermediate tensors, planned")
+    lower_bound: int = Field(ge=0, description="most bytes live at once; no plan can be smaller")
+    peak_step: int = Field(description="index of the step at which the most bytes are live; -1: none")
+    scratch_per_thread: int = Field(ge=0)
+
+
+class Runtime(_Record):
+    """The part of the library that is not the model's kernels."""
+
+    abi_version: int = Field(description="of include/edgepack/runtime.h")
+    text_bytes: int | None = Field(default=None, description="machine code without the kernels', stripped")
+    threads: int = Field(default=1, ge=1)
+    heterogeneous: bool = Field(
+        default=False, description="tasks are claimed from a counter, not split evenly"
+    )
+
+
+class KernelRecord(_Record):
+    """A compiled function and the schedule rule that made it."""
+
+    symbol: str
+    ops: tuple[str, ...] = ()
+    rule: str
+    parameters: dict[str, Any] = {}
+    flops: int = 0
+    bytes_moved: int = 0
+
+
+class StepRecord(_Record):
+    """One execution of a kernel."""
+
+    kernel: str
+    tasks: int
+    nodes: tuple[str, ...] = ()
+
+
+class RecordedTensor(_Record):
+    """A recorded input or expected output, and how near a result must be: |out-ref| <= atol + rtol*|ref|."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str = Field(description="path in the bundle: raw, little-endian, row-major")
+    atol: float = 0.0
+    rtol: float = 0.0
+    max_abs: float | None = Field(default=None, description="largest finite absolute value expected")
+
+
+class Recorded(_Record):
+    """Recorded data that proves that the bundle works."""
+
+    reference: str = Field(description="what computed the outputs")
+    inputs: tuple[RecordedTensor, ...] = ()
+    outputs: tuple[RecordedTensor, ...] = ()
+
+
+class FileRecord(_Record):
+    """A file of the bundle (all but manifest.json and SHA256SUMS, which come last)."""
+
+    path: str
+    nbytes: int = Field(ge=0)
+    sha256: str
+
+
+class Manifest(_Record):
+    """The root of manifest.json."""
+
+    schema_version: Literal[1] = 1
+    name: str = Field(description="C identifier: names the library, the header and the exported symbol")
+    symbol: str = Field(description="the library's one exported symbol")
+    edgepack: str = Field(description="version of edgepack that made the bundle")
+    model: ModelRecord
+    device: DeviceRecord
+    toolchain: ToolchainRecord
+    tools: dict[str, str] = Field(default={}, description="versions of the packages that took part")
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    params: Params
+    memory: Memory
+    runtime: Runtime
+    artifacts: tuple[Artifact, ...]
+    kernels: tuple[KernelRecord, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
+    flops: int = Field(default=0, description="floating point operations of one run")
+    recorded: Recorded
+    warnings: tuple[str, ...] = ()
+    files: tuple[FileRecord, ...] = ()
+
+    def artifact(self, kind: str) -> Artifact | None:
+        """The artifact of this kind, or None if the bundle has none."""
+        return next((artifact for artifact in self.artifacts if artifact.kind == kind), None)
+
+    def to_json(self) -> str:
+        """The file's text: sorted keys, so the same manifest gives the same bytes."""
+        data = self.model_dump(mode="json")
+        return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def load_manifest(root: Path) -> Manifest:
+    """Read and check ``root/manifest.json``.
+
+    Raises:
+        ConfigError: it cannot be read, is no JSON, is of another schema version, or has a wrong field.
+    """
+    path = root / MANIFEST
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}.", hint="Pack the model again.") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} has schema version {version!r}; this edgepack reads version {SCHEMA_VERSION}.",
+            hint="Use the edgepack that made the bundle, or pack the model again.",
+        )
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: field {where}: {first['msg']}.", hint="Pack the model again.") from error
+
+
+def json_schema() -> str:
+    """The JSON schema of manifest.json, as ``manifest.schema.json`` holds it."""
+    schema = Manifest.model_json_schema()
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(json_schema(), encoding="utf-8", newline="\n")

@@ -1,0 +1,33 @@
+"""Renders the templates of a bundle; a name that a template misspells is an error, never an empty string."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import edgepack
+from edgepack.bundle.text import human_bytes, human_count, shape_text
+
+__all__ = ["TEMPLATES", "render"]
+
+#: Where all templates are.
+TEMPLATES = Path(edgepack.__file__).parent / "templates"
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """The text of a template of ``templates/`` (``bundle/README.md.j2``), with ``values``."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # nothing that is rendered is HTML
+    )
+    environment.filters["bytes"] = human_bytes
+    environment.filters["count"] = human_count
+    environment.filters["shape"] = shape_text
+    return environment.get_template(template).render(**values)

@@ -1,0 +1,152 @@
+"""The ``edgepack`` program: finds the command, runs it, and turns what it raises into a sentence and an
+exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import click
+
+import edgepack
+from edgepack.cli.output import Settings, settings_of
+from edgepack.errors import EdgepackError
+
+__all__ = ["cli", "main"]
+
+#: Commands, in the order of --help: the module of edgepack.cli that has it, and its one line. A module is
+#: imported
+#: only when its command is asked for; ``command`` in it is the click command.
+COMMANDS = {
+    "pack": "Compile a model into a bundle for a device.",
+    "verify": "Run a bundle's own program on its recorded data and compare.",
+    "bench": "Measure a bundle: latency, memory, load time.",
+    "inspect": "Show what a bundle or a model file holds.",
+    "devices": "List the devices, or show one.",
+    "toolchains": "List the toolchains, or show one.",
+    "doctor": "Say what is missing on this machine, and how to get it.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"edgepack.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            also = f" Did you mean {near[0]}?" if near else ""
+            ctx.fail(f"There is no command {args[0]!r}.{also}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(edgepack.__version__, prog_name="edgepack")
+@click.option("-q", "--quiet", is_flag=True, help="Print results only, no progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Print more; with an error, its Python traceback.")
+@click.pass_context
+def cli(ctx: click.Context, quiet: bool, verbose: bool) -> None:
+    """Compile a trained model ahead of time into a small, fast, verified bundle for a device.
+
+    \b
+    Exit codes: 0 done; 1 the thing asked about failed (a mismatch, a check); 2 wrong usage or configuration;
+    3 the model cannot be compiled; 4 a toolchain is missing or failed; 5 an internal error, with a saved log.
+    """
+    settings = settings_of(ctx)
+    settings.quiet |= quiet
+    settings.verbose |= verbose
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program.
+
+    Args:
+        argv: arguments without the program's name; default ``sys.argv``.
+
+    Returns:
+        the exit code.
+    """
+    settings = Settings()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _end_cleanly_on_sigterm()
+    try:
+        result = cli.main(args=arguments, prog_name="edgepack", standalone_mode=False, obj=settings)
+        return result if isinstance(result, int) else 0
+    except EdgepackError as error:
+        _report(error, settings)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        print("edgepack: interrupted; nothing was left behind.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (`edgepack inspect | head`): not an error, and nothing more can be printed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        _report_internal(error, arguments, settings)
+        return 5
+
+
+def _report(error: EdgepackError, settings: Settings) -> None:
+    lines = [f"edgepack: error: {error.message}"]
+    lines += [f"  | {line}" for line in error.detail.strip().splitlines()]
+    if error.hint:
+        lines.append(f"  hint: {error.hint}")
+    print("\n".join(lines), file=sys.stderr)
+    if settings.verbose:
+        traceback.print_exception(error)
+
+
+def _report_internal(error: Exception, arguments: list[str], settings: Settings) -> None:
+    from edgepack.log import save_log
+
+    text = "".join(traceback.format_exception(error))
+    path = save_log("internal", f"edgepack {edgepack.__version__}\narguments: {arguments}\n\n{text}")
+    print(f"edgepack: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+    if path is not None:
+        print(f"  hint: The log is in {path}; please report it.", file=sys.stderr)
+    if settings.verbose:
+        print(text, file=sys.stderr)
+
+
+def _end_cleanly_on_sigterm() -> None:
+    """Let SIGTERM unwind the stack, so that temporary folders and child processes go with the process."""
+
+    def on_term(number: int, frame: FrameType | None) -> Any:
+        del frame
+        signal.signal(number, signal.SIG_IGN)  # one is enough; cleaning up must not be interrupted
+        raise SystemExit(128 + number)
+
+    try:
+        signal.signal(signal.SIGTERM, on_term)
+    except ValueError:
+        return  # not the main thread: the caller's process decides

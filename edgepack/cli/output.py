@@ -1,0 +1,127 @@
+"""What commands share to print: settings, tables, progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["Settings", "heading", "print_json", "progress", "settings_of", "table", "verbosity_options"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass
+class Settings:
+    """What holds for a whole run of the program."""
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+def settings_of(ctx: click.Context) -> Settings:
+    """The run's settings (``obj`` of the outermost context)."""
+    settings: Settings = ctx.ensure_object(Settings)
+    return settings
+
+
+def verbosity_options(function: _F) -> _F:
+    """Adds ``--quiet`` and ``--verbose`` to a command too, so that they can stand at the end of a line."""
+
+    @click.option("-q", "--quiet", is_flag=True, help="Print results only, no progress.")
+    @click.option("-v", "--verbose", is_flag=True, help="Print more; with an error, its Python traceback.")
+    @click.pass_context
+    @wraps(function)
+    def wrapper(ctx: click.Context, /, *args: Any, quiet: bool, verbose: bool, **kwargs: Any) -> Any:
+        settings = settings_of(ctx)
+        settings.quiet |= quiet
+        settings.verbose |= verbose
+        return ctx.invoke(function, *args, settings=settings, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def heading(text: str) -> str:
+    """``text`` in bold where standard output is a terminal and NO_COLOR is not set."""
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        return click.style(text, bold=True)
+    return text
+
+
+def print_json(data: Any) -> None:
+    """``data`` as JSON on standard output."""
+    click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+
+
+def table(rows: Sequence[Sequence[str]], *, header: Sequence[str] = (), right: Sequence[int] = ()) -> str:
+    """Rows in aligned columns.
+
+    Args:
+        rows: texts; all rows have the same length.
+        header: the columns' names; none: no header.
+        right: indices of the columns that are aligned to the right.
+    """
+    every = [list(header), *map(list, rows)] if header else [list(row) for row in rows]
+    if not every:
+        return ""
+    widths = [max(len(row[column]) for row in every) for column in range(len(every[0]))]
+    lines = []
+    for row in every:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    if header:
+        lines[0] = heading(lines[0])
+    return "\n".join(lines)
+
+
+@contextmanager
+def progress(settings: Settings) -> Iterator[Callable[[str, str], None]]:
+    """A callback ``(stage, detail)`` that shows what is being done, on standard error.
+
+    On a terminal it is one line with a running clock; else a line per stage; with ``--quiet`` nothing.
+    """
+    if settings.quiet:
+        yield lambda _stage, _detail: None
+    elif sys.stderr.isatty():
+        with _live() as show:
+            yield show
+    else:
+        yield _Lines()
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.stage = ""
+
+    def __call__(self, stage: str, detail: str) -> None:
+        del detail
+        if stage != self.stage:
+            self.stage = stage
+            print(f"[{time.monotonic() - self.start:6.1f} s] {stage}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[str, str], None]]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("start", total=None)
+
+        def show(stage: str, detail: str) -> None:
+            bar.update(task, description=f"{stage}: {detail}" if detail else stage)
+
+        yield show

@@ -1,0 +1,57 @@
+"""``edgepack verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--runner", help="What runs the program.  [default: this machine, or the device's emulator]")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads that compute.  [default: the device's]")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that the program may take."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@verbosity_options
+def command(
+    *,
+    settings: Settings,
+    bundle: Path,
+    runner: str | None,
+    threads: int | None,
+    timeout: float | None,
+    as_json: bool,
+) -> int:
+    """Check BUNDLE's files, run its own program on the recorded data, and compare."""
+    from edgepack.api import Bundle
+
+    with progress(settings) as show:
+        opened = Bundle(bundle)
+        show("verify", opened.manifest.name)
+        result = opened.verify(runner=runner, threads=threads, timeout=timeout)
+    if as_json:
+        print_json(result.to_json())
+        return 0 if result.ok else 1
+    rows = [
+        [
+            output.name,
+            "ok" if output.ok else f"{output.mismatches} of {output.elements} wrong",
+            f"{output.max_abs_err:.3g}",
+            f"{output.max_abs_ref:.3g}",
+            f"{output.atol:.3g} + {output.rtol:.3g}*|ref|",
+        ]
+        for output in result.outputs
+    ]
+    header = ["output", "result", "max abs error", "max abs reference", "tolerance"]
+    click.echo(table(rows, header=header, right=[2, 3]))
+    threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
+    verdict = "ok" if result.ok else "MISMATCH"
+    click.echo(f"{verdict}: {bundle} on {result.where}, {threads_text}, against {result.reference}")
+    return 0 if result.ok else 1

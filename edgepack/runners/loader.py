@@ -1,0 +1,238 @@
+"""Drives a bundle's own loader program through a runner: ``verify`` and ``bench``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edgepack.bundle.manifest import Manifest
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.runners import Selected, select_runner
+from edgepack.runners.base import setting, signal_name
+
+__all__ = ["DEFAULT_TIMEOUT", "Measurement", "OutputCheck", "Verification", "bench", "percentile", "verify"]
+
+#: Seconds that the program may take unless the device's profile or the caller says otherwise.
+DEFAULT_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """How far one output is from the recorded one; it passes where |out-ref| <= atol + rtol*|ref|
+    everywhere."""
+
+    name: str
+    max_abs_err: float
+    max_abs_ref: float
+    atol: float
+    rtol: float
+    elements: int
+    mismatches: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element is within its tolerance."""
+        return self.mismatches == 0
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of running a bundle on its recorded data."""
+
+    ok: bool
+    runner: str
+    where: str
+    threads: int
+    reference: str
+    outputs: tuple[OutputCheck, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; floats that JSON cannot hold become texts (``"nan"``, ``"inf"``)."""
+        data = asdict(self)
+        data["outputs"] = [
+            {key: _plain(value) for key, value in output.items()} for output in data["outputs"]
+        ]
+        return data
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result of timing a bundle; times in milliseconds, as the loader program itself measured them.
+
+    Attributes:
+        real_speed: false under an emulator: then no time says anything about the device.
+        runs_ms: every run after the warm-up, in order.
+        first_result_ms: from the start of the process to the first result.
+        load_ms: opening the model: mapping the params, checking them, making a session.
+        steps_us: mean time of each step in microseconds (with ``profile``), in the order of the plan.
+    """
+
+    runner: str
+    where: str
+    real_speed: bool
+    threads: int
+    warmup: int
+    runs_ms: tuple[float, ...]
+    load_ms: float
+    first_result_ms: float
+    peak_rss_bytes: int
+    arena_bytes: int
+    steps_us: tuple[float, ...] = ()
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """min, median, p90 and p99 of the runs, in ms."""
+        return {
+            "min_ms": min(self.runs_ms),
+            "median_ms": percentile(self.runs_ms, 50),
+            "p90_ms": percentile(self.runs_ms, 90),
+            "p99_ms": percentile(self.runs_ms, 99),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the summary."""
+        return {**asdict(self), **self.summary}
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The percentile by linear interpolation between the two nearest ranks (numpy's default)."""
+    ordered = sorted(values)
+    rank = (len(ordered) - 1) * percent / 100
+    low = math.floor(rank)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
+
+
+def verify(
+    root: Path,
+    manifest: Manifest,
+    *,
+    runner: str | None = None,
+    threads: int | None = None,
+    timeout: float | None = None,
+) -> Verification:
+    """Run the bundle's program on the recorded inputs and let it compare with the recorded outputs.
+
+    Raises:
+        CheckFailedError: the program crashed, refused to run, or printed no result. (A mismatch is a result.)
+        ConfigError: the bundle has no program, or an argument is wrong.
+        ToolchainError: the runner is missing, or the time is up.
+    """
+    arguments: list[str | Path] = ["verify", Path("test"), *_threads(threads)]
+    selected, result = _run(root, manifest, arguments, runner, timeout)
+    outputs = tuple(
+        OutputCheck(
+            name=str(output["name"]),
+            max_abs_err=_number(output["max_abs_err"]),
+            max_abs_ref=_number(output["max_abs_ref"]),
+            atol=_number(output["atol"]),
+            rtol=_number(output["rtol"]),
+            elements=int(output["elements"]),
+            mismatches=int(output["mismatches"]),
+        )
+        for output in result["outputs"]
+    )
+    if len(outputs) != len(manifest.outputs):
+        raise CheckFailedError(
+            f"The program checked {len(outputs)} outputs, the manifest has {len(manifest.outputs)}."
+        )
+    ok = result["status"] == "ok" and all(output.ok for output in outputs)
+    return Verification(
+        ok, selected.name, selected.where, int(result["threads"]), manifest.recorded.reference, outputs
+    )
+
+
+def bench(
+    root: Path,
+    manifest: Manifest,
+    *,
+    runner: str | None = None,
+    threads: int | None = None,
+    runs: int = 50,
+    warmup: int = 5,
+    profile: bool = False,
+    timeout: float | None = None,
+) -> Measurement:
+    """Let the bundle's program measure itself; errors as in :func:`verify`."""
+    if runs < 1 or warmup < 0:
+        raise ConfigError(
+            f"{runs} runs after {warmup} for warm-up cannot be measured.", hint="Use --runs 1 or more."
+        )
+    arguments: list[str | Path] = ["bench", *_threads(threads), "--warmup", str(warmup), "--runs", str(runs)]
+    if profile:
+        arguments.append("--profile")
+    selected, result = _run(root, manifest, arguments, runner, timeout)
+    return Measurement(
+        runner=selected.name,
+        where=selected.where,
+        real_speed=selected.runner.REAL_SPEED,
+        threads=int(result["threads"]),
+        warmup=warmup,
+        runs_ms=tuple(float(value) for value in result["runs_ms"]),
+        load_ms=float(result["load_ms"]),
+        first_result_ms=float(result["first_result_ms"]),
+        peak_rss_bytes=int(result["peak_rss_bytes"]),
+        arena_bytes=int(result["arena_bytes"]),
+        steps_us=tuple(float(value) for value in result.get("steps_us", ())),
+    )
+
+
+def _threads(threads: int | None) -> list[str]:
+    if threads is None:
+        return []
+    if threads < 1:
+        raise ConfigError(f"{threads} threads cannot run anything.", hint="Use --threads 1 or more.")
+    return ["--threads", str(threads)]
+
+
+def _run(
+    root: Path, manifest: Manifest, arguments: Sequence[str | Path], runner: str | None, timeout: float | None
+) -> tuple[Selected, Mapping[str, Any]]:
+    program = manifest.artifact("program")
+    if program is None:
+        raise ConfigError(
+            f"The bundle {root} has no loader program.",
+            hint="Pack for a device whose artifacts include `program`.",
+        )
+    selected = select_runner(manifest.device, runner)
+    root = root.absolute()
+    # Copies by zip or a file share lose the mode.
+    path = root / program.path
+    if selected.name == "native" and path.is_file() and not path.stat().st_mode & 0o100:
+        raise ConfigError(f"{path} is not executable.", hint=f'Run: chmod +x "{path}"')
+    argv = [path, *(root / part if isinstance(part, Path) else part for part in arguments)]
+    timeout = timeout or float(setting(manifest.device, "timeout") or DEFAULT_TIMEOUT)
+    done = selected.runner.run(manifest.device, argv, timeout=timeout, cwd=root)
+    if done.returncode < 0:
+        raise CheckFailedError(
+            f"The bundle's program was ended by {signal_name(-done.returncode)} ({selected.name}).",
+            detail=done.printed,
+        )
+    try:
+        result = json.loads(done.stdout)
+        status = result["status"] if "status" in result or arguments[0] == "verify" else "ok"
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckFailedError(
+            f"The bundle's program ended with exit code {done.returncode} and no result ({selected.name}).",
+            detail=done.printed,
+        ) from error
+    if status not in ("ok", "mismatch") or done.returncode not in (0, 1):
+        code = f" ({result['code']})" if result.get("code") else ""
+        message = str(result.get("message") or f"status {status}, exit code {done.returncode}").rstrip(".")
+        raise CheckFailedError(
+            f"The bundle's program refused to run{code}: {message}.", detail=done.stderr.strip()
+        )
+    return selected, result
+
+
+def _number(value: Any) -> float:
+    """JSON has no NaN or infinity: the loader writes them as texts or null."""
+    return math.nan if value is None else float(value)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,31 @@
+"""Runs a program on this machine's own CPU."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgepack.runners.base import Availability, Completed, DeviceLike, arch_of, execute, host_os, setting
+
+__all__ = ["REAL_SPEED", "available", "run"]
+
+REAL_SPEED = True
+
+
+def available(device: DeviceLike) -> Availability:
+    """Whether this machine has the device's architecture and operating system."""
+    here = f"{host_os()}-{arch_of(platform.machine())}"
+    wanted = f"{device.os}-{arch_of(device.arch)}"
+    if here == wanted:
+        return Availability(True, f"this machine ({here})", "")
+    return Availability(
+        False, "", f"This machine is {here}, the device {wanted}: choose a runner that emulates it."
+    )
+
+
+def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
+    """Run the program directly; ``device`` was checked by :func:`available`."""
+    # The environment of the profile is for the device's own runner, which may be another one.
+    environment = setting(device, "environment") if setting(device, "name") == "native" else None
+    return execute(argv, timeout=timeout, cwd=cwd, env=environment or {})

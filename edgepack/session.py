@@ -1,0 +1,220 @@
+"""Runs a bundle in this process: its shared library through its C ABI, numpy arrays in and out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgepack import abi
+from edgepack.bundle.layout import find_bundle
+from edgepack.bundle.manifest import load_manifest
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.plan.types import TensorSpec
+from edgepack.runners import native
+
+__all__ = ["Session"]
+
+# numpy has no bfloat16: its bits.
+_NUMPY = {"bfloat16": "uint16"}
+
+
+class Session:
+    """An opened model with its arena and threads. One run at a time; several sessions may run at once.
+
+    Args:
+        bundle: the folder of a bundle for this machine.
+        threads: how many compute; default what the device's profile says.
+
+    Raises:
+        ConfigError: no bundle, one without a shared library, one for another machine, or a wrong option.
+        CheckFailedError: the library refuses (a CPU without its features, params that are not its own, ...).
+    """
+
+    def __init__(self, bundle: str | os.PathLike[str], *, threads: int | None = None) -> None:
+        self._handle: abi.SessionHandle | None = None
+        self._model = abi.Model()
+        self.root = find_bundle(Path(bundle))
+        if threads is not None and threads < 1:
+            raise ConfigError(f"{threads} threads cannot run anything.", hint="Give 1 or more.")
+        manifest = load_manifest(self.root)
+        artifact = manifest.artifact("shared")
+        if artifact is None:
+            raise ConfigError(
+                f"The bundle {self.root} has no shared library.",
+                hint="Pack for a device whose artifacts include `shared`.",
+            )
+        ok, _, hint = native.available(manifest.device)
+        if not ok:
+            raise ConfigError(
+                f"The bundle {self.root} is for {manifest.device.name} and cannot be loaded here.", hint=hint
+            )
+        self._library = _open_library(self.root / artifact.path)
+        self._descriptor = _descriptor(self._library, manifest.symbol)
+        self._api = self._descriptor.api.contents
+        self.inputs = _specs(self._descriptor.inputs, self._descriptor.input_count)
+        self.outputs = _specs(self._descriptor.outputs, self._descriptor.output_count)
+        params = self.root / manifest.params.file if manifest.params.file else None
+        self._open(params, threads or 0)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """Run the model once.
+
+        Args:
+            inputs: an array for each input's name, of exactly its dtype and shape (bfloat16: uint16, its
+            bits).
+                An array that is not C-contiguous or not aligned is copied.
+
+        Returns:
+            new arrays by output name.
+
+        Raises:
+            ConfigError: a name, dtype or shape is wrong, or the session is closed.
+            CheckFailedError: the library reports an error.
+        """
+        handle = self._open_handle()
+        arrays = _check_inputs(self.inputs, inputs)
+        results = {spec.name: np.empty(spec.shape, _numpy_dtype(spec)) for spec in self.outputs}
+        sources = (abi.ConstBuffer * max(1, len(arrays)))(
+            *(abi.ConstBuffer(array.ctypes.data, array.nbytes) for array in arrays)
+        )
+        targets = (abi.Buffer * max(1, len(results)))(
+            *(abi.Buffer(array.ctypes.data, array.nbytes) for array in results.values())
+        )
+        status = self._api.session_run(handle, sources, len(arrays), targets, len(results))
+        self._check(status, "run")
+        return results
+
+    def check_params(self) -> None:
+        """Hash all params; raises CheckFailedError if a byte of them has changed."""
+        self._open_handle()
+        self._check(self._api.model_check_params(ctypes.byref(self._model)), "check its params")
+
+    def close(self) -> None:
+        """End the session's threads and give its memory back. Closing twice is fine."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._api.session_destroy(handle)
+            self._api.model_close(ctypes.byref(self._model))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    def _open(self, params: Path | None, threads: int) -> None:
+        path = None if params is None else os.fsencode(params.absolute())
+        if os.name == "nt" and params is not None:
+            path = str(params.absolute()).encode("utf-8")
+        descriptor = ctypes.byref(self._descriptor)
+        self._check(self._api.model_open(descriptor, path, ctypes.byref(self._model)), "open")
+        options = abi.Options(struct_size=ctypes.sizeof(abi.Options), threads=threads)
+        handle = abi.SessionHandle()
+        status = self._api.session_create(
+            ctypes.byref(self._model), ctypes.byref(options), ctypes.byref(handle)
+        )
+        if status != 0:
+            self._api.model_close(ctypes.byref(self._model))
+        self._check(status, "make a session")
+        self._handle = handle
+
+    def _open_handle(self) -> abi.SessionHandle:
+        if self._handle is None:
+            raise ConfigError(
+                f"The session of {self.root} is closed.", hint="Make a new one: edgepack.load(bundle)."
+            )
+        return self._handle
+
+    def _check(self, status: int, what: str) -> None:
+        if status == 0:
+            return
+        known = abi.header().statuses.get(status, abi.Status(f"status {status}", "Unknown status."))
+        missing = ""
+        if known.name == "EP_E_CPU":
+            text = ctypes.create_string_buffer(512)
+            self._api.missing_features(ctypes.byref(self._descriptor), text, len(text))
+            missing = f" Missing: {text.value.decode()}."
+        raise CheckFailedError(f"{self.root} could not {what} ({known.name}): {known.text}{missing}")
+
+
+def _open_library(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path.absolute()))
+    except OSError as error:
+        raise CheckFailedError(
+            f"{path} cannot be loaded: {error}.", hint="Check the bundle with `edgepack verify`."
+        ) from error
+
+
+def _descriptor(library: ctypes.CDLL, symbol: str) -> abi.Descriptor:
+    """The library's descriptor, if this header may talk to it: what the C header's ep_descriptor_check
+    does."""
+    try:
+        descriptor = abi.Descriptor.in_dll(library, symbol)
+    except ValueError as error:
+        raise CheckFailedError(f"{library._name} does not export {symbol}.") from error
+    header = abi.header()
+    if descriptor.magic != header.magic:
+        raise CheckFailedError(f"{library._name} is no edgepack model library.")
+    if descriptor.abi_version != header.abi_version or descriptor.struct_size < ctypes.sizeof(abi.Descriptor):
+        raise CheckFailedError(
+            f"{library._name} has ABI version {descriptor.abi_version}, this edgepack speaks "
+            f"{header.abi_version}.",
+            hint="Pack the model again, or use the edgepack that packed it.",
+        )
+    return descriptor
+
+
+def _specs(tensors: Any, count: int) -> tuple[TensorSpec, ...]:
+    dtypes = abi.header().dtypes
+    return tuple(
+        TensorSpec(
+            tensors[index].name.decode("utf-8"),
+            dtypes[tensors[index].dtype],
+            tuple(tensors[index].shape[axis] for axis in range(tensors[index].rank)),
+        )
+        for index in range(count)
+    )
+
+
+def _numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
+    return np.dtype(_NUMPY.get(spec.dtype, spec.dtype))
+
+
+def _check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, Any]) -> list[NDArray[Any]]:
+    names = [spec.name for spec in specs]
+    missing = [name for name in names if name not in inputs]
+    unknown = [str(name) for name in inputs if name not in names]
+    if missing or unknown:
+        parts = [f"missing: {', '.join(missing)}"] * bool(missing) + [
+            f"unknown: {', '.join(unknown)}"
+        ] * bool(unknown)
+        raise ConfigError(
+            f"The inputs are not the model's; {'; '.join(parts)}.", hint=f"It has: {', '.join(names)}."
+        )
+    arrays = []
+    for spec in specs:
+        array = np.asarray(inputs[spec.name])
+        wanted = _numpy_dtype(spec)
+        if array.dtype != wanted:
+            raise ConfigError(
+                f"Input {spec.name} is {array.dtype}, the model takes {wanted}.",
+                hint=f'Convert it: x.astype("{wanted}").',
+            )
+        if array.shape != spec.shape:
+            raise ConfigError(f"Input {spec.name} has shape {array.shape}, the model takes {spec.shape}.")
+        arrays.append(np.require(array, requirements=["C", "A"]))
+    return arrays

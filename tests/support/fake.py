@@ -1,0 +1,59 @@
+"""edgepack with the worker of :mod:`tests.support.worker`: everything but TVM, in seconds.
+
+    python tests/support/fake.py MODE ARGUMENT...
+
+is the ``edgepack`` program with that worker.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import edgepack.compile
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(mode: str) -> Callable[[Path], list[str]]:
+    """A ``worker_command`` that runs the fake worker."""
+    return lambda directory: [
+        sys.executable,
+        str(ROOT / "tests" / "support" / "worker.py"),
+        mode,
+        str(directory),
+    ]
+
+
+def run(
+    mode: str, *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The program with the fake worker, in a process of its own."""
+    return subprocess.run(
+        argv(mode, *arguments),
+        cwd=cwd,
+        env=env(**environment),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+
+
+def argv(mode: str, *arguments: str | Path) -> list[str]:
+    return [sys.executable, str(Path(__file__)), mode, *map(str, arguments)]
+
+
+def env(**environment: str) -> dict[str, Any]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+
+
+if __name__ == "__main__":
+    from edgepack.cli.main import main
+
+    edgepack.compile.worker_command = command(sys.argv[1])
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,177 @@
+"""A worker without TVM: results for the small model of :mod:`tests.support.kernels`, whatever the job's
+model is.
+
+    python -m tests.support.worker MODE JOB_DIR
+
+MODE is ``ok``, or a way to fail: ``crash``, ``abort``, ``hang``, ``error``, ``empty``, ``noise``, ``wrong``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgepack.plan.types import (
+    Arena,
+    ArenaBuffer,
+    Argument,
+    Constant,
+    Kernel,
+    Plan,
+    Step,
+    TensorSpec,
+)
+
+ROWS, COLUMNS = 4, 8
+SOURCE = Path(__file__).with_name("kernels.c")
+ZIG_TARGET = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu", "armv7a": "arm-linux-gnueabihf"}
+
+
+def event(**fields: Any) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def constants() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(7)
+    return rng.standard_normal(COLUMNS).astype("f4"), rng.standard_normal(COLUMNS).astype("f4")
+
+
+def reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scale, bias = constants()
+    y = x * scale + bias
+    return np.maximum(y, 0).astype("f4"), (y > 0).astype("i1")
+
+
+def plan(name: str, prefix: str) -> Plan:
+    """The plan of the small model: two steps, one buffer in the arena between them."""
+    scale, bias = constants()
+    nbytes = ROWS * COLUMNS * 4
+    return Plan(
+        name=name,
+        inputs=(TensorSpec("input", "float32", (ROWS, COLUMNS)),),
+        outputs=(
+            TensorSpec("output", "float32", (ROWS, COLUMNS)),
+            TensorSpec("sign", "int8", (ROWS, COLUMNS)),
+        ),
+        constants=(
+            Constant("scale", "float32", (COLUMNS,), 32, hashlib.sha256(scale.tobytes()).hexdigest(), 0),
+            Constant("bias", "float32", (COLUMNS,), 32, hashlib.sha256(bias.tobytes()).hexdigest(), 64),
+        ),
+        params_bytes=96,
+        arena=Arena(nbytes, nbytes, 0, 0, (ArenaBuffer("scaled", 0, nbytes, 0, 1),)),
+        steps=(
+            Step(
+                f"{prefix}scale",
+                ROWS,
+                (Argument("input"), Argument("constant", 0), Argument("arena", 0, 0)),
+                ("Mul_0",),
+            ),
+            Step(
+                f"{prefix}bias_relu",
+                ROWS,
+                (Argument("arena"), Argument("constant", 1), Argument("output", 0), Argument("output", 1)),
+                ("Add_0", "Relu_0"),
+            ),
+        ),
+        kernels=(
+            Kernel(f"{prefix}scale", 3, ("multiply",), "plain", {}, ROWS * COLUMNS, 3 * nbytes),
+            Kernel(
+                f"{prefix}bias_relu", 4, ("add", "relu"), "plain", {"tile": 8}, ROWS * COLUMNS, 3 * nbytes
+            ),
+        ),
+        warnings=("this model was made by hand",),
+    )
+
+
+def write_results(job: dict[str, Any], directory: Path, *, wrong: bool = False) -> None:
+    """All the files of a successful worker; ``wrong``: an expected output that no kernel gives."""
+    prefix = job["symbol_prefix"]
+    (directory / "plan.json").write_text(plan(job["name"], prefix).to_json(), encoding="utf-8")
+    scale, bias = constants()
+    (directory / "params.bin").write_bytes(scale.tobytes() + bytes(32) + bias.tobytes())
+    arch = job["target"]["triple"].split("-")[0]
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET[arch], "-mcpu=baseline"]
+    flags = [
+        "-O2",
+        "-g0",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-sanitize=all",
+        "-ffp-contract=off",
+        f"-DPREFIX={prefix}",
+    ]
+    # Run where the source is: its name, not its path, is written into the object.
+    source = [*flags, "-c", SOURCE.name, "-o", str(directory / "kernels.o")]
+    subprocess.run([*command, *source], check=True, cwd=SOURCE.parent)
+    record(job, directory / "recorded", wrong=wrong)
+
+
+def record(job: dict[str, Any], folder: Path, *, wrong: bool) -> None:
+    folder.mkdir(exist_ok=True)
+    if "input" in job["inputs"]:
+        x = np.load(job["inputs"]["input"])
+    else:
+        x = np.random.default_rng(job["seed"]).standard_normal((ROWS, COLUMNS)).astype("f4")
+    y, sign = reference(x)
+    if wrong:
+        y[1, 2] += 1
+    x.tofile(folder / "input_0.bin")
+    y.tofile(folder / "output_0.bin")
+    sign.tofile(folder / "output_1.bin")
+    shape = [ROWS, COLUMNS]
+    recorded = {
+        "inputs": [{"name": "input", "dtype": "float32", "shape": shape, "file": "input_0.bin"}],
+        "outputs": [
+            {
+                **{"name": "output", "dtype": "float32", "shape": shape, "file": "output_0.bin"},
+                **{"atol": 1e-5, "rtol": 1e-4, "max_abs": float(np.abs(y).max())},
+            },
+            {
+                **{"name": "sign", "dtype": "int8", "shape": shape, "file": "output_1.bin"},
+                **{"atol": 0.0, "rtol": 0.0, "max_abs": 1.0},
+            },
+        ],
+        "reference": "numpy",
+    }
+    (folder / "recorded.json").write_text(json.dumps(recorded), encoding="utf-8")
+
+
+def main(mode: str, directory: Path) -> int:
+    job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
+    event(event="stage", name="import")
+    event(event="warning", text="the worker is not the real one")
+    event(event="stage", name="kernels")
+    event(event="kernel", name="conv2d_17")
+    if mode == "crash":
+        print("about to crash", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if mode == "abort":
+        os.abort()
+    if mode == "hang":
+        (directory / "pid").write_text(str(os.getpid()), encoding="utf-8")
+        time.sleep(600)
+    if mode == "error":
+        event(
+            event="error",
+            **{"class": "ModelError", "message": "No rule for Foo.", "hint": "Ask.", "detail": "n1"},
+        )
+        return 1
+    if mode == "empty":
+        return 0
+    if mode == "noise":
+        print("{half a line of TVM's\n[1, 2]\nnull")
+    write_results(job, directory, wrong=mode == "wrong")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
