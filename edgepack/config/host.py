@@ -40,7 +40,11 @@ _OS = {"Linux": "linux", "Darwin": "macos", "Windows": "windows"}
 
 @dataclass(frozen=True)
 class Machine:
-    """What was found out. Caches in bytes, 0 if unknown; ``cores`` are those that this process may use."""
+    """What was found out.
+
+    Caches in bytes, 0 if unknown; ``cores`` are those that this process may use; ``glibc`` is its version, ""
+    where the C library is another.
+    """
 
     os: str
     arch: str
@@ -49,6 +53,7 @@ class Machine:
     l2: int = 0
     cores: int = 1
     heterogeneous: bool = False
+    glibc: str = ""
 
 
 def detect() -> dict[str, Any]:
@@ -75,6 +80,8 @@ def describe(machine: Machine) -> dict[str, Any]:
         "threads": machine.cores,
         "heterogeneous": machine.heterogeneous,
     }
+    if machine.glibc:
+        result["audit"] = {"glibc": machine.glibc}
     if machine.arch == "x86_64":
         result |= _describe_x86(machine.features, cpu)
     elif machine.arch in {"aarch64", "arm"}:
@@ -146,6 +153,7 @@ def _probe_linux(system: str, arch: str, root: Path) -> Machine:
         l2=caches.get(2, 0),
         cores=max(1, cores),
         heterogeneous=len(capacities) > 1 or hybrid,
+        glibc=_glibc_version(),
     )
 
 
@@ -157,6 +165,15 @@ def _linux_caches(cpu: Path) -> dict[int, int]:
         if level.isdigit() and kind in {"Data", "Unified"}:
             found[int(level)] = cpuinfo.parse_cache_size(_text(index / "size"))
     return found
+
+
+def _glibc_version() -> str:
+    """``2.36``; "" where the C library of this process is not glibc."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, ValueError, OSError):
+        return ""
+    return version if name == "glibc" else ""
 
 
 def _quota(root: Path) -> int:

@@ -13,10 +13,12 @@ _HEADER = 60
 
 
 def members(path: Path) -> list[tuple[str, bytes]]:
-    """(name, content) of each member, without the symbol index. Raises CheckFailedError for a broken archive."""
+    """(name, content) of each member, without the symbol index. CheckFailedError for a broken one."""
     data = path.read_bytes()
     if not data.startswith(MAGIC):
-        raise CheckFailedError(f"{path.name}: is not a static library (found {data[:8]!r}, allowed {MAGIC!r})")
+        raise CheckFailedError(
+            f"{path.name}: is not a static library (found {data[:8]!r}, allowed {MAGIC!r})"
+        )
     found: list[tuple[str, bytes]] = []
     long_names = b""
     position = len(MAGIC)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
 
-__all__ = ["AuditKind", "AuditReport", "Finding", "disallowed_symbols", "audit", "refused_symbol", "within"]
+__all__ = ["AuditKind", "AuditReport", "Finding", "audit", "disallowed_symbols", "refused_symbol", "within"]
 
 AuditKind = Literal["shared", "static", "program", "object"]
 
@@ -94,8 +94,8 @@ def audit(path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str
         raise CheckFailedError(
             first,
             detail="\n".join(others),
-            hint=f"Widen `audit:` in a device file that extends {device.name} if the device really has this, "
-            "or build with another --toolchain.",
+            hint="Build with another --toolchain (zig's targets name a glibc version), or widen `audit:` in a "
+            f"device file that extends {device.name} if the device really has this.",
         )
     return report
 
@@ -118,7 +118,7 @@ def _allow_list() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def disallowed_symbols(device: Device, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that are *not* on the allow-list (the file beside this module, and the device's own)."""
+    """Those of ``names`` that are on neither allow-list: the file beside this module, the device's own."""
     exact, patterns = _allow_list()
     patterns = (*patterns, *device.audit.symbols)
     return [n for n in names if refused_symbol(n) or not (n in exact or within(n, patterns))]

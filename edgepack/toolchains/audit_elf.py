@@ -1,4 +1,4 @@
-"""The audit of ELF files: Linux, Android, bare metal."""
+"""The audit of ELF files: Linux, Android, bare metal. Imports lief: load it only to check something."""
 
 from __future__ import annotations
 
@@ -171,7 +171,9 @@ def _object_float_abi(binary: Any, device: Device) -> Iterator[Finding]:
     """Linkers accept an object that says nothing of its float ABI, which is how soft float slips in."""
     if device.arch != "arm" or _word(binary.header.machine_type) != "ARM":
         return
-    has_code = any(_word(s.type) == "PROGBITS" and s.size and "EXECINSTR" in _flags(s) for s in binary.sections)
+    has_code = any(
+        _word(s.type) == "PROGBITS" and s.size and "EXECINSTR" in _flags(s) for s in binary.sections
+    )
     if not has_code:
         return
     hard = hard_float_object(
@@ -201,7 +203,9 @@ def _run_path(binary: Any) -> Iterator[Finding]:
 def _version_name(symbol: Any) -> str:
     """``GLIBC_2.27`` of an undefined symbol, or ""."""
     version = symbol.symbol_version
-    auxiliary = version.symbol_version_auxiliary if version is not None and version.has_auxiliary_version else None
+    auxiliary = (
+        version.symbol_version_auxiliary if version is not None and version.has_auxiliary_version else None
+    )
     return str(auxiliary.name) if auxiliary is not None else ""
 
 

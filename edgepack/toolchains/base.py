@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from edgepack.config.device import CompilerTarget, Device
 from edgepack.config.toolchain import ToolchainConfig
 from edgepack.errors import ConfigError, ToolchainError
+from edgepack.toolchains.elf_symbols import hide_symbols
 from edgepack.toolchains.link import Linker, linker_for
 from edgepack.toolchains.process import run, run_checked
 
@@ -123,18 +124,26 @@ class Toolchain(ABC):
         """Link a stripped, position independent program."""
         self._link(objects, output, self._linker.program(), libraries, f"linking {output.name}")
 
-    def archive(self, objects: Sequence[Path], output: Path) -> None:
-        """Make a static library: members sorted by name, without debug information, dates and owners."""
+    def archive(
+        self, objects: Sequence[Path], output: Path, *, exported: Sequence[str] | None = None
+    ) -> None:
+        """Make a static library: members sorted by name, without debug information, dates and owners.
+
+        ``exported``: the symbols that stay visible outside of what the library is linked into; all others become
+        hidden. None leaves the objects' own visibilities.
+        """
         names = sorted(path.name for path in objects)
         if len(set(names)) != len(names):
             raise ToolchainError(f"{output.name}: two objects have the same file name ({', '.join(names)})")
         with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
             for path in objects:
-                self.strip_debug(path.absolute(), Path(folder, path.name))
+                member = Path(folder, path.name)
+                self.strip_debug(path.absolute(), member)
+                if exported is not None and self.device.object_format == "elf":
+                    hide_symbols(member, exported)
             made = Path(folder, "out.a")
-            self._run(
-                [*self.archiver(), "rcsD", made.name, *names], f"archiving {output.name}", cwd=Path(folder)
-            )
+            command = [*self.archiver(), "rcsD", made.name, *names]
+            self._run(command, f"archiving {output.name}", cwd=Path(folder))
             shutil.copyfile(made, output)
 
     @cached_property
