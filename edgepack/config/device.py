@@ -130,7 +130,10 @@ class AuditPolicy(Frozen):
 
 
 class Device(Frozen):
-    """A device, all of its fields given. Made by :func:`load_device`."""
+    """A device, all of its fields given.
+
+    Made by :func:`load_device`.
+    """
 
     name: str = Field(description="The file's name without .yaml, unless given.")
     description: str = Field(default="", description="One line for the list of devices.")

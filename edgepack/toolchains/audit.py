@@ -94,8 +94,8 @@ def audit(path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str
         raise CheckFailedError(
             first,
             detail="\n".join(others),
-            hint="Build with another --toolchain (zig's targets name a glibc version), or widen `audit:` in a "
-            f"device file that extends {device.name} if the device really has this.",
+            hint="Build with another --toolchain (zig's targets name a glibc version), or widen `audit:` in "
+            f"a device file that extends {device.name} if the device really has this.",
         )
     return report
 

@@ -129,8 +129,8 @@ class Toolchain(ABC):
     ) -> None:
         """Make a static library: members sorted by name, without debug information, dates and owners.
 
-        ``exported``: the symbols that stay visible outside of what the library is linked into; all others become
-        hidden. None leaves the objects' own visibilities.
+        ``exported``: the symbols that stay visible outside of what the library is linked into; all others
+        become hidden. None leaves the objects' own visibilities.
         """
         names = sorted(path.name for path in objects)
         if len(set(names)) != len(names):

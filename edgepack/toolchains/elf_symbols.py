@@ -13,7 +13,9 @@ __all__ = ["hide_symbols"]
 _SHT_SYMTAB = 2
 _STB_LOCAL, _STV_HIDDEN = 0, 2
 _SHN_UNDEF = 0
-# (e_shoff, e_shentsize, e_shnum), section header (type, offset, size, link, entsize), symbol (name, info, other, shndx)
+# By ELF class (1: 32 bits, 2: 64 bits), each a layout and the size: e_shoff, e_shentsize, e_shnum of the file
+# header; type, offset, size, link, entsize of a section header; name, info, other, shndx of a symbol, and where
+# in it `other` stands.
 _HEADER = {1: ("<32xI10xHH", 52), 2: ("<40xQ10xHH", 64)}
 _SECTION = {1: ("<4xI8xIII8xI", 40), 2: ("<4xI16xQQI12xQ", 64)}
 _SYMBOL = {1: ("<I8xBBH", 16, 13), 2: ("<IBBH16x", 24, 5)}
@@ -22,8 +24,8 @@ _SYMBOL = {1: ("<I8xBBH", 16, 13), 2: ("<IBBH16x", 24, 5)}
 def hide_symbols(path: Path, keep: Collection[str]) -> None:
     """Give each global symbol that the object defines hidden visibility, but for the names in ``keep``.
 
-    A hidden symbol still links with the other objects of a library, and is not exported by what that library is
-    linked into. Raises ToolchainError for a file that is no little-endian ELF object.
+    A hidden symbol still links with the other objects of a library, and is not exported by what that library
+    is linked into. Raises ToolchainError for a file that is no little-endian ELF object.
     """
     data = bytearray(path.read_bytes())
     kind = data[4] if len(data) > 64 and data[:4] == b"\x7fELF" and data[5] == 1 else 0
