@@ -1,0 +1,63 @@
+"""Every error that reaches a user: what happened, where, what to try. Each class has its own exit code."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckFailedError",
+    "ConfigError",
+    "EdgepackError",
+    "InternalError",
+    "ModelError",
+    "ToolchainError",
+]
+
+
+class EdgepackError(Exception):
+    """Base of all errors that edgepack raises on purpose.
+
+    Args:
+        message: one sentence: what happened and where (``file:line``, node name, command).
+        hint: one sentence: what to try. Empty if there is nothing to try.
+        detail: longer text that helps to diagnose, such as a compiler's stderr. Shown below the message.
+    """
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, hint: str = "", detail: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return "\n".join(part for part in (self.message, self.detail, self.hint) if part)
+
+
+class CheckFailedError(EdgepackError):
+    """The thing asked about failed: outputs do not match, an audit found what is not allowed."""
+
+    exit_code = 1
+
+
+class ConfigError(EdgepackError):
+    """Wrong usage or configuration: an unknown device, a bad YAML field, an output that exists."""
+
+    exit_code = 2
+
+
+class ModelError(EdgepackError):
+    """The model cannot be read or compiled."""
+
+    exit_code = 3
+
+
+class ToolchainError(EdgepackError):
+    """A compiler, linker or runner is missing or failed."""
+
+    exit_code = 4
+
+
+class InternalError(EdgepackError):
+    """A defect of edgepack or of TVM; a log is saved."""
+
+    exit_code = 5

@@ -1,0 +1,123 @@
+"""Rebuild a Relax function binding by binding: the frame that the passes of this package share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst, IRModule, Op
+
+from edgepack.errors import ModelError
+
+__all__ = ["Rewriter", "constant", "dtype_of", "is_constant", "numpy_of", "op_name", "shape_of"]
+
+
+def shape_of(expr: Any) -> tuple[int, ...]:
+    """Static shape of a tensor expression."""
+    return tuple(int(d) for d in expr.ty.shape)
+
+
+def dtype_of(expr: Any) -> str:
+    """Element type of a tensor expression, as numpy spells it."""
+    return str(expr.ty.dtype)
+
+
+def is_constant(expr: Any) -> bool:
+    """Whether the expression is a tensor that is known now."""
+    return isinstance(expr, GenericConst)
+
+
+def numpy_of(expr: Any) -> np.ndarray[Any, Any]:
+    """The value of a constant."""
+    array: np.ndarray[Any, Any] = expr.value.numpy()
+    return array
+
+
+def constant(array: np.ndarray[Any, Any]) -> Any:
+    """A Relax constant with this value (C order, same dtype and shape)."""
+    return relax.const(np.ascontiguousarray(array).reshape(array.shape), str(array.dtype))
+
+
+def op_name(call: Any) -> str:
+    """Name of the Relax operator that is called (``relax.nn.conv2d``), or "" for any other call."""
+    return str(call.op.name) if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
+
+
+class Rewriter:
+    """Walks the one dataflow block of ``main`` and emits a new one.
+
+    A pass overrides :meth:`visit_call`. ``self.env`` maps each old variable to its new expression.
+    """
+
+    def __init__(self, module: IRModule) -> None:
+        self.module = module
+        self.builder = relax.BlockBuilder(module)
+        self.env: dict[Any, Any] = {}
+
+    def run(self) -> IRModule:
+        """Returns the module with ``main`` rewritten."""
+        function = self.module["main"]
+        gvar = self.module.get_global_var("main")
+        builder = self.builder
+        params = [relax.Var(p.name, p.ty) for p in function.params]
+        for old, new in zip(function.params, params, strict=True):
+            self.bind(old, new)
+        with builder.function("edgepack_main", params):
+            with builder.dataflow():
+                for block in function.body.blocks:
+                    for binding in block.bindings:
+                        self.visit_binding(binding)
+                result = builder.emit_output(self.result(function.body.body))
+            builder.emit_func_output(result)
+        rebuilt = builder.finalize()
+        new_main = rebuilt["edgepack_main"].with_attr("global_symbol", "main")
+        functions = {v: f for v, f in rebuilt.functions.items() if v.name_hint not in {"edgepack_main", "main"}}
+        functions[gvar] = new_main
+        return relax.transform.DeadCodeElimination(["main"])(IRModule(functions, attrs=rebuilt.attrs))
+
+    def bind(self, old: Any, new: Any) -> None:
+        """Records that ``old`` is now ``new``."""
+        self.env[old] = new
+
+    def result(self, expr: Any) -> Any:
+        """The new expression of what the function returns."""
+        return self.use(expr)
+
+    def use(self, expr: Any) -> Any:
+        """The new expression for an operand."""
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self.use(field) for field in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(self.use(expr.tuple_value), expr.index)
+        return self.env.get(expr, expr)
+
+    def emit(self, expr: Any) -> Any:
+        """Emits a binding; constants and variables are returned as they are."""
+        if isinstance(expr, relax.Var | GenericConst):
+            return expr
+        return self.builder.emit(expr)
+
+    def visit_binding(self, binding: Any) -> None:
+        """One ``var = value`` of the function."""
+        if not isinstance(binding, relax.VarBinding):
+            raise ModelError(
+                f"the shape of {binding.var.name!r} depends on the data, which a static plan cannot hold",
+                hint="Export the model without operators whose output shape depends on values (NonZero, NMS).",
+            )
+        value = binding.value
+        if isinstance(value, relax.Call):
+            new = self.visit_call(value, [self.use(arg) for arg in value.args])
+            self.bind(binding.var, new)
+        elif isinstance(value, relax.If):
+            raise ModelError(
+                "the model has control flow (If), which a static plan cannot hold",
+                hint="Export the model with the branch taken, or fold the condition to a constant.",
+            )
+        else:
+            self.bind(binding.var, self.emit(self.use(value)))
+
+    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+        """The new expression for a call whose operands are now ``args``."""
+        return self.emit(relax.Call(call.op, list(args), call.attrs, call.ty_args))

@@ -1,0 +1,375 @@
+"""Dense and grouped convolution, NHWC, as an implicit matrix product.
+
+Rows are output pixels, columns are output channels. Where the taps along the width are neighbours (dilation 1, one
+group), a row of the kernel is one contiguous run of KW * IC elements of the input, so the inner reduction is long.
+Nothing is padded in memory: a tile whose window lies inside the image reads it directly; at the border each tap
+takes its pixel's pointer, or a pointer to zeros that stand behind the packed weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import Call
+from tvm.tirx import DeclBuffer, Var
+from tvm.tirx.buffer import buffer_data_pointer_type
+from tvm.tirx.stmt import Bind
+
+from edgepack.graph.lower import Group
+from edgepack.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
+from edgepack.kernels.emit import Emitter, balanced, div, index, mod, unravel
+from edgepack.kernels.gemm import Tile, accumulate, column_chunks, tile_for
+from edgepack.kernels.group import AnchoredGroup, anchored
+from edgepack.target import CpuTarget
+
+__all__ = ["Conv2d", "ImplicitGemm", "conv2d", "pack_weights"]
+
+#: Weights up to this size stay in the L2 cache while pixels stream past them; larger ones are read once.
+RESIDENT_WEIGHTS = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Conv2d:
+    """Geometry of a convolution: NHWC input, HWIO weights, one value per dimension (height, width)."""
+
+    batch: int
+    height: int
+    width: int
+    in_channels: int
+    out_height: int
+    out_width: int
+    out_channels: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    pad_top: int
+    pad_left: int
+    pad_bottom: int
+    pad_right: int
+    groups: int
+
+    @classmethod
+    def of(cls, group: AnchoredGroup) -> Conv2d:
+        """Reads the geometry off the anchor. RuleError for another layout."""
+        a = group.anchor.attributes
+        if a["layout"] != "NHWC/HWIO":
+            raise RuleError(f"layout {a['layout']}")
+        n, h, w, c = group.operand_shape(0)
+        kh, kw, _, oc = group.operand_shape(1)
+        _, oh, ow, _ = group.output_shape
+        top, left, bottom, right = (int(p) for p in a["padding"])
+        sh, sw = (int(s) for s in a["strides"])
+        dh, dw = (int(d) for d in a["dilation"])
+        groups = int(a["groups"])
+        return cls(n, h, w, c, oh, ow, oc, (kh, kw), (sh, sw), (dh, dw), top, left, bottom, right, groups)
+
+    @property
+    def padded(self) -> bool:
+        return any((self.pad_top, self.pad_left, self.pad_bottom, self.pad_right))
+
+    @property
+    def group_in(self) -> int:
+        """Input channels of one group."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_out(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+    @property
+    def pixels(self) -> int:
+        return self.batch * self.out_height * self.out_width
+
+    @property
+    def depth(self) -> int:
+        """Length of the reduction."""
+        return self.kernel[0] * self.kernel[1] * self.group_in
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.pixels * self.out_channels * self.depth
+
+
+def pack_weights(weights: Array, groups: int, columns: int, zeros: int) -> Array:
+    """HWIO to [group][block of columns][KH][KW][IC / groups][columns], then ``zeros`` zeros.
+
+    Args:
+        weights: (KH, KW, IC / groups, OC), the output channels of a group next to each other.
+        columns: width of a block; the last block of a group has what is left.
+    """
+    per_group = weights.shape[3] // groups
+    parts = []
+    for first in range(0, weights.shape[3], per_group):
+        for at in range(0, per_group, columns):
+            block = weights[..., first + at : first + min(at + columns, per_group)]
+            parts.append(np.ascontiguousarray(block).reshape(-1))
+    parts.append(np.zeros(zeros, weights.dtype))
+    return np.concatenate(parts)
+
+
+def conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Rule ``conv2d.igemm``."""
+    found = anchored(group, ["conv2d"])
+    conv = Conv2d.of(found)
+    if found.operand(1) not in constants:
+        raise RuleError("the weights are not constant")
+    tile = tile_for(target, conv.pixels, conv.group_out)
+    builder = ImplicitGemm(conv, tile, found, target)
+    stage = builder.build()
+    zeros = conv.group_in if conv.padded else 0
+    packing = Packing(
+        found.operand(1),
+        f"conv2d:{conv.groups}:{tile.columns}:{zeros}",
+        lambda w: pack_weights(w, conv.groups, tile.columns, zeros),
+    )
+    return Implementation(
+        "conv2d.igemm", (stage,), (packing,), parameters=builder.parameters(), flops=conv.flops
+    )
+
+
+class ImplicitGemm:
+    """Emits the kernel of one convolution. Tasks are (block of columns, block of tiles) pairs."""
+
+    def __init__(self, conv: Conv2d, tile: Tile, group: AnchoredGroup, target: CpuTarget) -> None:
+        self.conv, self.tile, self.group, self.target = conv, tile, group, target
+        self.lanes = target.lanes("float32")
+        self.e = Emitter(self.lanes)
+        self.tiles = balanced(conv.pixels, tile.rows)
+        self.tile_count = sum(count for _, count in self.tiles)
+        self.column_blocks = -(-conv.group_out // tile.columns)  # per group
+        self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
+        self.tiles_per_block = self._tiles_per_block()
+        self.tile_blocks = -(-self.tile_count // self.tiles_per_block)
+        self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
+
+    def _tiles_per_block(self) -> int:
+        """Pixels whose input fits half of the L2 cache, in enough blocks to share out among threads."""
+        c = self.conv
+        bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
+        fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
+        wanted = max(1, self.target.threads * 4 // (c.groups * self.column_blocks))
+        shared = max(4, self.tile_count // wanted) if wanted > 1 else self.tile_count
+        return min(self.tile_count, fits, shared)
+
+    def parameters(self) -> dict[str, Any]:
+        """What was chosen, for reports."""
+        return {
+            "tile": f"{self.tile.rows}x{self.tile.columns}",
+            "order": "channels" if self.weights_first else "pixels",
+            "block": self.tiles_per_block,
+        }
+
+    def build(self) -> Stage:
+        e, c = self.e, self.conv
+        zeros = c.group_in if c.padded else 0
+        self.zero_at = c.depth * c.out_channels
+        self.x = e.pointer(c.batch * c.height * c.width * c.in_channels)
+        self.w = e.pointer(self.zero_at + zeros)
+        self.extra, operands = self.group.epilogue_pointers(e)
+        self.y = e.pointer(c.pixels * c.out_channels)
+        column_blocks = c.groups * self.column_blocks
+        e.tasks(self._task)
+        ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
+        return Stage(e.finish(), column_blocks * self.tile_blocks, (*ends, *operands, Operand("output", 0)))
+
+    def _task(self, task: Any) -> None:
+        e = self.e
+        blocks = self.conv.groups * self.column_blocks
+        if self.weights_first:
+            block, pixels = e.let(div(task, self.tile_blocks)), e.let(mod(task, self.tile_blocks))
+        else:
+            pixels, block = e.let(div(task, blocks)), e.let(mod(task, blocks))
+        first = e.let(pixels * self.tiles_per_block)
+        last = e.let(tirx.min(first + self.tiles_per_block, index(self.tile_count)))
+        group = e.let(div(block, self.column_blocks))
+        column = e.let(mod(block, self.column_blocks))
+        tail = self.conv.group_out - (self.column_blocks - 1) * self.tile.columns
+
+        def columns(width: int) -> None:
+            self._pixels(group, column, width, first, last)
+
+        if tail == self.tile.columns or self.column_blocks == 1:
+            columns(tail)
+        else:
+            e.branch(
+                column < index(self.column_blocks - 1),
+                lambda: columns(self.tile.columns),
+                lambda: columns(tail),
+            )
+
+    def _pixels(self, group: Any, column: Any, width: int, first: Any, last: Any) -> None:
+        """All tiles [first, last) for one block of ``width`` columns."""
+        e, c = self.e, self.conv
+        weights = e.let((group * c.group_out + column * self.tile.columns) * c.depth)
+        channel = e.let(group * c.group_out + column * self.tile.columns)
+        done, pixel = 0, 0
+        for rows, count in self.tiles:
+            begin = e.let(tirx.max(first, index(done)))
+            end = e.let(tirx.max(begin, tirx.min(last, index(done + count))))
+
+            def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
+                self._tile(e.let((i - done) * rows + pixel), rows, group, weights, channel, width)
+
+            e.loop(begin, end, tile)
+            done, pixel = done + count, pixel + rows * count
+
+    def _tile(self, pixel: Any, rows: int, group: Any, weights: Any, channel: Any, width: int) -> None:
+        e, c = self.e, self.conv
+        chunks = column_chunks(width, self.lanes)
+        accumulators = e.local(rows * width)
+        for r in range(rows):
+            for at, lanes in chunks:
+                e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
+        origins = [self._origin(pixel + r) for r in range(rows)]
+        inside = self._inside(origins)
+        fast = self._inner_loops(accumulators, origins, rows, chunks, group, weights, width)
+        if inside is None:
+            fast()
+        else:
+            slow = self._border_loops(accumulators, origins, rows, chunks, group, weights, width)
+            e.branch(inside, fast, slow)
+        for r in range(rows):
+            for at, lanes in chunks:
+                value = e.let(e.vload(accumulators, r * width + at, lanes))
+                self._store(pixel + r, channel + at, value, lanes)
+
+    def _store(self, pixel: Any, channel: Any, value: Any, lanes: int) -> None:
+        e, c = self.e, self.conv
+        position = (*unravel(pixel, self.group.output_shape[:-1]), channel)
+        stored = self.group.epilogue.apply(e, value, position, lanes, self.extra)
+        e.vstore(self.y, pixel * c.out_channels + channel, stored, lanes)
+
+    def _origin(self, pixel: Any) -> tuple[Any, Any, Any]:
+        """(image, input row, input column) of the window's first tap; negative in the padding."""
+        e, c = self.e, self.conv
+        n, y, x = unravel(pixel, (c.batch, c.out_height, c.out_width))
+        row = y * c.strides[0] - c.pad_top if c.pad_top else y * c.strides[0]
+        column = x * c.strides[1] - c.pad_left if c.pad_left else x * c.strides[1]
+        return e.let(n), e.let(row), e.let(column)
+
+    def _address(self, origin: tuple[Any, Any, Any], group: Any) -> Any:
+        c = self.conv
+        n, y, x = origin
+        return ((n * c.height + y) * c.width + x) * c.in_channels + group * c.group_in
+
+    def _inside(self, origins: list[tuple[Any, Any, Any]]) -> Any:
+        """Whether no tap of the tile lies in the padding, or None if none ever does.
+
+        A tile that spans two output rows counts as outside: it touches both borders unless the padding is on one
+        side only.
+        """
+        c = self.conv
+        if not c.padded:
+            return None
+        reach_y = (c.kernel[0] - 1) * c.dilation[0]
+        reach_x = (c.kernel[1] - 1) * c.dilation[1]
+        (n0, y0, x0), (n1, y1, x1) = origins[0], origins[-1]
+        tests = [y0 >= 0, y0 + reach_y < c.height, x0 >= 0, x1 + reach_x < c.width]
+        if len(origins) > 1:
+            tests.append(tirx.EQ(y0, y1))
+            if c.batch > 1:
+                tests.append(tirx.EQ(n0, n1))
+        return tirx.all(*tests)
+
+    def _inner_loops(
+        self,
+        accumulators: Any,
+        origins: list[tuple[Any, Any, Any]],
+        rows: int,
+        chunks: list[tuple[int, int]],
+        group: Any,
+        weights: Any,
+        width: int,
+    ) -> Callable[[], None]:
+        """All taps, from the input directly."""
+        e, c = self.e, self.conv
+        kh, kw = c.kernel
+
+        def taps(row_offset: Any, weight_offset: Any, depth: int) -> None:
+            accumulate(
+                e,
+                accumulators,
+                rows,
+                chunks,
+                depth,
+                lambda r, k: e.load(self.x, bases[r] + row_offset + k),
+                self.w,
+                e.let(weights + weight_offset),
+                width,
+                2,
+            )
+
+        def emit() -> None:
+            nonlocal bases
+            bases = [e.let(self._address(origin, group)) for origin in origins]
+            row = c.dilation[0] * c.width * c.in_channels
+            if self.contiguous:
+                depth = kw * c.in_channels
+                e.loop(0, kh, lambda i: taps(e.let(i * row), i * (depth * width), depth))
+                return
+            column = c.dilation[1] * c.in_channels
+            depth = c.group_in
+
+            def tap_row(i: Any) -> None:
+                e.loop(
+                    0,
+                    kw,
+                    lambda j: taps(e.let(i * row + j * column), (i * kw + j) * (depth * width), depth),
+                )
+
+            e.loop(0, kh, tap_row)
+
+        bases: list[Any] = []
+        return emit
+
+    def _border_loops(
+        self,
+        accumulators: Any,
+        origins: list[tuple[Any, Any, Any]],
+        rows: int,
+        chunks: list[tuple[int, int]],
+        group: Any,
+        weights: Any,
+        width: int,
+    ) -> Callable[[], None]:
+        """Tap by tap; a pixel in the padding is read from the zeros behind the weights."""
+        e, c = self.e, self.conv
+        kh, kw = c.kernel
+        depth = c.group_in
+
+        def tap(i: Any, j: Any) -> None:
+            pointers = []
+            for n, y, x in origins:
+                row, column = e.let(y + i * c.dilation[0]), e.let(x + j * c.dilation[1])
+                valid = tirx.all(row >= 0, row < c.height, column >= 0, column < c.width)
+                pointers.append(self._select(valid, e.let(self._address((n, row, column), group))))
+            accumulate(
+                e,
+                accumulators,
+                rows,
+                chunks,
+                depth,
+                lambda r, k: e.load(pointers[r], k),
+                self.w,
+                e.let(weights + (i * kw + j) * (depth * width)),
+                width,
+                1,
+            )
+
+        return lambda: e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
+
+    def _select(self, valid: Any, at: Any) -> Any:
+        """A buffer that starts at the input's element ``at`` if valid, else at the zeros."""
+        e = self.e
+        buffer = tirx.decl_buffer((max(1, self.conv.group_in),), "float32", e.name("row"))
+        var = Var(e.name("row_p"), buffer_data_pointer_type(buffer))
+        inside = tirx.address_of(e.load(self.x, at))
+        zeros = tirx.address_of(e.load(self.w, self.zero_at))
+        e.add(Bind(var, Call("prim.if_then_else", [valid, inside, zeros], ret_ty=var.ty)))
+        e.add(DeclBuffer(buffer, data=var))
+        return buffer

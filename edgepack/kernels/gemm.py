@@ -1,0 +1,89 @@
+"""The register-tiled inner product that convolutions and matrix products share.
+
+A tile has ``rows`` rows (pixels, or rows of the left matrix) and ``columns`` columns (output channels). Its
+accumulators stay in vector registers for the whole reduction; each step of it loads the columns' weights once and
+broadcasts one element of each row. The tile is chosen so that accumulators, one row of weights and one broadcast
+fit the register file: see :func:`tile_for`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgepack.kernels.emit import Emitter, Index
+from edgepack.target import CpuTarget
+
+__all__ = ["Tile", "accumulate", "column_chunks", "tile_for"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Register tile: at most ``rows`` rows by ``columns`` columns of float32."""
+
+    rows: int
+    columns: int
+
+
+def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
+    """The register tile for a product of ``rows`` by ``columns``.
+
+    With 16 registers (x86 below AVX-512, ARMv7): 6 rows by 2 vectors are 12 accumulators, 2 weights and 1 broadcast.
+    With 32 (AVX-512, AArch64, RISC-V V): 8 rows by 3 vectors, or by 2 where the columns do not fill 3.
+    A single row (a fully connected layer) takes as many vectors as hide the latency of the multiply-add instead.
+    """
+    lanes = target.lanes("float32")
+    registers = max(target.vector_registers, 8)
+    if rows == 1:
+        return Tile(1, min(columns, 8 * lanes))
+    vectors = -(-columns // lanes)
+    if vectors == 1:
+        return Tile(min(rows, 8), columns)
+    per_row = 2 if registers < 32 or vectors % 3 else 3
+    most = 8 if registers >= 32 else 6
+    if rows <= most // 2:
+        per_row = min(vectors, max(1, (registers - 1) // (rows + 1)), 4)
+    return Tile(min(rows, most), min(columns, per_row * lanes))
+
+
+def column_chunks(columns: int, lanes: int) -> list[tuple[int, int]]:
+    """Cuts columns into vectors: [(first column, lanes), ...]; the last may be narrower, never padded."""
+    return [(at, min(lanes, columns - at)) for at in range(0, columns, lanes)]
+
+
+def accumulate(
+    e: Emitter,
+    accumulators: Any,
+    rows: int,
+    chunks: Sequence[tuple[int, int]],
+    depth: int,
+    row: Callable[[int, Index], Any],
+    weights: Any,
+    at: Index,
+    stride: int,
+    unroll: int,
+) -> None:
+    """accumulators[r, c] += sum over k < depth of row(r, k) * weights[at + k * stride + c].
+
+    Args:
+        accumulators: local buffer of rows x columns, where columns is the sum of the chunks' lanes.
+        row: element ``k`` of row ``r`` as a scalar.
+        unroll: steps of the reduction per loop iteration; used where it divides ``depth``.
+    """
+    columns = sum(lanes for _, lanes in chunks)
+    while depth % unroll:
+        unroll -= 1
+
+    def steps(k: Index) -> None:
+        for u in range(unroll):
+            step = k * unroll + u
+            loaded = [e.let(e.vload(weights, at + step * stride + c, lanes)) for c, lanes in chunks]
+            for r in range(rows):
+                scalar = e.let(row(r, step))
+                for (c, lanes), weight in zip(chunks, loaded, strict=True):
+                    where = r * columns + c
+                    product = e.splat(scalar, lanes) * weight
+                    e.vstore(accumulators, where, e.vload(accumulators, where, lanes) + product, lanes)
+
+    e.loop(0, depth // unroll, steps)

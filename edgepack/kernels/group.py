@@ -1,0 +1,77 @@
+"""A fused group as the rules see it: buffers, anchor block, epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from edgepack.graph.lower import Anchor, Group
+from edgepack.kernels.blocks import Block, blocks_of
+from edgepack.kernels.contract import RuleError
+from edgepack.kernels.emit import Emitter
+from edgepack.kernels.contract import Operand
+from edgepack.kernels.epilogue import Epilogue
+
+__all__ = ["AnchoredGroup", "anchored"]
+
+
+@dataclass(frozen=True)
+class AnchoredGroup:
+    """A group whose anchor writes a tensor and whose other blocks are its elementwise tail.
+
+    Attributes:
+        anchor: the operator.
+        params: the group's parameter buffers (without outputs).
+        output_shape: shape of the anchor's output and of the group's.
+        epilogue: the tail.
+    """
+
+    anchor: Anchor
+    params: tuple[Any, ...]
+    output_shape: tuple[int, ...]
+    epilogue: Epilogue
+
+    def operand_shape(self, operand: int) -> tuple[int, ...]:
+        """Shape of the anchor's operand."""
+        return tuple(int(d) for d in self.params[self.operand(operand)].shape)
+
+    def operand(self, operand: int) -> int:
+        """Index of the group's parameter that the anchor's operand is. RuleError if the group computes it."""
+        param = self.anchor.operands[operand]
+        if param is None:
+            raise RuleError(f"operand {operand} is computed inside the group")
+        return param
+
+    def epilogue_pointers(self, e: Emitter) -> tuple[dict[int, Any], list[Operand]]:
+        """Declares a pointer for each parameter of the epilogue."""
+        pointers, operands = {}, []
+        for param in self.epilogue.params:
+            pointers[param] = e.pointer(prod(int(d) for d in self.params[param].shape))
+            operands.append(Operand("param", param))
+        return pointers, operands
+
+
+def anchored(group: Group, kinds: Sequence[str], outputs: int = 1) -> AnchoredGroup:
+    """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that."""
+    if group.anchor is None or group.anchor.kind not in kinds:
+        raise RuleError("another operator")
+    buffers = tuple(group.function.params)
+    params, results = buffers[: len(buffers) - outputs], buffers[len(buffers) - outputs :]
+    if any(str(b.dtype) != "float32" for b in buffers):
+        raise RuleError("not all float32")
+    blocks = blocks_of(group.function)
+    index = _anchor_block(blocks)
+    epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
+    if not epilogue.target.same_as(results[0]):
+        raise RuleError("the output is not the end of the elementwise tail")
+    return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue)
+
+
+def _anchor_block(blocks: Sequence[Block]) -> int:
+    """The last reduction; what stands before it (padding) the rule does itself."""
+    reductions = [i for i, block in enumerate(blocks) if block.reductions]
+    if not reductions:
+        raise RuleError("the anchor has no reduction")
+    return reductions[-1]

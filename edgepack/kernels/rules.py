@@ -1,0 +1,51 @@
+"""Where kernels are chosen: for each fused group the first rule that serves it.
+
+Rules are tried in order; the last one always serves. A rule that fails is reported, and the next one is tried: a
+schedule that does not apply is never a crash and never silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgepack.graph.lower import Group
+from edgepack.kernels.contract import Implementation, RuleError
+from edgepack.kernels.conv2d import conv2d
+from edgepack.kernels.generic import generic, plain
+from edgepack.kernels.matmul import batched_matmul, dense
+from edgepack.kernels.window import depthwise_conv2d, pool2d
+from edgepack.target import CpuTarget
+
+__all__ = ["RULES", "Rule", "implement"]
+
+#: (group, target, indices of the group's parameters that are constant at every call) -> implementation
+Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
+
+#: In order of preference.
+RULES: Sequence[tuple[str, Rule]] = (
+    ("conv2d.depthwise", depthwise_conv2d),
+    ("conv2d.igemm", conv2d),
+    ("pool2d", pool2d),
+    ("matmul.packed", dense),
+    ("matmul.batched", batched_matmul),
+    ("generic", generic),
+    ("plain", plain),
+)
+
+
+def implement(group: Group, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]) -> Implementation:
+    """The implementation of a group.
+
+    Args:
+        constants: indices of the group's parameters that are constant at every call.
+        warn: is told in one sentence of a rule that failed in a way that it did not foresee.
+    """
+    for name, rule in RULES:
+        try:
+            return rule(group, target, constants)
+        except RuleError:
+            continue
+        except Exception as error:  # a defect in a rule costs speed, not the model
+            reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+            warn(f"kernel {group.name}: rule {name} failed ({reason}); a slower rule is used")
+    raise RuleError(f"no rule serves {group.name}")

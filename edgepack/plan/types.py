@@ -1,0 +1,220 @@
+"""The Plan: the narrow waist between what knows TVM (left of it) and what knows devices' files (right of it).
+
+Plain data, frozen, and serialisable to JSON. Nothing here imports TVM, numpy or a toolchain.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import Any, Literal
+
+__all__ = [
+    "ALIGNMENT",
+    "DTYPE_BYTES",
+    "Arena",
+    "ArenaBuffer",
+    "Argument",
+    "ArgumentKind",
+    "Constant",
+    "Kernel",
+    "Plan",
+    "Quantization",
+    "Step",
+    "TensorSpec",
+]
+
+#: Alignment, in bytes, of every constant in the params blob and of every buffer in the arena: a cache line, and
+#: the widest vector (AVX-512).
+ALIGNMENT = 64
+
+#: Bytes of one element, for each dtype that a bundle's tensors can have.
+DTYPE_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+
+ArgumentKind = Literal["input", "output", "constant", "arena", "scratch"]
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """real = scale * (stored - zero_point), per tensor (one value each) or along ``axis``."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of the model: row-major (C order), dense."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    quantization: Quantization | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense tensor; a scalar (shape ``()``) has one element."""
+        return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor in the params blob, in the layout that its kernels read (often packed; not the model's layout)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    sha256: str
+    offset: int  # bytes from the start of the params data, a multiple of ALIGNMENT
+
+
+@dataclass(frozen=True)
+class ArenaBuffer:
+    """A region of the arena that is in use from ``first_step`` to ``last_step``, both included."""
+
+    name: str
+    offset: int
+    nbytes: int
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """All memory that a run needs besides inputs, outputs, params and the threads' own scratch.
+
+    Attributes:
+        nbytes: size of the arena.
+        lower_bound: most bytes that are live at once; no plan can be smaller.
+        peak_step: index of the step at which that happens; -1 for an empty arena.
+        scratch_bytes: scratch of *one* thread, a multiple of ALIGNMENT; each thread has its own.
+    """
+
+    nbytes: int = 0
+    lower_bound: int = 0
+    peak_step: int = -1
+    scratch_bytes: int = 0
+    buffers: tuple[ArenaBuffer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a step hands to its kernel as one pointer.
+
+    ``index`` selects the input, output or constant; for "arena" and "scratch" it is 0. ``offset`` is in bytes:
+    from the arena's start, from the start of the thread's scratch, or from the start of the tensor.
+    """
+
+    kind: ArgumentKind
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function of the object file: ``int32_t symbol(void *..., int32_t lo, int32_t hi)``.
+
+    Attributes:
+        symbol: C symbol; hidden in the library.
+        pointers: number of pointer parameters that stand before ``lo`` and ``hi``.
+        ops: operator names that were fused into it, in order.
+        rule: the schedule rule that made it (``conv2d.igemm``, ``generic``, ``plain``).
+        parameters: what the rule chose (tile sizes and the like), for reports.
+        flops: floating point operations of one execution of all tasks (a multiply-add is two).
+        bytes_moved: least bytes read and written by one execution (each operand once).
+    """
+
+    symbol: str
+    pointers: int
+    ops: tuple[str, ...] = ()
+    rule: str = "plain"
+    parameters: dict[str, Any] = field(default_factory=dict)
+    flops: int = 0
+    bytes_moved: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One execution of a kernel. ``tasks`` of it may run in any order on any thread; steps run in order."""
+
+    kernel: str
+    tasks: int
+    arguments: tuple[Argument, ...]
+    nodes: tuple[str, ...] = ()  # names of the model's nodes that it computes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a compiled model but its machine code and the bytes of its params."""
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    constants: tuple[Constant, ...]
+    params_bytes: int
+    arena: Arena
+    steps: tuple[Step, ...]
+    kernels: tuple[Kernel, ...]
+    warnings: tuple[str, ...] = ()
+
+    def kernel(self, symbol: str) -> Kernel:
+        """The kernel with this symbol; KeyError if there is none."""
+        for kernel in self.kernels:
+            if kernel.symbol == symbol:
+                return kernel
+        raise KeyError(symbol)
+
+    def to_json(self) -> str:
+        """JSON with sorted keys: the same plan gives the same bytes."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Inverse of :meth:`to_json`."""
+        data = json.loads(text)
+        arena = data["arena"]
+        return cls(
+            name=data["name"],
+            inputs=tuple(_tensor(t) for t in data["inputs"]),
+            outputs=tuple(_tensor(t) for t in data["outputs"]),
+            constants=tuple(Constant(**{**c, "shape": tuple(c["shape"])}) for c in data["constants"]),
+            params_bytes=data["params_bytes"],
+            arena=Arena(**{**arena, "buffers": tuple(ArenaBuffer(**b) for b in arena["buffers"])}),
+            steps=tuple(
+                Step(
+                    s["kernel"],
+                    s["tasks"],
+                    tuple(Argument(**a) for a in s["arguments"]),
+                    tuple(s["nodes"]),
+                )
+                for s in data["steps"]
+            ),
+            kernels=tuple(Kernel(**{**k, "ops": tuple(k["ops"])}) for k in data["kernels"]),
+            warnings=tuple(data["warnings"]),
+        )
+
+
+def _tensor(data: dict[str, Any]) -> TensorSpec:
+    quantization = data["quantization"]
+    if quantization is not None:
+        quantization = Quantization(
+            tuple(quantization["scale"]), tuple(quantization["zero_point"]), quantization["axis"]
+        )
+    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]), quantization)

@@ -1,0 +1,62 @@
+"""What the kernels need to know of a CPU: the shared type between ``config`` (which makes it from a device's
+YAML) and ``graph``, ``kernels`` and ``codegen`` (which compile for it)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["CpuTarget"]
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """A CPU as LLVM and the kernel rules see it.
+
+    Attributes:
+        triple: LLVM triple, always four parts (``aarch64-unknown-linux-gnu``): with three LLVM silently picks
+            another float ABI for ARM.
+        cpu: LLVM CPU name (``cortex-a72``), or "" for the triple's baseline.
+        features: LLVM features (``+avx2``), in a fixed order.
+        abi: LLVM ABI name (``lp64d``), or "" for the triple's default.
+        vector_bits: width of one SIMD register in bits; 0 for a scalar target.
+        vector_registers: how many SIMD registers the register tiles may use.
+        fma: whether fused multiply-add is one instruction.
+        l1d_bytes, l2_bytes: data cache sizes of one core, in bytes.
+        threads: threads that a session uses unless the caller asks for another number.
+    """
+
+    triple: str
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+    abi: str = ""
+    vector_bits: int = 128
+    vector_registers: int = 16
+    fma: bool = False
+    l1d_bytes: int = 32 * 1024
+    l2_bytes: int = 256 * 1024
+    threads: int = 1
+
+    @property
+    def arch(self) -> str:
+        """First part of the triple (``x86_64``, ``armv7a``)."""
+        return self.triple.split("-", 1)[0]
+
+    @property
+    def pointer_bytes(self) -> int:
+        """Size of a pointer on the target, in bytes."""
+        return 8 if "64" in self.arch and "ilp32" not in self.triple else 4
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of ``dtype`` in one SIMD register, at least 1."""
+        bits = {"bool": 8}.get(dtype) or int("".join(c for c in dtype if c.isdigit()))
+        return max(1, self.vector_bits // bits)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for a job file or a cache key."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> CpuTarget:
+        """Inverse of :meth:`to_json`."""
+        return cls(**{**data, "features": tuple(data["features"])})
