@@ -141,7 +141,7 @@ def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
         if kind == "shared":
             toolchain.link_shared(library, output, exported=exported, soname=output.name)
         elif kind == "static":
-            toolchain.archive(library, output)
+            toolchain.archive(library, output, exported=exported)
         else:
             toolchain.link_program([*loader, *library], output)
         progress("audit", kind)

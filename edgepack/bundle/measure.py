@@ -19,9 +19,9 @@ def text_bytes(path: Path) -> int | None:
     if isinstance(binary, lief.MachO.Binary):
         return sum(int(section.size) for section in binary.sections if section.fullname == b"__text")
     if isinstance(binary, lief.PE.Binary):
-        flag = lief.PE.Section.CHARACTERISTICS.CNT_CODE
+        code = lief.PE.Section.CHARACTERISTICS.CNT_CODE
         return sum(
-            int(section.virtual_size) for section in binary.sections if section.has_characteristic(flag)
+            int(section.virtual_size) for section in binary.sections if section.has_characteristic(code)
         )
     return None
 

@@ -1,0 +1,66 @@
+"""manifest.json: its schema is shipped, current, and holds; what does not fit is refused with the field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from edgepack.bundle.manifest import SCHEMA_FILE, Manifest, json_schema, load_manifest
+from edgepack.errors import ConfigError
+from tests.support.manifest import example
+
+
+def test_shipped_schema_is_current() -> None:
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == json_schema(), "run: python -m edgepack.bundle.manifest"
+
+
+def test_a_manifest_satisfies_the_schema_and_survives_a_round_trip(tmp_path: Path) -> None:
+    manifest = example()
+    text = manifest.to_json()
+    jsonschema.Draft202012Validator(json.loads(json_schema())).validate(json.loads(text))
+    (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
+    assert load_manifest(tmp_path) == manifest
+
+
+def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
+    data = json.loads(example().to_json())
+    data["new"] = data["device"]["new"] = 1
+    (tmp_path / "manifest.json").write_text(json.dumps(data))
+    assert load_manifest(tmp_path) == example()
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in data.items() if k != key}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: {**data, "schema_version": 2}, "schema version 2"),
+        (lambda data: _without(data, "schema_version"), "schema version None"),
+        (lambda data: _without(data, "params"), "field params"),
+        (lambda data: {**data, "memory": {**data["memory"], "arena": -1}}, r"field memory\.arena"),
+        (lambda data: [data], "schema version None"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused(tmp_path: Path, change: Any, message: str) -> None:
+    data = json.loads(example().to_json())
+    (tmp_path / "manifest.json").write_text(json.dumps(change(data)))
+    with pytest.raises(ConfigError, match=message):
+        load_manifest(tmp_path)
+
+
+def test_a_manifest_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        load_manifest(tmp_path)
+
+
+def test_equal_manifests_have_equal_bytes() -> None:
+    data = json.loads(example().to_json())
+    backwards = dict(reversed(data.items()))
+    assert Manifest.model_validate(backwards).to_json() == example().to_json()

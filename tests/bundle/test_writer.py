@@ -1,0 +1,164 @@
+"""A bundle appears as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgepack.bundle.writer import check_destination, normalise_modes, workplace
+from edgepack.errors import ConfigError
+
+KILLED = """
+import sys, pathlib, os, signal
+from edgepack.bundle.writer import workplace
+with workplace(pathlib.Path(sys.argv[1])) as place:
+    (place.bundle / "manifest.json").write_text("half")
+    if len(sys.argv) > 2:
+        place.destination.rename(place.root / "old")
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def write(destination: Path, text: str, *, force: bool = False) -> None:
+    with workplace(destination) as place:
+        (place.bundle / "manifest.json").write_text(text)
+        place.publish(force=force)
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_publishes_only_the_bundle(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "b", "new")
+    assert names(tmp_path / "a") == ["b"]
+    assert (tmp_path / "a" / "b" / "manifest.json").read_text() == "new"
+
+
+def test_an_error_leaves_nothing_not_even_parents(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), workplace(tmp_path / "a" / "b" / "c"):
+        raise RuntimeError
+    assert names(tmp_path) == []
+
+
+def test_force_replaces_and_keeps_the_old_one_if_it_fails(tmp_path: Path) -> None:
+    write(tmp_path / "b", "old")
+    write(tmp_path / "b", "new", force=True)
+    assert (tmp_path / "b" / "manifest.json").read_text() == "new"
+    with pytest.raises(RuntimeError), workplace(tmp_path / "b"):
+        raise RuntimeError
+    assert (tmp_path / "b" / "manifest.json").read_text() == "new"
+    assert names(tmp_path) == ["b"]
+
+
+def test_refuses_what_must_not_be_replaced(tmp_path: Path) -> None:
+    write(tmp_path / "bundle", "x")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("x")
+    with pytest.raises(ConfigError, match="exists") as caught:
+        check_destination(tmp_path / "bundle", force=False)
+    assert "--force" in caught.value.hint
+    with pytest.raises(ConfigError, match="is not a folder"):
+        check_destination(tmp_path / "file", force=True)
+    with pytest.raises(ConfigError, match="is not a bundle"):
+        check_destination(tmp_path / "folder", force=True)
+    with pytest.raises(ConfigError, match="holds the model"):
+        check_destination(tmp_path / "bundle", force=True, model=tmp_path / "bundle" / "m.onnx")
+    check_destination(tmp_path / "bundle", force=True)
+    check_destination(tmp_path / "new", force=False)
+
+
+def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    check_destination(tmp_path / "empty", force=False)
+    write(tmp_path / "empty", "x")
+    assert names(tmp_path / "empty") == ["manifest.json"]
+
+
+def test_a_destination_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="exists"), workplace(tmp_path / "b") as place:
+        (place.bundle / "manifest.json").write_text("mine")
+        (tmp_path / "b").mkdir()
+        (tmp_path / "b" / "manifest.json").write_text("theirs")
+        place.publish(force=False)
+    assert (tmp_path / "b" / "manifest.json").read_text() == "theirs"
+    assert names(tmp_path) == ["b"]
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="cannot be written"), workplace(tmp_path / "file" / "bundle"):
+        pass
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    end(start(tmp_path / "b"))
+    assert len(names(tmp_path)) == 1
+    assert names(tmp_path)[0].startswith(".b.edgepack-")
+    write(tmp_path / "other", "x")
+    assert names(tmp_path) == ["other"]
+
+
+def test_a_living_process_is_left_alone(tmp_path: Path) -> None:
+    process = start(tmp_path / "b")
+    try:
+        write(tmp_path / "other", "x")
+        assert len(names(tmp_path)) == 2
+    finally:
+        end(process)
+
+
+def test_a_bundle_that_was_moved_away_when_killed_comes_back(tmp_path: Path) -> None:
+    write(tmp_path / "b", "old")
+    end(start(tmp_path / "b", "swap"))
+    assert "b" not in names(tmp_path)
+    write(tmp_path / "other", "x")
+    assert names(tmp_path) == ["b", "other"]
+    assert (tmp_path / "b" / "manifest.json").read_text() == "old"
+
+
+def test_a_folder_without_lock_is_removed_only_when_it_is_old(tmp_path: Path) -> None:
+    young, old = tmp_path / ".a.edgepack-1", tmp_path / ".b.edgepack-2"
+    young.mkdir()
+    old.mkdir()
+    past = time.time() - 3600
+    os.utime(old, (past, past))
+    write(tmp_path / "c", "x")
+    assert names(tmp_path) == [".a.edgepack-1", "c"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "bin").mkdir(parents=True, mode=0o700)
+    for name in ("bin/net", "README.md"):
+        (root / name).write_text("")
+        (root / name).chmod(0o600)
+    normalise_modes(root, {"bin/net"})
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (root, *root.rglob("*"))}
+    assert modes == {"root": 0o755, "bin": 0o755, "net": 0o755, "README.md": 0o644}

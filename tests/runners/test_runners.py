@@ -1,0 +1,184 @@
+"""Where a bundle's program can run: what is here, what is missing, and what happens when it goes wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgepack import runners
+from edgepack.errors import ConfigError, ToolchainError
+from edgepack.runners import find_runner, native, qemu_user, runner_names, select_runner
+from edgepack.runners.base import Availability, arch_of, execute, host_os
+
+LINUX = pytest.mark.skipif(host_os() != "linux", reason="qemu-user runs on Linux")
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str = "board"
+    arch: str = arch_of(os.uname().machine) if hasattr(os, "uname") else "x86_64"
+    os: str = host_os()
+    libc: str = "glibc"
+    runner: dict[str, Any] = field(default_factory=lambda: {"name": "native"})
+
+
+BOARD = Device(arch="riscv64", runner={"name": "qemu"})
+
+
+def python(code: str, **options: Any) -> Any:
+    return execute([sys.executable, "-c", code], **{"timeout": 60, "cwd": Path.cwd(), **options})
+
+
+def test_gives_exit_code_and_both_streams() -> None:
+    done = python("import sys; print('öut'); print('err', file=sys.stderr); sys.exit(3)")
+    assert (done.returncode, done.stdout.strip(), done.stderr.strip()) == (3, "öut", "err")
+
+
+def test_a_time_out_shows_what_was_printed(tmp_path: Path) -> None:
+    code = "import time; print('so far', flush=True); time.sleep(60)"
+    with pytest.raises(ToolchainError, match="did not end within 3 s") as caught:
+        python(code, timeout=3)
+    assert "so far" in caught.value.detail
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
+def test_a_time_out_ends_grandchildren_too(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, pathlib\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+        "child.wait()"
+    )
+    with pytest.raises(ToolchainError):
+        python(code, timeout=3)
+    pid = int((tmp_path / "pid").read_text())
+    # A killed process may wait for its new parent to notice; it must not be running.
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="nothing cannot be started"):
+        execute([tmp_path / "nothing"], timeout=5, cwd=tmp_path)
+
+
+def test_native_is_available_for_this_kind_of_machine_only() -> None:
+    assert native.available(Device()).ok
+    ok, _, hint = native.available(Device(arch="riscv64"))
+    assert not ok
+    assert "riscv64" in hint
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch"),
+    [
+        ("AMD64", "x86_64"),
+        ("arm64", "aarch64"),
+        ("armv7l", "arm"),
+        ("riscv64", "riscv64"),
+        ("s390x", "s390x"),
+    ],
+)
+def test_architectures_have_one_name(machine: str, arch: str) -> None:
+    assert arch_of(machine) == arch
+
+
+def test_an_unknown_runner_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no runner 'quemu'") as caught:
+        find_runner("quemu")
+    assert "Did you mean qemu?" in caught.value.hint
+
+
+def test_runners_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("ssh", "edgepack.runners.native", runners.GROUP)
+    broken = EntryPoint("broken", "edgepack.no_such_module", runners.GROUP)
+    monkeypatch.setattr(runners, "entry_points", lambda group: [point, broken])
+    assert runner_names() == ["broken", "native", "qemu", "ssh"]
+    assert find_runner("ssh") is native
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        find_runner("broken")
+    device = Device(arch="riscv64", runner={"name": "ssh"})
+    with pytest.raises(ToolchainError, match="The runner ssh cannot run programs of board"):
+        select_runner(device)
+
+
+@LINUX
+def test_this_machine_is_preferred_to_an_emulator() -> None:
+    assert select_runner(Device(runner={"name": "qemu"})).name == "native"
+    with pytest.raises(ConfigError):
+        select_runner(Device(), "nowhere")
+
+
+@LINUX
+def test_a_missing_emulator_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qemu_user, "shutil", SimpleNamespace(which=lambda name: None))
+    assert qemu_user.available(BOARD).hint.startswith("qemu-riscv64 was not found: apt-get install qemu-user")
+    with pytest.raises(ToolchainError, match="The runner qemu cannot run programs of board") as caught:
+        select_runner(BOARD)
+    assert "apt-get install qemu-user" in caught.value.hint
+
+
+@LINUX
+def test_a_missing_libc_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = _fake_qemu(tmp_path, monkeypatch)
+    guest = qemu_user._Guest("riscv64", "lib/ld.so", str(tmp_path / "sysroot"), "libc6-riscv64-cross")
+    monkeypatch.setitem(qemu_user._GUESTS, "riscv64", guest)
+    ok, where, hint = qemu_user.available(BOARD)
+    assert not ok
+    assert str(fake) in where
+    assert "apt-get install libc6-riscv64-cross" in hint
+    assert "zig cannot run" in hint
+    assert qemu_user.available(Device(arch="riscv64", libc="musl")).ok  # its programs are static
+
+
+@LINUX
+def test_runs_with_sysroot_cpu_and_environment_of_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = _fake_qemu(tmp_path, monkeypatch)
+    sysroot = tmp_path / "sys root"
+    loader = sysroot / qemu_user._GUESTS["riscv64"].loader
+    loader.parent.mkdir(parents=True)
+    loader.write_text("")
+    settings = {
+        "name": "qemu",
+        "sysroot": str(sysroot),
+        "cpu": "rv64",
+        "environment": {"EDGEPACK_TEST": "on"},
+    }
+    device = Device(arch="riscv64", runner=settings)
+    assert qemu_user.available(device) == Availability(True, f"{fake} 9.9, libc of {sysroot}", "")
+    done = qemu_user.run(device, [tmp_path / "prög ram", "info"], timeout=20, cwd=tmp_path)
+    assert done.stdout.splitlines() == [
+        "-L",
+        str(sysroot),
+        "-cpu",
+        "rv64",
+        str(tmp_path / "prög ram"),
+        "info",
+        "on",
+    ]
+
+
+def _fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A qemu-riscv64 on PATH that prints its arguments."""
+    folder = tmp_path / "path"
+    folder.mkdir()
+    fake = folder / "qemu-riscv64"
+    fake.write_text(
+        '#!/bin/sh\nif [ "$1" = --version ]; then echo "qemu-riscv64 version 9.9 (Debian)"; exit; fi\n'
+        'for a in "$@"; do echo "$a"; done; echo "$EDGEPACK_TEST"\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    qemu_user._version.cache_clear()
+    assert shutil.which("qemu-riscv64") == str(fake)
+    return fake
