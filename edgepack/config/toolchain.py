@@ -16,8 +16,8 @@ __all__ = ["TOOLCHAINS", "ToolchainConfig", "load_toolchain", "resolve_toolchain
 class ToolchainConfig(Frozen):
     """A toolchain, all of its fields given.
 
-    Made by :func:`load_toolchain`. Texts may hold ``{target}`` (the device's target for the family), ``{package}`` (the same as a Debian
-    package spells it) and ``{python}`` (the Python that runs edgepack).
+    Made by :func:`load_toolchain`. Texts may hold ``{target}`` (the device's target for the family),
+    ``{package}`` (the same as a Debian package spells it) and ``{python}`` (the Python that runs edgepack).
     """
 
     name: str = Field(description="The file's name without .yaml, unless given.")

@@ -63,6 +63,10 @@ class Toolchain(ABC):
         """Name and version of the compiler (``zig 0.14.0``). Runs it."""
 
     @abstractmethod
+    def executable(self) -> list[str]:
+        """The compiler's command, without options. ToolchainError if it is not installed."""
+
+    @abstractmethod
     def driver(self) -> list[str]:
         """The command that compiles and links, with the target's flags."""
 

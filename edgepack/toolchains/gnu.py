@@ -31,6 +31,9 @@ class GnuToolchain(Toolchain):
     def _cc(self) -> list[str]:
         return self.find("cc", self.accepts)
 
+    def executable(self) -> list[str]:
+        return self._cc
+
     def cpu_flags(self) -> list[str]:
         """The option that names the CPU."""
         if not self.target.cpu:

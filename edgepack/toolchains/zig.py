@@ -26,6 +26,9 @@ class ZigToolchain(Toolchain):
         cache = str(cache_dir() / "zig")
         return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, **super().environment}
 
+    def executable(self) -> list[str]:
+        return self._zig
+
     def version(self) -> str:
         """``zig 0.17.0``."""
         return f"zig {self._run([*self._zig, 'version'], 'asking for the version').strip()}"

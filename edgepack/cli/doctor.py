@@ -1,0 +1,69 @@
+"""``edgepack doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from edgepack.cli.output import Settings, heading, print_json, progress, table, verbosity_options
+from edgepack.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from edgepack.toolchains.doctor import Diagnosis
+
+__all__ = ["command"]
+
+
+@click.command("doctor")
+@click.option("--device", default="host", show_default=True, help="A device's name, or its YAML file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@verbosity_options
+def command(device: str, as_json: bool, settings: Settings) -> int:
+    """Try every toolchain and runner for a device, and say how to get what is missing.
+
+    Each toolchain really compiles, links and checks a small library and program. Exit code 4 if the device's
+    own toolchain does not work, or no runner can run its programs here.
+    """
+    from edgepack.config.device import load_device
+    from edgepack.toolchains.doctor import diagnose
+
+    profile = load_device(device)
+    found: list[Diagnosis] = []
+    with progress(settings) as show:
+        show("trying the toolchains", f"for {profile.name}")
+        for each in diagnose(profile):
+            found.append(each)
+            show(f"tried {each.kind}", each.name)
+    healthy = any(d.ok for d in found if d.kind == "runner") and all(
+        d.ok for d in found if d.kind == "toolchain" and d.chosen
+    )
+    if as_json:
+        print_json({"device": profile.name, "ok": healthy, "found": [d.to_json() for d in found]})
+    else:
+        _print(profile.name, found, settings)
+    return 0 if healthy else ToolchainError.exit_code
+
+
+def _print(device: str, found: list[Diagnosis], settings: Settings) -> None:
+    rows = [
+        (
+            "ok" if d.ok else "--",
+            d.kind,
+            d.name + (" *" if d.chosen else ""),
+            d.version,
+            d.found,
+        )
+        for d in found
+    ]
+    click.echo(table(rows, header=("", "KIND", "NAME", "VERSION", "FOUND")))
+    for d in found:
+        if d.ok:
+            continue
+        click.echo(f"\n{heading(f'{d.kind} {d.name}')}: {d.problem}")
+        if d.detail and (settings.verbose or d.chosen):
+            click.echo("\n".join(f"  | {line}" for line in d.detail.splitlines()))
+        if d.hint:
+            click.echo(f"  {d.hint}")
+    if not settings.quiet:
+        click.echo(f"\n* what {device} uses unless told otherwise")

@@ -1,0 +1,118 @@
+"""What works on this machine for a device, found by trying it, and how to get what does not."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edgepack.config.device import Device
+from edgepack.config.toolchain import toolchain_names
+from edgepack.errors import ConfigError, EdgepackError
+from edgepack.toolchains import resolve
+from edgepack.toolchains.audit import AuditKind, audit
+from edgepack.toolchains.base import Toolchain
+
+__all__ = ["Diagnosis", "diagnose", "examine_runners", "examine_toolchain", "trial"]
+
+_HERE = Path(__file__).resolve().parent
+_SYMBOL = "edgepack_trial"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One toolchain or runner.
+
+    Attributes:
+        kind: which of the two.
+        name: its name.
+        ok: it did what the device needs.
+        chosen: the device's file names it, so that it is used unless the user says otherwise.
+        version: what the tool says of itself.
+        found: where it is.
+        problem: what is wrong, in a sentence.
+        hint: what to do.
+        detail: what the tool printed.
+    """
+
+    kind: Literal["toolchain", "runner"]
+    name: str
+    ok: bool
+    chosen: bool = False
+    version: str = ""
+    found: str = ""
+    problem: str = ""
+    hint: str = ""
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def diagnose(device: Device) -> Iterator[Diagnosis]:
+    """Try every toolchain and runner for a device, one after the other."""
+    for name in toolchain_names():
+        yield examine_toolchain(device, name)
+    yield from examine_runners(device)
+
+
+def examine_toolchain(device: Device, name: str) -> Diagnosis:
+    """Try one toolchain: find it, ask its version, build and check each artifact of the device."""
+    chosen = name == device.toolchain
+    version = found = ""
+    try:
+        toolchain = resolve(device, name)
+        found = shlex.join(toolchain.executable())
+        version = toolchain.version()
+        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+            trial(toolchain, Path(folder))
+    except EdgepackError as error:
+        hint = "" if "edgepack doctor" in error.hint else error.hint
+        return Diagnosis(
+            "toolchain", name, False, chosen, version, found, error.message, hint, error.detail.strip()
+        )
+    return Diagnosis("toolchain", name, True, chosen, version, found)
+
+
+def trial(toolchain: Toolchain, folder: Path) -> dict[AuditKind, Path]:
+    """Build each artifact of the toolchain's device from two small C files, and audit it.
+
+    Raises ToolchainError or CheckFailedError: the first that does not work.
+    """
+    library, program = folder / "trial_library.o", folder / "trial_program.o"
+    toolchain.compile_c(_HERE / "trial_library.c", library)
+    toolchain.compile_c(_HERE / "trial_program.c", program)
+    built: dict[AuditKind, Path] = {}
+    for kind in toolchain.device.artifacts:
+        exported = [_SYMBOL]
+        if kind == "shared":
+            output = folder / "libtrial.so"
+            toolchain.link_shared([library], output, exported=exported, soname=output.name)
+        elif kind == "static":
+            output = folder / "libtrial.a"
+            toolchain.archive([library], output, exported=exported)
+        else:
+            output, exported = folder / "trial", []
+            toolchain.link_program([program, library], output)
+        audit(output, toolchain.device, kind=kind, exported=exported)
+        built[kind] = output
+    return built
+
+
+def examine_runners(device: Device) -> Iterator[Diagnosis]:
+    """Ask every runner whether it can run the device's programs here."""
+    from edgepack.runners import find_runner, runner_names
+
+    for name in runner_names():
+        chosen = name == device.runner.name
+        try:
+            ok, found, hint = find_runner(name).available(device)
+        except ConfigError as error:
+            yield Diagnosis("runner", name, False, chosen, problem=error.message, hint=error.hint)
+            continue
+        problem = "" if ok else f"cannot run programs of {device.name} here"
+        yield Diagnosis("runner", name, ok, chosen, found=found, problem=problem, hint=hint)
