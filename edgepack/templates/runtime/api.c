@@ -1,0 +1,89 @@
+/* Models, and the table through which the public header calls the library.
+ * SPDX-License-Identifier: Apache-2.0 */
+static ep_status ep_model_begin(const ep_descriptor *descriptor, ep_model *model) {
+    static const ep_model empty;
+    if (model == NULL) {
+        return EP_E_NULL;
+    }
+    *model = empty;
+    return ep_cpu_missing(descriptor->cpu_features, NULL, 0) == 0 ? EP_OK : EP_E_CPU;
+}
+
+static ep_status ep_model_attach(const ep_descriptor *descriptor, const unsigned char *image, size_t nbytes,
+                                 ep_model *model) {
+    ep_status status = ep_params_attach(descriptor, image, nbytes, model);
+    if (status == EP_OK) {
+        model->descriptor = descriptor;
+    }
+    return status;
+}
+
+static ep_status ep_model_open_memory_impl(const ep_descriptor *descriptor, const void *image, size_t nbytes,
+                                           ep_model *model) {
+    ep_status status = ep_model_begin(descriptor, model);
+    if (status == EP_OK && image == NULL) {
+        status = EP_E_NULL;
+    }
+    return status == EP_OK ? ep_model_attach(descriptor, image, nbytes, model) : status;
+}
+
+static ep_status ep_model_open_impl(const ep_descriptor *descriptor, const char *path, ep_model *model) {
+    ep_status status = ep_model_begin(descriptor, model);
+    if (status != EP_OK) {
+        return status;
+    }
+    if (path == NULL) {
+        if (descriptor->embedded_params == NULL) {
+            return EP_E_NO_PARAMS;
+        }
+        return ep_model_attach(descriptor, descriptor->embedded_params, (size_t)descriptor->embedded_bytes,
+                               model);
+    }
+    const unsigned char *image = NULL;
+    size_t nbytes = 0;
+    void *mapping = NULL;
+    status = ep_platform_map(path, &image, &nbytes, &mapping);
+    if (status != EP_OK) {
+        return status;
+    }
+    status = ep_model_attach(descriptor, image, nbytes, model);
+    if (status == EP_OK) {
+        model->mapping = mapping;
+    } else if (mapping != NULL) {
+        ep_platform_unmap(mapping, nbytes);
+    }
+    return status;
+}
+
+static ep_status ep_model_check_params_impl(const ep_model *model) {
+    return ep_params_check(model->image, model->image_bytes, model->descriptor->params_id);
+}
+
+static void ep_model_close_impl(ep_model *model) {
+    static const ep_model empty;
+    if (model->mapping != NULL) {
+        ep_platform_unmap(model->mapping, model->image_bytes);
+    }
+    *model = empty;
+}
+
+static size_t ep_missing_features_impl(const ep_descriptor *descriptor, char *text, size_t capacity) {
+    return ep_cpu_missing(descriptor->cpu_features, text, text == NULL ? 0 : capacity);
+}
+
+static const ep_api ep_api_table = {
+    sizeof(ep_api),
+    0,
+    ep_model_open_impl,
+    ep_model_open_memory_impl,
+    ep_model_check_params_impl,
+    ep_model_close_impl,
+    ep_missing_features_impl,
+    ep_session_bytes_impl,
+    ep_session_create_impl,
+    ep_session_run_impl,
+    ep_session_begin_impl,
+    ep_session_work_impl,
+    ep_session_profile_impl,
+    ep_session_destroy_impl,
+};

@@ -1,0 +1,442 @@
+/* edgepack runtime: the stable C interface of every model library.
+ *
+ * A model library exports one symbol, a constant `ep_descriptor` named edgepack_model_<name>. Everything is
+ * reached through it. The functions below are inline: they check that the library speaks this header's ABI
+ * and call through the library's function table, so that libraries made by different releases of edgepack
+ * live in one process, and a library that does not fit is refused before anything of it runs.
+ *
+ *     ep_model model;
+ *     ep_session *session;
+ *     ep_status status = ep_model_open(&edgepack_model_net, "net.params", &model);
+ *     if (status == EP_OK) status = ep_session_create(&model, NULL, &session);
+ *     ep_const_buffer in = {x, sizeof x};
+ *     ep_buffer out = {y, sizeof y};
+ *     if (status == EP_OK) status = ep_session_run(session, &in, 1, &out, 1);
+ *     ep_session_destroy(session);
+ *     ep_model_close(&model);
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef EDGEPACK_RUNTIME_H
+#define EDGEPACK_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes only when an older caller could no longer use a newer library. Additions append fields to the
+ * structs (which carry their size) and leave it as it is. */
+#define EP_ABI_VERSION 1u
+
+/* "EDGEPACK" read as a little-endian number. */
+#define EP_DESCRIPTOR_MAGIC UINT64_C(0x4b43415045474445)
+
+/* ---- Status
+ * ------------------------------------------------------------------------------------------------- */
+
+typedef int32_t ep_status;
+
+/* One status a line, for edgepack/abi.py and docs/c-api.md read this list. */
+/* clang-format off */
+/* X(name, value, what happened and what to do about it). Values never change; new ones are added at the end.
+ */
+#define EP_STATUS_LIST(X)                                                                                                   \
+    X(EP_OK, 0, "Success.")                                                                                                 \
+    X(EP_E_NULL, 1, "A required pointer is null; pass a valid one.")                                                        \
+    X(EP_E_LIBRARY, 2, "This is not an edgepack model library; pass its edgepack_model_<name> symbol.")                     \
+    X(EP_E_ABI, 3, "The model library has another ABI version; compile with the runtime.h of its own bundle.")              \
+    X(EP_E_CPU, 4, "This CPU lacks features that the model was compiled for; pack it for a smaller device.")                \
+    X(EP_E_OPTION, 5, "A session option has an invalid value; start from EP_OPTIONS_INIT.")                                 \
+    X(EP_E_THREADS, 6, "This number of threads is not possible here; ask for 1 to EP_MAX_THREADS.")                         \
+    X(EP_E_UNSUPPORTED, 7, "This platform cannot do that; see the porting notes for what it lacks.")                        \
+    X(EP_E_IO, 8, "The params file cannot be opened or mapped; check its path and permissions.")                            \
+    X(EP_E_PARAMS_MAGIC, 9, "This is not a params file; pass the .params file of the bundle.")                              \
+    X(EP_E_PARAMS_VERSION, 10, "The params file has another format version; use the one packed with the library.")          \
+    X(EP_E_PARAMS_TRUNCATED, 11, "The params are shorter than their header says; copy the file again.")                     \
+    X(EP_E_PARAMS_CORRUPT, 12, "The params header contradicts itself; copy the file again.")                                \
+    X(EP_E_PARAMS_MODEL, 13, "The params belong to another model or another pack; use the ones of this bundle.")            \
+    X(EP_E_PARAMS_HASH, 14, "The params do not have the hash that they should have; copy the file again.")                  \
+    X(EP_E_NO_PARAMS, 15, "The library has no embedded params; pass a params file or its bytes.")                           \
+    X(EP_E_ALIGNMENT, 16, "A pointer is not aligned; align buffers to their element, params to 64 bytes.")                  \
+    X(EP_E_COUNT, 17, "The number of inputs or outputs is not the model's; see its descriptor.")                            \
+    X(EP_E_SIZE, 18, "A buffer does not have the tensor's size in bytes; see its descriptor.")                              \
+    X(EP_E_OVERLAP, 19, "An output overlaps an input or another output; give each its own memory.")                         \
+    X(EP_E_MEMORY_SIZE, 20, "The session's memory is too small; ask ep_session_bytes how much it needs.")                   \
+    X(EP_E_NO_MEMORY, 21, "Memory for the session could not be allocated; free some or pass your own.")                     \
+    X(EP_E_THREAD_START, 22, "A worker thread could not be started; use fewer threads.")                                    \
+    X(EP_E_BUSY, 23, "The session is already running; give each thread that runs models its own session.")                  \
+    X(EP_E_STATE, 24, "This call does not fit the session's state; see ep_session_begin and ep_session_work.")              \
+    X(EP_E_KERNEL, 25, "A kernel failed; the outputs are not valid.")
+/* clang-format on */
+
+enum {
+#define EP_STATUS_ENUM_(name, value, text) name = value,
+    EP_STATUS_LIST(EP_STATUS_ENUM_)
+#undef EP_STATUS_ENUM_
+};
+
+/* One sentence. Never null. */
+static inline const char *ep_status_string(ep_status status) {
+    switch (status) {
+#define EP_STATUS_CASE_(name, value, text)                                                                   \
+    case value:                                                                                              \
+        return text;
+        EP_STATUS_LIST(EP_STATUS_CASE_)
+#undef EP_STATUS_CASE_
+    default:
+        return "Unknown status.";
+    }
+}
+
+/* "EP_E_NULL". Never null. */
+static inline const char *ep_status_name(ep_status status) {
+    switch (status) {
+#define EP_STATUS_CASE_(name, value, text)                                                                   \
+    case value:                                                                                              \
+        return #name;
+        EP_STATUS_LIST(EP_STATUS_CASE_)
+#undef EP_STATUS_CASE_
+    default:
+        return "EP_E_UNKNOWN";
+    }
+}
+
+/* ---- Tensors
+ * ------------------------------------------------------------------------------------------------ */
+
+/* clang-format off */
+/* X(name, value, text, bytes of one element). bool is a byte, 0 or 1; float16 and bfloat16 are their bits. */
+#define EP_DTYPE_LIST(X)                                                                                              \
+    X(EP_BOOL, 1, "bool", 1)                                                                                          \
+    X(EP_INT8, 2, "int8", 1)                                                                                          \
+    X(EP_UINT8, 3, "uint8", 1)                                                                                        \
+    X(EP_INT16, 4, "int16", 2)                                                                                        \
+    X(EP_UINT16, 5, "uint16", 2)                                                                                      \
+    X(EP_INT32, 6, "int32", 4)                                                                                        \
+    X(EP_UINT32, 7, "uint32", 4)                                                                                      \
+    X(EP_INT64, 8, "int64", 8)                                                                                        \
+    X(EP_UINT64, 9, "uint64", 8)                                                                                      \
+    X(EP_FLOAT16, 10, "float16", 2)                                                                                   \
+    X(EP_BFLOAT16, 11, "bfloat16", 2)                                                                                 \
+    X(EP_FLOAT32, 12, "float32", 4)                                                                                   \
+    X(EP_FLOAT64, 13, "float64", 8)
+/* clang-format on */
+
+enum {
+#define EP_DTYPE_ENUM_(name, value, text, bytes) name = value,
+    EP_DTYPE_LIST(EP_DTYPE_ENUM_)
+#undef EP_DTYPE_ENUM_
+};
+
+/* "float32", or "unknown". */
+static inline const char *ep_dtype_name(uint32_t dtype) {
+    switch (dtype) {
+#define EP_DTYPE_CASE_(name, value, text, bytes)                                                             \
+    case value:                                                                                              \
+        return text;
+        EP_DTYPE_LIST(EP_DTYPE_CASE_)
+#undef EP_DTYPE_CASE_
+    default:
+        return "unknown";
+    }
+}
+
+/* Bytes of one element, and the alignment that a buffer of this dtype needs; 0 for an unknown dtype. */
+static inline uint32_t ep_dtype_bytes(uint32_t dtype) {
+    switch (dtype) {
+#define EP_DTYPE_CASE_(name, value, text, bytes)                                                             \
+    case value:                                                                                              \
+        return bytes;
+        EP_DTYPE_LIST(EP_DTYPE_CASE_)
+#undef EP_DTYPE_CASE_
+    default:
+        return 0;
+    }
+}
+
+/* real = scale * (stored - zero_point); count is 1 (whole tensor) or the extent of `axis`. */
+typedef struct ep_quantization {
+    const float *scale;
+    const int32_t *zero_point;
+    uint32_t count;
+    int32_t axis; /* -1: the whole tensor */
+} ep_quantization;
+
+/* A dense tensor in row-major (C) order. */
+typedef struct ep_tensor {
+    const char *name;
+    const int64_t *shape;                /* rank numbers; null for a scalar */
+    const ep_quantization *quantization; /* null: none */
+    uint64_t nbytes;
+    uint32_t dtype;
+    uint32_t rank;
+} ep_tensor;
+
+typedef struct ep_const_buffer {
+    const void *data;
+    size_t nbytes;
+} ep_const_buffer;
+
+typedef struct ep_buffer {
+    void *data;
+    size_t nbytes;
+} ep_buffer;
+
+/* ---- Options of a session
+ * ----------------------------------------------------------------------------------- */
+
+#define EP_MAX_THREADS 256u
+
+/* Where a session's memory comes from, once, when it is created. `allocate` returns null on failure. */
+typedef struct ep_allocator {
+    void *user;
+    void *(*allocate)(void *user, size_t nbytes);
+    void (*release)(void *user, void *memory, size_t nbytes);
+} ep_allocator;
+
+/* How the tasks of a step are shared among threads. */
+enum {
+    EP_SCHEDULE_DEFAULT = 0, /* what the model was packed for */
+    EP_SCHEDULE_STATIC = 1,  /* even slices: cores of equal speed */
+    EP_SCHEDULE_DYNAMIC = 2  /* claimed from a counter: cores of unequal speed */
+};
+
+typedef struct ep_options {
+    size_t struct_size;      /* sizeof(ep_options), as the caller knows it */
+    uint32_t threads;        /* 0: the descriptor's default_threads */
+    uint32_t schedule;       /* EP_SCHEDULE_... */
+    uint32_t caller_threads; /* 1: no pool; `threads` threads of the caller call ep_session_work */
+    uint32_t reserved;       /* 0 */
+    void *memory;        /* null: allocate. Else at least ep_session_bytes, any alignment, until destroy */
+    size_t memory_bytes; /* bytes of `memory` */
+    const ep_allocator *allocator; /* null: malloc and free. Not used with `memory`. Copied */
+} ep_options;
+
+#define EP_OPTIONS_INIT {sizeof(ep_options), 0, 0, 0, 0, NULL, 0, NULL}
+
+/* ---- The descriptor
+ * ----------------------------------------------------------------------------------------- */
+
+typedef struct ep_descriptor ep_descriptor;
+
+/* An opened model: code and params. Immutable; any number of threads and sessions may share it. The caller
+ * owns the struct; its fields are private. Close it after the last of its sessions is destroyed. */
+typedef struct ep_model {
+    const ep_descriptor *descriptor;
+    const unsigned char *params; /* first byte of the params data */
+    const unsigned char *image;  /* first byte of the params file */
+    size_t image_bytes;
+    void *mapping; /* null unless the file was mapped */
+    uintptr_t reserved[3];
+} ep_model;
+
+/* One arena, and the threads that work in it. One run at a time. More fields follow that are private. */
+typedef struct ep_session {
+    const ep_descriptor *descriptor;
+} ep_session;
+
+typedef struct ep_api {
+    uint32_t struct_size;
+    uint32_t reserved;
+    ep_status (*model_open)(const ep_descriptor *descriptor, const char *path, ep_model *model);
+    ep_status (*model_open_memory)(const ep_descriptor *descriptor, const void *image, size_t nbytes,
+                                   ep_model *model);
+    ep_status (*model_check_params)(const ep_model *model);
+    void (*model_close)(ep_model *model);
+    size_t (*missing_features)(const ep_descriptor *descriptor, char *text, size_t capacity);
+    ep_status (*session_bytes)(const ep_model *model, const ep_options *options, size_t *nbytes);
+    ep_status (*session_create)(const ep_model *model, const ep_options *options, ep_session **session);
+    ep_status (*session_run)(ep_session *session, const ep_const_buffer *inputs, size_t input_count,
+                             const ep_buffer *outputs, size_t output_count);
+    ep_status (*session_begin)(ep_session *session, const ep_const_buffer *inputs, size_t input_count,
+                               const ep_buffer *outputs, size_t output_count);
+    ep_status (*session_work)(ep_session *session, uint32_t thread);
+    ep_status (*session_profile)(ep_session *session, uint64_t *step_ns, size_t count);
+    void (*session_destroy)(ep_session *session);
+} ep_api;
+
+/* What the generated code gets for one run. Private to the library. */
+struct ep_context;
+
+enum {
+    EP_FLAG_HETEROGENEOUS = 1u /* packed for cores of unequal speed: EP_SCHEDULE_DEFAULT is dynamic */
+};
+
+enum {
+    EP_ARCH_OTHER = 0,
+    EP_ARCH_X86_64 = 1,
+    EP_ARCH_AARCH64 = 2,
+    EP_ARCH_ARM = 3,
+    EP_ARCH_RISCV64 = 4,
+    EP_ARCH_WASM = 5
+};
+
+struct ep_descriptor {
+    /* These three never move, in no ABI version. */
+    uint64_t magic;
+    uint32_t abi_version;
+    uint32_t struct_size;
+
+    const char *name;
+    const char *edgepack_version;
+    const ep_tensor *inputs;
+    const ep_tensor *outputs;
+    uint32_t input_count;
+    uint32_t output_count;
+
+    uint64_t arena_bytes;
+    uint64_t scratch_bytes;      /* of one thread */
+    uint64_t params_bytes;       /* the params data, without the file's header */
+    unsigned char params_id[32]; /* SHA-256 of the params data */
+    uint32_t alignment;          /* of arena, scratch and params data, in bytes */
+    uint32_t flags;              /* EP_FLAG_... */
+
+    uint32_t arch;                 /* EP_ARCH_... */
+    uint32_t default_threads;      /* at least 1 */
+    uint64_t cpu_features;         /* bits, numbered per architecture; private */
+    const char *cpu_feature_names; /* "avx2,fma": LLVM's names of the same */
+
+    const unsigned char *embedded_params; /* image of the params file, or null */
+    uint64_t embedded_bytes;
+
+    const int32_t *step_tasks; /* per step, the number of its tasks */
+    uint32_t step_count;
+    uint32_t reserved;
+    int32_t (*run_step)(const struct ep_context *context, uint32_t step, unsigned char *scratch, int32_t lo,
+                        int32_t hi);
+    const ep_api *api;
+};
+
+/* EP_OK if this header can talk to the library; else EP_E_NULL, EP_E_LIBRARY or EP_E_ABI. */
+static inline ep_status ep_descriptor_check(const ep_descriptor *descriptor) {
+    if (descriptor == NULL) {
+        return EP_E_NULL;
+    }
+    if (descriptor->magic != EP_DESCRIPTOR_MAGIC) {
+        return EP_E_LIBRARY;
+    }
+    if (descriptor->abi_version != EP_ABI_VERSION || descriptor->struct_size < sizeof(ep_descriptor)) {
+        return EP_E_ABI;
+    }
+    return EP_OK;
+}
+
+/* ---- Models
+ * ------------------------------------------------------------------------------------------------- */
+
+/* Opens a model with the params file at `path` (UTF-8), which is mapped, not read: the time does not grow
+ * with its size, and the file must stay as it is until ep_model_close. A null path means the embedded params.
+ * The caller's memory: *model, which is zeroed on failure. */
+static inline ep_status ep_model_open(const ep_descriptor *descriptor, const char *path, ep_model *model) {
+    ep_status status = ep_descriptor_check(descriptor);
+    return status != EP_OK ? status : descriptor->api->model_open(descriptor, path, model);
+}
+
+/* The same with the bytes of a params file in memory (flash, an asset, a network buffer), 64-byte aligned,
+ * which stay the caller's and must outlive the model. */
+static inline ep_status ep_model_open_memory(const ep_descriptor *descriptor, const void *image,
+                                             size_t nbytes, ep_model *model) {
+    ep_status status = ep_descriptor_check(descriptor);
+    return status != EP_OK ? status : descriptor->api->model_open_memory(descriptor, image, nbytes, model);
+}
+
+/* Hashes the whole params file: the only call whose time grows with it. Finds any changed byte. */
+static inline ep_status ep_model_check_params(const ep_model *model) {
+    if (model == NULL || model->descriptor == NULL) {
+        return EP_E_NULL;
+    }
+    return model->descriptor->api->model_check_params(model);
+}
+
+/* Unmaps the params. Null, a closed model, and one that failed to open are fine. */
+static inline void ep_model_close(ep_model *model) {
+    if (model != NULL && model->descriptor != NULL) {
+        model->descriptor->api->model_close(model);
+    }
+}
+
+/* How many CPU features the model needs that this CPU, or its system, lacks. Their names are written to
+ * `text`, with commas between them, cut at `capacity` bytes and always terminated; text may be null if
+ * capacity is 0. */
+static inline size_t ep_model_missing_features(const ep_descriptor *descriptor, char *text, size_t capacity) {
+    if (capacity > 0 && text != NULL) {
+        text[0] = 0;
+    }
+    return ep_descriptor_check(descriptor) == EP_OK
+               ? descriptor->api->missing_features(descriptor, text, capacity)
+               : 0;
+}
+
+/* ---- Sessions
+ * ----------------------------------------------------------------------------------------------- */
+
+/* Bytes of memory that a session with these options needs, all of it: arena, scratch of each thread, state.
+ * options: null means EP_OPTIONS_INIT; `memory` and `allocator` are not looked at. */
+static inline ep_status ep_session_bytes(const ep_model *model, const ep_options *options, size_t *nbytes) {
+    if (model == NULL || model->descriptor == NULL) {
+        return EP_E_NULL;
+    }
+    return model->descriptor->api->session_bytes(model, options, nbytes);
+}
+
+/* Makes a session: at most one allocation, and threads - 1 threads unless they are the caller's. After it,
+ * nothing allocates. *session is null on failure. */
+static inline ep_status ep_session_create(const ep_model *model, const ep_options *options,
+                                          ep_session **session) {
+    if (session != NULL) {
+        *session = NULL;
+    }
+    if (model == NULL || model->descriptor == NULL) {
+        return EP_E_NULL;
+    }
+    return model->descriptor->api->session_create(model, options, session);
+}
+
+/* Runs the model once. Buffers are the caller's, in the descriptor's order, of exactly the tensors' sizes,
+ * aligned to their elements; no output may overlap an input or another output. Returns when the outputs are
+ * written. */
+static inline ep_status ep_session_run(ep_session *session, const ep_const_buffer *inputs, size_t input_count,
+                                       const ep_buffer *outputs, size_t output_count) {
+    if (session == NULL) {
+        return EP_E_NULL;
+    }
+    return session->descriptor->api->session_run(session, inputs, input_count, outputs, output_count);
+}
+
+/* A run on the caller's own threads (option caller_threads): one thread calls begin; then each of `threads`
+ * threads calls work with its own index, 0 to threads - 1, once. All must be able to run at the same time,
+ * for they wait for each other; each returns the status of the run. Handing the session over to them (a
+ * queue, a lock) is what orders begin before work. The pointed-to buffers, not the two arrays, must live
+ * until the last work returns. */
+static inline ep_status ep_session_begin(ep_session *session, const ep_const_buffer *inputs,
+                                         size_t input_count, const ep_buffer *outputs, size_t output_count) {
+    if (session == NULL) {
+        return EP_E_NULL;
+    }
+    return session->descriptor->api->session_begin(session, inputs, input_count, outputs, output_count);
+}
+
+static inline ep_status ep_session_work(ep_session *session, uint32_t thread) {
+    return session == NULL ? EP_E_NULL : session->descriptor->api->session_work(session, thread);
+}
+
+/* From the next run on, each run writes the nanoseconds that each step took to step_ns[0..count-1], where
+ * count is the descriptor's step_count; null and 0 turn it off. Not during a run. */
+static inline ep_status ep_session_profile(ep_session *session, uint64_t *step_ns, size_t count) {
+    return session == NULL ? EP_E_NULL : session->descriptor->api->session_profile(session, step_ns, count);
+}
+
+/* Ends the session's threads and gives its memory back. Null is fine. Not during a run. */
+static inline void ep_session_destroy(ep_session *session) {
+    if (session != NULL) {
+        session->descriptor->api->session_destroy(session);
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

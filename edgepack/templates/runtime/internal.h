@@ -1,0 +1,80 @@
+/* Types that the runtime's files and the generated model.c share.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef EDGEPACK_INTERNAL_H
+#define EDGEPACK_INTERNAL_H
+
+#define EP_ALIGNMENT 64u /* a cache line, and the widest vector */
+
+/* What a run needs; the generated run_step turns the plan's arguments into pointers with the macros below. */
+struct ep_context {
+    const unsigned char *params;
+    unsigned char *arena;
+    const unsigned char **inputs;
+    unsigned char **outputs;
+};
+
+/* Kernels take void *, for TVM's functions carry no const; they only read inputs and constants. */
+#define EP_INPUT(index, offset)  ((void *)(context->inputs[index] + (offset)))
+#define EP_OUTPUT(index, offset) ((void *)(context->outputs[index] + (offset)))
+#define EP_CONSTANT(offset)      ((void *)(context->params + (offset)))
+#define EP_ARENA(offset)         ((void *)(context->arena + (offset)))
+#define EP_SCRATCH(offset)       ((void *)(scratch + (offset)))
+
+#if defined(_WIN32)
+#define EP_EXPORT __declspec(dllexport)
+#define EP_HIDDEN
+#else
+#define EP_EXPORT __attribute__((visibility("default")))
+#define EP_HIDDEN __attribute__((visibility("hidden")))
+#endif
+
+/* 32-bit atomics, or plain memory on a core that has none (ARMv6-M): there a session has one thread. */
+#if defined(__GCC_ATOMIC_INT_LOCK_FREE) && __GCC_ATOMIC_INT_LOCK_FREE == 2
+#define EP_HAVE_ATOMICS                     1
+#define EP_LOAD(pointer)                    __atomic_load_n(pointer, __ATOMIC_ACQUIRE)
+#define EP_STORE(pointer, value)            __atomic_store_n(pointer, value, __ATOMIC_RELEASE)
+#define EP_LOAD_RELAXED(pointer)            __atomic_load_n(pointer, __ATOMIC_RELAXED)
+#define EP_STORE_RELAXED(pointer, value)    __atomic_store_n(pointer, value, __ATOMIC_RELAXED)
+#define EP_FETCH_ADD(pointer, value, order) __atomic_fetch_add(pointer, value, order)
+#define EP_EXCHANGE(pointer, value)         __atomic_exchange_n(pointer, value, __ATOMIC_ACQ_REL)
+#else
+#define EP_LOAD(pointer)                    (*(pointer))
+#define EP_STORE(pointer, value)            ((void)(*(pointer) = (value)))
+#define EP_LOAD_RELAXED(pointer)            (*(pointer))
+#define EP_STORE_RELAXED(pointer, value)    ((void)(*(pointer) = (value)))
+#define EP_FETCH_ADD(pointer, value, order) ((*(pointer) += (value)) - (value))
+#define EP_EXCHANGE(pointer, value)         ep_exchange(pointer, value)
+static uint32_t ep_exchange(uint32_t *pointer, uint32_t value) {
+    uint32_t before = *pointer;
+    *pointer = value;
+    return before;
+}
+#endif
+
+/* Tells the core that this is a spin loop. */
+static inline void ep_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __asm__ volatile("pause");
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#elif defined(__arm__) && defined(__ARM_ARCH) && __ARM_ARCH >= 7
+    __asm__ volatile("yield");
+#endif
+}
+
+/* memcpy, memset and memcmp for short runs of bytes, so that firmware needs none of them from here. */
+static inline void ep_copy(void *to, const void *from, size_t nbytes) {
+    for (size_t i = 0; i < nbytes; i++) {
+        ((unsigned char *)to)[i] = ((const unsigned char *)from)[i];
+    }
+}
+
+static inline int ep_equal(const unsigned char *a, const unsigned char *b, size_t nbytes) {
+    unsigned different = 0;
+    for (size_t i = 0; i < nbytes; i++) {
+        different |= (unsigned)(a[i] ^ b[i]);
+    }
+    return different == 0;
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* The params file: a header, a table of its tensors, and, at a multiple of 4096, the tensors' data. All
+ * numbers are little-endian. edgepack/plan/params.py writes it; docs/bundle.md describes it.
+ *
+ *   offset  bytes
+ *        0      8  magic "EPPARAMS"
+ *        8      4  format version
+ *       12      4  header bytes: header, table, names and shapes
+ *       16      8  file bytes = data offset + data bytes
+ *       24      8  data offset
+ *       32      8  data bytes
+ *       40      4  number of tensors
+ *       44      4  bytes of a table entry
+ *       48     32  params id: SHA-256 of the data
+ *       80     32  SHA-256 of the header bytes, these 32 taken as zero
+ *      112     16  zero
+ *      128         table; an entry: name offset, name bytes, dtype, rank, shape offset, zero (4 bytes each;
+ * offsets from the start of the file), data offset, bytes (8 each; from the start of the data), SHA-256
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+enum {
+    EP_PARAMS_VERSION = 1,
+    EP_PARAMS_HEADER = 128,
+    EP_PARAMS_ENTRY = 72,
+    EP_PARAMS_PAGE = 4096,
+    EP_PARAMS_ID = 48,
+    EP_PARAMS_DIGEST = 80
+};
+
+typedef struct ep_params_header {
+    uint64_t header_bytes;
+    uint64_t file_bytes;
+    uint64_t data_offset;
+    uint64_t data_bytes;
+    uint64_t count;
+} ep_params_header;
+
+static uint32_t ep_read_u32(const unsigned char *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint64_t ep_read_u64(const unsigned char *p) {
+    return (uint64_t)ep_read_u32(p) | (uint64_t)ep_read_u32(p + 4) << 32;
+}
+
+/* Reads the fixed part of the header and checks it against itself and the number of bytes that are there. */
+static ep_status ep_params_read(const unsigned char *image, size_t nbytes, ep_params_header *header) {
+    static const unsigned char magic[8] = {'E', 'P', 'P', 'A', 'R', 'A', 'M', 'S'};
+    if (nbytes >= sizeof magic && !ep_equal(image, magic, sizeof magic)) {
+        return EP_E_PARAMS_MAGIC;
+    }
+    if (nbytes < EP_PARAMS_HEADER) {
+        return EP_E_PARAMS_TRUNCATED;
+    }
+    if (ep_read_u32(image + 8) != EP_PARAMS_VERSION) {
+        return EP_E_PARAMS_VERSION;
+    }
+    header->header_bytes = ep_read_u32(image + 12);
+    header->file_bytes = ep_read_u64(image + 16);
+    header->data_offset = ep_read_u64(image + 24);
+    header->data_bytes = ep_read_u64(image + 32);
+    header->count = ep_read_u32(image + 40);
+    if (header->header_bytes < EP_PARAMS_HEADER || header->header_bytes > header->data_offset ||
+        header->data_offset % EP_PARAMS_PAGE != 0 || header->data_bytes > UINT64_MAX - header->data_offset ||
+        header->file_bytes != header->data_offset + header->data_bytes ||
+        ep_read_u32(image + 44) != EP_PARAMS_ENTRY ||
+        header->count > (header->header_bytes - EP_PARAMS_HEADER) / EP_PARAMS_ENTRY) {
+        return EP_E_PARAMS_CORRUPT;
+    }
+    if (nbytes < header->file_bytes) {
+        return EP_E_PARAMS_TRUNCATED;
+    }
+    return nbytes == header->file_bytes ? EP_OK : EP_E_PARAMS_CORRUPT;
+}
+
+/* The checks of loading: constant time. */
+static ep_status ep_params_attach(const ep_descriptor *descriptor, const unsigned char *image, size_t nbytes,
+                                  ep_model *model) {
+    ep_params_header header;
+    ep_status status = ep_params_read(image, nbytes, &header);
+    if (status != EP_OK) {
+        return status;
+    }
+    if (header.data_bytes != descriptor->params_bytes ||
+        !ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id)) {
+        return EP_E_PARAMS_MODEL;
+    }
+    if ((uintptr_t)image % EP_ALIGNMENT != 0) {
+        return EP_E_ALIGNMENT;
+    }
+    model->params = image + (size_t)header.data_offset;
+    model->image = image;
+    model->image_bytes = nbytes;
+    return EP_OK;
+}
+
+/* Whether [offset, offset + nbytes) lies within [low, high). */
+static int ep_within(uint64_t offset, uint64_t nbytes, uint64_t low, uint64_t high) {
+    return offset >= low && offset <= high && nbytes <= high - offset;
+}
+
+static int ep_params_entry_ok(const unsigned char *image, const ep_params_header *header, uint64_t index) {
+    const unsigned char *entry = image + EP_PARAMS_HEADER + (size_t)index * EP_PARAMS_ENTRY;
+    uint64_t pool = EP_PARAMS_HEADER + header->count * EP_PARAMS_ENTRY;
+    uint64_t shape_bytes = (uint64_t)ep_read_u32(entry + 12) * 8;
+    return ep_within(ep_read_u32(entry), ep_read_u32(entry + 4), pool, header->header_bytes) &&
+           ep_dtype_bytes(ep_read_u32(entry + 8)) != 0 &&
+           ep_within(ep_read_u32(entry + 16), shape_bytes, pool, header->header_bytes) &&
+           ep_within(ep_read_u64(entry + 24), ep_read_u64(entry + 32), 0, header->data_bytes) &&
+           ep_read_u64(entry + 24) % EP_ALIGNMENT == 0;
+}
+
+/* Everything that a changed byte could be in: the header and table, the zeros before the data, the data. */
+static ep_status ep_params_check(const unsigned char *image, size_t nbytes, const unsigned char id[32]) {
+    static const unsigned char zero[32];
+    unsigned char digest[32];
+    ep_params_header header;
+    ep_sha256 hash;
+    ep_status status = ep_params_read(image, nbytes, &header);
+    if (status != EP_OK) {
+        return status;
+    }
+    ep_sha256_init(&hash);
+    ep_sha256_update(&hash, image, EP_PARAMS_DIGEST);
+    ep_sha256_update(&hash, zero, sizeof zero);
+    ep_sha256_update(&hash, image + EP_PARAMS_DIGEST + 32,
+                     (size_t)header.header_bytes - EP_PARAMS_DIGEST - 32);
+    ep_sha256_final(&hash, digest);
+    if (!ep_equal(image + EP_PARAMS_DIGEST, digest, sizeof digest)) {
+        return EP_E_PARAMS_HASH;
+    }
+    for (uint64_t i = 0; i < header.count; i++) {
+        if (!ep_params_entry_ok(image, &header, i)) {
+            return EP_E_PARAMS_CORRUPT;
+        }
+    }
+    for (uint64_t i = header.header_bytes; i < header.data_offset; i++) {
+        if (image[i] != 0) {
+            return EP_E_PARAMS_HASH;
+        }
+    }
+    ep_sha256_init(&hash);
+    ep_sha256_update(&hash, image + (size_t)header.data_offset, (size_t)header.data_bytes);
+    ep_sha256_final(&hash, digest);
+    return ep_equal(digest, id, sizeof digest) ? EP_OK : EP_E_PARAMS_HASH;
+}

@@ -1,0 +1,52 @@
+/* What the runtime needs of a platform. To port it, write one platform_<name>.c with these functions and
+ * include it from runtime.c; platform_bare.c shows the least that does.
+ *
+ * A platform with threads also defines EP_HAVE_THREADS, `ep_thread`, `ep_monitor` and the functions below
+ * them. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EDGEPACK_PLATFORM_H
+#define EDGEPACK_PLATFORM_H
+
+#if !defined(_WIN32) && !defined(EP_PLATFORM_BARE)
+#if defined(__APPLE__)
+#define _DARWIN_C_SOURCE 1
+#elif !defined(_GNU_SOURCE)
+#define _GNU_SOURCE 1
+#endif
+#if !defined(_FILE_OFFSET_BITS)
+#define _FILE_OFFSET_BITS 64
+#endif
+#endif
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Makes the bytes of the file at `path` (UTF-8) readable without reading them. An empty file gives EP_OK, 0
+ * bytes and no mapping. EP_E_IO if it cannot be opened; EP_E_UNSUPPORTED where there are no files. */
+static int32_t ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes, void **mapping);
+static void ep_platform_unmap(void *mapping, size_t nbytes);
+
+/* Default allocator; null on failure. */
+static void *ep_platform_allocate(void *user, size_t nbytes);
+static void ep_platform_release(void *user, void *memory, size_t nbytes);
+
+/* Monotonic clock in ns; 0 where there is none. */
+static uint64_t ep_platform_now_ns(void);
+
+/* Lets another thread of this core run. */
+static void ep_platform_yield(void);
+
+/* Linux's AT_HWCAP (which = 16) and AT_HWCAP2 (which = 26) bits, composed by the platform where the system
+ * answers in another way. Only where the CPU itself cannot be asked. */
+#if defined(__aarch64__) || defined(__arm__) || (defined(__riscv) && __riscv_xlen == 64)
+#define EP_NEEDS_HWCAP 1
+static uint64_t ep_platform_hwcap(unsigned which);
+#endif
+
+/* With EP_HAVE_THREADS:
+ *   int  ep_thread_start(ep_thread *, void (*entry)(void *), void *argument)      0 is success
+ *   void ep_thread_join(ep_thread *)
+ *   int  ep_monitor_init(ep_monitor *)                                           0 is success
+ *   void ep_monitor_destroy / _lock / _unlock / _wait / _wake_all(ep_monitor *)   a mutex and its condition
+ */
+
+#endif

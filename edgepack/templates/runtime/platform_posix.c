@@ -1,0 +1,169 @@
+/* Linux, Android, macOS, iOS, the BSDs.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(EP_NEEDS_HWCAP) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(EP_NEEDS_HWCAP) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+#define EP_HAVE_THREADS 1
+
+static ep_status ep_map_descriptor(int file, const unsigned char **image, size_t *nbytes, void **mapping) {
+    struct stat info;
+    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 0 ||
+        (uint64_t)info.st_size > (uint64_t)SIZE_MAX) {
+        return EP_E_IO;
+    }
+    *nbytes = (size_t)info.st_size;
+    if (*nbytes == 0) {
+        return EP_OK;
+    }
+    void *base = mmap(NULL, *nbytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (base == MAP_FAILED) {
+        return EP_E_IO;
+    }
+    *image = base;
+    *mapping = base;
+    return EP_OK;
+}
+
+static ep_status ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes,
+                                 void **mapping) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
+        return EP_E_IO;
+    }
+    ep_status status = ep_map_descriptor(file, image, nbytes, mapping);
+    close(file);
+    return status;
+}
+
+static void ep_platform_unmap(void *mapping, size_t nbytes) {
+    munmap(mapping, nbytes);
+}
+
+static void *ep_platform_allocate(void *user, size_t nbytes) {
+    (void)user;
+    return malloc(nbytes);
+}
+
+static void ep_platform_release(void *user, void *memory, size_t nbytes) {
+    (void)user;
+    (void)nbytes;
+    free(memory);
+}
+
+static uint64_t ep_platform_now_ns(void) {
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
+        return 0;
+    }
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static void ep_platform_yield(void) {
+    sched_yield();
+}
+
+#if defined(EP_NEEDS_HWCAP) && defined(__linux__)
+static uint64_t ep_platform_hwcap(unsigned which) {
+    return getauxval(which);
+}
+#elif defined(EP_NEEDS_HWCAP) && defined(__APPLE__)
+static uint64_t ep_darwin_feature(const char *name, unsigned bit) {
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, NULL, 0) == 0 && value != 0 ? UINT64_C(1) << bit : 0;
+}
+
+static uint64_t ep_platform_hwcap(unsigned which) {
+    if (which == 16) { /* the bits of Linux: FP, ASIMD, FPHP and ASIMDHP, ASIMDDP */
+        uint64_t half = ep_darwin_feature("hw.optional.arm.FEAT_FP16", 9);
+        return UINT64_C(3) | half | half << 1 | ep_darwin_feature("hw.optional.arm.FEAT_DotProd", 20);
+    }
+    return ep_darwin_feature("hw.optional.arm.FEAT_I8MM", 13) |
+           ep_darwin_feature("hw.optional.arm.FEAT_BF16", 14);
+}
+#elif defined(EP_NEEDS_HWCAP)
+static uint64_t ep_platform_hwcap(unsigned which) {
+    (void)which;
+    return 0;
+}
+#endif
+
+typedef struct ep_thread {
+    pthread_t id;
+    void (*entry)(void *);
+    void *argument;
+} ep_thread;
+
+static void *ep_thread_main(void *argument) {
+    ep_thread *thread = argument;
+    thread->entry(thread->argument);
+    return NULL;
+}
+
+/* Signals stay with the application's threads: the new thread starts with all of them blocked. */
+static int ep_thread_start(ep_thread *thread, void (*entry)(void *), void *argument) {
+    sigset_t all;
+    sigset_t before;
+    thread->entry = entry;
+    thread->argument = argument;
+    sigfillset(&all);
+    int masked = pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread->id, NULL, ep_thread_main, thread);
+    if (masked == 0) {
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    return failed;
+}
+
+static void ep_thread_join(ep_thread *thread) {
+    pthread_join(thread->id, NULL);
+}
+
+typedef struct ep_monitor {
+    pthread_mutex_t mutex;
+    pthread_cond_t condition;
+} ep_monitor;
+
+static int ep_monitor_init(ep_monitor *monitor) {
+    if (pthread_mutex_init(&monitor->mutex, NULL) != 0) {
+        return 1;
+    }
+    if (pthread_cond_init(&monitor->condition, NULL) != 0) {
+        pthread_mutex_destroy(&monitor->mutex);
+        return 1;
+    }
+    return 0;
+}
+
+static void ep_monitor_destroy(ep_monitor *monitor) {
+    pthread_cond_destroy(&monitor->condition);
+    pthread_mutex_destroy(&monitor->mutex);
+}
+
+static void ep_monitor_lock(ep_monitor *monitor) {
+    pthread_mutex_lock(&monitor->mutex);
+}
+
+static void ep_monitor_unlock(ep_monitor *monitor) {
+    pthread_mutex_unlock(&monitor->mutex);
+}
+
+static void ep_monitor_wait(ep_monitor *monitor) {
+    pthread_cond_wait(&monitor->condition, &monitor->mutex);
+}
+
+static void ep_monitor_wake_all(ep_monitor *monitor) {
+    pthread_cond_broadcast(&monitor->condition);
+}
