@@ -1,0 +1,376 @@
+"""From fused TIR to the Plan: choose kernels, order steps, lay out constants and the arena."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import tvm_ffi
+from tvm import relax
+
+from edgepack.errors import ModelError
+from edgepack.graph.lower import Group, Lowered
+from edgepack.graph.rewrite import is_constant, numpy_of, op_name
+from edgepack.kernels.contract import Array, Implementation, Operand
+from edgepack.kernels.copy import copy
+from edgepack.kernels.rules import implement
+from edgepack.plan.arena import Request, aligned, plan_arena
+from edgepack.plan.types import DTYPE_BYTES, Argument, Constant, Kernel, Plan, Step, TensorSpec
+from edgepack.target import CpuTarget
+
+__all__ = ["Built", "Reporter", "build_plan"]
+
+
+class Reporter:
+    """Is told of progress; the default says nothing."""
+
+    def kernel(self, name: str) -> None:
+        """The kernel ``name`` is about to be scheduled."""
+
+    def warning(self, text: str) -> None:
+        """One sentence about what is not as good as it could be."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A plan, its kernels' TIR by symbol, and the constants' bytes in the order of ``plan.constants``."""
+
+    plan: Plan
+    functions: Mapping[str, Any]
+    constants: tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Value:
+    """A tensor of the program: an input, a constant, or what a call computes."""
+
+    kind: Literal["input", "constant", "buffer"]
+    index: int
+    nbytes: int = 0
+
+
+@dataclass
+class _Call:
+    group: Group
+    arguments: list[_Value]
+    results: list[_Value]
+    implementation: Implementation | None = None
+    symbols: tuple[str, ...] = ()
+
+
+@dataclass
+class _Program:
+    calls: list[_Call] = field(default_factory=list)
+    constants: list[Array] = field(default_factory=list)
+    buffers: list[_Value] = field(default_factory=list)
+    outputs: list[_Value] = field(default_factory=list)
+
+
+def build_plan(
+    lowered: Lowered,
+    *,
+    name: str,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    target: CpuTarget,
+    symbol_prefix: str,
+    reporter: Reporter | None = None,
+) -> Built:
+    """Chooses a kernel for every call and lays everything out.
+
+    Args:
+        lowered: fused TIR; its main takes ``inputs`` and returns ``outputs``, in order.
+        symbol_prefix: C identifier that starts every kernel's symbol.
+
+    Raises:
+        ModelError: for what a static plan cannot hold.
+    """
+    program = _read(lowered)
+    chooser = _Chooser(program, target, symbol_prefix, reporter or Reporter())
+    for call in program.calls:
+        chooser.choose(call)
+    layout = _Layout(program, chooser, outputs)
+    return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
+
+
+# Reading the module ----------------------------------------------------------------------------------------------
+
+
+def _read(lowered: Lowered) -> _Program:
+    function = lowered.module["main"]
+    program = _Program()
+    values: dict[Any, Any] = {param: _Value("input", i) for i, param in enumerate(function.params)}
+    constants: dict[Any, _Value] = {}
+
+    def value(expr: Any) -> Any:
+        if expr in values:
+            return values[expr]
+        if is_constant(expr):
+            if expr not in constants:
+                program.constants.append(numpy_of(expr))
+                constants[expr] = _Value("constant", len(program.constants) - 1)
+            return constants[expr]
+        if isinstance(expr, relax.Tuple):
+            return [value(f) for f in expr.fields]
+        if isinstance(expr, relax.TupleGetItem):
+            return value(expr.tuple_value)[expr.index]
+        raise ModelError(f"the compiled graph has a {type(expr).__name__}, which a static plan cannot hold")
+
+    def buffer(ty: Any) -> _Value:
+        nbytes = prod(int(d) for d in ty.shape) * DTYPE_BYTES[str(ty.dtype)]
+        made = _Value("buffer", len(program.buffers), nbytes)
+        program.buffers.append(made)
+        return made
+
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            expr = binding.value
+            operator = op_name(expr)
+            if operator == "relax.call_tir":
+                ty = binding.var.ty
+                fields = list(ty.fields) if isinstance(ty, relax.TupleType) else None
+                results = [buffer(t) for t in (fields or [ty])]
+                group = lowered.groups[expr.args[0].name_hint]
+                program.calls.append(_Call(group, list(value(expr.args[1])), results))
+                values[binding.var] = results if fields is not None else results[0]
+            elif operator == "relax.reshape":
+                values[binding.var] = value(expr.args[0])
+            elif isinstance(expr, relax.Call):
+                raise ModelError(
+                    f"operator {operator or expr.op} cannot be compiled ahead of time",
+                    hint="Its result's shape depends on data, or it needs a library that devices do not have.",
+                )
+            else:
+                values[binding.var] = value(expr)
+    result = value(function.body.body)
+    program.outputs = list(result) if isinstance(result, list) else [result]
+    return program
+
+
+# Choosing kernels ------------------------------------------------------------------------------------------------
+
+
+class _Chooser:
+    """One implementation for each different group; equal groups share kernels."""
+
+    def __init__(self, program: _Program, target: CpuTarget, prefix: str, reporter: Reporter) -> None:
+        self.target, self.prefix, self.reporter = target, prefix, reporter
+        self.functions: dict[str, Any] = {}
+        self.kernels: dict[str, Kernel] = {}
+        self.warnings: list[str] = []
+        self._made: dict[tuple[Any, ...], list[tuple[Group, Implementation, tuple[str, ...]]]] = {}
+        self._constant = self._constant_params(program)
+
+    @staticmethod
+    def _constant_params(program: _Program) -> dict[str, frozenset[int]]:
+        """For each group, the parameters that are constant at all its calls."""
+        found: dict[str, frozenset[int]] = {}
+        for call in program.calls:
+            here = frozenset(i for i, a in enumerate(call.arguments) if a.kind == "constant")
+            found[call.group.name] = found.get(call.group.name, here) & here
+        return found
+
+    def choose(self, call: _Call) -> None:
+        group = call.group
+        constants = self._constant[group.name]
+        key = (tvm_ffi.structural_hash(group.function), repr(group.anchor), constants)
+        for known, implementation, symbols in self._made.get(key, []):
+            if tvm_ffi.structural_equal(known.function, group.function):
+                call.implementation, call.symbols = implementation, symbols
+                return
+        self.reporter.kernel(group.name)
+        implementation = implement(group, self.target, constants, self.warn)
+        call.implementation = implementation
+        call.symbols = self.add(implementation, group.operators, _bytes_moved(group))
+        self._made.setdefault(key, []).append((group, implementation, call.symbols))
+
+    def add(self, implementation: Implementation, operators: tuple[str, ...], bytes_moved: int) -> tuple[str, ...]:
+        """Gives each stage a symbol."""
+        symbols = []
+        for number, stage in enumerate(implementation.stages):
+            symbol = f"{self.prefix}k{len(self.kernels)}_{implementation.rule.replace('.', '_')}"
+            first = number == 0
+            self.functions[symbol] = stage.function
+            self.kernels[symbol] = Kernel(
+                symbol,
+                len(stage.operands),
+                operators,
+                implementation.rule,
+                implementation.parameters,
+                implementation.flops if first else 0,
+                bytes_moved if first else 0,
+            )
+            symbols.append(symbol)
+        return tuple(symbols)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self.reporter.warning(text)
+
+
+def _bytes_moved(group: Group) -> int:
+    return sum(prod(int(d) for d in b.shape) * DTYPE_BYTES[str(b.dtype)] for b in group.function.params)
+
+
+# Laying out ------------------------------------------------------------------------------------------------------
+
+
+class _Layout:
+    """Steps, constants and arena of a program whose kernels are chosen."""
+
+    def __init__(self, program: _Program, chooser: _Chooser, outputs: Sequence[TensorSpec]) -> None:
+        self.program, self.chooser = program, chooser
+        self.steps: list[Step] = []
+        self.constants: list[Constant] = []
+        self.arrays: list[Array] = []
+        self.params_bytes = 0
+        self.scratch_bytes = 0
+        self.requests: list[Request] = []
+        self._by_digest: dict[tuple[str, str, tuple[int, ...]], int] = {}
+        self._by_source: dict[tuple[int, str], int] = {}
+        self._lifetimes: dict[int, tuple[int, int]] = {}
+        self._request_index: dict[int, int] = {}
+        self._output_of: dict[int, int] = {}
+        copies = self._assign_outputs()
+        for call in program.calls:
+            self._emit(call)
+        for value, index in copies:
+            self._emit_copy(value, index, outputs[index].nbytes)
+        self._close_lifetimes()
+
+    def _assign_outputs(self) -> list[tuple[_Value, int]]:
+        """Results that are outputs are computed in the caller's memory; returns what has to be copied there."""
+        copies = []
+        for index, value in enumerate(self.program.outputs):
+            if value.kind == "buffer" and value.index not in self._output_of:
+                self._output_of[value.index] = index
+            else:
+                copies.append((value, index))
+        return copies
+
+    def _emit(self, call: _Call) -> None:
+        implementation = call.implementation
+        assert implementation is not None
+        first_step = len(self.steps)
+        temps = self._temps(implementation, first_step)
+        offsets = [sum(aligned(n) for n in implementation.scratch[:i]) for i in range(len(implementation.scratch))]
+        self.scratch_bytes = max(self.scratch_bytes, sum(aligned(n) for n in implementation.scratch))
+        for stage, symbol in zip(implementation.stages, call.symbols, strict=True):
+            arguments = tuple(self._argument(o, call, implementation, temps, offsets) for o in stage.operands)
+            self.steps.append(Step(symbol, stage.tasks, arguments))
+        for value in call.results:  # written by some stage; conservatively live through all of them
+            self._touch(value, first_step)
+            self._touch(value, len(self.steps) - 1)
+        for value in call.arguments:
+            if value.kind == "buffer":
+                self._touch(value, len(self.steps) - 1)
+
+    def _temps(self, implementation: Implementation, first_step: int) -> list[int]:
+        """Requests for the arena buffers between the stages; their indices."""
+        indices = []
+        for number, nbytes in enumerate(implementation.temps):
+            used = [i for i, s in enumerate(implementation.stages) if Operand("temp", number) in s.operands]
+            span = (first_step + min(used, default=0), first_step + max(used, default=0))
+            indices.append(len(self.requests))
+            self.requests.append(Request(f"temp{len(self.requests)}", nbytes, *span))
+        return indices
+
+    def _argument(
+        self,
+        operand: Operand,
+        call: _Call,
+        implementation: Implementation,
+        temps: Sequence[int],
+        scratch: Sequence[int],
+    ) -> Argument:
+        if operand.kind == "param":
+            return self._value(call.arguments[operand.index])
+        if operand.kind == "output":
+            return self._value(call.results[operand.index])
+        if operand.kind == "packed":
+            packing = implementation.packed[operand.index]
+            source = call.arguments[packing.param].index
+            return Argument("constant", self._constant(source, packing.key, packing.transform))
+        if operand.kind == "temp":
+            return Argument("arena", temps[operand.index])  # an index into the requests until they are placed
+        return Argument("scratch", 0, scratch[operand.index])
+
+    def _value(self, value: _Value) -> Argument:
+        if value.kind == "input":
+            return Argument("input", value.index)
+        if value.kind == "constant":
+            return Argument("constant", self._constant(value.index, "", lambda array: array))
+        if value.index in self._output_of:
+            return Argument("output", self._output_of[value.index])
+        if value.index not in self._request_index:
+            self._request_index[value.index] = len(self.requests)
+            self.requests.append(Request(f"buffer{value.index}", value.nbytes, 0, 0))
+        return Argument("arena", self._request_index[value.index])
+
+    def _constant(self, source: int, key: str, transform: Callable[[Array], Array]) -> int:
+        """Index of the constant; equal arrays are stored once."""
+        if (source, key) not in self._by_source:
+            array = np.ascontiguousarray(transform(self.program.constants[source]))
+            digest = hashlib.sha256(array.tobytes()).hexdigest()
+            identity = (digest, str(array.dtype), array.shape)
+            if identity not in self._by_digest:
+                self._by_digest[identity] = len(self.constants)
+                name = f"constant{len(self.constants)}"
+                offset = aligned(self.params_bytes)
+                self.constants.append(
+                    Constant(name, str(array.dtype), array.shape, array.nbytes, digest, offset)
+                )
+                self.arrays.append(array)
+                self.params_bytes = offset + array.nbytes
+            self._by_source[(source, key)] = self._by_digest[identity]
+        return self._by_source[(source, key)]
+
+    def _emit_copy(self, value: _Value, output: int, nbytes: int) -> None:
+        implementation = copy(nbytes)
+        matching = [s for s, k in self.chooser.kernels.items() if k.rule == "copy" and k.bytes_moved == 2 * nbytes]
+        symbol = matching[0] if matching else self.chooser.add(implementation, ("copy",), 2 * nbytes)[0]
+        self.steps.append(
+            Step(symbol, implementation.stages[0].tasks, (self._value(value), Argument("output", output)))
+        )
+        if value.kind == "buffer":
+            self._touch(value, len(self.steps) - 1)
+
+    def _touch(self, value: _Value, step: int) -> None:
+        first, last = self._lifetimes.get(value.index, (step, step))
+        self._lifetimes[value.index] = (min(first, step), max(last, step))
+
+    def _close_lifetimes(self) -> None:
+        for index, request in self._request_index.items():
+            first, last = self._lifetimes[index]
+            self.requests[request] = replace(self.requests[request], first_step=first, last_step=last)
+
+    def finish(
+        self, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], warnings: tuple[str, ...]
+    ) -> Built:
+        arena = plan_arena(self.requests, self.scratch_bytes)
+        offsets = {buffer.name: buffer.offset for buffer in arena.buffers}
+
+        def placed(argument: Argument) -> Argument:
+            if argument.kind != "arena":
+                return argument
+            return Argument("arena", 0, offsets[self.requests[argument.index].name])
+
+        steps = tuple(replace(s, arguments=tuple(placed(a) for a in s.arguments)) for s in self.steps)
+        used = {s.kernel for s in steps}
+        plan = Plan(
+            name=name,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            constants=tuple(self.constants),
+            params_bytes=self.params_bytes,
+            arena=arena,
+            steps=steps,
+            kernels=tuple(k for k in self.chooser.kernels.values() if k.symbol in used),
+            warnings=warnings,
+        )
+        functions = {s: f for s, f in self.chooser.functions.items() if s in used}
+        return Built(plan, functions, tuple(self.arrays))
