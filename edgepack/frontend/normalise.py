@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["as_source", "infer_shapes", "normalise", "optimise"]
 
+#: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a Gemm of
+#: rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
+DISABLED = ("MatMulAddFusion",)
+
 #: Models above this size, in bytes, travel through files: protobuf messages end at 2 GiB.
 SERIALISED_LIMIT = 1 << 30
 
@@ -38,11 +42,12 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
         ModelError: ONNX Runtime refuses the model.
     """
     model = _inline_functions(model)
-    model = rewrites.apply(model, rewrites.BEFORE_FOLDING)
+    _freeze_initializers(model)
     model = optimise(model)
+    if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
+        model = optimise(model)  # functions are inlined after constants are folded: fold theirs too
     _undo_inserted_casts(model)
-    model = rewrites.apply(model, rewrites.AFTER_FOLDING)
-    return infer_shapes(model)
+    return infer_shapes(rewrites.apply(model))
 
 
 def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -62,7 +67,9 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
             key = "session.optimized_model_external_initializers_file_name"
             options.add_session_config_entry(key, "optimised.data")
         try:
-            onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            onnxruntime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(DISABLED)
+            )
         except Exception as error:  # onnxruntime's errors share no base class of their own
             raise _refused(error) from error
         return onnx.load(str(optimised))
@@ -105,6 +112,15 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if bodies:
         model = inliner.inline_selected_functions(model, bodies, inline_schema_functions=True)
     return model
+
+
+def _freeze_initializers(model: onnx.ModelProto) -> None:
+    """Makes initializers that are listed as inputs (all are, up to IR version 3) constants, in place."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, 4)
 
 
 def _undo_inserted_casts(model: onnx.ModelProto) -> None:

@@ -32,7 +32,7 @@ IMPORTABLE = frozenset(
     PRelu Pad Pow QuantizeLinear RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
     ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize RoiAlign Round Scatter
     ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign
-    SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample
+    SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile Transpose Trilu Unsqueeze 
     Where Xor
     """.split()
 )
@@ -49,6 +49,7 @@ REFUSED = {
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), "random numbers"
     ),
     **dict.fromkeys(("Bernoulli", "Multinomial"), "random numbers"),
+    "TopK": "the axis is too long to be ranked without a sort",
 }
 
 _WHAT_TO_TRY = {
