@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
@@ -58,7 +66,19 @@ Libc = Literal["glibc", "musl", "bionic", "libsystem", "mingw", "wasi", "newlib"
 ArtifactKind = Literal["shared", "static", "program"]
 ParamsMode = Literal["file", "embed", "caller"]
 Word = Annotated[str, StringConstraints(pattern=r"^\S+$")]
-Feature = Annotated[str, StringConstraints(pattern=r"^[+-][A-Za-z0-9._-]+$")]
+
+
+def _signed(feature: str) -> str:
+    if not re.fullmatch(r"[+-][A-Za-z0-9._-]+", feature):
+        raise ValueError(
+            f"{feature!r} has no sign; write `+{feature}` to use it, `-{feature}` to leave it out"
+        )
+    return feature
+
+
+Feature = Annotated[
+    str, AfterValidator(_signed), WithJsonSchema({"type": "string", "pattern": r"^[+-][A-Za-z0-9._-]+$"})
+]
 
 
 class LlvmTarget(Frozen):

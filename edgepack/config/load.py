@@ -72,7 +72,7 @@ class Kind(Generic[Model]):
     def load(self, name_or_path: str | os.PathLike[str]) -> Resolved[Model]:
         """The model of a name, or of a path (anything that ends in .yaml or .yml, or holds a separator)."""
         text = os.fspath(name_or_path)
-        path = self._find(text, Path.cwd(), without=None)
+        path = self._find(text, Path(), without=None)
         if path is None:
             raise self._unknown(text, where="")
         files: list[Path] = []
@@ -111,7 +111,7 @@ class Kind(Generic[Model]):
         if not isinstance(base, str):
             raise ConfigError(f"{where}: extends: expected the name of one {self.noun}, found {base!r}")
         # A user's file may refine the built-in one of its own name.
-        found = self._find(base, path.parent, without=path if base == path.stem else None)
+        found = self._find(base, path.parent, without=path if base == path.stem else None, where=where)
         if found is None and base == path.stem:
             found = path
         if found is None:
@@ -130,13 +130,15 @@ class Kind(Generic[Model]):
             under.data.pop(key, None)
         return under
 
-    def _find(self, text: str, relative_to: Path, without: Path | None) -> Path | None:
+    def _find(
+        self, text: str, relative_to: Path, without: Path | None, where: Origin | None = None
+    ) -> Path | None:
         if _is_path(text):
             path = Path(text).expanduser()
             path = path if path.is_absolute() else relative_to / path
             if not path.is_file():
                 raise ConfigError(
-                    f"{path}: there is no such {self.noun} file",
+                    (f"{where}: extends: " if where else "") + f"there is no {self.noun} file {path}",
                     hint=f"`{self.command}` lists the {self.noun}s that need no file.",
                 )
             return path

@@ -13,9 +13,9 @@ __all__ = ["hide_symbols"]
 _SHT_SYMTAB = 2
 _STB_LOCAL, _STV_HIDDEN = 0, 2
 _SHN_UNDEF = 0
-# By ELF class (1: 32 bits, 2: 64 bits), each a layout and the size. File header: e_shoff, e_shentsize,
-# e_shnum; section header: type, offset, size, link, entsize; symbol: name, info, other, shndx, and where `other`
-# stands in it.
+# By ELF class (1: 32 bits, 2: 64 bits), each a layout and the size.
+# File header: e_shoff, e_shentsize, e_shnum. Section header: type, offset, size, link, entsize.
+# Symbol: name, info, other, shndx, and where `other` stands in it.
 _HEADER = {1: ("<32xI10xHH", 52), 2: ("<40xQ10xHH", 64)}
 _SECTION = {1: ("<4xI8xIII8xI", 40), 2: ("<4xI16xQQI12xQ", 64)}
 _SYMBOL = {1: ("<I8xBBH", 16, 13), 2: ("<IBBH16x", 24, 5)}

@@ -1,0 +1,44 @@
+"""The JSON Schemas that editors use agree with the models and with the files that are shipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from edgepack.config.device import DEVICES
+from edgepack.config.schema import SCHEMAS, schema_path, schema_text
+from edgepack.config.toolchain import TOOLCHAINS
+
+FILES = [
+    *(("device", path) for path in sorted(DEVICES.directory.glob("*.yaml"))),
+    *(("toolchain", path) for path in sorted(TOOLCHAINS.directory.glob("*.yaml"))),
+]
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@pytest.mark.parametrize("sort", SCHEMAS)
+def test_the_shipped_schema_is_current(sort: str) -> None:
+    assert schema_path(sort).read_text(encoding="utf-8") == schema_text(sort), (
+        "the models changed: run `python -m edgepack.config.schema`"
+    )
+
+
+@pytest.mark.parametrize(("sort", "path"), FILES, ids=[path.stem for _, path in FILES])
+def test_the_shipped_files_fit_their_schema(sort: str, path: Path) -> None:
+    schema = json.loads(schema_text(sort))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), schema)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["unknown_key", "unknown_nested_key", "wrong_type", "missing_field", "bad_size", "feature_without_sign"],
+)
+def test_the_schema_finds_mistakes(name: str) -> None:
+    data = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text(encoding="utf-8"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, json.loads(schema_text("device")))
