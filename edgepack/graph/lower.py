@@ -42,12 +42,14 @@ class Group:
     Attributes:
         name: name of the function in the module.
         function: the fused ``PrimFunc``: parameters, then outputs, as buffers.
+        outputs: how many of its buffers are outputs.
         operators: names of the fused operators, in order.
         anchor: the operator that decides the schedule, or None.
     """
 
     name: str
     function: Any
+    outputs: int
     operators: tuple[str, ...]
     anchor: Anchor | None = field(default=None)
 
@@ -115,18 +117,30 @@ def lower(module: IRModule) -> Lowered:
 
 def _groups(fused: IRModule, lowered: IRModule) -> dict[str, Group]:
     groups = {}
+    outputs = _output_counts(lowered["main"])
     for gvar, function in lowered.functions.items():
-        if not isinstance(function, tvm.tirx.PrimFunc):
-            continue
         name = gvar.name_hint
+        if name not in outputs:
+            continue
         source = fused[fused.get_global_var(name)]
         if isinstance(source, relax.Function):
             operators, anchor = _describe(fused, source)
         else:
-            operands = range(len(source.params) - 1)
+            operands = range(len(source.params) - outputs[name])
             operators, anchor = (name.rstrip("0123456789"),), _anchor(source, tuple(operands))
-        groups[name] = Group(name, function, operators, anchor)
+        groups[name] = Group(name, function, outputs[name], operators, anchor)
     return groups
+
+
+def _output_counts(function: Any) -> dict[str, int]:
+    """For each function that ``function`` calls, how many tensors it returns."""
+    counts = {}
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if op_name(binding.value) == "relax.call_tir":
+                ty = binding.var.ty
+                counts[binding.value.args[0].name_hint] = len(ty.fields) if isinstance(ty, relax.TupleType) else 1
+    return counts
 
 
 def _describe(module: IRModule, function: Any) -> tuple[tuple[str, ...], Anchor | None]:

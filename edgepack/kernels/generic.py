@@ -36,7 +36,7 @@ TASK_ELEMENTS = 2048
 
 def plain(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``plain``: the function as TVM wrote it, in one task; LLVM vectorises what it can."""
-    stages, temps, scratch = to_stages(group.function, target)
+    stages, temps, scratch = to_stages(group.function, group.outputs, target)
     return Implementation("plain", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
 
 
@@ -44,7 +44,7 @@ def generic(group: Group, target: CpuTarget, constants: frozenset[int]) -> Imple
     """Rule ``generic``."""
     schedule = s_tir.Schedule(tvm.IRModule({"main": group.function}), error_render_level="detail")
     _Scheduler(schedule, target).run()
-    stages, temps, scratch = to_stages(schedule.mod["main"], target)
+    stages, temps, scratch = to_stages(schedule.mod["main"], group.outputs, target)
     return Implementation("generic", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
 
 

@@ -53,18 +53,20 @@ class AnchoredGroup:
         return pointers, operands
 
 
-def anchored(group: Group, kinds: Sequence[str], outputs: int = 1) -> AnchoredGroup:
+def anchored(group: Group, kinds: Sequence[str]) -> AnchoredGroup:
     """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that."""
     if group.anchor is None or group.anchor.kind not in kinds:
         raise RuleError("another operator")
     buffers = tuple(group.function.params)
-    params, results = buffers[: len(buffers) - outputs], buffers[len(buffers) - outputs :]
+    if group.outputs != 1:
+        raise RuleError("more than one output")
+    params, result = buffers[:-1], buffers[-1]
     if any(str(b.dtype) != "float32" for b in buffers):
         raise RuleError("not all float32")
     blocks = blocks_of(group.function)
     index = _anchor_block(blocks)
     epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
-    if not epilogue.target.same_as(results[0]):
+    if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue)
 

@@ -66,11 +66,16 @@ def count_flops(function: Any) -> int:
         return 0
 
 
-def to_stages(function: Any, target: CpuTarget) -> tuple[tuple[Stage, ...], tuple[int, ...], tuple[int, ...]]:
+def to_stages(
+    function: Any, outputs: int, target: CpuTarget
+) -> tuple[tuple[Stage, ...], tuple[int, ...], tuple[int, ...]]:
     """Lowers a scheduled function.
 
     Each parallel loop at the top level becomes a kernel whose tasks are its iterations; what stands between them
     becomes a kernel of one task. Buffers at the top level become temps, larger buffers inside of loops scratch.
+
+    Args:
+        outputs: how many of the function's last buffers are outputs.
 
     Returns:
         (stages, bytes of each temp, bytes of each scratch buffer).
@@ -83,7 +88,7 @@ def to_stages(function: Any, target: CpuTarget) -> tuple[tuple[Stage, ...], tupl
     module = tirx.transform.BindTarget(tvm_target)(module)
     with tvm_target:
         module = tvm.transform.Sequential(_passes())(module)
-    return _Splitter(module["main"]).split()
+    return _Splitter(module["main"], outputs).split()
 
 
 def _statements(statement: Any) -> list[Any]:
@@ -99,10 +104,10 @@ def _nbytes(buffer: Any) -> int:
 class _Splitter:
     """Cuts one lowered function into stages."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, outputs: int) -> None:
         self.function = function
         self.buffers = list(function.params)
-        self.outputs = _written_params(function)
+        self.outputs = outputs
         self.temps: list[Any] = []
         self.scratch: list[Any] = []
 
@@ -205,16 +210,3 @@ def _used_vars(statements: list[Any]) -> set[Any]:
     for statement in statements:
         tvm_ffi.structural_walk(statement, callbacks)
     return used
-
-
-def _written_params(function: Any) -> int:
-    """How many of the trailing parameters are outputs."""
-    written: set[Any] = set()
-
-    tvm_ffi.structural_walk(function.body, (BufferStore, lambda store: written.add(store.buffer)))
-    count = 0
-    for param in reversed(list(function.params)):
-        if param not in written:
-            break
-        count += 1
-    return max(count, 1)
