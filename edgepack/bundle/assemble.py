@@ -4,8 +4,10 @@ papers."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,21 +119,9 @@ def _write_sources(recipe: Recipe, plan: Plan) -> bytes:
 def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
     """Compile and link what the device asks for, and audit it."""
     root, device, toolchain, layout = recipe.bundle, recipe.device, recipe.toolchain, recipe.layout
-    include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
     progress("compile C", "")
-    model = recipe.build / "model.o"
-    defines: dict[str, str | None] = {}
-    if recipe.params_mode == "embed":
-        defines[driver.PARAMS_DEFINE] = driver.params_define(root / layout.params)
-    toolchain.compile_c(root / driver.MODEL_SOURCE, model, include=include, defines=defines)
+    model, *loader = _compile(recipe)
     library = [model, root / driver.KERNELS_OBJECT]
-    loader: list[Path] = []
-    if "program" in device.artifacts:
-        for name in driver.LOADER_SOURCES:
-            source = root / name
-            loader.append(recipe.build / f"loader_{source.stem}.o")
-            progress("compile C", source.name)
-            toolchain.compile_c(source, loader[-1], include=include)
     exported = [driver.model_symbol(recipe.name)]
     artifacts = []
     for kind in device.artifacts:
@@ -155,6 +145,26 @@ def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
             )
         )
     return artifacts
+
+
+def _compile(recipe: Recipe) -> list[Path]:
+    """The objects of model.c and, where there is a program, of the loader; compiled side by side."""
+    root = recipe.bundle
+    include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
+    defines: dict[str, str | None] = {}
+    if recipe.params_mode == "embed":
+        defines[driver.PARAMS_DEFINE] = driver.params_define(root / recipe.layout.params)
+
+    def compile_one(name: str, output: Path) -> Path:
+        of_model = defines if name == driver.MODEL_SOURCE else {}
+        recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model)
+        return output
+
+    names = [driver.MODEL_SOURCE, *(driver.LOADER_SOURCES if "program" in recipe.device.artifacts else ())]
+    # The loader's objects never meet the model's in an archive, but some of their names are alike.
+    outputs = [recipe.build / f"{name.removeprefix('src/').replace('/', '_')}.o" for name in names]
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        return list(pool.map(compile_one, names, outputs))
 
 
 def _runtime_bytes(recipe: Recipe) -> int | None:

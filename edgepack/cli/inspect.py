@@ -40,7 +40,7 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
     parts = [
         heading(f"{manifest.name} for {device.name}")
         + (f": {device.description}" if device.description else ""),
-        f"made by edgepack {manifest.edgepack} with {manifest.toolchain.name} {manifest.toolchain.version} "
+        f"made by edgepack {manifest.edgepack} with {manifest.toolchain.version} "
         f"from {manifest.model.file}\n"
         f"{device.triple}, {cpu}\n"
         f"{len(manifest.steps)} steps, {len(manifest.kernels)} kernels, {human_count(manifest.flops)}FLOP",

@@ -85,11 +85,11 @@ def kernels_table(manifest: Manifest) -> str:
 
 
 def audit_table(manifest: Manifest) -> str:
-    """What each library and program needs, and what it exports."""
+    """What each library and program needs, and what it exports. (The manifest has more.)"""
     rows = []
     for artifact in manifest.artifacts:
-        for key, value in sorted(artifact.audit.items()):
-            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-            if text and key not in ("path", "kind", "file"):
-                rows.append([artifact.path, key.replace("_", " "), text])
-    return table(rows, header=["file", "", ""])
+        found = artifact.audit
+        glibc = found.get("glibc", "")
+        needed = " ".join(found.get("needed", []))
+        rows.append([artifact.path, needed, glibc, " ".join(found.get("exported", []))])
+    return table(rows, header=["audited", "needs", "glibc", "exports"])

@@ -31,6 +31,7 @@ def command(
 ) -> int:
     """Check BUNDLE's files, run its own program on the recorded data, and compare."""
     from edgepack.api import Bundle
+    from edgepack.runners.loader import STATUSES
 
     with progress(settings) as show:
         opened = Bundle(bundle)
@@ -52,6 +53,8 @@ def command(
     header = ["output", "result", "max abs error", "max abs reference", "tolerance"]
     click.echo(table(rows, header=header, right=[2, 3]))
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
-    verdict = "ok" if result.ok else "MISMATCH"
+    verdict = "ok" if result.ok else "FAILED"
     click.echo(f"{verdict}: {bundle} on {result.where}, {threads_text}, against {result.reference}")
+    if not result.ok:
+        click.echo(f"{STATUSES[result.status]}")
     return 0 if result.ok else 1

@@ -14,10 +14,27 @@ from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.runners import Selected, select_runner
 from edgepack.runners.base import setting, signal_name
 
-__all__ = ["DEFAULT_TIMEOUT", "Measurement", "OutputCheck", "Verification", "bench", "percentile", "verify"]
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "STATUSES",
+    "Measurement",
+    "OutputCheck",
+    "Verification",
+    "bench",
+    "percentile",
+    "verify",
+]
 
 #: Seconds that the program may take unless the device's profile or the caller says otherwise.
 DEFAULT_TIMEOUT = 600.0
+
+#: What the program's ``verify`` can find.
+STATUSES = {
+    "ok": "every output is within its tolerance",
+    "mismatch": "an output is not within its tolerance",
+    "unrepeatable": "two runs on the same inputs gave different outputs",
+    "overrun": "a kernel wrote outside of an output",
+}
 
 
 @dataclass(frozen=True)
@@ -41,18 +58,29 @@ class OutputCheck:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of running a bundle on its recorded data."""
+    """The result of running a bundle on its recorded data.
 
-    ok: bool
+    Attributes:
+        status: what the program said, one of STATUSES.
+        runner, where: what it ran on.
+        reference: what computed the recorded outputs.
+    """
+
+    status: str
     runner: str
     where: str
     threads: int
     reference: str
     outputs: tuple[OutputCheck, ...]
 
+    @property
+    def ok(self) -> bool:
+        """Whether the bundle does on this device what it should."""
+        return self.status == "ok" and all(output.ok for output in self.outputs)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; floats that JSON cannot hold become texts (``"nan"``, ``"inf"``)."""
-        data = asdict(self)
+        data = {"ok": self.ok, **asdict(self), "message": STATUSES[self.status]}
         data["outputs"] = [
             {key: _plain(value) for key, value in output.items()} for output in data["outputs"]
         ]
@@ -68,7 +96,7 @@ class Measurement:
         runs_ms: every run after the warm-up, in order.
         first_result_ms: from the start of the process to the first result.
         load_ms: opening the model: mapping the params, checking them, making a session.
-        steps_us: mean time of each step in microseconds (with ``profile``), in the order of the plan.
+        steps_us: median time of each step in microseconds (with ``profile``), in the order of the plan.
     """
 
     runner: str
@@ -94,8 +122,9 @@ class Measurement:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, with the summary."""
-        return {**asdict(self), **self.summary}
+        """Plain data, with the summary; under an emulator with a note that the times are not the device's."""
+        note = {} if self.real_speed else {"note": f"{self.runner} emulates: times say nothing about speed"}
+        return {**asdict(self), **self.summary, **note}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -140,9 +169,13 @@ def verify(
         raise CheckFailedError(
             f"The program checked {len(outputs)} outputs, the manifest has {len(manifest.outputs)}."
         )
-    ok = result["status"] == "ok" and all(output.ok for output in outputs)
     return Verification(
-        ok, selected.name, selected.where, int(result["threads"]), manifest.recorded.reference, outputs
+        result["status"],
+        selected.name,
+        selected.where,
+        int(result["threads"]),
+        manifest.recorded.reference,
+        outputs,
     )
 
 
@@ -162,7 +195,8 @@ def bench(
         raise ConfigError(
             f"{runs} runs after {warmup} for warm-up cannot be measured.", hint="Use --runs 1 or more."
         )
-    arguments: list[str | Path] = ["bench", *_threads(threads), "--warmup", str(warmup), "--runs", str(runs)]
+    arguments: list[str | Path] = ["bench", Path("test"), *_threads(threads)]
+    arguments += ["--warmup", str(warmup), "--runs", str(runs)]
     if profile:
         arguments.append("--profile")
     selected, result = _run(root, manifest, arguments, runner, timeout)
@@ -214,13 +248,13 @@ def _run(
         )
     try:
         result = json.loads(done.stdout)
-        status = result["status"] if "status" in result or arguments[0] == "verify" else "ok"
+        status = result["status"]
     except (ValueError, KeyError, TypeError) as error:
         raise CheckFailedError(
             f"The bundle's program ended with exit code {done.returncode} and no result ({selected.name}).",
             detail=done.printed,
         ) from error
-    if status not in ("ok", "mismatch") or done.returncode not in (0, 1):
+    if status not in STATUSES or done.returncode not in (0, 1):
         code = f" ({result['code']})" if result.get("code") else ""
         message = str(result.get("message") or f"status {status}, exit code {done.returncode}").rstrip(".")
         raise CheckFailedError(

@@ -1,0 +1,158 @@
+"""``verify``, ``bench`` and ``inspect`` of a bundle that the fake worker's results made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.api import Bundle
+from edgepack.bundle.sums import write_sums
+from edgepack.cli.main import main
+
+
+@pytest.fixture
+def copy(small_bundle: Bundle, tmp_path: Path) -> Path:
+    """A bundle that a test may damage, away from where it was made."""
+    return Path(shutil.copytree(small_bundle.path, tmp_path / "cöpy of it"))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    assert main([str(argument) for argument in arguments]) == code
+    captured = capsys.readouterr()
+    return captured.out if code in (0, 1) and captured.out else captured.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
+    return json.loads(run(capsys, *arguments, "--json", "--quiet", code=code))
+
+
+def test_verify_reports_each_output(small_bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "verify", small_bundle.path, "--threads", 2)
+    assert out.splitlines()[-1].startswith("ok: ")
+    assert "2 threads, against numpy" in out
+    data = run_json(capsys, "verify", small_bundle.path, "--threads", 1)
+    assert data["ok"] is True
+    assert data["threads"] == 1
+    assert [(o["name"], o["elements"], o["mismatches"]) for o in data["outputs"]] == [
+        ("output", 32, 0),
+        ("sign", 32, 0),
+    ]
+
+
+def test_verify_fails_on_a_wrong_output(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = copy / "test" / "output_1.bin"
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    write_sums(copy)
+    out = run(capsys, "verify", copy, code=1)
+    assert "1 of 32 wrong" in out
+    assert "FAILED" in out
+    data = run_json(capsys, "verify", copy, code=1)
+    assert (data["ok"], data["status"]) == (False, "mismatch")
+    assert [output["mismatches"] for output in data["outputs"]] == [0, 1]
+
+
+def test_verify_finds_a_damaged_file_before_it_runs_it(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "bin" / "small").write_bytes(b"#!/bin/sh\ntouch was_run\n")
+    err = run(capsys, "verify", copy, code=1)
+    assert "bin/small: differs from its checksum" in err
+    assert not list(copy.rglob("was_run"))
+
+
+def test_params_of_another_model_are_refused_with_a_sentence(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copy / "params" / "small.params"
+    path.write_bytes(b"not params" * 500)
+    write_sums(copy)
+    err = run(capsys, "verify", copy, code=1)
+    assert "refused to run (EP_E_PARAMS_MAGIC): This is not a params file" in err
+
+
+def test_a_crashing_program_is_a_failed_check(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = copy / "bin" / "small"
+    program.write_text("#!/bin/sh\necho last words\nkill -SEGV $$\n")
+    write_sums(copy)
+    err = run(capsys, "verify", copy, code=1)
+    assert "was ended by SIGSEGV (native)" in err
+    assert "last words" in err
+    program.write_text("#!/bin/sh\necho no json; exit 3\n")
+    write_sums(copy)
+    assert "ended with exit code 3 and no result" in run(capsys, "verify", copy, code=1)
+
+
+def test_a_hanging_program_is_ended(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "bin" / "small").write_text("#!/bin/sh\necho so far\nsleep 100\n")
+    write_sums(copy)
+    err = run(capsys, "verify", copy, "--timeout", "2", code=4)
+    assert "did not end within 2 s" in err
+    assert "so far" in err
+
+
+def test_a_program_that_lost_its_mode_is_explained(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "bin" / "small").chmod(0o644)
+    assert "chmod +x" in run(capsys, "verify", copy, code=2)
+
+
+def test_an_unknown_runner_is_explained(small_bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "There is no runner 'qemuu'" in run(
+        capsys, "verify", small_bundle.path, "--runner", "qemuu", code=2
+    )
+
+
+def test_bench_reports_what_the_loader_measured(
+    small_bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = run_json(
+        capsys, "bench", small_bundle.path, "--threads", 1, "--runs", 7, "--warmup", 1, "--profile"
+    )
+    assert len(data["runs_ms"]) == 7
+    assert len(data["steps_us"]) == 2
+    assert data["real_speed"] is True
+    assert 0 < data["min_ms"] <= data["median_ms"] <= data["p90_ms"] <= data["p99_ms"] <= max(data["runs_ms"])
+    assert data["load_ms"] > 0
+    assert data["first_result_ms"] > data["load_ms"]
+    assert data["peak_rss_bytes"] > data["arena_bytes"] == 128
+    out = run(capsys, "bench", small_bundle.path, "--runs", 3, "--profile")
+    assert all(
+        word in out for word in ("median", "p90", "p99", "first result", "peak memory", "Add_0, Relu_0")
+    )
+    assert "emulator" not in out
+
+
+def test_inspect_shows_signature_sizes_memory_and_audit(
+    small_bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(capsys, "inspect", small_bundle.path)
+    for text in (
+        "small for host",
+        "float32  4x8",
+        "lib/libsmall.so",
+        "least possible 128 B (+0.0%)",
+        "step 0 of 2",
+        "edgepack_model_small",
+        "warning: this model was made by hand",
+    ):
+        assert text in out
+    assert "tile=8" not in out
+    assert "tile=8" in run(capsys, "inspect", small_bundle.path, "--kernels")
+    data = run_json(capsys, "inspect", small_bundle.path / "manifest.json")
+    assert data["runtime"]["text_bytes"] <= 32 * 1024
+    assert data["artifacts"][0]["audit"]["exported"] == ["edgepack_model_small"]
+
+
+def test_inspect_shows_a_model_file(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "inspect", small_model)
+    assert "input" in out
+    assert "Relu" in out
+    assert run_json(capsys, "inspect", small_model)
+
+
+def test_a_damaged_manifest_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "manifest.json").write_text("{")
+    assert "manifest.json is not JSON" in run(capsys, "inspect", copy, code=2)

@@ -1,0 +1,240 @@
+"""``edgepack pack`` from the command line to the bundle, with the fake worker: what it writes, refuses,
+and leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgepack.api import Bundle
+from edgepack.bundle.sums import list_files
+from edgepack.cli.main import main
+from tests.support import fake
+from tests.support.worker import COLUMNS, ROWS
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler's own cache stays where it is: it takes long to fill."""
+    cache = tmp_path_factory.mktemp("cache")
+    zig = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or _default_cache() / "zig")
+    zig.mkdir(parents=True, exist_ok=True)
+    (cache / "zig").symlink_to(zig, target_is_directory=True)
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(cache))
+
+
+def _default_cache() -> Path:
+    from edgepack.config.paths import cache_dir
+
+    return cache_dir()
+
+
+def content(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        name: ((root / name).stat().st_mode & 0o777, (root / name).read_bytes()) for name in list_files(root)
+    }
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_same_pack_in_two_folders_and_processes_gives_the_same_bytes(
+    small_model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "another place" / "bért"
+    other.mkdir(parents=True)
+    shutil.copy(small_model, other / "small.onnx")
+    first = fake.run("ok", "pack", small_model, "-o", tmp_path / "a", "--no-cache", cwd=tmp_path)
+    second = fake.run(
+        "ok", "pack", "small.onnx", "-o", "b", "--no-cache", cwd=other, TZ="Asia/Tokyo", LANG="C"
+    )
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    one, two = content(tmp_path / "a"), content(other / "b")
+    assert sorted(one) == sorted(two)
+    assert [name for name in one if one[name] != two[name]] == []
+
+
+def test_a_bundle_names_no_path_of_this_machine(small_bundle: Bundle, small_model: Path) -> None:
+    places = [str(small_bundle.path.parent), str(small_model.parent), str(fake.ROOT), str(Path.home())]
+    for name in list_files(small_bundle.path):
+        data = (small_bundle.path / name).read_bytes()
+        assert [place for place in places if len(place) > 1 and place.encode() in data] == [], name
+
+
+def test_a_second_pack_comes_from_the_cache(small_model: Path, tmp_path: Path) -> None:
+    first = fake.run("ok", "pack", small_model, "-o", tmp_path / "a")
+    # A worker that crashes was not asked.
+    second = fake.run("crash", "pack", small_model, "-o", tmp_path / "b")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    assert fake.run("crash", "pack", small_model, "-o", tmp_path / "c", "--no-cache").returncode == 5
+    assert fake.run("crash", "pack", small_model, "-o", tmp_path / "c", "--seed", "1").returncode == 5
+
+
+def test_output_defaults_to_name_and_device_here(small_model: Path, tmp_path: Path) -> None:
+    done = fake.run("ok", "pack", small_model, "--device", "linux-x86_64", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert entries(tmp_path) == ["small-linux-x86_64"]
+
+
+def test_json_is_all_that_is_on_stdout(small_model: Path, tmp_path: Path) -> None:
+    done = fake.run("ok", "pack", small_model, "-o", tmp_path / "out", "--json", "--name", "my_net")
+    data = json.loads(done.stdout)
+    assert data["bundle"] == str(tmp_path / "out")
+    assert data["manifest"]["symbol"] == "edgepack_model_my_net"
+    assert "compile C" in data["seconds"]
+    assert "compile C" in done.stderr  # progress
+
+
+def test_quiet_prints_one_line_and_the_warnings(small_model: Path, tmp_path: Path) -> None:
+    done = fake.run("ok", "pack", small_model, "-o", tmp_path / "out", "--quiet")
+    assert done.stderr == ""
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == [
+        "small.onnx for host",
+        "warning",
+        "warning",
+    ]
+
+
+def test_recorded_inputs_may_be_given(small_model: Path, tmp_path: Path) -> None:
+    x = np.arange(ROWS * COLUMNS, dtype="f4").reshape(ROWS, COLUMNS)
+    np.save(tmp_path / "x=1.npy", x)
+    done = fake.run(
+        "ok", "pack", small_model, "-o", tmp_path / "out", "--input", f"input={tmp_path / 'x=1.npy'}"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "test" / "input_0.bin").read_bytes() == x.tobytes()
+
+
+def test_an_existing_output_is_refused_before_anything_is_compiled(
+    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "manifest.json").write_text("precious")
+    assert main(["pack", str(small_model), "-o", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert "exists" in err
+    assert "--force" in err
+    assert "[" not in err, "a stage was begun"
+    assert (tmp_path / "out" / "manifest.json").read_text() == "precious"
+
+
+def test_force_replaces_a_bundle(small_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "manifest.json").write_text("old")
+    (tmp_path / "out" / "left over").write_text("old")
+    assert fake.run("ok", "pack", small_model, "-o", tmp_path / "out", "--force").returncode == 0
+    assert not (tmp_path / "out" / "left over").exists()
+    assert entries(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere.onnx"], 3, "nowhere.onnx does not exist."),
+        (["."], 3, "is a folder"),
+        (["{model}", "--device", "rasberrypi4"], 2, "raspberrypi4"),
+        (["{model}", "--toolchain", "zigg"], 2, "zig"),
+        (["{model}", "--name", "a-b"], 2, "'a-b' is not a C identifier"),
+        (["{model}", "--input", "input=nowhere.npy"], 2, "nowhere.npy for input input does not exist"),
+    ],
+)
+def test_wrong_arguments_are_clear_errors_and_leave_nothing(
+    arguments: list[str], code: int, message: str, small_model: Path, tmp_path: Path
+) -> None:
+    filled = [argument.format(model=small_model) for argument in arguments]
+    done = fake.run("ok", "pack", *filled, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert entries(tmp_path) == []
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("mode", "code", "message"),
+    [
+        ("crash", 5, "was ended by SIGSEGV in kernel conv2d_17"),
+        ("abort", 5, "was ended by SIGABRT in kernel conv2d_17"),
+        ("error", 3, "No rule for Foo."),
+        ("empty", 5, "left no plan.json"),
+    ],
+)
+def test_a_failing_compiler_is_one_error_and_leaves_nothing(
+    mode: str, code: int, message: str, small_model: Path, tmp_path: Path
+) -> None:
+    done = fake.run(mode, "pack", small_model, "-o", tmp_path / "out")
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert entries(tmp_path) == []
+
+
+def test_a_compiler_out_of_time_is_one_error_and_leaves_nothing(small_model: Path, tmp_path: Path) -> None:
+    done = fake.run("hang", "pack", small_model, "-o", tmp_path / "out", "--timeout", "3")
+    assert done.returncode == 3
+    assert "did not end within 3 s; it was in kernel conv2d_17" in done.stderr
+    assert entries(tmp_path) == []
+
+
+def start_hanging(model: Path, output: Path) -> tuple[subprocess.Popen[str], int]:
+    """A pack whose worker hangs, and the worker's process id."""
+    process = subprocess.Popen(
+        fake.argv("hang", "pack", model, "-o", output),
+        env=fake.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    while process.poll() is None:
+        for path in output.parent.glob(".*/job/pid"):
+            if text := path.read_text():
+                return process, int(text)
+        time.sleep(0.02)
+    raise AssertionError(process.communicate())
+
+
+@POSIX
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing_neither_files_nor_processes(
+    number: signal.Signals, small_model: Path, tmp_path: Path
+) -> None:
+    process, worker = start_hanging(small_model, tmp_path / "out")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in err
+    assert entries(tmp_path) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+@POSIX
+def test_what_sigkill_leaves_is_hidden_and_the_next_pack_removes_it(
+    small_model: Path, tmp_path: Path
+) -> None:
+    process, worker = start_hanging(small_model, tmp_path / "out")
+    process.kill()
+    process.communicate()
+    os.kill(worker, signal.SIGKILL)
+    assert all(name.startswith(".out.edgepack-") for name in entries(tmp_path))
+    assert fake.run("ok", "pack", small_model, "-o", tmp_path / "out").returncode == 0
+    assert entries(tmp_path) == ["out"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write to")
+def test_a_folder_that_cannot_be_written_is_a_clear_error(small_model: Path) -> None:
+    done = fake.run("ok", "pack", small_model, "-o", "/proc/out")
+    assert done.returncode == 2
+    assert "/proc cannot be written" in done.stderr

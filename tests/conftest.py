@@ -1,0 +1,32 @@
+"""Fixtures that several rooms share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import edgepack.compile
+from edgepack.api import Bundle, pack
+from tests.support import fake
+from tests.support.model import write_model
+
+
+@pytest.fixture
+def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs of this test are compiled by tests/support/worker.py instead of TVM."""
+    monkeypatch.setattr(edgepack.compile, "worker_command", fake.command("ok"))
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ONNX file that tests/support/worker.py has results for, in a folder with a difficult name."""
+    return write_model(tmp_path_factory.mktemp("mödel folder") / "small.onnx")
+
+
+@pytest.fixture(scope="session")
+def small_bundle(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The small model packed for this machine by the fake worker; not to be changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edgepack.compile, "worker_command", fake.command("ok"))
+        return pack(small_model, "host", tmp_path_factory.mktemp("bündle folder") / "small", cache=False)

@@ -1,0 +1,166 @@
+"""A bundle in this process, through its C ABI."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgepack
+from edgepack.abi import header
+from edgepack.api import Bundle
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.plan.params import DTYPE_CODE
+from tests.support.worker import COLUMNS, ROWS, reference
+
+
+def random_input(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((ROWS, COLUMNS)).astype("f4")
+
+
+@pytest.fixture
+def copy(small_bundle: Bundle, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_bundle.path, tmp_path / "cöpy of it"))
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_runs_on_arrays(small_bundle: Bundle, threads: int | None) -> None:
+    with edgepack.load(small_bundle, threads=threads) as session:
+        for seed in range(3):
+            outputs = session.run({"input": random_input(seed)})
+            expected, sign = reference(random_input(seed))
+            np.testing.assert_allclose(outputs["output"], expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(outputs["sign"], sign)
+
+
+def test_describes_its_inputs_and_outputs(small_bundle: Bundle) -> None:
+    with edgepack.load(small_bundle.path) as session:
+        assert [(t.name, t.dtype, t.shape) for t in session.inputs] == [("input", "float32", (ROWS, COLUMNS))]
+        assert [(t.name, t.dtype) for t in session.outputs] == [("output", "float32"), ("sign", "int8")]
+
+
+def test_outputs_of_one_run_are_not_those_of_the_next(small_bundle: Bundle) -> None:
+    with edgepack.load(small_bundle) as session:
+        first = session.run({"input": random_input(1)})["output"]
+        kept = first.copy()
+        session.run({"input": random_input(2)})
+        np.testing.assert_array_equal(first, kept)
+
+
+def test_arrays_that_are_not_contiguous_are_copied(small_bundle: Bundle) -> None:
+    x = random_input()
+    with edgepack.load(small_bundle) as session:
+        expected = session.run({"input": x})["output"]
+        np.testing.assert_array_equal(session.run({"input": np.asfortranarray(x)})["output"], expected)
+        raw = bytearray(x.nbytes + 1)
+        unaligned = np.frombuffer(raw, "f4", x.size, offset=1).reshape(x.shape)
+        unaligned[:] = x
+        np.testing.assert_array_equal(session.run({"input": unaligned})["output"], expected)
+        np.testing.assert_array_equal(session.run({"input": x.tolist() and x})["output"], expected)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "missing: input"),
+        ({"input": random_input(), "other": 1}, "unknown: other"),
+        ({"input": random_input().astype("f8")}, "is float64, the model takes float32"),
+        ({"input": random_input().astype(">f4")}, "the model takes float32"),
+        ({"input": random_input()[:2]}, r"has shape \(2, 8\), the model takes \(4, 8\)"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(
+    small_bundle: Bundle, inputs: dict[str, np.ndarray], message: str
+) -> None:
+    with edgepack.load(small_bundle) as session, pytest.raises(ConfigError, match=message):
+        session.run(inputs)
+
+
+def test_many_sessions_run_at_once(small_bundle: Bundle) -> None:
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        with edgepack.load(small_bundle, threads=2) as session:
+            for _ in range(50):
+                outputs = session.run({"input": random_input(seed)})
+                if not np.allclose(outputs["output"], reference(random_input(seed))[0], atol=1e-6):
+                    failures.append(f"session {seed}")
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+
+
+def test_a_closed_session_says_so_and_closes_twice(small_bundle: Bundle) -> None:
+    session = edgepack.load(small_bundle)
+    session.close()
+    session.close()
+    with pytest.raises(ConfigError, match="is closed"):
+        session.run({"input": random_input()})
+
+
+def test_a_forgotten_session_ends_its_threads(small_bundle: Bundle) -> None:
+    edgepack.load(small_bundle, threads=4)
+    gc.collect()
+    tasks = Path("/proc/self/task")
+    if tasks.is_dir():
+        before = len(list(tasks.iterdir()))
+        session = edgepack.load(small_bundle, threads=4)
+        assert len(list(tasks.iterdir())) == before + 3
+        del session
+        gc.collect()
+        assert len(list(tasks.iterdir())) == before
+
+
+def test_params_that_are_not_its_own_are_refused(copy: Path) -> None:
+    path = copy / "params" / "small.params"
+    data = path.read_bytes()
+    path.write_bytes(b"X" + data[1:])
+    with pytest.raises(CheckFailedError, match="EP_E_PARAMS_MAGIC"):
+        edgepack.load(copy)
+    path.write_bytes(data[:-1])
+    with pytest.raises(CheckFailedError, match="EP_E_PARAMS_TRUNCATED"):
+        edgepack.load(copy)
+    path.unlink()
+    with pytest.raises(CheckFailedError, match="EP_E_IO"):
+        edgepack.load(copy)
+
+
+def test_the_hash_check_finds_one_flipped_bit(copy: Path) -> None:
+    path = copy / "params" / "small.params"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with edgepack.load(copy) as session, pytest.raises(CheckFailedError, match="EP_E_PARAMS_HASH"):
+        session.check_params()
+
+
+def test_bundles_that_cannot_be_loaded_here_are_refused(copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a bundle"):
+        edgepack.load(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="0 threads"):
+        edgepack.load(copy, threads=0)
+    library = copy / "lib" / "libsmall.so"
+    library.write_bytes(b"\x7fELF")
+    with pytest.raises(CheckFailedError, match="cannot be loaded"):
+        edgepack.load(copy)
+    data = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))
+    data["device"]["arch"] = "riscv64"
+    (copy / "manifest.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(ConfigError, match="cannot be loaded here"):
+        edgepack.load(copy)
+
+
+def test_tables_of_the_header_are_complete() -> None:
+    tables = header()
+    assert tables.dtypes == {code: name for name, code in DTYPE_CODE.items()}
+    assert tables.statuses[0].name == "EP_OK"
+    assert sorted(tables.statuses) == list(range(len(tables.statuses)))
