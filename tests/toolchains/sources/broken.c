@@ -1,0 +1,4 @@
+int main(void)
+{
+    return this_is_not_declared;
+}
