@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgepack.errors import ModelError
 from edgepack.frontend import rewrites
+from edgepack.frontend.half import float_types, restore_float16
 from edgepack.frontend.support import has_function_body, is_importable
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ DISABLED = ("MatMulAddFusion",)
 #: Models above this size, in bytes, travel through files: protobuf messages end at 2 GiB.
 SERIALISED_LIMIT = 1 << 30
 
-#: Name prefix of the casts that ONNX Runtime adds around operators that its CPU provider lacks in float16.
-INSERTED_CAST = "InsertedPrecisionFreeCast_"
-
 
 def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     """An equivalent model for the importer; inputs and outputs keep their names, order and types.
@@ -43,10 +41,11 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     model = _inline_functions(model)
     _freeze_initializers(model)
+    types = float_types(model)
     model = optimise(model)
     if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
         model = optimise(model)  # functions are inlined after constants are folded: fold theirs too
-    _undo_inserted_casts(model)
+    restore_float16(model, types)
     return infer_shapes(rewrites.apply(model))
 
 
@@ -121,43 +120,6 @@ def _freeze_initializers(model: onnx.ModelProto) -> None:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
-
-
-def _undo_inserted_casts(model: onnx.ModelProto) -> None:
-    """Lets float16 operators be float16 again where ONNX Runtime's CPU provider had to cast to float32."""
-    import onnx
-
-    inserted = [node for node in model.graph.node if node.name.startswith(INSERTED_CAST)]
-    if not inserted:
-        return
-    original = onnx.ModelProto()
-    original.CopyFrom(model)
-    source = {node.output[0]: node.input[0] for node in inserted}
-    outputs = {value.name for value in model.graph.output}
-    kept = [node for node in model.graph.node if not node.name.startswith(INSERTED_CAST)]
-    for node in kept:
-        for index, name in enumerate(node.input):
-            while name in source:
-                name = source[name]
-            node.input[index] = name
-    producer = {name: (node, i) for node in kept for i, name in enumerate(node.output)}
-    for output in outputs & source.keys():
-        node, index = producer[source[output]]
-        old = node.output[index]
-        node.output[index] = output
-        for user in kept:
-            for i, name in enumerate(user.input):
-                if name == old:
-                    user.input[i] = output
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-    del model.graph.value_info[:]
-    try:
-        onnx.shape_inference.infer_shapes(model, strict_mode=True)
-    except onnx.shape_inference.InferenceError:
-        model.CopyFrom(
-            original
-        )  # its casts were merged with the model's own: computing in float32 is right too
 
 
 def _refused(error: Exception) -> ModelError:

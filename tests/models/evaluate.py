@@ -41,6 +41,6 @@ def run_relax(module: object, inputs: list[np.ndarray]) -> list[np.ndarray]:
 
     executable = tvm.compile(module, target=tvm.target.Target("llvm"))
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    result = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(array)) for array in inputs))
+    result = machine["main"](*(tvm.runtime.tensor(np.array(array, order="C")) for array in inputs))
     tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [tensor.numpy() for tensor in tensors]

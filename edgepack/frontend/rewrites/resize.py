@@ -150,9 +150,8 @@ def _antialiased(
     indices = first[:, None] + np.arange(int(np.ceil(2 * support)) + 1)
     distance = np.abs((indices + 0.5 - centre[:, None]) * scale)
     weights = np.maximum(0, 1 - distance) if sampling.mode == "linear" else _cubic(distance, sampling.cubic_a)
-    weights[(indices < 0) | (indices >= source)] = 0
-    weights /= weights.sum(axis=1, keepdims=True)
-    return _clamped(indices, weights, source, False)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    return _clamped(indices, weights, source, sampling.exclude_outside)
 
 
 def _clamped(
