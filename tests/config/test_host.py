@@ -1,6 +1,7 @@
 """The host device: what operating systems report becomes LLVM features, vectors, caches and threads.
 
-Of the texts in machines/ the Xeon's is a recording; the others hold the lines that such machines are known to print.
+Of the texts in machines/ the Xeon's is a recording; the others hold the lines that such machines are known to
+print.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def recorded(name: str) -> str:
         (
             "xeon-sapphire-rapids.txt",
             "x86_64",
-            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vl avx512vnni bmi bmi2 f16c "
-            "fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
+            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vl avx512vnni bmi bmi2 "
+            "f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
         ),
         (
             "epyc-zen3.txt",
