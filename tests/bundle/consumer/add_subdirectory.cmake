@@ -1,0 +1,5 @@
+cmake_minimum_required(VERSION 3.16)
+project(consumer LANGUAGES C)
+add_subdirectory("${BUNDLE}" small)
+add_executable(app app.c)
+target_link_libraries(app PRIVATE small::small)

@@ -1,0 +1,5 @@
+cmake_minimum_required(VERSION 3.16)
+project(consumer LANGUAGES C)
+find_package(small CONFIG REQUIRED PATHS "${BUNDLE}" NO_DEFAULT_PATH)
+add_executable(app app.c)
+target_link_libraries(app PRIVATE small::small)
