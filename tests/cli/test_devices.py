@@ -1,0 +1,90 @@
+"""Every built-in device: a pack for it runs, and gives the right answer where it can run at all."""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+
+import pytest
+
+from edgepack.api import Bundle
+from edgepack.config.device import Device, device_names, load_device
+from edgepack.config.host import probe
+from edgepack.runners.base import arch_of
+from tests.support import fake
+
+#: qemu-user runs what is not this machine's; its qemu has no AVX-512.
+EMULATED = {"aarch64", "arm"}
+
+
+def can_run(device: Device) -> bool:
+    if arch_of(device.arch) != arch_of(platform.machine()):
+        return device.arch in EMULATED
+    return set(device.cpu_requires) <= probe().features
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_pack_and_verify(name: str, small_model: Path, tmp_path: Path) -> None:
+    device = load_device(name)
+    done = fake.run("ok", "pack", small_model, "--device", name, "-o", tmp_path / "out", "--no-cache")
+    assert done.returncode == 0, done.stderr
+    verified = fake.run("ok", "verify", tmp_path / "out", "--json", "--quiet")
+    if can_run(device):
+        assert verified.returncode == 0, verified.stderr
+        assert json.loads(verified.stdout)["ok"] is True
+    else:
+        assert verified.returncode == 1
+        assert "EP_E_CPU" in verified.stderr
+    manifest = Bundle(tmp_path / "out").manifest
+    assert manifest.device.triple == device.llvm.triple
+    assert {artifact.kind for artifact in manifest.artifacts} == set(device.artifacts)
+    assert all(a.audit["exported"] == ["edgepack_model_small"] for a in manifest.artifacts if a.kind != "program")
+
+
+@pytest.mark.parametrize("name", ["raspberrypi4", "raspberrypi2"])
+def test_an_emulator_is_named_and_its_times_are_marked(name: str, small_model: Path, tmp_path: Path) -> None:
+    if arch_of(load_device(name).arch) == arch_of(platform.machine()):
+        name = "linux-x86_64"
+    assert fake.run("ok", "pack", small_model, "--device", name, "-o", tmp_path / "out").returncode == 0
+    done = fake.run("ok", "bench", tmp_path / "out", "--runs", "2", "--json", "--quiet")
+    data = json.loads(done.stdout)
+    assert (data["runner"], data["real_speed"]) == ("qemu", False)
+    assert "say nothing" in data["note"]
+    shown = fake.run("ok", "bench", tmp_path / "out", "--runs", "2").stdout
+    assert "qemu is an emulator; its times say nothing about the device's speed" in shown
+    assert "FLOP/s" not in shown
+
+
+#: A user's own device: a board whose system is as new as the machine that its libraries are built on.
+OWN_DEVICE = """
+extends: {device}
+audit:
+  glibc: "2.99"
+  needed: ["*"]
+"""
+
+
+@pytest.mark.parametrize("toolchain", ["gcc", "clang"])
+@pytest.mark.parametrize("device", ["linux-x86_64", "raspberrypi4", "raspberrypi2"])
+def test_other_toolchains_make_bundles_that_verify(
+    toolchain: str, device: str, small_model: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "my board.yaml"
+    own.write_text(OWN_DEVICE.format(device=device), encoding="utf-8")
+    arguments = ["--device", own, "--toolchain", toolchain, "-o", tmp_path / "out", "--no-cache"]
+    done = fake.run("ok", "pack", small_model, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert fake.run("ok", "verify", tmp_path / "out").returncode == 0
+    assert Bundle(tmp_path / "out").manifest.toolchain.family == toolchain
+
+
+def test_a_bundle_that_needs_a_newer_libc_than_the_device_has_is_refused(
+    small_model: Path, tmp_path: Path
+) -> None:
+    """The machine's own gcc links against its own libc."""
+    (tmp_path / "old.yaml").write_text('extends: linux-x86_64\naudit: {glibc: "2.3"}\n', encoding="utf-8")
+    done = fake.run("ok", "pack", small_model, "--device", tmp_path / "old.yaml", "-o", tmp_path / "out")
+    assert done.returncode == 1
+    assert "libsmall.so: glibc version: found" in done.stderr
+    assert not (tmp_path / "out").exists()
