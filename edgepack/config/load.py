@@ -78,6 +78,7 @@ class Kind(Generic[Model]):
         files: list[Path] = []
         document = self._document(path, files)
         document.data.setdefault("name", path.stem)
+        _anchor(document, document.data, ())
         return Resolved(validate(self.model, document), document, tuple(files))
 
     def _document(self, path: Path, chain: list[Path]) -> Document:
@@ -104,6 +105,11 @@ class Kind(Generic[Model]):
         assert self.detect is not None
         found = _located(self.detect(), Origin("this machine"))
         base = self.directory / (found.data.pop("extends") + ".yaml")
+        if not base.is_file():
+            raise ConfigError(
+                f"this machine is of the kind {base.stem}, for which edgepack has no {self.noun} yet",
+                hint=f"Name another {self.noun}; `{self.command}` lists them.",
+            )
         return merge(self._inherited(base, chain), found)
 
     def _base(self, document: Document, base: Any, path: Path, chain: list[Path]) -> Document:
@@ -249,6 +255,20 @@ def _located(data: dict[str, Any], origin: Origin) -> Document:
 
     walk(data, ())
     return Document(data, origins)
+
+
+def _anchor(document: Document, data: dict[str, Any], path: KeyPath) -> None:
+    """Make relative paths absolute: they are meant from the file that they stand in."""
+    for key, value in data.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            _anchor(document, value, here)
+        elif isinstance(value, str) and (
+            (key == "sysroot" and value) or (key == "toolchain" and _is_path(value))
+        ):
+            origin = document.origin(here)
+            if origin.line and not value.startswith("{"):
+                data[key] = str(Path(origin.source).absolute().parent / Path(value).expanduser())
 
 
 def _is_path(text: str) -> bool:

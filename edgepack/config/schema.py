@@ -7,15 +7,16 @@ due.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 
 from edgepack.config.device import Device
 from edgepack.config.toolchain import ToolchainConfig
 
-__all__ = ["SCHEMAS", "schema_path", "schema_text", "write"]
+__all__ = ["SCHEMAS", "Field", "fields", "schema_path", "schema_text", "write"]
 
 #: Sort of file -> the model that it must fit.
 SCHEMAS: dict[str, type[BaseModel]] = {"device": Device, "toolchain": ToolchainConfig}
@@ -58,6 +59,33 @@ def schema_text(sort: str) -> str:
     }
     schema["properties"] = {**directives, **schema["properties"]}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+class Field(NamedTuple):
+    """One field that a file can have: ``llvm.cpu``; ``compilers.NAME.cpu`` where the user chooses the key."""
+
+    name: str
+    required: bool
+    default: Any
+    values: tuple[Any, ...]  # all that are allowed, where there is a list of them
+    description: str
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[Field]:
+    """All fields of a model and of the models in it, in order: what the documentation's tables must have."""
+    for key, info in model.model_fields.items():
+        kind = info.annotation
+        inner = next(
+            (k for k in (kind, *get_args(kind)) if isinstance(k, type) and issubclass(k, BaseModel)), None
+        )
+        by_key = get_origin(kind) is dict and inner is not None
+        name = prefix + key + (".NAME" if by_key else "")
+        if inner is None or by_key:
+            plain = get_args(kind)[0] if get_origin(kind) is tuple else kind
+            values = get_args(plain) if get_origin(plain) is Literal else ()
+            yield Field(name, info.is_required(), info.default, values, info.description or "")
+        if inner is not None:
+            yield from fields(inner, f"{name}.")
 
 
 def _partial(value: Any) -> Any:

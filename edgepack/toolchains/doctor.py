@@ -55,7 +55,8 @@ class Diagnosis:
 
 def diagnose(device: Device) -> Iterator[Diagnosis]:
     """Try every toolchain and runner for a device, one after the other."""
-    for name in toolchain_names():
+    # The device may name a file that is in none of the folders.
+    for name in dict.fromkeys((*toolchain_names(), device.toolchain)):
         yield examine_toolchain(device, name)
     yield from examine_runners(device)
 
@@ -63,6 +64,7 @@ def diagnose(device: Device) -> Iterator[Diagnosis]:
 def examine_toolchain(device: Device, name: str) -> Diagnosis:
     """Try one toolchain: find it, ask its version, build and check each artifact of the device."""
     chosen = name == device.toolchain
+    label = Path(name).stem if name.endswith((".yaml", ".yml")) else name
     version = found = ""
     try:
         toolchain = resolve(device, name)
@@ -73,9 +75,9 @@ def examine_toolchain(device: Device, name: str) -> Diagnosis:
     except EdgepackError as error:
         hint = "" if "edgepack doctor" in error.hint else error.hint
         return Diagnosis(
-            "toolchain", name, False, chosen, version, found, error.message, hint, error.detail.strip()
+            "toolchain", label, False, chosen, version, found, error.message, hint, error.detail.strip()
         )
-    return Diagnosis("toolchain", name, True, chosen, version, found)
+    return Diagnosis("toolchain", label, True, chosen, version, found)
 
 
 def trial(toolchain: Toolchain, folder: Path) -> dict[AuditKind, Path]:
