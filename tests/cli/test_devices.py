@@ -39,7 +39,9 @@ def test_pack_and_verify(name: str, small_model: Path, tmp_path: Path) -> None:
     manifest = Bundle(tmp_path / "out").manifest
     assert manifest.device.triple == device.llvm.triple
     assert {artifact.kind for artifact in manifest.artifacts} == set(device.artifacts)
-    assert all(a.audit["exported"] == ["edgepack_model_small"] for a in manifest.artifacts if a.kind != "program")
+    assert all(
+        a.audit["exported"] == ["edgepack_model_small"] for a in manifest.artifacts if a.kind != "program"
+    )
 
 
 @pytest.mark.parametrize("name", ["raspberrypi4", "raspberrypi2"])

@@ -1,0 +1,149 @@
+"""The whole main job with nothing replaced: an ONNX file in, the device's own program run and verified."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgepack
+from edgepack.bundle.sums import list_files
+from edgepack.errors import ConfigError, ModelError
+from tests.models import DIMS, NETWORKS, build, save
+from tests.models.evaluate import random_inputs, run_onnxruntime
+from tests.models.odd import ODD
+
+ROOT = Path(__file__).parents[1]
+
+#: Networks that the emulated devices run: one of each family.
+EMULATED = ("bert", "ds_cnn", "mlp", "mobilenetv2", "resnet18", "unet_resize", "unet_transpose", "vit")
+
+
+def cli(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """``edgepack`` as a user runs it, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgepack", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=900,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_network_runs_here_and_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
+    """Packed with verify's recorded data, and run through the C ABI on data that the pack never saw."""
+    model = save(build(name), tmp_path, f"{name}.onnx")
+    bundle = edgepack.pack(model, "host", tmp_path / "out", dims=DIMS.get(name), cache=False)
+    result = bundle.verify()
+    assert result.ok, result
+    assert bundle.verify(threads=1).ok
+    memory = bundle.manifest.memory
+    assert memory.arena + memory.scratch_per_thread <= 1.05 * memory.lower_bound
+    assert bundle.manifest.runtime.text_bytes is not None
+    assert bundle.manifest.runtime.text_bytes <= 32 * 1024
+
+
+@pytest.mark.parametrize("device", ["raspberrypi4", "raspberrypi2"])
+@pytest.mark.parametrize("name", EMULATED)
+def test_network_runs_on_an_emulated_device(name: str, device: str, tmp_path: Path) -> None:
+    model = save(build(name), tmp_path, f"{name}.onnx")
+    bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name), cache=False)
+    result = bundle.verify()
+    assert result.ok, result
+
+
+@pytest.mark.parametrize("name", sorted(ODD))
+@pytest.mark.parametrize("device", ["host", "raspberrypi2"])
+def test_odd_model_is_right_in_every_output(name: str, device: str, tmp_path: Path) -> None:
+    model = save(ODD[name](), tmp_path)
+    bundle = edgepack.pack(model, device, tmp_path / "out", cache=False)
+    result = bundle.verify()
+    assert result.ok, result
+
+
+@pytest.mark.parametrize("device", ["linux-x86_64", "linux-x86_64-v3"])
+def test_older_cpus_of_this_kind(device: str, tmp_path: Path) -> None:
+    model = save(build("mobilenetv2"), tmp_path)
+    assert edgepack.pack(model, device, tmp_path / "out", cache=False).verify().ok
+
+
+def test_a_session_gives_what_onnxruntime_gives(tmp_path: Path) -> None:
+    network = build("resnet18")
+    bundle = edgepack.pack(save(network, tmp_path), "host", tmp_path / "out")
+    inputs = random_inputs(network, 99)
+    expected = run_onnxruntime(network, inputs)
+    with edgepack.load(bundle, threads=2) as session:
+        results = session.run(inputs)
+    for (name, result), reference in zip(results.items(), expected, strict=True):
+        np.testing.assert_allclose(result, reference, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("params", ["file", "embed", "caller"])
+def test_params_can_be_shipped_in_three_ways(params: str, tmp_path: Path) -> None:
+    model = save(build("mlp"), tmp_path)
+    bundle = edgepack.pack(model, "host", tmp_path / "out", params=params)  # type: ignore[arg-type]
+    assert bundle.verify().ok
+    with bundle.load() as session:
+        session.check_params()
+    assert (bundle.manifest.params.file is None) == (params == "embed")
+
+
+def test_the_program_packs_verifies_and_measures_for_a_board(tmp_path: Path) -> None:
+    """As the README says it, in folders with difficult names."""
+    folder = tmp_path / "mödels and more"
+    folder.mkdir()
+    save(build("ds_cnn"), folder, "kéyword spotting.onnx")
+    packed = cli("pack", "kéyword spotting.onnx", "--device", "raspberrypi4", cwd=folder)
+    assert packed.returncode == 0, packed.stderr
+    bundle = folder / "keyword_spotting-raspberrypi4"
+    verified = cli("verify", bundle, "--json", "-q")
+    assert verified.returncode == 0, verified.stderr
+    assert json.loads(verified.stdout)["runner"] in {"qemu", "native"}
+    assert cli("bench", bundle, "--runs", "2").returncode == 0
+    inspected = cli("inspect", bundle, "--kernels")
+    assert inspected.returncode == 0
+    assert "conv" in inspected.stdout
+
+
+def test_two_packs_without_cache_give_the_same_bytes(tmp_path: Path) -> None:
+    """TVM compiles twice, in two processes and two folders."""
+    outputs = []
+    for folder in (tmp_path / "one", tmp_path / "two where it is longer"):
+        folder.mkdir()
+        save(build("unet_resize"), folder, "unet.onnx")
+        done = cli("pack", "unet.onnx", "-o", "out", "--no-cache", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        outputs.append(folder / "out")
+    one, two = outputs
+    assert list_files(one) == list_files(two)
+    assert [name for name in list_files(one) if (one / name).read_bytes() != (two / name).read_bytes()] == []
+
+
+def test_a_dimension_that_is_not_bound_is_named_with_its_option(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        edgepack.pack(save(build("bert"), tmp_path), "host", tmp_path / "out", cache=False)
+    assert "sequence" in str(caught.value)
+    assert "--dim" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_text("not a model")
+    with pytest.raises(ModelError):
+        edgepack.pack(tmp_path / "m.onnx", "host", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx"]
+
+
+def test_an_unknown_device_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_text("not a model")
+    with pytest.raises(ConfigError, match="raspbery"):
+        edgepack.pack(model, "raspbery", tmp_path / "out")
