@@ -74,7 +74,15 @@ def _anchored(name: str, describe: Callable[[Any], dict[str, Any]]) -> Callable[
     return convert
 
 
+def _take(builder: Any, call: Any) -> Any:
+    """An index out of range reads the nearest element: what a caller hands in at run time must not read elsewhere."""
+    axis = call.attrs.axis
+    safe = builder.normalize(relax.op.take(*call.args, axis=None if axis is None else int(axis), mode="clip"))
+    return Op.get("relax.take").get_attr("FLegalize")(builder, safe)
+
+
 def legalize(module: IRModule) -> IRModule:
     """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
+    custom["relax.take"] = _take
     return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)

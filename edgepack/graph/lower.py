@@ -104,6 +104,7 @@ def lower(module: IRModule) -> Lowered:
         module = fold_views(module)
         module = channels_last(module)
         module = fold_views(module)
+        module = relax.backend.DispatchSortScan()(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
         module = _fold_constants(module)

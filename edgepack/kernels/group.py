@@ -9,9 +9,8 @@ from typing import Any
 
 from edgepack.graph.lower import Anchor, Group
 from edgepack.kernels.blocks import Block, blocks_of
-from edgepack.kernels.contract import RuleError
+from edgepack.kernels.contract import Operand, RuleError
 from edgepack.kernels.emit import Emitter
-from edgepack.kernels.contract import Operand
 from edgepack.kernels.epilogue import Epilogue
 
 __all__ = ["AnchoredGroup", "anchored"]
@@ -54,7 +53,10 @@ class AnchoredGroup:
 
 
 def anchored(group: Group, kinds: Sequence[str]) -> AnchoredGroup:
-    """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that."""
+    """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that.
+
+    The anchor's last block is its reduction, or the division behind it for an average.
+    """
     if group.anchor is None or group.anchor.kind not in kinds:
         raise RuleError("another operator")
     buffers = tuple(group.function.params)
@@ -64,14 +66,16 @@ def anchored(group: Group, kinds: Sequence[str]) -> AnchoredGroup:
     if any(str(b.dtype) != "float32" for b in buffers):
         raise RuleError("not all float32")
     blocks = blocks_of(group.function)
-    index = _anchor_block(blocks)
+    index = _last_reduction(blocks)
+    if group.anchor.kind == "avg_pool2d":
+        index += 1
     epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue)
 
 
-def _anchor_block(blocks: Sequence[Block]) -> int:
+def _last_reduction(blocks: Sequence[Block]) -> int:
     """The last reduction; what stands before it (padding) the rule does itself."""
     reductions = [i for i, block in enumerate(blocks) if block.reductions]
     if not reductions:

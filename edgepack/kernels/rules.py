@@ -21,6 +21,9 @@ __all__ = ["RULES", "Rule", "implement"]
 #: (group, target, indices of the group's parameters that are constant at every call) -> implementation
 Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
 
+#: The rule that serves whatever TVM can lower.
+PLAIN = "plain"
+
 #: In order of preference.
 RULES: Sequence[tuple[str, Rule]] = (
     ("conv2d.depthwise", depthwise_conv2d),
@@ -29,7 +32,7 @@ RULES: Sequence[tuple[str, Rule]] = (
     ("matmul.packed", dense),
     ("matmul.batched", batched_matmul),
     ("generic", generic),
-    ("plain", plain),
+    (PLAIN, plain),
 )
 
 
@@ -42,10 +45,14 @@ def implement(group: Group, target: CpuTarget, constants: frozenset[int], warn: 
     """
     for name, rule in RULES:
         try:
-            return rule(group, target, constants)
+            found = rule(group, target, constants)
         except RuleError:
             continue
         except Exception as error:  # a defect in a rule costs speed, not the model
             reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
             warn(f"kernel {group.name}: rule {name} failed ({reason}); a slower rule is used")
+        else:
+            if name == PLAIN:
+                warn(f"kernel {group.name}: no schedule serves it, so it runs in one thread and is not vectorised")
+            return found
     raise RuleError(f"no rule serves {group.name}")

@@ -1,0 +1,130 @@
+"""Runs plans in this process, step by step: the reference executor for tests of everything left of the Plan.
+
+Kernels are linked into one library. Arena, scratch and outputs are poisoned before each run, tasks are cut into
+ranges at random and done in random order, so memory that is read before it is written, or tasks that depend on each
+other, show.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgepack.codegen.cpu import compile_object
+from edgepack.config.device import load_device
+from edgepack.plan.build import Built
+from edgepack.plan.types import ALIGNMENT, Argument, Plan
+from edgepack.target import CpuTarget
+from edgepack.toolchains import resolve
+
+__all__ = ["Executor", "host_target"]
+
+GUARD = 64
+
+
+def host_target() -> CpuTarget:
+    """The CPU that runs the tests."""
+    return load_device("host").cpu_target()
+
+
+def _aligned(nbytes: int) -> np.ndarray[Any, Any]:
+    raw = np.empty(nbytes + 2 * ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+class _Memory:
+    """Bytes with a guard on both sides that must stay as they are."""
+
+    def __init__(self, nbytes: int, poison: int) -> None:
+        self.all = _aligned(nbytes + 2 * GUARD)
+        self.all[:] = 0x5A
+        self.bytes = self.all[GUARD : GUARD + nbytes]
+        self.bytes[:] = poison
+
+    def check(self, what: str) -> None:
+        ends = np.concatenate([self.all[:GUARD], self.all[GUARD + len(self.bytes) :]])
+        assert (ends == 0x5A).all(), f"a kernel wrote outside of {what}"
+
+    def pointer(self, offset: int) -> int:
+        return self.bytes.ctypes.data + offset
+
+
+class Executor:
+    """Links the kernels of several plans and runs them."""
+
+    def __init__(self, built: Mapping[str, Built], folder: Path, target: CpuTarget | None = None) -> None:
+        self.built = dict(built)
+        functions: dict[str, Any] = {}
+        for one in self.built.values():
+            assert not functions.keys() & one.functions.keys(), "symbols of two plans collide"
+            functions.update(one.functions)
+        folder.mkdir(parents=True, exist_ok=True)
+        compile_object(functions, target or host_target(), folder / "kernels.o")
+        toolchain = resolve(load_device("host"))
+        toolchain.link_shared(
+            [folder / "kernels.o"], folder / "kernels.so", exported=sorted(functions), soname="kernels.so"
+        )
+        self.library = ctypes.CDLL(str(folder / "kernels.so"))
+
+    def run(
+        self, name: str, inputs: Sequence[np.ndarray[Any, Any]], *, seed: int = 0, poison: int = 0xFF
+    ) -> list[np.ndarray[Any, Any]]:
+        """Outputs of the plan ``name`` for arrays in the order of its inputs."""
+        built = self.built[name]
+        plan = built.plan
+        rng = np.random.default_rng(seed)
+        memories = _memories(plan, built.constants, inputs, poison)
+        before = {kind: [m.bytes.copy() for m in memories[kind]] for kind in ("input", "constant")}
+        for step in plan.steps:
+            function = getattr(self.library, step.kernel)
+            for lo, hi in _ranges(step.tasks, rng):
+                memories["scratch"][0].bytes[:] = poison
+                pointers = [ctypes.c_void_p(_address(a, memories)) for a in step.arguments]
+                assert function(*pointers, ctypes.c_int32(lo), ctypes.c_int32(hi)) == 0, step.kernel
+        for kind, all_of_kind in memories.items():
+            for i, memory in enumerate(all_of_kind):
+                memory.check(f"{kind} {i} of {name}")
+        for kind, contents in before.items():
+            for i, (content, memory) in enumerate(zip(contents, memories[kind], strict=True)):
+                assert (content == memory.bytes).all(), f"a kernel wrote to {kind} {i} of {name}"
+        return [
+            memory.bytes.view(spec.dtype).reshape(spec.shape).copy()
+            for spec, memory in zip(plan.outputs, memories["output"], strict=True)
+        ]
+
+
+def _memories(
+    plan: Plan, constants: Sequence[np.ndarray[Any, Any]], inputs: Sequence[np.ndarray[Any, Any]], poison: int
+) -> dict[str, list[_Memory]]:
+    def holding(array: np.ndarray[Any, Any]) -> _Memory:
+        memory = _Memory(array.nbytes, 0)
+        memory.bytes[:] = np.frombuffer(array.tobytes(), np.uint8)
+        return memory
+
+    for spec, array in zip(plan.inputs, inputs, strict=True):
+        assert (array.shape, str(array.dtype)) == (spec.shape, spec.dtype), spec.name
+    return {
+        "input": [holding(array) for array in inputs],
+        "constant": [holding(array) for array in constants],
+        "output": [_Memory(prod(spec.shape) * np.dtype(spec.dtype).itemsize, poison) for spec in plan.outputs],
+        "arena": [_Memory(plan.arena.nbytes, poison)],
+        "scratch": [_Memory(plan.arena.scratch_bytes, poison)],
+    }
+
+
+def _address(argument: Argument, memories: Mapping[str, list[_Memory]]) -> int:
+    return memories[argument.kind][argument.index].pointer(argument.offset)
+
+
+def _ranges(tasks: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """[0, tasks) cut into up to four ranges, in random order."""
+    cuts = sorted({0, tasks, *(int(c) for c in rng.integers(0, tasks + 1, 3))})
+    ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
+    rng.shuffle(ranges)
+    return ranges
