@@ -329,7 +329,7 @@ def _arguments(plan: Plan, step: Step) -> str:
     kernel = plan.kernel(step.kernel)
     if kernel.pointers != len(step.arguments):
         raise InternalError(
-            f"Kernel {kernel.symbol} takes {kernel.pointers} pointers, not the {len(step.arguments)} of a step."
+            f"Kernel {kernel.symbol} takes {kernel.pointers} pointers, not {len(step.arguments)}."
         )
     if not 0 <= step.tasks < 2**31:
         raise InternalError(f"A step of kernel {kernel.symbol} has {step.tasks} tasks.")

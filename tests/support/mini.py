@@ -1,13 +1,14 @@
-"""A model whose kernels are hand-written C: a Plan, its params, its reference results, and a bundle made of them
-with a compiler of the system. Nothing here needs TVM.
+"""A model whose kernels are hand-written C: a Plan, its params, its reference results, and a bundle made of
+them with a compiler of the system. Nothing here needs TVM.
 
-The model: float32 ``data`` [100, 16] and int8 ``small.numbers`` [8] in; float32 ``data`` [100, 16], float16, bool and
-int64 [8] out. Steps of 100 tasks, of one task, and of 8; constants, arena and scratch.
+The model takes float32 ``data`` [100, 16] and int8 ``small.numbers`` [8]; it gives float32 ``data`` [100, 16]
+and float16, bool and int64 [8]. Its steps have 100 tasks, 8, or one; they use constants, arena and scratch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -29,12 +30,25 @@ from edgepack.codegen.driver import (
     runtime_files,
 )
 from edgepack.plan.params import write_params
-from edgepack.plan.types import Arena, ArenaBuffer, Argument, Constant, Kernel, Plan, Step, TensorSpec
+from edgepack.plan.types import (
+    Arena,
+    ArenaBuffer,
+    Argument,
+    Constant,
+    Kernel,
+    Plan,
+    Quantization,
+    Step,
+    TensorSpec,
+)
 
-__all__ = ["KERNELS_C", "WARNINGS", "MiniBundle", "make_sources", "mini_plan", "reference", "run"]
+__all__ = ["ARCH", "KERNELS_C", "WARNINGS", "MiniBundle", "make_sources", "mini_plan", "reference", "run"]
 
 KERNELS_C = Path(__file__).parent.parent / "runtime" / "kernels.c"
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
+
+#: This machine's architecture, as a device's YAML spells it.
+ARCH = {"AMD64": "x86_64", "arm64": "aarch64", "armv7l": "arm"}.get(platform.machine(), platform.machine())
 
 Array = npt.NDArray[np.generic]
 
@@ -62,7 +76,10 @@ def mini_plan(name: str = "mini", seed: int = 1) -> Plan:
     pointers = {s.kernel: len(s.arguments) for s in steps}
     return Plan(
         name=name,
-        inputs=(TensorSpec("data", "float32", (100, 16)), TensorSpec("small.numbers", "int8", (8,))),
+        inputs=(
+            TensorSpec("data", "float32", (100, 16)),
+            TensorSpec("small.numbers", "int8", (8,), Quantization((0.1,), (-3,))),
+        ),
         outputs=(
             TensorSpec("data", "float32", (100, 16)),
             TensorSpec("halves", "float16", (8,)),
@@ -107,7 +124,7 @@ def sample_inputs(seed: int = 7) -> list[Array]:
 
 
 def run(command: Sequence[str | Path], *, cwd: Path | None = None, ok: int | None = 0) -> str:
-    """Runs a command; its output (both streams). Fails the test, with the output, if it does not exit with ``ok``."""
+    """Output (both streams) of a command; fails the test if it does not exit with ``ok`` (None: any)."""
     done = subprocess.run(
         [str(c) for c in command],
         cwd=cwd,
@@ -153,8 +170,10 @@ class MiniBundle:
     def defines(self) -> list[str]:
         return [f"-D{PARAMS_DEFINE}={params_define(self.params)}"] if self.mode == "embed" else []
 
-    def build(self, *, cc: Sequence[str] = ("gcc",), flags: Sequence[str] = ("-O2",)) -> MiniBundle:
-        """Compiles the library, shared and static, and the loader program."""
+    def build(
+        self, *, cc: Sequence[str] = ("gcc",), flags: Sequence[str] = ("-O2",), shared: bool = True
+    ) -> MiniBundle:
+        """Compiles the library, static and ``shared``, and the loader program."""
         flags = [*WARNINGS, "-fPIC", "-fvisibility=hidden", *flags]
         objects = self.root / "objects"
         for folder in (objects, self.root / "lib", self.root / "bin"):
@@ -164,7 +183,10 @@ class MiniBundle:
         prefix = f"-DPREFIX={self.plan.name}_"
         run([*cc, *flags, "-fvisibility=default", prefix, "-c", KERNELS_C, "-o", kernels])
         run([*cc, *flags, *self.includes, *self.defines, "-c", self.root / MODEL_SOURCE, "-o", model])
-        run([*cc, *flags, "-shared", "-Wl,-z,defs", model, kernels, "-o", self.shared, "-lpthread", "-lm"])
+        # A sanitizer's runtime comes with the program, not with the library.
+        closed = [] if any("-fsanitize" in flag for flag in flags) else ["-Wl,-z,defs"]
+        if shared:
+            run([*cc, *flags, "-shared", *closed, model, kernels, "-o", self.shared, "-lpthread", "-lm"])
         run(["ar", "rcs", self.static, model, kernels])
         loader = [self.root / source for source in LOADER_SOURCES]
         run([*cc, *flags, *self.includes, *loader, self.static, "-o", self.program, "-lpthread", "-lm"])
@@ -177,6 +199,7 @@ def make_sources(
     name: str = "mini",
     seed: int = 1,
     mode: ParamsMode = "file",
+    arch: str = ARCH,
     requires: Sequence[str] = (),
     threads: int = 2,
     heterogeneous: bool = False,
@@ -194,7 +217,7 @@ def make_sources(
         plan,
         params_id=params_id,
         params_mode=mode,
-        cpu_arch="x86_64",
+        cpu_arch=arch,
         cpu_requires=requires,
         threads=threads,
         heterogeneous=heterogeneous,

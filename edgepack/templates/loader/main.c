@@ -18,18 +18,18 @@ static const char *const usage =
     "Prints one JSON object. DIR holds input_<i>.bin, output_<i>.bin and tolerances.txt.\n"
     "Exit status: 0 done, 1 outputs differ or params are damaged, 2 it could not be done.\n";
 
-static void print_tensors(json *out, const char *key, const ep_tensor *tensors, uint32_t count) {
+static void print_tensors(json *out, const char *key, const ep_tensor *list, uint32_t count) {
     json_open(out, key, '[');
     for (uint32_t i = 0; i < count; i++) {
         json_open(out, NULL, '{');
-        json_text(out, "name", tensors[i].name);
-        json_text(out, "dtype", ep_dtype_name(tensors[i].dtype));
+        json_text(out, "name", list[i].name);
+        json_text(out, "dtype", ep_dtype_name(list[i].dtype));
         json_open(out, "shape", '[');
-        for (uint32_t axis = 0; axis < tensors[i].rank; axis++) {
-            json_i64(out, NULL, tensors[i].shape[axis]);
+        for (uint32_t axis = 0; axis < list[i].rank; axis++) {
+            json_i64(out, NULL, list[i].shape[axis]);
         }
         json_close(out, ']');
-        json_u64(out, "nbytes", tensors[i].nbytes);
+        json_u64(out, "nbytes", list[i].nbytes);
         json_close(out, '}');
     }
     json_close(out, ']');
@@ -148,10 +148,10 @@ static int run_files(const command *what, const tensors *data) {
     return status == EP_OK ? save_outputs(what, data) : report_status(status);
 }
 
-static int known_tensor(const ep_tensor *tensors, uint32_t count, const char *value) {
+static int known_tensor(const ep_tensor *list, uint32_t count, const char *value) {
     for (uint32_t i = 0; i < count; i++) {
-        size_t length = strlen(tensors[i].name);
-        if (strncmp(value, tensors[i].name, length) == 0 && value[length] == '=') {
+        size_t length = strlen(list[i].name);
+        if (strncmp(value, list[i].name, length) == 0 && value[length] == '=') {
             return 1;
         }
     }

@@ -4,44 +4,44 @@
 
 /* X(identifier, bit, name, CPUID leaf, subleaf, register eax to edx as 0 to 3, bit in it, XCR0 bits needed)
  */
-#define EP_CPU_X86_64_LIST(X)                                                                                \
-    X(SSE3, 0, "sse3", 1, 0, 2, 0, 0)                                                                        \
-    X(SSSE3, 1, "ssse3", 1, 0, 2, 9, 0)                                                                      \
-    X(SSE4_1, 2, "sse4.1", 1, 0, 2, 19, 0)                                                                   \
-    X(SSE4_2, 3, "sse4.2", 1, 0, 2, 20, 0)                                                                   \
-    X(POPCNT, 4, "popcnt", 1, 0, 2, 23, 0)                                                                   \
-    X(MOVBE, 5, "movbe", 1, 0, 2, 22, 0)                                                                     \
-    X(LZCNT, 6, "lzcnt", 0x80000001, 0, 2, 5, 0)                                                             \
-    X(BMI, 7, "bmi", 7, 0, 1, 3, 0)                                                                          \
-    X(BMI2, 8, "bmi2", 7, 0, 1, 8, 0)                                                                        \
-    X(AVX, 9, "avx", 1, 0, 2, 28, 0x06)                                                                      \
-    X(AVX2, 10, "avx2", 7, 0, 1, 5, 0x06)                                                                    \
-    X(FMA, 11, "fma", 1, 0, 2, 12, 0x06)                                                                     \
-    X(F16C, 12, "f16c", 1, 0, 2, 29, 0x06)                                                                   \
-    X(AVX512F, 13, "avx512f", 7, 0, 1, 16, 0xe6)                                                             \
-    X(AVX512BW, 14, "avx512bw", 7, 0, 1, 30, 0xe6)                                                           \
-    X(AVX512CD, 15, "avx512cd", 7, 0, 1, 28, 0xe6)                                                           \
-    X(AVX512DQ, 16, "avx512dq", 7, 0, 1, 17, 0xe6)                                                           \
-    X(AVX512VL, 17, "avx512vl", 7, 0, 1, 31, 0xe6)                                                           \
-    X(AVX512VNNI, 18, "avx512vnni", 7, 0, 2, 11, 0xe6)                                                       \
-    X(AVX512BF16, 19, "avx512bf16", 7, 1, 0, 5, 0xe6)                                                        \
+#define EP_CPU_X86_64_LIST(X) \
+    X(SSE3, 0, "sse3", 1, 0, 2, 0, 0) \
+    X(SSSE3, 1, "ssse3", 1, 0, 2, 9, 0) \
+    X(SSE4_1, 2, "sse4.1", 1, 0, 2, 19, 0) \
+    X(SSE4_2, 3, "sse4.2", 1, 0, 2, 20, 0) \
+    X(POPCNT, 4, "popcnt", 1, 0, 2, 23, 0) \
+    X(MOVBE, 5, "movbe", 1, 0, 2, 22, 0) \
+    X(LZCNT, 6, "lzcnt", 0x80000001, 0, 2, 5, 0) \
+    X(BMI, 7, "bmi", 7, 0, 1, 3, 0) \
+    X(BMI2, 8, "bmi2", 7, 0, 1, 8, 0) \
+    X(AVX, 9, "avx", 1, 0, 2, 28, 0x06) \
+    X(AVX2, 10, "avx2", 7, 0, 1, 5, 0x06) \
+    X(FMA, 11, "fma", 1, 0, 2, 12, 0x06) \
+    X(F16C, 12, "f16c", 1, 0, 2, 29, 0x06) \
+    X(AVX512F, 13, "avx512f", 7, 0, 1, 16, 0xe6) \
+    X(AVX512BW, 14, "avx512bw", 7, 0, 1, 30, 0xe6) \
+    X(AVX512CD, 15, "avx512cd", 7, 0, 1, 28, 0xe6) \
+    X(AVX512DQ, 16, "avx512dq", 7, 0, 1, 17, 0xe6) \
+    X(AVX512VL, 17, "avx512vl", 7, 0, 1, 31, 0xe6) \
+    X(AVX512VNNI, 18, "avx512vnni", 7, 0, 2, 11, 0xe6) \
+    X(AVX512BF16, 19, "avx512bf16", 7, 1, 0, 5, 0xe6) \
     X(AVX512FP16, 20, "avx512fp16", 7, 0, 3, 23, 0xe6)
 
 /* X(identifier, bit, name, 16 for AT_HWCAP or 26 for AT_HWCAP2, all of these bits in it): Linux, asm/hwcap.h
  */
-#define EP_CPU_AARCH64_LIST(X)                                                                               \
-    X(NEON, 0, "neon", 16, 1u << 1)                                                                          \
-    X(FULLFP16, 1, "fullfp16", 16, 3u << 9)                                                                  \
-    X(DOTPROD, 2, "dotprod", 16, 1u << 20)                                                                   \
-    X(I8MM, 3, "i8mm", 26, 1u << 13)                                                                         \
-    X(BF16, 4, "bf16", 26, 1u << 14)                                                                         \
+#define EP_CPU_AARCH64_LIST(X) \
+    X(NEON, 0, "neon", 16, 1u << 1) \
+    X(FULLFP16, 1, "fullfp16", 16, 3u << 9) \
+    X(DOTPROD, 2, "dotprod", 16, 1u << 20) \
+    X(I8MM, 3, "i8mm", 26, 1u << 13) \
+    X(BF16, 4, "bf16", 26, 1u << 14) \
     X(SVE, 5, "sve", 16, 1u << 22)
 
 /* LLVM's fp16 is the conversions to and from half, which the kernel has no bit for; VFPv4 includes them. */
-#define EP_CPU_ARM_LIST(X)                                                                                   \
-    X(NEON, 0, "neon", 16, 1u << 12)                                                                         \
-    X(VFP3, 1, "vfp3", 16, 1u << 13)                                                                         \
-    X(VFP4, 2, "vfp4", 16, 1u << 16)                                                                         \
+#define EP_CPU_ARM_LIST(X) \
+    X(NEON, 0, "neon", 16, 1u << 12) \
+    X(VFP3, 1, "vfp3", 16, 1u << 13) \
+    X(VFP4, 2, "vfp4", 16, 1u << 16) \
     X(FP16, 3, "fp16", 16, 1u << 16)
 
 #define EP_CPU_RISCV64_LIST(X) X(V, 0, "v", 16, 1u << 21)
@@ -68,7 +68,7 @@ typedef struct ep_cpu_feature {
 } ep_cpu_feature;
 
 static const ep_cpu_feature ep_cpu_table[] = {
-#define X(identifier, bit, name, leaf, subleaf, reg, reg_bit, state)                                         \
+#define X(identifier, bit, name, leaf, subleaf, reg, reg_bit, state) \
     {name, leaf, subleaf, reg, reg_bit, state},
     EP_CPU_X86_64_LIST(X)
 #undef X

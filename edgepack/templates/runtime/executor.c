@@ -72,7 +72,8 @@ static void ep_barrier(ep_session_impl *session) {
         }
     }
 #else
-    (void)session;
+    (void)session; /* has one thread */
+    ep_platform_yield();
 #endif
 }
 

@@ -36,20 +36,26 @@ struct ep_context {
 #define EP_LOAD_RELAXED(pointer)            __atomic_load_n(pointer, __ATOMIC_RELAXED)
 #define EP_STORE_RELAXED(pointer, value)    __atomic_store_n(pointer, value, __ATOMIC_RELAXED)
 #define EP_FETCH_ADD(pointer, value, order) __atomic_fetch_add(pointer, value, order)
-#define EP_EXCHANGE(pointer, value)         __atomic_exchange_n(pointer, value, __ATOMIC_ACQ_REL)
 #else
 #define EP_LOAD(pointer)                    (*(pointer))
 #define EP_STORE(pointer, value)            ((void)(*(pointer) = (value)))
 #define EP_LOAD_RELAXED(pointer)            (*(pointer))
 #define EP_STORE_RELAXED(pointer, value)    ((void)(*(pointer) = (value)))
 #define EP_FETCH_ADD(pointer, value, order) ((*(pointer) += (value)) - (value))
-#define EP_EXCHANGE(pointer, value)         ep_exchange(pointer, value)
-static uint32_t ep_exchange(uint32_t *pointer, uint32_t value) {
-    uint32_t before = *pointer;
-    *pointer = value;
-    return before;
-}
 #endif
+
+/* Sets *pointer to `to` if it is `from`; whether it was. */
+static inline int ep_claim(uint32_t *pointer, uint32_t from, uint32_t to) {
+#if defined(EP_HAVE_ATOMICS)
+    return __atomic_compare_exchange_n(pointer, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+#else
+    if (*pointer != from) {
+        return 0;
+    }
+    *pointer = to;
+    return 1;
+#endif
+}
 
 /* Tells the core that this is a spin loop. */
 static inline void ep_pause(void) {

@@ -221,7 +221,7 @@ static ep_status ep_session_arm(ep_session_impl *session, const ep_const_buffer 
     if (status != EP_OK) {
         return status;
     }
-    if (EP_EXCHANGE(&session->shared.state, (uint32_t)EP_PREPARING) != EP_IDLE) {
+    if (!ep_claim(&session->shared.state, EP_IDLE, EP_PREPARING)) {
         return EP_E_BUSY;
     }
     for (size_t i = 0; i < input_count; i++) {

@@ -42,32 +42,32 @@ typedef int32_t ep_status;
 /* clang-format off */
 /* X(name, value, what happened and what to do about it). Values never change; new ones are added at the end.
  */
-#define EP_STATUS_LIST(X)                                                                                                   \
-    X(EP_OK, 0, "Success.")                                                                                                 \
-    X(EP_E_NULL, 1, "A required pointer is null; pass a valid one.")                                                        \
-    X(EP_E_LIBRARY, 2, "This is not an edgepack model library; pass its edgepack_model_<name> symbol.")                     \
-    X(EP_E_ABI, 3, "The model library has another ABI version; compile with the runtime.h of its own bundle.")              \
-    X(EP_E_CPU, 4, "This CPU lacks features that the model was compiled for; pack it for a smaller device.")                \
-    X(EP_E_OPTION, 5, "A session option has an invalid value; start from EP_OPTIONS_INIT.")                                 \
-    X(EP_E_THREADS, 6, "This number of threads is not possible here; ask for 1 to EP_MAX_THREADS.")                         \
-    X(EP_E_UNSUPPORTED, 7, "This platform cannot do that; see the porting notes for what it lacks.")                        \
-    X(EP_E_IO, 8, "The params file cannot be opened or mapped; check its path and permissions.")                            \
-    X(EP_E_PARAMS_MAGIC, 9, "This is not a params file; pass the .params file of the bundle.")                              \
-    X(EP_E_PARAMS_VERSION, 10, "The params file has another format version; use the one packed with the library.")          \
-    X(EP_E_PARAMS_TRUNCATED, 11, "The params are shorter than their header says; copy the file again.")                     \
-    X(EP_E_PARAMS_CORRUPT, 12, "The params header contradicts itself; copy the file again.")                                \
-    X(EP_E_PARAMS_MODEL, 13, "The params belong to another model or another pack; use the ones of this bundle.")            \
-    X(EP_E_PARAMS_HASH, 14, "The params do not have the hash that they should have; copy the file again.")                  \
-    X(EP_E_NO_PARAMS, 15, "The library has no embedded params; pass a params file or its bytes.")                           \
-    X(EP_E_ALIGNMENT, 16, "A pointer is not aligned; align buffers to their element, params to 64 bytes.")                  \
-    X(EP_E_COUNT, 17, "The number of inputs or outputs is not the model's; see its descriptor.")                            \
-    X(EP_E_SIZE, 18, "A buffer does not have the tensor's size in bytes; see its descriptor.")                              \
-    X(EP_E_OVERLAP, 19, "An output overlaps an input or another output; give each its own memory.")                         \
-    X(EP_E_MEMORY_SIZE, 20, "The session's memory is too small; ask ep_session_bytes how much it needs.")                   \
-    X(EP_E_NO_MEMORY, 21, "Memory for the session could not be allocated; free some or pass your own.")                     \
-    X(EP_E_THREAD_START, 22, "A worker thread could not be started; use fewer threads.")                                    \
-    X(EP_E_BUSY, 23, "The session is already running; give each thread that runs models its own session.")                  \
-    X(EP_E_STATE, 24, "This call does not fit the session's state; see ep_session_begin and ep_session_work.")              \
+#define EP_STATUS_LIST(X) \
+    X(EP_OK, 0, "Success.") \
+    X(EP_E_NULL, 1, "A required pointer is null; pass a valid one.") \
+    X(EP_E_LIBRARY, 2, "This is not an edgepack model library; pass its edgepack_model_<name> symbol.") \
+    X(EP_E_ABI, 3, "The model library has another ABI version; compile with the runtime.h of its own bundle.") \
+    X(EP_E_CPU, 4, "This CPU lacks features that the model was compiled for; pack it for a smaller device.") \
+    X(EP_E_OPTION, 5, "A session option has an invalid value; start from EP_OPTIONS_INIT.") \
+    X(EP_E_THREADS, 6, "This number of threads is not possible here; ask for 1 to EP_MAX_THREADS.") \
+    X(EP_E_UNSUPPORTED, 7, "This platform cannot do that; see the porting notes for what it lacks.") \
+    X(EP_E_IO, 8, "The params file cannot be opened or mapped; check its path and permissions.") \
+    X(EP_E_PARAMS_MAGIC, 9, "This is not a params file; pass the .params file of the bundle.") \
+    X(EP_E_PARAMS_VERSION, 10, "The params file has another format version; use the one packed with the library.") \
+    X(EP_E_PARAMS_TRUNCATED, 11, "The params are shorter than their header says; copy the file again.") \
+    X(EP_E_PARAMS_CORRUPT, 12, "The params header contradicts itself; copy the file again.") \
+    X(EP_E_PARAMS_MODEL, 13, "The params belong to another model or another pack; use the ones of this bundle.") \
+    X(EP_E_PARAMS_HASH, 14, "The params do not have the hash that they should have; copy the file again.") \
+    X(EP_E_NO_PARAMS, 15, "The library has no embedded params; pass a params file or its bytes.") \
+    X(EP_E_ALIGNMENT, 16, "A pointer is not aligned; align buffers to their element, params to 64 bytes.") \
+    X(EP_E_COUNT, 17, "The number of inputs or outputs is not the model's; see its descriptor.") \
+    X(EP_E_SIZE, 18, "A buffer does not have the tensor's size in bytes; see its descriptor.") \
+    X(EP_E_OVERLAP, 19, "An output overlaps an input or another output; give each its own memory.") \
+    X(EP_E_MEMORY_SIZE, 20, "The session's memory is too small; ask ep_session_bytes how much it needs.") \
+    X(EP_E_NO_MEMORY, 21, "Memory for the session could not be allocated; free some or pass your own.") \
+    X(EP_E_THREAD_START, 22, "A worker thread could not be started; use fewer threads.") \
+    X(EP_E_BUSY, 23, "The session is already running; give each thread that runs models its own session.") \
+    X(EP_E_STATE, 24, "This call does not fit the session's state; see ep_session_begin and ep_session_work.") \
     X(EP_E_KERNEL, 25, "A kernel failed; the outputs are not valid.")
 /* clang-format on */
 
@@ -80,8 +80,8 @@ enum {
 /* One sentence. Never null. */
 static inline const char *ep_status_string(ep_status status) {
     switch (status) {
-#define EP_STATUS_CASE_(name, value, text)                                                                   \
-    case value:                                                                                              \
+#define EP_STATUS_CASE_(name, value, text) \
+    case value: \
         return text;
         EP_STATUS_LIST(EP_STATUS_CASE_)
 #undef EP_STATUS_CASE_
@@ -93,8 +93,8 @@ static inline const char *ep_status_string(ep_status status) {
 /* "EP_E_NULL". Never null. */
 static inline const char *ep_status_name(ep_status status) {
     switch (status) {
-#define EP_STATUS_CASE_(name, value, text)                                                                   \
-    case value:                                                                                              \
+#define EP_STATUS_CASE_(name, value, text) \
+    case value: \
         return #name;
         EP_STATUS_LIST(EP_STATUS_CASE_)
 #undef EP_STATUS_CASE_
@@ -108,19 +108,19 @@ static inline const char *ep_status_name(ep_status status) {
 
 /* clang-format off */
 /* X(name, value, text, bytes of one element). bool is a byte, 0 or 1; float16 and bfloat16 are their bits. */
-#define EP_DTYPE_LIST(X)                                                                                              \
-    X(EP_BOOL, 1, "bool", 1)                                                                                          \
-    X(EP_INT8, 2, "int8", 1)                                                                                          \
-    X(EP_UINT8, 3, "uint8", 1)                                                                                        \
-    X(EP_INT16, 4, "int16", 2)                                                                                        \
-    X(EP_UINT16, 5, "uint16", 2)                                                                                      \
-    X(EP_INT32, 6, "int32", 4)                                                                                        \
-    X(EP_UINT32, 7, "uint32", 4)                                                                                      \
-    X(EP_INT64, 8, "int64", 8)                                                                                        \
-    X(EP_UINT64, 9, "uint64", 8)                                                                                      \
-    X(EP_FLOAT16, 10, "float16", 2)                                                                                   \
-    X(EP_BFLOAT16, 11, "bfloat16", 2)                                                                                 \
-    X(EP_FLOAT32, 12, "float32", 4)                                                                                   \
+#define EP_DTYPE_LIST(X) \
+    X(EP_BOOL, 1, "bool", 1) \
+    X(EP_INT8, 2, "int8", 1) \
+    X(EP_UINT8, 3, "uint8", 1) \
+    X(EP_INT16, 4, "int16", 2) \
+    X(EP_UINT16, 5, "uint16", 2) \
+    X(EP_INT32, 6, "int32", 4) \
+    X(EP_UINT32, 7, "uint32", 4) \
+    X(EP_INT64, 8, "int64", 8) \
+    X(EP_UINT64, 9, "uint64", 8) \
+    X(EP_FLOAT16, 10, "float16", 2) \
+    X(EP_BFLOAT16, 11, "bfloat16", 2) \
+    X(EP_FLOAT32, 12, "float32", 4) \
     X(EP_FLOAT64, 13, "float64", 8)
 /* clang-format on */
 
@@ -133,8 +133,8 @@ enum {
 /* "float32", or "unknown". */
 static inline const char *ep_dtype_name(uint32_t dtype) {
     switch (dtype) {
-#define EP_DTYPE_CASE_(name, value, text, bytes)                                                             \
-    case value:                                                                                              \
+#define EP_DTYPE_CASE_(name, value, text, bytes) \
+    case value: \
         return text;
         EP_DTYPE_LIST(EP_DTYPE_CASE_)
 #undef EP_DTYPE_CASE_
@@ -146,8 +146,8 @@ static inline const char *ep_dtype_name(uint32_t dtype) {
 /* Bytes of one element, and the alignment that a buffer of this dtype needs; 0 for an unknown dtype. */
 static inline uint32_t ep_dtype_bytes(uint32_t dtype) {
     switch (dtype) {
-#define EP_DTYPE_CASE_(name, value, text, bytes)                                                             \
-    case value:                                                                                              \
+#define EP_DTYPE_CASE_(name, value, text, bytes) \
+    case value: \
         return bytes;
         EP_DTYPE_LIST(EP_DTYPE_CASE_)
 #undef EP_DTYPE_CASE_
@@ -328,9 +328,12 @@ static inline ep_status ep_descriptor_check(const ep_descriptor *descriptor) {
 
 /* Opens a model with the params file at `path` (UTF-8), which is mapped, not read: the time does not grow
  * with its size, and the file must stay as it is until ep_model_close. A null path means the embedded params.
- * The caller's memory: *model, which is zeroed on failure. */
+ * *model is the caller's memory; after a failure it can be closed, and nothing else. */
 static inline ep_status ep_model_open(const ep_descriptor *descriptor, const char *path, ep_model *model) {
     ep_status status = ep_descriptor_check(descriptor);
+    if (model != NULL) {
+        model->descriptor = NULL; /* what closing it looks at */
+    }
     return status != EP_OK ? status : descriptor->api->model_open(descriptor, path, model);
 }
 
@@ -339,6 +342,9 @@ static inline ep_status ep_model_open(const ep_descriptor *descriptor, const cha
 static inline ep_status ep_model_open_memory(const ep_descriptor *descriptor, const void *image,
                                              size_t nbytes, ep_model *model) {
     ep_status status = ep_descriptor_check(descriptor);
+    if (model != NULL) {
+        model->descriptor = NULL;
+    }
     return status != EP_OK ? status : descriptor->api->model_open_memory(descriptor, image, nbytes, model);
 }
 

@@ -1,0 +1,222 @@
+/* Every bad input has a status of its own. */
+#define _GNU_SOURCE
+#include "check.h"
+
+static ep_model model;
+
+static ep_status open_file(const char *root, const char *name) {
+    ep_status status = mini_open(path_in(root, name), &model);
+    CHECK(status == EP_OK || (model.descriptor == NULL && model.params == NULL));
+    ep_model_close(&model);
+    return status;
+}
+
+static void params_files(const char *root) {
+    CHECK_STATUS(open_file(root, "params/mini.params"), EP_OK);
+    CHECK_STATUS(open_file(root, "params/none.params"), EP_E_IO);
+    CHECK_STATUS(open_file(root, "params"), EP_E_IO);
+    CHECK_STATUS(open_file(root, "bad/other_model.params"), EP_E_PARAMS_MODEL);
+    CHECK_STATUS(open_file(root, "bad/not_params.params"), EP_E_PARAMS_MAGIC);
+    CHECK_STATUS(open_file(root, "bad/empty.params"), EP_E_PARAMS_TRUNCATED);
+    CHECK_STATUS(open_file(root, "bad/cut_in_header.params"), EP_E_PARAMS_TRUNCATED);
+    CHECK_STATUS(open_file(root, "bad/cut_in_data.params"), EP_E_PARAMS_TRUNCATED);
+    CHECK_STATUS(open_file(root, "bad/trailing_byte.params"), EP_E_PARAMS_CORRUPT);
+    CHECK_STATUS(open_file(root, "bad/next_version.params"), EP_E_PARAMS_VERSION);
+    CHECK_STATUS(open_file(root, "bad/offset_beyond_file.params"), EP_E_PARAMS_CORRUPT);
+    CHECK_STATUS(open_file(root, "bad/table_beyond_header.params"), EP_E_PARAMS_CORRUPT);
+}
+
+/* Each byte of the file, one after the other: nothing that changed is missed. */
+static void flipped_bytes(const char *root) {
+    size_t nbytes;
+    unsigned char *image = read_all(root, "params/mini.params", &nbytes);
+    CHECK_STATUS(mini_open_memory(image, nbytes, &model), EP_OK);
+    CHECK_STATUS(ep_model_check_params(&model), EP_OK);
+    for (size_t i = 0; i < nbytes; i += i < 512 || i >= 4096 ? 1 : 97) {
+        image[i] ^= 0x10;
+        CHECK(ep_model_check_params(&model) != EP_OK);
+        image[i] ^= 0x10;
+    }
+    image[4096 + 100] ^= 1;
+    CHECK_STATUS(ep_model_check_params(&model), EP_E_PARAMS_HASH);
+    image[4096 + 100] ^= 1;
+    CHECK_STATUS(ep_model_check_params(&model), EP_OK);
+    ep_model_close(&model);
+    free(image);
+}
+
+static void params_memory(const char *root) {
+    size_t nbytes;
+    unsigned char *image = read_all(root, "params/mini.params", &nbytes);
+    void *moved = NULL;
+    CHECK_STATUS(mini_open_memory(NULL, nbytes, &model), EP_E_NULL);
+    CHECK_STATUS(mini_open_memory(image, nbytes, NULL), EP_E_NULL);
+    for (size_t i = 0; i < nbytes; i++) {
+        unsigned char *cut = malloc(i + 1); /* what is beyond i is not ours */
+        memcpy(cut, image, i);
+        CHECK_STATUS(mini_open_memory(cut, i, &model), EP_E_PARAMS_TRUNCATED);
+        free(cut);
+    }
+    CHECK(posix_memalign(&moved, 64, nbytes + 64) == 0);
+    memcpy((char *)moved + 32, image, nbytes);
+    CHECK_STATUS(mini_open_memory((char *)moved + 32, nbytes, &model), EP_E_ALIGNMENT);
+    free(moved);
+    free(image);
+}
+
+static void libraries(const char *root) {
+    ep_descriptor copy = edgepack_model_mini;
+    const char *path = path_in(root, "params/mini.params");
+    char missing[64];
+    CHECK_STATUS(ep_model_open(NULL, path, &model), EP_E_NULL);
+    CHECK_STATUS(ep_model_open(&copy, path, NULL), EP_E_NULL);
+    CHECK_STATUS(ep_model_open(&copy, NULL, &model), EP_E_NO_PARAMS);
+    copy.magic++;
+    memset(&model, 0xff, sizeof model);
+    CHECK_STATUS(ep_model_open(&copy, path, &model), EP_E_LIBRARY);
+    ep_model_close(&model); /* never touched by the library, and can be closed all the same */
+    copy = edgepack_model_mini;
+    copy.abi_version++;
+    CHECK_STATUS(ep_model_open(&copy, path, &model), EP_E_ABI);
+    copy = edgepack_model_mini;
+    copy.struct_size -= 8;
+    CHECK_STATUS(ep_model_open(&copy, path, &model), EP_E_ABI);
+    copy = edgepack_model_mini;
+    copy.struct_size += 8; /* a newer library of the same ABI */
+    CHECK_STATUS(ep_model_open(&copy, path, &model), EP_OK);
+    CHECK(ep_model_missing_features(&copy, missing, sizeof missing) == 0 && missing[0] == 0);
+    ep_model_close(&model);
+    copy.cpu_features |= UINT64_C(3) << 62;
+    CHECK_STATUS(ep_model_open(&copy, path, &model), EP_E_CPU);
+    CHECK_STATUS(ep_model_open_memory(&copy, path, 1, &model), EP_E_CPU);
+    CHECK(ep_model_missing_features(&copy, missing, sizeof missing) == 2);
+    CHECK(strcmp(missing, "unknown,unknown") == 0);
+    CHECK(ep_model_missing_features(&copy, missing, 10) == 2 && strcmp(missing, "unknown,u") == 0);
+    CHECK(ep_model_missing_features(&copy, missing, 1) == 2 && missing[0] == 0);
+    CHECK(ep_model_missing_features(&copy, NULL, 0) == 2);
+    CHECK(ep_model_missing_features(NULL, missing, sizeof missing) == 0);
+}
+
+static void closed_models(const char *root) {
+    ep_model closed;
+    ep_session *session = NULL;
+    size_t nbytes;
+    memset(&closed, 0, sizeof closed);
+    (void)root;
+    ep_model_close(NULL);
+    ep_model_close(&closed);
+    ep_session_destroy(NULL);
+    CHECK_STATUS(ep_model_check_params(NULL), EP_E_NULL);
+    CHECK_STATUS(ep_model_check_params(&closed), EP_E_NULL);
+    CHECK_STATUS(ep_session_create(&closed, NULL, &session), EP_E_NULL);
+    CHECK_STATUS(ep_session_create(NULL, NULL, &session), EP_E_NULL);
+    CHECK_STATUS(ep_session_bytes(&closed, NULL, &nbytes), EP_E_NULL);
+    CHECK_STATUS(ep_session_run(NULL, NULL, 0, NULL, 0), EP_E_NULL);
+    CHECK_STATUS(ep_session_begin(NULL, NULL, 0, NULL, 0), EP_E_NULL);
+    CHECK_STATUS(ep_session_work(NULL, 0), EP_E_NULL);
+    CHECK_STATUS(ep_session_profile(NULL, NULL, 0), EP_E_NULL);
+}
+
+static ep_status create(const ep_options *options) {
+    ep_session *session = NULL;
+    ep_status status = ep_session_create(&model, options, &session);
+    CHECK((status == EP_OK) == (session != NULL));
+    ep_session_destroy(session);
+    return status;
+}
+
+/* Options of a caller with a newer header: longer, and what we do not know must be zero. */
+typedef struct newer_options {
+    ep_options known;
+    uint64_t unknown;
+} newer_options;
+
+static void options(const char *root) {
+    static const ep_options good = EP_OPTIONS_INIT;
+    newer_options newer = {EP_OPTIONS_INIT, 0};
+    ep_options bad = good;
+    size_t nbytes;
+    CHECK_STATUS(mini_open(path_in(root, "params/mini.params"), &model), EP_OK);
+    CHECK_STATUS(create(&good), EP_OK);
+    CHECK_STATUS(ep_session_create(&model, &good, NULL), EP_E_NULL);
+    CHECK_STATUS(ep_session_bytes(&model, &good, NULL), EP_E_NULL);
+    bad.struct_size = 0;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    CHECK_STATUS(ep_session_bytes(&model, &bad, &nbytes), EP_E_OPTION);
+    bad.struct_size = SIZE_MAX;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    newer.known.struct_size = sizeof newer;
+    CHECK_STATUS(create(&newer.known), EP_OK);
+    newer.unknown = 1;
+    CHECK_STATUS(create(&newer.known), EP_E_OPTION);
+    bad = good;
+    bad.schedule = 3;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    bad = good;
+    bad.reserved = 1;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    bad = good;
+    bad.caller_threads = 2;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    bad = good;
+    bad.threads = EP_MAX_THREADS + 1;
+    CHECK_STATUS(create(&bad), EP_E_THREADS);
+    ep_model_close(&model);
+}
+
+static void buffers(const char *root) {
+    ep_session *session = NULL;
+    data d;
+    data_init(&d, root);
+    CHECK_STATUS(mini_open(path_in(root, "params/mini.params"), &model), EP_OK);
+    CHECK_STATUS(ep_session_create(&model, NULL, &session), EP_OK);
+    CHECK_STATUS(ep_session_begin(session, d.inputs, 2, d.outputs, 4), EP_E_STATE);
+    CHECK_STATUS(ep_session_work(session, 0), EP_E_STATE);
+    CHECK_STATUS(ep_session_run(session, d.inputs, 1, d.outputs, 4), EP_E_COUNT);
+    CHECK_STATUS(ep_session_run(session, d.inputs, 2, d.outputs, 5), EP_E_COUNT);
+    CHECK_STATUS(ep_session_run(session, NULL, 2, d.outputs, 4), EP_E_NULL);
+    CHECK_STATUS(ep_session_run(session, d.inputs, 2, NULL, 4), EP_E_NULL);
+    d.inputs[1].data = NULL;
+    CHECK_STATUS(data_run(&d, session), EP_E_NULL);
+    data_init(&d, root);
+    d.outputs[2].data = NULL;
+    CHECK_STATUS(data_run(&d, session), EP_E_NULL);
+    data_init(&d, root);
+    d.inputs[0].nbytes--;
+    CHECK_STATUS(data_run(&d, session), EP_E_SIZE);
+    data_init(&d, root);
+    d.outputs[3].nbytes++;
+    CHECK_STATUS(data_run(&d, session), EP_E_SIZE);
+    data_init(&d, root);
+    d.inputs[0].data = (const char *)d.x + 2;
+    CHECK_STATUS(data_run(&d, session), EP_E_ALIGNMENT);
+    data_init(&d, root);
+    d.outputs[1].data = (char *)d.halves + 1;
+    CHECK_STATUS(data_run(&d, session), EP_E_ALIGNMENT);
+    data_init(&d, root);
+    d.outputs[0].data = d.x + MINI_INPUT_DATA_ELEMENTS - 1; /* its first element is the input's last */
+    CHECK_STATUS(data_run(&d, session), EP_E_OVERLAP);
+    data_init(&d, root);
+    d.outputs[2].data = d.halves;
+    CHECK_STATUS(data_run(&d, session), EP_E_OVERLAP);
+    data_init(&d, root);
+    CHECK_STATUS(data_run(&d, session), EP_OK); /* none of it has harmed the session */
+    data_check(&d);
+    ep_session_destroy(session);
+    ep_model_close(&model);
+}
+
+static void sentences(const char *root) {
+    (void)root;
+#define X(name, value, text) \
+    CHECK(strcmp(ep_status_name(name), #name) == 0 && strcmp(ep_status_string(name), text) == 0); \
+    CHECK(name == (value) && text[strlen(text) - 1] == '.');
+    EP_STATUS_LIST(X)
+#undef X
+    CHECK(strcmp(ep_status_name(-1), "EP_E_UNKNOWN") == 0);
+    CHECK(strcmp(ep_status_string(1000), "Unknown status.") == 0);
+}
+
+TEST_MAIN({"params_files", params_files}, {"flipped_bytes", flipped_bytes}, {"params_memory", params_memory},
+          {"libraries", libraries}, {"closed_models", closed_models}, {"options", options},
+          {"buffers", buffers}, {"sentences", sentences})

@@ -1,0 +1,116 @@
+"""The C tests: each program is built plainly and with sanitizers; each of its tests is a process."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import VARIANTS, Build
+from tests.support.mini import WARNINGS, MiniBundle, make_sources, run
+
+HERE = Path(__file__).parent
+
+RUNS = (
+    "numbers",
+    "sleeping_pool",
+    "typed_header",
+    "descriptor",
+    "kernel_failure",
+    "profile",
+    "many_sessions",
+    "shared_session",
+    "caller_threads",
+    "caller_params",
+)
+STATUSES = (
+    "params_files",
+    "flipped_bytes",
+    "params_memory",
+    "libraries",
+    "closed_models",
+    "options",
+    "buffers",
+    "sentences",
+)
+MEMORY = ("callers_memory", "callers_threads", "one_allocation", "allocator_hooks", "thread_failure")
+WRAPPED = ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "pthread_create")
+
+Program = Callable[[str, str], tuple[Path, MiniBundle]]
+
+
+def link(bundle: MiniBundle, variant: str, source: str, extra: tuple[str, ...] = ()) -> Path:
+    """Builds a C test with the bundle's static library."""
+    cc, flags = VARIANTS[variant]
+    program = bundle.root / "objects" / Path(source).stem
+    if not program.exists():
+        run(
+            [
+                *(*cc, *WARNINGS, *flags, *bundle.includes, HERE / source, bundle.static),
+                *("-o", program, "-lpthread", "-lm", *extra),
+            ]
+        )
+    return program
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", RUNS)
+def test_runs(build: Build, variant: str, name: str) -> None:
+    bundle = build(variant)
+    run([link(bundle, variant, "runs.c"), name, bundle.root])
+
+
+@pytest.mark.parametrize("variant", ["gcc", "address"])
+def test_embedded_params(build: Build, variant: str) -> None:
+    bundle = build(variant, "embed")
+    program = link(bundle, variant, "runs.c")
+    run([program, "embedded", bundle.root])
+    run([program, "numbers", bundle.root])  # a file can still be given
+
+
+@pytest.mark.parametrize("variant", ["gcc", "address"])
+@pytest.mark.parametrize("name", STATUSES)
+def test_statuses(build: Build, variant: str, name: str, tmp_path: Path) -> None:
+    bundle = build(variant)
+    program = link(bundle, variant, "statuses.c")
+    root = tmp_path / "bundle"
+    shutil.copytree(bundle.root / "test", root / "test")
+    shutil.copytree(bundle.root / "params", root / "params")
+    write_bad_params(bundle.params, root / "bad", tmp_path)
+    run([program, name, root])
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory(build: Build, name: str) -> None:
+    bundle = build("gcc")
+    wrap = tuple(f"-Wl,--wrap={function}" for function in WRAPPED)
+    run([link(bundle, "gcc", "memory.c", wrap), name, bundle.root])
+
+
+def write_bad_params(good: Path, folder: Path, tmp_path: Path) -> None:
+    """Params files that are named after their defect."""
+    folder.mkdir()
+    data = good.read_bytes()
+
+    def patched(offset: int, form: str, value: int) -> bytes:
+        changed = bytearray(data)
+        struct.pack_into(form, changed, offset, value)
+        return bytes(changed)
+
+    other = make_sources(tmp_path / "other", seed=2)
+    files = {
+        "other_model": other.params.read_bytes(),
+        "not_params": b"PK\x03\x04" + data,
+        "empty": b"",
+        "cut_in_header": data[:100],
+        "cut_in_data": data[:-1],
+        "trailing_byte": data + b"\0",
+        "next_version": patched(8, "<I", 2),
+        "offset_beyond_file": patched(24, "<Q", 1 << 40),
+        "table_beyond_header": patched(40, "<I", 0xFFFFFFFF),
+    }
+    for name, content in files.items():
+        (folder / f"{name}.params").write_bytes(content)

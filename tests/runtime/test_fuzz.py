@@ -1,0 +1,47 @@
+"""Nothing that the runtime or the loader reads can make it touch memory that is not its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import VARIANTS, Build
+from tests.support.mini import WARNINGS, run
+
+HERE = Path(__file__).parent
+COUNT = 4000
+
+
+def corpus(target: str, params: Path, test: Path, folder: Path) -> list[Path]:
+    """Files that the corruption starts from."""
+    if target.startswith("fuzz_params"):
+        return [params]
+    if target == "fuzz_compare":
+        specials = folder / "specials.bin"
+        specials.write_bytes(b"\x00\x7c\x00\xfc\xff\x7f\x00\x00\x00\x00\x80\x7f\x00\x00\xc0\x7f" * 8)
+        return [test / "output_0.bin", specials]
+    full = folder / "tolerances.txt"
+    full.write_text("1e-5 1e-05\r\n0 0\n .5\t1.25e+3 \n3 4", encoding="utf-8")
+    return [test / "tolerances.txt", full]
+
+
+@pytest.mark.parametrize("target", ["fuzz_params", "fuzz_params_table", "fuzz_tolerances", "fuzz_compare"])
+def test_corrupted_input_is_handled(build: Build, target: str, tmp_path: Path) -> None:
+    bundle = build("address")
+    cc, flags = VARIANTS["address"]
+    sources: dict[str, list[str | Path]] = {
+        "fuzz_params": [bundle.static],
+        "fuzz_params_table": ["-Wno-unused-function"],
+        "fuzz_tolerances": [bundle.root / "src/loader/tolerances.c"],
+        "fuzz_compare": [bundle.root / "src/loader/compare.c"],
+    }
+    program = tmp_path / target
+    run(
+        [
+            *(*cc, *WARNINGS, *flags, *bundle.includes, HERE / f"{target}.c", HERE / "fuzz_main.c"),
+            *(*sources[target], "-o", program, "-lpthread", "-lm"),
+        ]
+    )
+    files = corpus(target, bundle.params, bundle.root / "test", tmp_path)
+    run([program, "1", str(COUNT), *files])

@@ -1,0 +1,91 @@
+"""What a model's library exports, needs and weighs, and that several live in one process."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import VARIANTS
+from tests.support.mini import KERNELS_OBJECT, WARNINGS, MiniBundle, make_sources, run
+
+HERE = Path(__file__).parent
+
+
+def defined_symbols(library: Path) -> set[str]:
+    return set(re.findall(r"^\S+ \S (\S+)$", run(["nm", "-D", "--defined-only", library]), re.MULTILINE))
+
+
+def undefined_symbols(library: Path) -> set[str]:
+    return set(re.findall(r"^\s+[Uw] (\w+)", run(["nm", "-D", library]), re.MULTILINE))
+
+
+def text_bytes(path: Path) -> int:
+    return int(run(["size", path]).splitlines()[1].split()[0])
+
+
+def test_exactly_one_symbol_is_exported(mini: MiniBundle) -> None:
+    """Also without a version script: the kernels are hidden because model.c declares them so."""
+    assert defined_symbols(mini.shared) == {"edgepack_model_mini"}
+
+
+def test_static_library_has_one_visible_symbol_besides_the_kernels(mini: MiniBundle) -> None:
+    listed = run(["nm", "--defined-only", "--extern-only", mini.static])
+    names = set(re.findall(r"^\S+ \S (\S+)$", listed, re.MULTILINE))
+    assert {name for name in names if not name.startswith("mini_")} == {"edgepack_model_mini"}
+
+
+def test_undefined_symbols_are_those_of_libc_and_threads(mini: MiniBundle) -> None:
+    allowed = re.compile(
+        r"pthread_\w+|sched_yield|sigfillset|clock_gettime|open(64)?|close|f?stat(64)?|mmap(64)?|munmap|malloc|free"
+        r"|mem(cpy|set|move|cmp)|__fxstat(64)?|__stack_chk_fail|__cxa_finalize|__gmon_start__|_ITM_\w+"
+    )
+    assert [name for name in undefined_symbols(mini.shared) if not allowed.fullmatch(name)] == []
+
+
+def test_the_runtime_is_small(mini: MiniBundle, tmp_path: Path) -> None:
+    stripped = tmp_path / "lib.so"
+    run(["strip", "-o", stripped, mini.shared])
+    assert text_bytes(stripped) - text_bytes(mini.root / KERNELS_OBJECT) <= 16 * 1024
+
+
+@pytest.mark.parametrize("linking", ["static", "dlopen"])
+@pytest.mark.parametrize("variant", ["gcc", "thread"])
+def test_two_models_in_one_process(linking: str, variant: str, tmp_path: Path) -> None:
+    cc, flags = VARIANTS[variant]
+    mini = make_sources(tmp_path / "mini").build(cc=cc, flags=flags)
+    other = make_sources(mini.root / "other", name="other", seed=2).build(cc=cc, flags=flags)
+    static = ["-DSTATIC", mini.static, other.static] if linking == "static" else ["-ldl"]
+    program = tmp_path / "two_models"
+    include = other.root / "include"
+    run(
+        [
+            *(*cc, *WARNINGS, *flags, *mini.includes, f"-I{include}", HERE / "two_models.c", *static),
+            *("-o", program, "-lpthread", "-lm", "-ldl"),
+        ]
+    )
+    run([program, "both", mini.root])
+
+
+def test_headers_serve_cpp(mini: MiniBundle, tmp_path: Path) -> None:
+    source = tmp_path / "consumer.cpp"
+    shutil.copyfile(HERE / "consumer.cpp", source)
+    program = tmp_path / "consumer"
+    warnings = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+    run(["g++", *warnings, *mini.includes, source, mini.static, "-o", program, "-lpthread"])
+    assert run([program, mini.params]) == "1 1\n"
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_library_is_the_same_bytes_in_any_folder(cc: str, tmp_path: Path) -> None:
+    built = []
+    for folder in ("a", "a much longer folder"):
+        bundle = make_sources(tmp_path / folder / "bundle", mode="embed")
+        prefix = f"-ffile-prefix-map={bundle.root}=."
+        bundle.build(cc=(cc,), flags=("-O2", "-Wl,--build-id=none" if cc == "gcc" else "-O2", prefix))
+        stripped = tmp_path / folder / "lib.so"
+        run(["strip", "-o", stripped, bundle.shared])
+        built.append(stripped.read_bytes())
+    assert built[0] == built[1]

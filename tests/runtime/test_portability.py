@@ -1,0 +1,108 @@
+"""The C compiles without a warning for every kind of system and CPU: with gcc, clang, and, for other
+systems than this one, zig's clang. Only what is native is run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from edgepack.codegen.driver import CPU_FEATURES, LOADER_SOURCES, MODEL_SOURCE
+from tests.support.mini import ARCH, WARNINGS, MiniBundle, make_sources, run
+
+HERE = Path(__file__).parent
+ZIG = (sys.executable, "-m", "ziglang", "cc")
+
+#: zig's target -> edgepack's name of its architecture
+ZIG_TARGETS = {
+    "x86_64-linux-gnu.2.17": "x86_64",
+    "x86_64-linux-musl": "x86_64",
+    "aarch64-linux-gnu.2.28": "aarch64",
+    "arm-linux-gnueabihf.2.28": "arm",
+    "riscv64-linux-gnu": "riscv64",
+    "x86_64-windows-gnu": "x86_64",
+    "aarch64-windows-gnu": "aarch64",
+    "x86_64-macos": "x86_64",
+    "aarch64-macos": "aarch64",
+}
+
+
+def sources(root: Path, arch: str, requires: tuple[str, ...] = ()) -> MiniBundle:
+    return make_sources(root, arch=arch, requires=requires)
+
+
+def compile_all(bundle: MiniBundle, command: Sequence[str], output: Path, loader: bool = True) -> None:
+    for source in (MODEL_SOURCE, *(LOADER_SOURCES if loader else ())):
+        run([*command, *WARNINGS, *bundle.includes, "-c", bundle.root / source, "-o", output])
+
+
+@pytest.mark.parametrize("target", ZIG_TARGETS)
+def test_compiles_for(target: str, tmp_path: Path) -> None:
+    arch = ZIG_TARGETS[target]
+    bundle = sources(tmp_path / "bundle", arch, CPU_FEATURES[arch])
+    compile_all(bundle, [*ZIG, "-target", target, "-fno-sanitize=all", "-O2"], tmp_path / "out.o")
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O3"])
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_has_no_warnings(cc: str, level: str, tmp_path: Path) -> None:
+    bundle = sources(tmp_path / "bundle", ARCH)
+    more = ["-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef", level]
+    compile_all(bundle, [cc, *more], tmp_path / "out.o")
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_compiles_without_a_system(cc: str, tmp_path: Path) -> None:
+    bundle = sources(tmp_path / "bundle", ARCH)
+    compile_all(bundle, [cc, "-O2", "-DEP_PLATFORM_BARE"], tmp_path / "out.o", loader=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "cpu"),
+    [
+        ("thumb-freestanding-eabihf", "cortex_m4+vfp4d16sp"),
+        ("thumb-freestanding-eabi", "cortex_m0"),  # has no atomics
+    ],
+)
+def test_compiles_for_microcontrollers(target: str, cpu: str, tmp_path: Path) -> None:
+    bundle = sources(tmp_path / "bundle", "arm")
+    include = tmp_path / "include"  # a freestanding compiler brings no stdlib.h
+    include.mkdir()
+    shutil.copyfile(HERE / "bare_stdlib.h", include / "stdlib.h")
+    command = [*ZIG, "-target", target, f"-mcpu={cpu}", "-fno-sanitize=all", f"-I{include}", "-O2"]
+    compile_all(bundle, command, tmp_path / "out.o", loader=False)
+
+
+def test_bare_metal_platform_runs(tmp_path: Path) -> None:
+    """With the caller's memory, params and threads: all that firmware has."""
+    bundle = make_sources(tmp_path / "bundle", mode="embed").build(flags=("-O2", "-DEP_PLATFORM_BARE"))
+    folder = bundle.root / "test"
+    assert json.loads(run([bundle.program, "verify", folder, "--threads", "1"]))["status"] == "ok"
+    refused = json.loads(run([bundle.program, "verify", folder, "--threads", "2"], ok=2))
+    assert refused["code"] == "EP_E_UNSUPPORTED"
+    mapped = json.loads(run([bundle.program, "check-params", "--params", bundle.params], ok=2))
+    assert mapped["code"] == "EP_E_UNSUPPORTED"
+    program = tmp_path / "runs"
+    run(["gcc", *WARNINGS, *bundle.includes, HERE / "runs.c", bundle.static, "-o", program, "-lpthread"])
+    run([program, "embedded_one_thread", bundle.root])
+
+
+@pytest.mark.parametrize(
+    ("target", "qemu", "sysroot"),
+    [
+        ("aarch64-linux-musl", "qemu-aarch64", "aarch64"),
+        ("arm-linux-musleabihf", "qemu-arm", "arm"),
+    ],
+)
+@pytest.mark.slow
+def test_runs_on_other_cpus(target: str, qemu: str, sysroot: str, tmp_path: Path) -> None:
+    """Under qemu-user; minutes, where zig has to build a libc first."""
+    bundle = sources(tmp_path / "bundle", sysroot, ("neon",))
+    bundle.build(cc=(*ZIG, "-target", target, "-fno-sanitize=all", "-static"), flags=("-O2",), shared=False)
+    for options in (["--threads", "1"], ["--threads", "3", "--schedule", "dynamic"]):
+        result = json.loads(run([qemu, bundle.program, "verify", bundle.root / "test", *options]))
+        assert result["status"] == "ok"
