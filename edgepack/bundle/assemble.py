@@ -20,7 +20,7 @@ from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.sums import list_files, sha256_file, write_sums
 from edgepack.bundle.writer import normalise_modes
 from edgepack.codegen import driver
-from edgepack.config.device import Device
+from edgepack.config.device import ArtifactKind, Device
 from edgepack.plan.params import write_params
 from edgepack.plan.types import Plan
 from edgepack.toolchains.audit import audit
@@ -123,9 +123,8 @@ def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
     model, *loader = _compile(recipe)
     library = [model, root / driver.KERNELS_OBJECT]
     exported = [driver.model_symbol(recipe.name)]
-    artifacts = []
+    progress("link", "")
     for kind in device.artifacts:
-        progress("link", kind)
         output = root / layout.artifacts[kind]
         output.parent.mkdir(exist_ok=True)
         if kind == "shared":
@@ -134,17 +133,15 @@ def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
             toolchain.archive(library, output, exported=exported)
         else:
             toolchain.link_program([*loader, *library], output)
-        progress("audit", kind)
-        report = audit(output, device, kind=kind, exported=[] if kind == "program" else exported)
-        artifacts.append(
-            Artifact(
-                kind=kind,
-                path=layout.artifacts[kind],
-                nbytes=output.stat().st_size,
-                audit=report.to_json(),
-            )
-        )
-    return artifacts
+    progress("audit", "")
+    return [_audited(recipe, kind, [] if kind == "program" else exported) for kind in device.artifacts]
+
+
+def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifact:
+    path = recipe.layout.artifacts[kind]
+    report = audit(recipe.bundle / path, recipe.device, kind=kind, exported=exported)
+    nbytes = (recipe.bundle / path).stat().st_size
+    return Artifact(kind=kind, path=path, nbytes=nbytes, audit=report.to_json())
 
 
 def _compile(recipe: Recipe) -> list[Path]:

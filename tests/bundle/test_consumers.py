@@ -1,4 +1,4 @@
-"""Someone who has only the bundle: no repository, no edgepack; CMake, pkg-config, a C compiler, its README."""
+"""Who has only the bundle: no repository, no edgepack; CMake, pkg-config, a C compiler, its README."""
 
 from __future__ import annotations
 
