@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.codegen.driver import KERNELS_OBJECT
 from tests.runtime.conftest import VARIANTS
-from tests.support.mini import KERNELS_OBJECT, WARNINGS, MiniBundle, make_sources, run
+from tests.support.mini import WARNINGS, MiniBundle, make_sources, run
 
 HERE = Path(__file__).parent
 
