@@ -21,7 +21,7 @@ import edgepack
 from edgepack import errors
 from edgepack.errors import EdgepackError, InternalError, ModelError
 from edgepack.log import save_log
-from edgepack.runners.base import kill_group, signal_name
+from edgepack.process import kill_group, signal_name
 from edgepack.target import CpuTarget
 
 __all__ = ["DEFAULT_TIMEOUT", "RESULT_FILES", "Job", "Progress", "run_worker", "worker_command"]

@@ -11,8 +11,9 @@ from typing import Any
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.process import Completed, signal_name
 from edgepack.runners import Selected, select_runner
-from edgepack.runners.base import setting, signal_name
+from edgepack.runners.base import setting
 
 __all__ = [
     "DEFAULT_TIMEOUT",
@@ -226,41 +227,52 @@ def _threads(threads: int | None) -> list[str]:
 def _run(
     root: Path, manifest: Manifest, arguments: Sequence[str | Path], runner: str | None, timeout: float | None
 ) -> tuple[Selected, Mapping[str, Any]]:
-    program = manifest.artifact("program")
-    if program is None:
+    """Run the bundle's program; ``arguments`` that are paths are relative to the bundle."""
+    artifact = manifest.artifact("program")
+    if artifact is None:
         raise ConfigError(
             f"The bundle {root} has no loader program.",
             hint="Pack for a device whose artifacts include `program`.",
         )
     selected = select_runner(manifest.device, runner)
     root = root.absolute()
+    program = root / artifact.path
     # Copies by zip or a file share lose the mode.
-    path = root / program.path
-    if selected.name == "native" and path.is_file() and not path.stat().st_mode & 0o100:
-        raise ConfigError(f"{path} is not executable.", hint=f'Run: chmod +x "{path}"')
-    argv = [path, *(root / part if isinstance(part, Path) else part for part in arguments)]
-    timeout = timeout or float(setting(manifest.device, "timeout") or DEFAULT_TIMEOUT)
-    done = selected.runner.run(manifest.device, argv, timeout=timeout, cwd=root)
+    if selected.name == "native" and program.is_file() and not program.stat().st_mode & 0o100:
+        raise ConfigError(f"{program} is not executable.", hint=f'Run: chmod +x "{program}"')
+    seconds = timeout or float(setting(manifest.device, "timeout") or DEFAULT_TIMEOUT)
+
+    def call(parts: Sequence[str | Path]) -> Mapping[str, Any]:
+        argv = [program, *(root / part if isinstance(part, Path) else part for part in parts)]
+        return _result(selected, selected.runner.run(manifest.device, argv, timeout=seconds, cwd=root))
+
+    result = call(arguments)
+    if result["status"] not in STATUSES:
+        code = str(result.get("code") or result["status"])
+        message = str(result.get("message") or "it gave no reason").rstrip(".")
+        if code == "EP_E_CPU":
+            message += f" (missing: {call(['info']).get('missing_cpu_features')})"
+        raise CheckFailedError(f"The bundle's program refused to run ({code}): {message}.")
+    return selected, result
+
+
+def _result(selected: Selected, done: Completed) -> Mapping[str, Any]:
+    """The JSON object that the program printed; it has a "status"."""
     if done.returncode < 0:
         raise CheckFailedError(
             f"The bundle's program was ended by {signal_name(-done.returncode)} ({selected.name}).",
             detail=done.printed,
         )
     try:
-        result = json.loads(done.stdout)
-        status = result["status"]
+        result: Mapping[str, Any] = json.loads(done.stdout)
+        if not isinstance(result["status"], str) or done.returncode > 2:
+            raise ValueError(result)
     except (ValueError, KeyError, TypeError) as error:
         raise CheckFailedError(
             f"The bundle's program ended with exit code {done.returncode} and no result ({selected.name}).",
             detail=done.printed,
         ) from error
-    if status not in STATUSES or done.returncode not in (0, 1):
-        code = f" ({result['code']})" if result.get("code") else ""
-        message = str(result.get("message") or f"status {status}, exit code {done.returncode}").rstrip(".")
-        raise CheckFailedError(
-            f"The bundle's program refused to run{code}: {message}.", detail=done.stderr.strip()
-        )
-    return selected, result
+    return result
 
 
 def _number(value: Any) -> float:

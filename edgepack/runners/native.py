@@ -6,7 +6,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgepack.runners.base import Availability, Completed, DeviceLike, arch_of, execute, host_os, setting
+from edgepack.process import Completed, execute
+from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
 
 __all__ = ["REAL_SPEED", "available", "run"]
 

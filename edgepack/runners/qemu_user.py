@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.runners.base import Availability, Completed, DeviceLike, arch_of, execute, host_os, setting
+from edgepack.process import Completed, execute
+from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
 
 __all__ = ["REAL_SPEED", "available", "run"]
 

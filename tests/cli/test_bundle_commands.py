@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from edgepack.api import Bundle
 from edgepack.bundle.sums import write_sums
 from edgepack.cli.main import main
+from tests.support import fake
 
 
 @pytest.fixture
@@ -156,3 +160,58 @@ def test_inspect_shows_a_model_file(small_model: Path, capsys: pytest.CaptureFix
 def test_a_damaged_manifest_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (copy / "manifest.json").write_text("{")
     assert "manifest.json is not JSON" in run(capsys, "inspect", copy, code=2)
+
+
+def test_a_cpu_without_the_features_is_told_which_it_lacks(
+    small_bundle: Bundle, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """qemu's oldest 64-bit PC has no AVX."""
+    board = tmp_path / "avx.yaml"
+    board.write_text("extends: linux-x86_64-v3\nrunner: {name: qemu, cpu: qemu64}\n", encoding="utf-8")
+    done = fake.run("ok", "pack", small_model, "--device", board, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    err = run(capsys, "verify", tmp_path / "out", "--runner", "qemu", code=1)
+    assert "refused to run (EP_E_CPU): This CPU lacks features" in err
+    assert "(missing: " in err
+    assert "avx2" in err.rsplit("missing: ", 1)[1]
+
+
+def test_inspecting_a_bundle_imports_nothing_heavy(small_bundle: Bundle) -> None:
+    code = (
+        "import sys\n"
+        "from edgepack.cli.main import main\n"
+        f"assert main(['inspect', {str(small_bundle.path)!r}]) == 0\n"
+        "assert not {'tvm', 'onnx', 'onnxruntime', 'lief', 'rich', 'numpy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX's")
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_on_a_terminal_progress_is_one_line_that_goes_away(
+    small_model: Path, tmp_path: Path, no_color: str
+) -> None:
+    import pty
+
+    parent, child = pty.openpty()
+    environment = fake.env(NO_COLOR=no_color, TERM="xterm", COLUMNS="100")
+    command = fake.argv("ok", "pack", small_model, "-o", tmp_path / "out", "--no-cache")
+    process = subprocess.Popen(command, env=environment, stdout=child, stderr=child, stdin=child)
+    os.close(child)
+    shown = b""
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:  # the terminal's other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(parent)
+    assert process.wait() == 0, shown
+    text = shown.decode("utf-8")
+    assert "compile C" in text
+    assert "\x1b[2K" in text, "the line is erased"
+    assert "[   0." not in text, "lines are for pipes"
+    assert ("\x1b[1m" in text) == (no_color == ""), "headings are bold unless NO_COLOR"

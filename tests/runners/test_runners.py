@@ -15,8 +15,9 @@ import pytest
 
 from edgepack import runners
 from edgepack.errors import ConfigError, ToolchainError
+from edgepack.process import execute
 from edgepack.runners import find_runner, native, qemu_user, runner_names, select_runner
-from edgepack.runners.base import Availability, arch_of, execute, host_os
+from edgepack.runners.base import Availability, arch_of, host_os
 
 LINUX = pytest.mark.skipif(host_os() != "linux", reason="qemu-user runs on Linux")
 
