@@ -41,7 +41,7 @@ class ResNetWriter:
         self.nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
         return name
 
-    def conv(self, x: str, name: str, cin: int, cout: int, kernel: int, stride: int) -> str:
+    def conv(self, x: str, name: str, cin: int, cout: int, *, kernel: int, stride: int) -> str:
         """Convolution without bias; weights scaled so that inputs of mean square 1/2 give variance 1."""
         std = np.sqrt(2.0 / (cin * kernel * kernel))
         weight = self.rng.normal(0.0, std, (cout, cin, kernel, kernel))
@@ -68,20 +68,20 @@ class ResNetWriter:
 
     def block(self, x: str, name: str, cin: int, cout: int, stride: int) -> str:
         """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution where the shape changes."""
-        y = self.conv(x, f"{name}.conv1", cin, cout, 3, stride)
+        y = self.conv(x, f"{name}.conv1", cin, cout, kernel=3, stride=stride)
         y = self.batch_norm(y, f"{name}.bn1", cout, (0.7, 1.3))
         y = self.node("Relu", [y], f"{name}.relu1.output")
-        y = self.conv(y, f"{name}.conv2", cout, cout, 3, 1)
+        y = self.conv(y, f"{name}.conv2", cout, cout, kernel=3, stride=1)
         y = self.batch_norm(y, f"{name}.bn2", cout, (0.3, 0.7))
         if stride != 1 or cin != cout:
-            x = self.conv(x, f"{name}.downsample.0", cin, cout, 1, stride)
+            x = self.conv(x, f"{name}.downsample.0", cin, cout, kernel=1, stride=stride)
             x = self.batch_norm(x, f"{name}.downsample.1", cout, (0.5, 0.9))
         y = self.node("Add", [y, x], f"{name}.add.output")
         return self.node("Relu", [y], f"{name}.relu2.output")
 
     def network(self) -> None:
         """The whole network, from ``input`` to ``logits``."""
-        x = self.conv("input", "conv1", 3, 64, 7, 2)
+        x = self.conv("input", "conv1", 3, 64, kernel=7, stride=2)
         x = self.batch_norm(x, "bn1", 64, (0.7, 1.3))
         x = self.node("Relu", [x], "relu.output")
         x = self.node(

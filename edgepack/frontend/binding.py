@@ -51,7 +51,7 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         raise ModelError(
-            f"{value.name!r} is not a dense tensor ({kind or 'no type'}); inputs and outputs must be tensors.",
+            f"{value.name!r} is no dense tensor ({kind or 'no type'}); inputs and outputs must be.",
             hint="Export the model with tensors only.",
         )
     element = value.type.tensor_type.elem_type
@@ -76,7 +76,8 @@ def bind(
 ) -> dict[str, tuple[int, ...]]:
     """Writes the static shapes into ``model`` (in place) and returns them by input name.
 
-    A size that ``shapes`` gives to a named dimension holds for that name in every input. Shapes of outputs and
+    A size that ``shapes`` gives to a named dimension holds for that name in every input. Shapes of outputs
+    and
     of intermediate values are removed: they may be those of other sizes.
 
     Raises:
@@ -149,7 +150,7 @@ def _match_shape(item: ModelInput, shape: Sequence[int], sizes: dict[str, int]) 
         return
     if len(item.shape) != len(shape):
         raise ConfigError(
-            f"{option}: the input has {len(item.shape)} dimensions ({_describe(item.shape)}), not {len(shape)}.",
+            f"{option}: the input is {_describe(item.shape)}, of rank {len(item.shape)}, not {len(shape)}.",
             hint=f"For example: --shape {_suggest(item)}.",
         )
     for index, (declared, size) in enumerate(zip(item.shape, shape, strict=True)):

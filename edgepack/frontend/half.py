@@ -1,7 +1,7 @@
 """Makes float16 models float16 again after ONNX Runtime's optimiser.
 
-Its CPU provider has few float16 kernels. For the others it casts to float32 and back, in the model that it saves
-too, and merges these casts with the model's own. The original model says what type each value had.
+Its CPU provider has few float16 kernels. For the others it casts to float32 and back, in the model that it
+saves too, and merges these casts with the model's own. The original model says what type each value had.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def float_types(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def restore_float16(model: onnx.ModelProto, original: dict[str, int]) -> None:
-    """Removes the inserted casts of the optimised ``model``, in place; adds the model's own where they were merged.
+    """Removes the inserted casts of the optimised ``model``, in place; adds the model's own where they were
+    merged.
 
     Args:
         model: what ONNX Runtime saved.
@@ -59,7 +60,9 @@ def _plain(name: str) -> str:
     return name
 
 
-def _with_casts(node: onnx.NodeProto, types: dict[str, int], original: dict[str, int]) -> list[onnx.NodeProto]:
+def _with_casts(
+    node: onnx.NodeProto, types: dict[str, int], original: dict[str, int]
+) -> list[onnx.NodeProto]:
     """The node behind the casts that its inputs need; notes the types of its outputs."""
     import onnx
 
@@ -67,7 +70,7 @@ def _with_casts(node: onnx.NodeProto, types: dict[str, int], original: dict[str,
         types.update({name: original[name] for name in node.output if name in original})
         return [node]
     schema = onnx.defs.get_schema(node.op_type, node.domain)
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}
     tied = schema.outputs[0].type_str
     inputs = [i for i in range(len(node.input)) if _formal(schema.inputs, i) == tied and node.input[i]]
     wanted = original.get(node.output[0])
@@ -76,7 +79,7 @@ def _with_casts(node: onnx.NodeProto, types: dict[str, int], original: dict[str,
     written = []
     for index in inputs:
         name = node.input[index]
-        if wanted in floats and types.get(name) in floats and types[name] != wanted:
+        if wanted is not None and {wanted, types.get(name)} == floats:
             cast = f"{name}/cast_{len(types)}"
             written.append(onnx.helper.make_node("Cast", [name], [cast], name=cast, to=wanted))
             types[cast] = wanted
@@ -84,9 +87,10 @@ def _with_casts(node: onnx.NodeProto, types: dict[str, int], original: dict[str,
     if node.op_type == "Cast":
         wanted = next(item.i for item in node.attribute if item.name == "to")
     for index, name in enumerate(node.output):
-        known = original.get(name, wanted if _formal(schema.outputs, index) == tied else None)
-        if known is not None:
-            types[name] = known
+        if name in original:
+            types[name] = original[name]
+        elif wanted is not None and _formal(schema.outputs, index) == tied:
+            types[name] = wanted
     return [*written, node]
 
 

@@ -28,7 +28,7 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
             missing or too short.
     """
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     if not path.exists():
         raise ModelError(f"There is no model file {path}.", hint="Check the path.")
@@ -140,7 +140,7 @@ def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
         file = path.parent / location
         if not location or Path(location).is_absolute() or ".." in Path(location).parts:
             raise ModelError(
-                f"{path} keeps tensor {tensor.name!r} in {location!r}, which is not below the model's folder.",
+                f"{path} keeps tensor {tensor.name!r} in {location!r}, outside of the model's folder.",
                 hint="Save the model with its external data beside it (onnx.save_model(..., location=NAME)).",
             )
         if not file.is_file():

@@ -1,7 +1,8 @@
-"""Brings a bound model into the form that TVM's importer reads well: constants folded, standard operators only.
+"""Brings a bound model into the form that TVM's importer reads well: constants folded, standard operators
+only.
 
-ONNX Runtime's basic optimiser does most of it (offline, about 0.4 s): it folds constants, shape arithmetic and
-batch normalisation, and removes what does nothing. What it leaves, ``rewrites`` decomposes.
+ONNX Runtime's basic optimiser does most of it (offline, about 0.4 s): it folds constants, shape arithmetic
+and batch normalisation, and removes what does nothing. What it leaves, ``rewrites`` decomposes.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import TYPE_CHECKING
 from edgepack.errors import ModelError
 from edgepack.frontend import rewrites
 from edgepack.frontend.half import float_types, restore_float16
-from edgepack.frontend.support import has_function_body, is_importable
+from edgepack.frontend.support import check_known, has_function_body, is_importable
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["as_source", "infer_shapes", "normalise", "optimise"]
 
-#: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a Gemm of
-#: rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
+#: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
+#: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
 DISABLED = ("MatMulAddFusion",)
 
 #: Models above this size, in bytes, travel through files: protobuf messages end at 2 GiB.
@@ -40,6 +41,7 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
         ModelError: ONNX Runtime refuses the model.
     """
     model = _inline_functions(model)
+    check_known(model, rewrites.REWRITES)
     _freeze_initializers(model)
     types = float_types(model)
     model = optimise(model)
@@ -76,7 +78,7 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def as_source(model: onnx.ModelProto) -> Iterator[bytes | str]:
-    """What to hand to onnxruntime.InferenceSession: bytes, or the path of a file if they would be too many."""
+    """What to hand to onnxruntime.InferenceSession: bytes, or a file's path if they would be too many."""
     import onnx
 
     if model.ByteSize() <= SERIALISED_LIMIT:
@@ -101,7 +103,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replaces calls of the model's own functions, and of standard ones that the importer lacks, by their bodies."""
+    """Inlines the model's own functions, and standard operators that the importer lacks but ONNX defines."""
     from onnx import inliner
 
     if model.functions:

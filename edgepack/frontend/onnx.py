@@ -30,8 +30,8 @@ class ImportedModel:
     """A model as the graph room takes it.
 
     Attributes:
-        module: one Relax function ``main``; its parameters are ``inputs`` in order, its result one tensor or a
-            tuple of tensors, ``outputs`` in order. Weights are constants inside. Layout NCHW as in ONNX.
+        module: one Relax function ``main``; its parameters are ``inputs`` in order, its result one tensor or
+            a tuple of tensors, ``outputs`` in order. Weights are constants inside. Layout NCHW as in ONNX.
         inputs, outputs: names as in the file (not necessarily identifiers), static shapes.
         operators: how often each ONNX operator occurs, after normalisation.
     """

@@ -1,4 +1,4 @@
-"""Records what a model must compute: seeded inputs, ONNX Runtime's outputs, and how far off a result may be."""
+"""Records what a model must compute: seeded inputs, ONNX Runtime's outputs, and how far off one may be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import ConfigError, ModelError
-from edgepack.frontend.binding import bind, model_inputs
+from edgepack.frontend.binding import bind
 from edgepack.frontend.model_file import read_model
 from edgepack.frontend.normalise import as_source, infer_shapes
 from edgepack.frontend.sampling import random_inputs
@@ -24,7 +24,7 @@ __all__ = ["Tolerance", "record", "tolerances"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed error: ``relative * max|ref|``, at least ``floor``, plus ``relative_each * |ref|`` of the element."""
+    """Allowed error: ``relative * max|ref|``, at least ``floor``, plus ``relative_each * |ref|``."""
 
     relative: float
     floor: float
@@ -34,10 +34,11 @@ class Tolerance:
 #: By the coarsest arithmetic that an output depends on.
 #:
 #: float32: a sum of K products, added up in any order, is off by at most about K u of the sum of magnitudes
-#: (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1; u = 6e-8), and K is some thousands:
-#: 1e-4 of the output's range. What is measured is far less: 6e-7 for whole networks with direct convolutions,
-#: 1.3e-5 for one Winograd F(4x4, 3x3) layer. float16 has u = 5e-4, and each layer rounds once more: 1e-2.
-#: quantised: a value next to the middle of two steps may be rounded to the other one: two steps of 1/127.
+#: (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1; u = 6e-8), and K is some
+#: thousands: 1e-4 of the output's range. What is measured is far less: 6e-7 for whole networks with direct
+#: convolutions, 1.3e-5 for one Winograd F(4x4, 3x3) layer. float16 has u = 5e-4, and each layer rounds once
+#: more: 1e-2. quantised: a value next to the middle of two steps may be rounded to the other one: two steps
+#: of 1/127.
 TOLERANCES = {
     "float64": Tolerance(1e-9, 1e-12, 1e-9),
     "float32": Tolerance(1e-4, 1e-7, 1e-3),
@@ -48,9 +49,10 @@ TOLERANCES = {
 
 _COARSENESS = list(TOLERANCES)
 
-#: Some networks amplify rounding errors. How much is seen from ONNX Runtime itself: the same model, run with all
-#: its fusions, adds up in another order. An output may be off by this many times what that changes, but never by
-#: more than CONDITION_LIMIT of its range. Measured over the test networks, TVM's results differ by up to 2 times.
+#: Some networks amplify rounding errors. How much is seen from ONNX Runtime itself: the same model, run with
+#: all its fusions, adds up in another order. An output may be off by this many times what that changes, but
+#: never by more than CONDITION_LIMIT of its range. Measured over the test networks, TVM's results differ by
+#: up to 2 times.
 CONDITION_FACTOR = 30.0
 CONDITION_LIMIT = 1e-2
 
@@ -198,7 +200,9 @@ def _given(name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
         array = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ConfigError(
-            f"--input {name}: {file} is not a NumPy array file.", hint="Write it with numpy.save.", detail=str(error)
+            f"--input {name}: {file} is not a NumPy array file.",
+            hint="Write it with numpy.save.",
+            detail=str(error),
         ) from error
     if not isinstance(array, np.ndarray) or str(array.dtype) != spec.dtype or array.shape != spec.shape:
         found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"

@@ -1,4 +1,4 @@
-"""Draws random inputs that make sense to a model: indices in range, masks of zeros and ones, no zero divisors."""
+"""Draws random inputs that make sense to a model: indices in range, masks of 0 and 1, no zero divisors."""
 
 from __future__ import annotations
 
@@ -60,13 +60,11 @@ def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
 
 
 def integer_range(model: onnx.ModelProto, name: str) -> tuple[int, int] | None:
-    """Least and greatest value that is valid for the integer input ``name`` as an index; None if it indexes nothing."""
+    """Least and greatest value of the input ``name`` that is valid as an index; None if it is none."""
     return _Uses(model).index_range(name)
 
 
-def _draw(
-    rng: np.random.Generator, item: ModelInput, shape: tuple[int, ...], graph: _Uses
-) -> NDArray[Any]:
+def _draw(rng: np.random.Generator, item: ModelInput, shape: tuple[int, ...], graph: _Uses) -> NDArray[Any]:
     import ml_dtypes
     import numpy as np
 
@@ -124,7 +122,11 @@ class _Uses:
         for use, _ in self._reached(name):
             if use.node.op_type in targets or "mask" in name.lower():
                 return True
-            if use.node.op_type == "Sub" and use.index == 1 and self.shapes.get(use.node.input[0]) in ([], [1]):
+            if (
+                use.node.op_type == "Sub"
+                and use.index == 1
+                and self.shapes.get(use.node.input[0]) in ([], [1])
+            ):
                 return True
         return False
 

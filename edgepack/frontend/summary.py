@@ -12,7 +12,7 @@ from edgepack.errors import ModelError
 from edgepack.frontend.binding import Dim, input_dtype, model_inputs, unbound_dims
 from edgepack.frontend.model_file import default_opset, digest, external_files, read_model
 from edgepack.frontend.rewrites import REWRITES
-from edgepack.frontend.support import has_function_body, unsupported_nodes
+from edgepack.frontend.support import unsupported_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +22,7 @@ __all__ = ["ModelSummary", "TensorSummary", "digest", "summarise"]
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """An input or output as declared; dimensions are sizes, names, or None; the shape is None if not declared."""
+    """An input or output as declared; dimensions are sizes, names, or None; a shape can be missing."""
 
     name: str
     dtype: str
@@ -40,7 +40,8 @@ class ModelSummary:
         params: number of elements of all initializers of at least one dimension.
         params_bytes: bytes of all initializers.
         unbound: names of the inputs that need ``--shape`` or ``--dim``, with their open dimensions.
-        unsupported: names of the nodes that edgepack cannot compile, by operator. Some may still be folded away.
+        unsupported: names of the nodes that edgepack cannot compile, by operator. Some may still be folded
+            away.
         external: names of the external data files.
     """
 
@@ -72,9 +73,6 @@ def summarise(path: Path) -> ModelSummary:
     """
     model = read_model(path, weights=False)
     graph = model.graph
-    unsupported = {
-        op: nodes for op, nodes in unsupported_nodes(model).items() if not _becomes_supported(model, op)
-    }
     return ModelSummary(
         name=graph.name,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
@@ -88,7 +86,7 @@ def summarise(path: Path) -> ModelSummary:
         params=sum(prod(tensor.dims) for tensor in graph.initializer if tensor.dims),
         params_bytes=sum(_nbytes(tensor) for tensor in graph.initializer),
         unbound={name: _open_dims(shape) for name, shape in unbound_dims(model).items()},
-        unsupported=unsupported,
+        unsupported=unsupported_nodes(model, REWRITES),
         external=tuple(file.name for file in external_files(path)),
     )
 
@@ -114,18 +112,11 @@ def _open_dims(shape: tuple[Dim, ...] | None) -> list[str]:
     return [dim or f"dimension {i}" for i, dim in enumerate(shape) if not isinstance(dim, int)]
 
 
-def _becomes_supported(model: onnx.ModelProto, op: str) -> bool:
-    """Whether a rewrite, or the operator's definition by simpler ones, brings it into a form that compiles."""
-    domain, _, name = op.rpartition(".")
-    own = any(function.name == name and function.domain == domain for function in model.functions)
-    return own or (domain, name) in REWRITES or has_function_body(domain, name)
-
-
 def _nbytes(tensor: onnx.TensorProto) -> int:
     import onnx
 
     try:
-        bits = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize * 8
+        itemsize = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
     except (KeyError, TypeError):
         return 0
-    return prod(tensor.dims) * bits // 8
+    return itemsize * int(prod(tensor.dims))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.errors import ModelError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IMPORTABLE",
     "REFUSED",
+    "check_known",
     "check_operators",
     "has_function_body",
     "is_importable",
@@ -20,22 +21,30 @@ __all__ = [
 ]
 
 #: Standard operators that TVM's importer converts and that can be planned statically.
+# fmt: off
 IMPORTABLE = frozenset(
-    """
-    Abs Acos Acosh Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift
-    BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Concat Constant ConstantOfShape Conv
-    ConvTranspose Cos Cosh CumSum DepthToSpace DequantizeLinear Div Dropout DynamicQuantizeLinear Einsum Elu Equal
-    Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool
-    GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization HardSigmoid HardSwish Hardmax Identity
-    InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpPool MatMul
-    MatMulInteger Max MaxPool MaxRoiPool MaxUnpool Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not OneHot Or
-    PRelu Pad Pow QuantizeLinear RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
-    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize RoiAlign Round Scatter
-    ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign
-    SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile Transpose Trilu Unsqueeze 
-    Where Xor
-    """.split()
+    (
+        "Abs", "Acos", "Acosh", "Add", "AffineGrid", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan",
+        "Atanh", "AveragePool", "BatchNormalization", "BitShift", "BitwiseAnd", "BitwiseNot",
+        "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant",
+        "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "Cosh", "CumSum", "DepthToSpace",
+        "DequantizeLinear", "Div", "Dropout", "DynamicQuantizeLinear", "Einsum", "Elu", "Equal", "Erf",
+        "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gelu",
+        "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Greater", "GreaterOrEqual",
+        "GridSample", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
+        "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LayerNormalization", "LeakyRelu", "Less",
+        "LessOrEqual", "Log", "LogSoftmax", "LpPool", "MatMul", "MatMulInteger", "Max", "MaxPool",
+        "MaxRoiPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "Min", "Mish", "Mod", "Mul",
+        "Neg", "Not", "OneHot", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "RMSNormalization",
+        "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+        "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape",
+        "Resize", "RoiAlign", "Round", "Scatter", "ScatterElements", "ScatterND", "Selu", "Shape",
+        "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+        "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu",
+        "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+    )
 )
+# fmt: on
 
 #: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
 REFUSED = {
@@ -76,12 +85,21 @@ def has_function_body(domain: str, op_type: str) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def unsupported_nodes(model: onnx.ModelProto) -> dict[str, list[str]]:
-    """Names of the nodes that cannot be compiled, by operator (``domain.Operator`` for a custom one)."""
+def unsupported_nodes(
+    model: onnx.ModelProto, rewritten: Container[tuple[str, str]] = ()
+) -> dict[str, list[str]]:
+    """Names of the nodes that cannot be compiled, by operator (``domain.Operator`` for a custom one).
+
+    Those in ``rewritten`` (domain and operator), the model's own functions, and operators that ONNX defines
+    by simpler ones count as supported, if ``rewritten`` is given at all.
+    """
+    own = {(function.domain, function.name) for function in model.functions}
     found: dict[str, list[str]] = {}
     for index, node in enumerate(model.graph.node):
-        if not is_importable(node):
-            found.setdefault(_qualified(node), []).append(node_name(node, index))
+        key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+        if is_importable(node) or key in rewritten or (rewritten and (key in own or has_function_body(*key))):
+            continue
+        found.setdefault(_qualified(node), []).append(node_name(node, index))
     return found
 
 
@@ -90,11 +108,32 @@ def node_name(node: onnx.NodeProto, index: int) -> str:
     return str(node.name) or next((f"the node of {name}" for name in node.output if name), f"node {index}")
 
 
+def check_known(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> None:
+    """Refuses models with operators that ONNX does not know, which ONNX Runtime would refuse less clearly.
+
+    Args:
+        model: as read, the model's own functions inlined.
+        rewritten: (domain, operator) of those that a rewrite will replace.
+
+    Raises:
+        ModelError: names these operators, and all others that cannot be compiled.
+    """
+    import onnx
+
+    found = unsupported_nodes(model, rewritten)
+    known = {op for op in found if "." not in op and onnx.defs.has(op, "")}
+    if found.keys() - known:
+        _refuse(found)
+
+
 def check_operators(model: onnx.ModelProto) -> None:
     """Raises ModelError that names *all* operators that cannot be compiled, with their nodes."""
     found = unsupported_nodes(model)
-    if not found:
-        return
+    if found:
+        _refuse(found)
+
+
+def _refuse(found: dict[str, list[str]]) -> NoReturn:
     lines = list(_report(found))
     names = ", ".join(found)
     hint = next((_WHAT_TO_TRY[op] for op in found if op in _WHAT_TO_TRY), "")

@@ -38,14 +38,16 @@ class Graph:
         """An initializer; Python ints become int64, floats float32."""
         array = np.asarray(value)
         if dtype is None:
-            dtype = {"i": "int64", "f": "float32"}.get(array.dtype.kind) if not hasattr(value, "dtype") else None
+            dtype = (
+                {"i": "int64", "f": "float32"}.get(array.dtype.kind) if not hasattr(value, "dtype") else None
+            )
         name = name or f"const_{len(self.initializers)}"
         array = array.astype(dtype) if dtype else array
         self.initializers[name] = numpy_helper.from_array(array, name)
         return name
 
     def weight(self, *shape: int, std: float | None = None, mean: float = 0.0, dtype: str = "float32") -> str:
-        """Normally distributed; by default scaled so that the product over the trailing axes keeps variance 1."""
+        """Normally distributed; by default scaled so that a product over the trailing axes has variance 1."""
         if std is None:
             std = 1.0 / np.sqrt(max(1, int(np.prod(shape[1:]))))
         return self.const(self.rng.normal(mean, std, shape).astype(dtype))
@@ -53,7 +55,9 @@ class Graph:
     def uniform(self, *shape: int, low: float, high: float, dtype: str = "float32") -> str:
         return self.const(self.rng.uniform(low, high, shape).astype(dtype))
 
-    def op(self, op_type: str, *inputs: str, outputs: int = 1, name: str | None = None, **attributes: Any) -> str:
+    def op(
+        self, op_type: str, *inputs: str, outputs: int = 1, name: str | None = None, **attributes: Any
+    ) -> str:
         return self.ops(op_type, *inputs, outputs=outputs, name=name, **attributes)[0]
 
     def ops(
@@ -120,8 +124,10 @@ class Graph:
             epsilon=1e-5,
         )
 
-    def conv_bn(self, x: str, cin: int, cout: int, kernel: int = 3, *, act: str = "Relu", **options: Any) -> str:
-        """Convolution, batch normalisation and an activation (an operator's name, ``relu6``, ``silu`` or "")."""
+    def conv_bn(
+        self, x: str, cin: int, cout: int, kernel: int = 3, *, act: str = "Relu", **options: Any
+    ) -> str:
+        """Convolution, batch normalisation, activation (an operator's name, ``relu6``, ``silu`` or "")."""
         gamma = options.pop("gamma", (0.7, 1.3))
         return self.act(self.batch_norm(self.conv(x, cin, cout, kernel, **options), cout, gamma), act)
 
@@ -164,8 +170,11 @@ class Graph:
 
 def _with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Fills in the outputs' shapes that were not given, as exporters do."""
-    inferred = onnx.shape_inference.infer_shapes(model)
-    for output, known in zip(model.graph.output, inferred.graph.output, strict=True):
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    known = {value.name: value.type for value in (*graph.output, *model.graph.input)}
+    for tensor in model.graph.initializer:
+        known[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    for output in model.graph.output:
         if not output.type.tensor_type.HasField("shape"):
-            output.type.CopyFrom(known.type)
+            output.type.CopyFrom(known[output.name])
     return model

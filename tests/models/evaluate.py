@@ -1,4 +1,4 @@
-"""Runs models two ways on the same random inputs: ONNX Runtime, and the imported module by TVM's own pipeline."""
+"""Runs models two ways on the same inputs: ONNX Runtime, and the imported module by TVM's own pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import onnx
 __all__ = ["random_inputs", "run_onnxruntime", "run_relax"]
 
 
-def random_inputs(model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+def random_inputs(
+    model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray]:
     """Seeded inputs as :func:`edgepack.frontend.sampling.random_inputs` draws them."""
     from edgepack.frontend.binding import bind
     from edgepack.frontend.sampling import random_inputs as draw

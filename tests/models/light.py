@@ -1,8 +1,8 @@
 """The ``light`` models of the onnx package, with their constant weights replaced by seeded realistic ones.
 
-As shipped, their weights come from ConstantOfShape nodes and their outputs are constant: they would prove that a
-network imports, and nothing about its numbers. The new ones are calibrated on one random input, layer by layer, so
-that activations are of order 1 everywhere and the output depends on the input.
+As shipped, their weights come from ConstantOfShape nodes and their outputs are constant: they would prove
+that a network imports, and nothing about its numbers. The new ones are calibrated on one random input, layer
+by layer, so that activations are of order 1 everywhere and the output depends on the input.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ __all__ = ["ODD"]
 def float16_conv() -> onnx.ModelProto:
     """All float16: convolution, bias, ReLU, pool, Gemm, softmax."""
     g = Graph("float16_conv")
-    x = g.op("Conv", g.input("x", [1, 3, 16, 16], "float16"), g.weight(8, 3, 3, 3, dtype="float16"), pads=[1] * 4)
+    x = g.op(
+        "Conv", g.input("x", [1, 3, 16, 16], "float16"), g.weight(8, 3, 3, 3, dtype="float16"), pads=[1] * 4
+    )
     x = g.op("Relu", g.op("Add", x, g.weight(1, 8, 1, 1, std=0.1, dtype="float16")))
     x = g.op("Flatten", g.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]))
     x = g.op("Gemm", x, g.weight(10, 512, dtype="float16"), g.weight(10, std=0.1, dtype="float16"), transB=1)
@@ -219,8 +221,23 @@ def multiple_consumers() -> onnx.ModelProto:
 ODD: dict[str, Callable[[], onnx.ModelProto]] = {
     build.__name__: build
     for build in (
-        float16_conv, float16_inside, float16_layernorm, float64_dense, uint8_image, bool_logic, scalars,
-        many_inputs_outputs, output_is_input, output_is_constant, only_constants, shared_outputs, reshaped_input,
-        unused_input, odd_names, old_initializer_inputs, local_function, multiple_consumers,
-    )  # fmt: skip
+        float16_conv,
+        float16_inside,
+        float16_layernorm,
+        float64_dense,
+        uint8_image,
+        bool_logic,
+        scalars,
+        many_inputs_outputs,
+        output_is_input,
+        output_is_constant,
+        only_constants,
+        shared_outputs,
+        reshaped_input,
+        unused_input,
+        odd_names,
+        old_initializer_inputs,
+        local_function,
+        multiple_consumers,
+    )
 } | {f"arithmetic_{dtype}": _arithmetic(dtype) for dtype in ("float16", "int8", "uint8", "int32", "int64")}

@@ -23,13 +23,23 @@ def bert(
 ) -> onnx.ModelProto:
     """BERT-style encoder: int64 ``input_ids`` and ``attention_mask`` in; last_hidden_state and pooled out.
 
-    The shape arithmetic (Shape, Gather, Concat, Expand, Slice of the position ids) is that of torch's exporter.
+    The shape arithmetic (Shape, Gather, Concat, Expand, Slice of the position ids) is that of torch's
+    exporter.
     """
     g = Graph("bert", seed=seed, opset=14 if decomposed_norm else 17)
-    ids, mask = g.input("input_ids", [batch, length], "int64"), g.input("attention_mask", [batch, length], "int64")
+    ids, mask = (
+        g.input("input_ids", [batch, length], "int64"),
+        g.input("attention_mask", [batch, length], "int64"),
+    )
     x = g.op("Gather", g.weight(vocabulary, width, std=0.5), ids)
     size = g.op("Gather", g.op("Shape", ids), g.const(1))
-    positions = g.op("Slice", g.const(np.arange(512)[None]), g.const([0]), g.op("Unsqueeze", size, g.const([0])), g.const([1]))
+    positions = g.op(
+        "Slice",
+        g.const(np.arange(512)[None]),
+        g.const([0]),
+        g.op("Unsqueeze", size, g.const([0])),
+        g.const([1]),
+    )
     x = g.op("Add", x, g.op("Gather", g.weight(512, width, std=0.2), positions))
     types = g.op("ConstantOfShape", g.op("Shape", ids), value=onnx.helper.make_tensor("zero", 7, [1], [0]))
     x = g.op("Add", x, g.op("Gather", g.weight(2, width, std=0.2), types))
@@ -58,9 +68,18 @@ def vit(
     heads: int = 4,
     classes: int = 100,
 ) -> onnx.ModelProto:
-    """Vision transformer with a class token; ViT-B/16 is size 224, layers 12, width 768, heads 12, classes 1000."""
+    """Vision transformer with a class token; ViT-B/16 has size 224, layers 12, width 768, heads 12."""
     g = Graph("vit", seed=seed)
-    x = g.conv(g.input("pixels", [1, 3, size, size]), 3, width, patch, stride=patch, pads=[0] * 4, bias=True, gain=1.0)
+    x = g.conv(
+        g.input("pixels", [1, 3, size, size]),
+        3,
+        width,
+        patch,
+        stride=patch,
+        pads=[0] * 4,
+        bias=True,
+        gain=1.0,
+    )
     tokens = (size // patch) ** 2
     x = g.op("Transpose", g.op("Reshape", x, g.const([1, width, tokens])), perm=[0, 2, 1])
     x = g.op("Concat", g.weight(1, 1, width, std=0.5), x, axis=1)
@@ -77,7 +96,7 @@ def vit(
 
 
 def segformer(seed: int = 0, size: int = 64) -> onnx.ModelProto:
-    """SegFormer-like: overlapping patches, attention over a reduced sequence, convolution in the MLP, bilinear heads."""
+    """SegFormer-like: overlapping patches, attention over fewer keys, convolutional MLP, bilinear heads."""
     g = Graph("segformer", seed=seed)
     x, cin, features = g.input("pixels", [1, 3, size, size]), 3, []
     for width, heads, kernel, stride, reduction in ((16, 1, 7, 4, 4), (32, 2, 3, 2, 2)):
@@ -85,7 +104,15 @@ def segformer(seed: int = 0, size: int = 64) -> onnx.ModelProto:
         size //= stride
         x = g.layer_norm(_to_tokens(g, x, width, size), width)
         normed = g.layer_norm(x, width)
-        y = g.conv(_to_image(g, normed, width, size), width, width, reduction, stride=reduction, pads=[0] * 4, bias=True)
+        y = g.conv(
+            _to_image(g, normed, width, size),
+            width,
+            width,
+            reduction,
+            stride=reduction,
+            pads=[0] * 4,
+            bias=True,
+        )
         y = g.layer_norm(_to_tokens(g, y, width, size // reduction), width)
         x = g.op("Add", x, _attention(g, normed, y, width, heads))
         y = _to_image(g, g.linear(g.layer_norm(x, width), width, 4 * width), 4 * width, size)
@@ -99,7 +126,11 @@ def segformer(seed: int = 0, size: int = 64) -> onnx.ModelProto:
     for feature, width, extent in features:
         y = _to_image(g, g.linear(_to_tokens(g, feature, width, extent), width, 32), 32, extent)
         sizes = g.const([1, 32, target, target])
-        heads_out.append(g.op("Resize", y, "", "", sizes, mode="linear", coordinate_transformation_mode="pytorch_half_pixel"))
+        heads_out.append(
+            g.op(
+                "Resize", y, "", "", sizes, mode="linear", coordinate_transformation_mode="pytorch_half_pixel"
+            )
+        )
     x = g.conv_bn(g.op("Concat", *heads_out, axis=1), 64, 32, 1)
     g.nodes.append(onnx.helper.make_node("Identity", [g.conv(x, 32, 5, 1, bias=True)], ["segments"]))
     g.output("segments")
@@ -124,7 +155,7 @@ def _attention(
     fused: bool = False,
     tokens: int = 0,
 ) -> str:
-    """Multi-head attention. ``dynamic``: target shapes computed with Shape; ``fused``: one product for q, k, v."""
+    """Multi-head attention. ``dynamic``: shapes computed with Shape; ``fused``: one product for q, k, v."""
     head = width // heads
     if fused:
         qkv = g.op("Reshape", g.linear(x, width, 3 * width), g.const([1, tokens, 3, heads, head]))
@@ -132,9 +163,9 @@ def _attention(
         q, k, v = (g.op("Gather", qkv, g.const(i), axis=0) for i in range(3))
         k = g.op("Transpose", k, perm=[0, 1, 3, 2])
     else:
-        q = _split_heads(g, g.linear(x, width, width), heads, head, [0, 2, 1, 3], dynamic)
-        k = _split_heads(g, g.linear(memory, width, width), heads, head, [0, 2, 3, 1], dynamic)
-        v = _split_heads(g, g.linear(memory, width, width), heads, head, [0, 2, 1, 3], dynamic)
+        q = _split_heads(g, g.linear(x, width, width), heads, head, perm=[0, 2, 1, 3], dynamic=dynamic)
+        k = _split_heads(g, g.linear(memory, width, width), heads, head, perm=[0, 2, 3, 1], dynamic=dynamic)
+        v = _split_heads(g, g.linear(memory, width, width), heads, head, perm=[0, 2, 1, 3], dynamic=dynamic)
     scores = g.op("Div", g.op("MatMul", q, k), g.const(float(np.sqrt(head))))
     if bias:
         scores = g.op("Add", scores, bias)
@@ -147,9 +178,11 @@ def _attention(
     return g.linear(g.op("Reshape", y, shape), width, width)
 
 
-def _split_heads(g: Graph, x: str, heads: int, head: int, perm: list[int], dynamic: bool) -> str:
+def _split_heads(g: Graph, x: str, heads: int, head: int, *, perm: list[int], dynamic: bool) -> str:
     if dynamic:
-        sizes = [g.op("Unsqueeze", g.op("Gather", g.op("Shape", x), g.const(i)), g.const([0])) for i in (0, 1)]
+        sizes = [
+            g.op("Unsqueeze", g.op("Gather", g.op("Shape", x), g.const(i)), g.const([0])) for i in (0, 1)
+        ]
         shape = g.op("Concat", *sizes, g.const([heads]), g.const([head]), axis=0)
     else:
         shape = g.const([0, 0, heads, head])

@@ -47,10 +47,18 @@ def mobilenetv2(seed: int = 0, size: int = 224) -> onnx.ModelProto:
     g = Graph("mobilenetv2", seed=seed)
     x = g.conv_bn(g.input("input", [1, 3, size, size]), 3, 32, 3, stride=2, act="relu6")
     cin = 32
-    rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    rows = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
     for expand, cout, blocks, stride in rows:
         for block in range(blocks):
-            x = _inverted_residual(g, x, cin, cout, expand * cin, stride if block == 0 else 1)
+            x = _inverted_residual(g, x, cin, cout, expand * cin, stride=stride if block == 0 else 1)
             cin = cout
     x = g.conv_bn(x, cin, 1280, 1, act="relu6", gain=1.0)
     x = g.op("ReduceMean", x, axes=[2, 3], keepdims=0)
@@ -66,7 +74,15 @@ def mobilenetv3(seed: int = 0, size: int = 96) -> onnx.ModelProto:
     rows = ((16, 16, 3, 2, True, "Relu"), (72, 24, 3, 2, False, "Relu"), (96, 40, 5, 2, True, "HardSwish"))
     for hidden, cout, kernel, stride, excite, act in (*rows, (240, 40, 5, 1, True, "HardSwish")):
         x = _inverted_residual(
-            g, x, cin, cout, hidden, stride, kernel=kernel, act=act, gate="HardSigmoid" if excite else ""
+            g,
+            x,
+            cin,
+            cout,
+            hidden,
+            stride=stride,
+            kernel=kernel,
+            act=act,
+            gate="HardSigmoid" if excite else "",
         )
         cin = cout
     x = g.conv_bn(x, cin, 240, 1, act="HardSwish")
@@ -82,7 +98,9 @@ def efficientnet(seed: int = 0, size: int = 96) -> onnx.ModelProto:
     x = g.conv_bn(g.input("input", ["batch", 3, size, size]), 3, 32, 3, stride=2, act="silu")
     cin = 32
     for hidden, cout, kernel, stride in ((32, 16, 3, 1), (96, 24, 3, 2), (144, 24, 3, 1), (144, 40, 5, 2)):
-        x = _inverted_residual(g, x, cin, cout, hidden, stride, kernel=kernel, act="silu", gate="Sigmoid")
+        x = _inverted_residual(
+            g, x, cin, cout, hidden, stride=stride, kernel=kernel, act="silu", gate="Sigmoid"
+        )
         cin = cout
     x = g.conv_bn(x, cin, 320, 1, act="silu")
     _classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), 320, 100)
@@ -116,7 +134,11 @@ def convnext(seed: int = 0, size: int = 64) -> onnx.ModelProto:
         for _ in range(2):
             y = g.op("Transpose", g.conv(x, cout, cout, 7, groups=cout, bias=True), perm=[0, 2, 3, 1])
             y = g.linear(g.layer_norm(y, cout), cout, 4 * cout)
-            y = g.op("Mul", g.linear(g.act(y, "gelu"), 4 * cout, cout, gain=2.0), g.uniform(cout, low=0.1, high=0.5))
+            y = g.op(
+                "Mul",
+                g.linear(g.act(y, "gelu"), 4 * cout, cout, gain=2.0),
+                g.uniform(cout, low=0.1, high=0.5),
+            )
             x = g.op("Add", x, g.op("Transpose", y, perm=[0, 3, 1, 2]))
         cin = cout
     x = g.layer_norm(g.op("Flatten", g.op("GlobalAveragePool", x)), cin)
@@ -180,7 +202,13 @@ def yolo(seed: int = 0, size: int = 96) -> onnx.ModelProto:
     p4 = g.conv_bn(g.op("Concat", *pools, axis=1), 128, 64, 1, act="silu")
     sizes = g.const([1.0, 1.0, 2.0, 2.0])
     up = g.op(
-        "Resize", p4, "", sizes, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        "Resize",
+        p4,
+        "",
+        sizes,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
     )
     n3 = _c2f(g, g.conv_bn(g.op("Concat", up, p3, axis=1), 128, 64, 1, act="silu"), 64)
     cells, classes = (size // 8) ** 2 + (size // 16) ** 2, 10
@@ -220,7 +248,16 @@ def _classifier(g: Graph, x: str, cin: int, classes: int) -> None:
 
 
 def _inverted_residual(
-    g: Graph, x: str, cin: int, cout: int, hidden: int, stride: int, *, kernel: int = 3, act: str = "relu6", gate: str = ""
+    g: Graph,
+    x: str,
+    cin: int,
+    cout: int,
+    hidden: int,
+    *,
+    stride: int,
+    kernel: int = 3,
+    act: str = "relu6",
+    gate: str = "",
 ) -> str:
     y = x
     if hidden != cin:

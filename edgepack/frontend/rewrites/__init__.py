@@ -1,7 +1,7 @@
 """ONNX-to-ONNX rewrites of what TVM's importer lacks or gets wrong; each is tested against ONNX Runtime.
 
-A rewrite takes one node and writes standard nodes that compute the same. They run after constants are folded, so
-that axes, sizes and scales are constants, and shapes are known.
+A rewrite takes one node and writes standard nodes that compute the same. They run after constants are folded,
+so that axes, sizes and scales are constants, and shapes are known.
 """
 
 from __future__ import annotations

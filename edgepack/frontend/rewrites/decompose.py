@@ -27,7 +27,7 @@ TOP_K_LIMIT = 4096
 
 def equal_bool(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """Equal of bools = Not(Xor): LLVM has no floating point comparison of one-bit integers."""
-    if editor.dtype(node.input[0]) != bool:
+    if editor.dtype(node.input[0]).kind != "b":
         return None
     return [editor.op("Not", editor.op("Xor", *node.input))]
 

@@ -82,7 +82,11 @@ class Editor:
         if tensor is None or not tensor.HasField("shape"):
             return None
         dims = tensor.shape.dim
-        return None if any(d.WhichOneof("value") != "dim_value" for d in dims) else tuple(d.dim_value for d in dims)
+        return (
+            None
+            if any(d.WhichOneof("value") != "dim_value" for d in dims)
+            else tuple(d.dim_value for d in dims)
+        )
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """Element type of a value."""
@@ -115,9 +119,7 @@ class Editor:
         import onnx
 
         names = [self._fresh(op_type) for _ in range(outputs)]
-        self._written.append(
-            onnx.helper.make_node(op_type, inputs, names, name=names[0], **attribute_values)
-        )
+        self._written.append(onnx.helper.make_node(op_type, inputs, names, name=names[0], **attribute_values))
         return names[0]
 
     def cast(self, x: str, dtype: np.dtype[Any]) -> str:
@@ -133,7 +135,7 @@ class Editor:
         return self.op("Reshape", x, self.const(np.asarray(shape, np.int64)))
 
     def reduce(self, op_type: str, x: str, axis: int) -> str:
-        """Adds a reduction over one axis, which stays with size 1: axes are an input since opset 18 (sums: 13)."""
+        """Adds a reduction over one axis, kept with size 1. Axes are an input since opset 18 (sums: 13)."""
         import numpy as np
 
         since = 13 if op_type == "ReduceSum" else 18
@@ -152,7 +154,9 @@ class Editor:
         produced = any(new in node.output for node in self._written)
         reused = any(new in node.input for node in self._written)
         if not produced or reused:
-            self._written.append(onnx.helper.make_node("Identity", [new], [old], name=f"{self._prefix}/{old}"))
+            self._written.append(
+                onnx.helper.make_node("Identity", [new], [old], name=f"{self._prefix}/{old}")
+            )
             return
         for node in self._written:
             for index, name in enumerate(node.output):

@@ -1,4 +1,4 @@
-"""Integer operators, in terms of dequantise, compute, quantise (QDQ), the one form that later stages look for."""
+"""Integer operators as dequantise, compute, quantise (QDQ): the one form that later stages look for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def qlinear_matmul(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None
 
 
 def conv_integer(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """ConvInteger(x, w) = Conv of int32 on x - x_zero_point and w - w_zero_point; padding is zero after that."""
+    """ConvInteger(x, w) = int32 Conv of x - x_zero_point and w - w_zero_point, then padded with 0."""
     import numpy as np
 
     int32 = np.dtype(np.int32)

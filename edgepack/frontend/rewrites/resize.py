@@ -1,8 +1,8 @@
 """Resize as gathers and weighted sums, one axis after the other.
 
-The importer's own resize is used where it agrees with ONNX: images in NCHW, only height and width changed, and
-the output exactly scale times the input. It takes the scale from the sizes, knows no antialiasing and none of the
-old forms (Upsample, Resize of opset 10), and resizes the wrong axes of any other layout.
+The importer's own resize is used where it agrees with ONNX: images in NCHW, only height and width changed,
+and the output exactly scale times the input. It takes the scale from the sizes, knows no antialiasing and
+none of the old forms (Upsample, Resize of opset 10), and resizes the wrong axes of any other layout.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     x, y = node.input[0], node.output[0]
     source, target = editor.shape(x), editor.shape(y)
     values = attributes(node)
-    if source is None or target is None or values.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+    if (
+        source is None
+        or target is None
+        or values.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    ):
         return None
     scales = _scales(editor, node, source, target, values)
     sampling = _sampling(editor, node, values)
@@ -49,16 +53,27 @@ def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     plain = len(source) == 4 and all(axis >= 2 for axis in changed) and "axes" not in values
     policy = values.get("keep_aspect_ratio_policy", "stretch")
     known = sampling.rounding != "simple" and sampling.coordinates != "half_pixel_symmetric"
-    if exact and plain and known and not sampling.antialias and not sampling.exclude_outside and policy == "stretch":
+    if (
+        exact
+        and plain
+        and known
+        and not sampling.antialias
+        and not sampling.exclude_outside
+        and policy == "stretch"
+    ):
         return None
     for axis in changed:
         taps = _taps(sampling, source[axis], target[axis], scales[axis])
-        x = _apply(editor, x, axis, len(source), taps, editor.dtype(node.input[0]))
+        x = _apply(editor, x, axis, len(source), taps=taps, dtype=editor.dtype(node.input[0]))
     return [x]
 
 
 def _scales(
-    editor: Editor, node: onnx.NodeProto, source: tuple[int, ...], target: tuple[int, ...], values: dict[str, Any]
+    editor: Editor,
+    node: onnx.NodeProto,
+    source: tuple[int, ...],
+    target: tuple[int, ...],
+    values: dict[str, Any],
 ) -> list[float]:
     """Scale of every axis in float32, as ONNX Runtime computes with it."""
     import numpy as np
@@ -77,7 +92,9 @@ def _scales(
     policy = values.get("keep_aspect_ratio_policy", "stretch")
     sizes = editor.constant(node.input[3]) if policy != "stretch" and len(node.input) > 3 else None
     if sizes is not None:
-        wanted = [float(np.float32(size) / np.float32(source[a])) for a, size in zip(axes, sizes, strict=True)]
+        wanted = [
+            float(np.float32(size) / np.float32(source[a])) for a, size in zip(axes, sizes, strict=True)
+        ]
         common = min(wanted) if policy == "not_larger" else max(wanted)
         ratios = dict.fromkeys(axes, common)
     for axis, ratio in ratios.items():
@@ -176,8 +193,8 @@ def _round(rounding: str, x: NDArray[np.float32], scale: float) -> NDArray[np.fl
     if rounding == "ceil":
         return np.ceil(x)
     if rounding == "round_prefer_ceil":
-        return np.floor(x + np.float32(0.5))
-    return np.ceil(x - np.float32(0.5))
+        return np.asarray(np.floor(x + np.float32(0.5)), np.float32)
+    return np.asarray(np.ceil(x - np.float32(0.5)), np.float32)
 
 
 def _cubic(distance: NDArray[np.float64], a: float) -> NDArray[np.float64]:
@@ -194,6 +211,7 @@ def _apply(
     x: str,
     axis: int,
     rank: int,
+    *,
     taps: list[tuple[NDArray[np.int64], NDArray[np.float64] | None]],
     dtype: np.dtype[Any],
 ) -> str:

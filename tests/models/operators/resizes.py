@@ -1,0 +1,144 @@
+"""Resize in its many modes, Upsample, GridSample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.models.builder import Graph
+from tests.models.operators.case import case
+
+
+def _resize(
+    name: str,
+    shape: list[int],
+    *,
+    scales: list[float] | None = None,
+    sizes: list[int] | None = None,
+    opset: int = 17,
+    **attributes: Any,
+) -> None:
+    @case(name, opset=opset)
+    def build(g: Graph) -> None:
+        inputs = [g.input("x", shape), g.const(np.zeros(0, "float32")) if opset < 13 else ""]
+        inputs += [g.const(scales)] if scales is not None else ["", g.const(sizes)]
+        g.op("Resize", *inputs, name="y", **attributes)
+        g.output("y")
+
+
+_UP = [1.0, 1.0, 2.0, 2.0]
+for _mode in ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"):
+    for _kind in ("nearest", "linear", "cubic"):
+        _resize(
+            f"resize_{_kind}_{_mode}",
+            [1, 2, 5, 6],
+            scales=_UP,
+            mode=_kind,
+            coordinate_transformation_mode=_mode,
+        )
+        _resize(
+            f"resize_{_kind}_{_mode}_sizes",
+            [1, 2, 5, 6],
+            sizes=[1, 2, 8, 4],
+            mode=_kind,
+            coordinate_transformation_mode=_mode,
+        )
+for _nearest in ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor"):
+    _resize(
+        f"resize_nearest_{_nearest}",
+        [1, 2, 5, 6],
+        sizes=[1, 2, 8, 9],
+        mode="nearest",
+        nearest_mode=_nearest,
+        coordinate_transformation_mode="asymmetric",
+    )
+    _resize(
+        f"resize_nearest_{_nearest}_half_pixel",
+        [1, 2, 5, 6],
+        sizes=[1, 2, 8, 9],
+        mode="nearest",
+        nearest_mode=_nearest,
+    )
+_resize(
+    "resize_cubic_coefficient",
+    [1, 2, 5, 6],
+    scales=_UP,
+    mode="cubic",
+    cubic_coeff_a=-0.5,
+    coordinate_transformation_mode="half_pixel",
+)
+_resize("resize_cubic_exclude_outside", [1, 2, 5, 6], scales=_UP, mode="cubic", exclude_outside=1)
+_resize("resize_fractional", [1, 2, 5, 6], scales=[1.0, 1.0, 1.5, 0.7], mode="linear")
+_resize("resize_nearest_fractional", [1, 2, 5, 6], scales=[1.0, 1.0, 1.5, 0.7], mode="nearest")
+_resize("resize_1d", [1, 2, 5], scales=[1.0, 1.0, 2.0], mode="linear")
+_resize(
+    "resize_opset11",
+    [1, 2, 5, 6],
+    scales=_UP,
+    mode="linear",
+    opset=11,
+    coordinate_transformation_mode="align_corners",
+)
+_resize("resize_opset18_axes", [1, 2, 5, 6], scales=[2.0, 2.0], mode="linear", opset=18, axes=[2, 3])
+_resize("resize_antialias", [1, 2, 8, 8], sizes=[1, 2, 4, 5], mode="linear", opset=18, antialias=1)
+_resize("resize_channels_last", [1, 5, 6, 2], scales=[1.0, 2.0, 2.0, 1.0], mode="linear")
+
+
+@case("resize_opset10", opset=10)
+def _resize_opset10(g: Graph) -> None:
+    g.op("Resize", g.input("x", [1, 2, 5, 6]), g.const(_UP), mode="nearest", name="y")
+    g.output("y")
+
+
+@case("upsample_nearest", opset=9)
+def _upsample(g: Graph) -> None:
+    g.op("Upsample", g.input("x", [1, 2, 5, 6]), g.const(_UP), mode="nearest", name="y")
+    g.output("y")
+
+
+@case("upsample_linear", opset=9)
+def _upsample_linear(g: Graph) -> None:
+    g.op("Upsample", g.input("x", [1, 2, 5, 6]), g.const(_UP), mode="linear", name="y")
+    g.output("y")
+
+
+@case("gridsample", opset=16)
+def _gridsample(g: Graph) -> None:
+    grid = g.op("Tanh", g.input("grid", [1, 4, 5, 2]))
+    g.op("GridSample", g.input("x", [1, 2, 6, 6]), grid, name="y")
+    g.output("y")
+
+
+_resize(
+    "resize_antialias_cubic",
+    [1, 2, 9, 8],
+    sizes=[1, 2, 4, 5],
+    mode="cubic",
+    opset=18,
+    antialias=1,
+    exclude_outside=1,
+)
+_resize(
+    "resize_not_larger",
+    [1, 2, 9, 8],
+    sizes=[12, 16],
+    mode="linear",
+    opset=18,
+    axes=[2, 3],
+    keep_aspect_ratio_policy="not_larger",
+)
+_resize(
+    "resize_symmetric",
+    [1, 2, 5, 6],
+    scales=[1.0, 1.0, 1.7, 2.3],
+    mode="linear",
+    opset=19,
+    coordinate_transformation_mode="half_pixel_symmetric",
+)
+
+
+@case("resize_down_opset10", opset=10)
+def _resize_down_opset10(g: Graph) -> None:
+    g.op("Resize", g.input("x", [1, 2, 9, 7]), g.const([1.0, 1.0, 0.6, 0.5]), mode="nearest", name="y")
+    g.output("y")

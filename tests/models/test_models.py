@@ -1,0 +1,73 @@
+"""The models of the tests are what they claim to be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import DIMS, NETWORKS, build
+from tests.models.evaluate import random_inputs, run_onnxruntime
+from tests.models.light import LIGHT, light_path
+from tests.models.odd import ODD
+from tests.models.operators import CASES
+
+
+def parameters(model: onnx.ModelProto) -> int:
+    """Trainable ones: initializers of rank 1 or more, less the running statistics of normalisations."""
+    statistics = {name for n in model.graph.node if n.op_type == "BatchNormalization" for name in n.input[3:]}
+    kept = [t for t in model.graph.initializer if t.name not in statistics and t.dims]
+    return sum(int(np.prod(t.dims)) for t in kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("mobilenetv2", 3_504_872)]
+)
+def test_parameters_are_those_of_the_real_architecture(name: str, count: int) -> None:
+    assert parameters(build(name)) == count
+
+
+@pytest.mark.parametrize("name", [n for n in NETWORKS if n not in ("light_vgg19", "light_zfnet512")])
+def test_network_is_valid_and_its_output_depends_on_its_input(name: str) -> None:
+    model = build(name)
+    onnx.checker.check_model(model)
+    dims = DIMS.get(name, {})
+    first, second = (run_onnxruntime(model, random_inputs(model, seed, dims)) for seed in (1, 2))
+    for a, b in zip(first, second, strict=True):
+        assert np.isfinite(a).all()
+        assert np.abs(a - b).max() > 1e-3 * np.abs(a).max()
+        assert 1e-4 < np.abs(a).max() < 1e3
+
+
+@pytest.mark.parametrize("name", [*CASES, *ODD])
+def test_small_model_is_valid(name: str) -> None:
+    onnx.checker.check_model({**CASES, **ODD}[name]())
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    assert build("ds_cnn").SerializeToString() == build("ds_cnn").SerializeToString()
+    assert build("ds_cnn").SerializeToString() != build("ds_cnn", seed=1).SerializeToString()
+
+
+def test_all_light_models_of_onnx_are_known() -> None:
+    files = light_path(LIGHT[0]).parent.glob("light_*.onnx")
+    assert {file.stem.removeprefix("light_") for file in files} == set(LIGHT)
+
+
+def test_light_model_keeps_its_signature_and_its_layers() -> None:
+    original, real = onnx.load(str(light_path("squeezenet"))), build("light_squeezenet")
+    layers = [node.name for node in original.graph.node if node.op_type != "ConstantOfShape"]
+    assert [node.name for node in real.graph.node] == layers
+    assert [o.name for o in real.graph.output] == [o.name for o in original.graph.output]
+
+
+def test_example_writes_the_file_that_it_is_asked_for(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "resnet18.py"
+    path = tmp_path / "mit leerzeichen" / "résnet.onnx"
+    path.parent.mkdir()
+    subprocess.run([sys.executable, str(script), str(path)], check=True)
+    assert path.read_bytes() == build("resnet18").SerializeToString()
