@@ -1,8 +1,8 @@
 """The compiler's own process: ``python -m edgepack.worker JOB_DIR``.
 
-TVM can take the process down with it, so compilation runs here and never in the process of the command line. The
-job is described in ``job.json``; progress goes to stdout as JSON lines; results are files in the job's folder. See
-docs/architecture.md for the protocol.
+TVM can take the process down with it, so compilation runs here and never in the process of the command
+line. The job is described in ``job.json``; progress goes to stdout as JSON lines; results are files in the
+job's folder. See docs/architecture.md for the protocol.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from edgepack.plan.reporter import Reporter
+
 __all__ = ["main"]
 
 
-class _Events:
+class _Events(Reporter):
     """Writes events to the original stdout, which nothing else may write to."""
 
     def __init__(self) -> None:

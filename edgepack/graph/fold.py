@@ -1,7 +1,8 @@
-"""Evaluate in numpy what depends on constants only and is a matter of shape, and write every view as a reshape.
+"""Evaluate in numpy what depends on constants only and is a matter of shape, and write every view as a
+reshape.
 
-TVM's FoldConstant compiles one LLVM module for each call that it folds; on a large network that takes minutes.
-What is left after this pass (few, small things) goes through it all the same.
+TVM's FoldConstant compiles one LLVM module for each call that it folds; on a large network that takes
+minutes. What is left after this pass (few, small things) goes through it all the same.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Channels last: give every tensor that convolutions and poolings touch the layout that vectorises.
 
-ONNX is channels first (N, C, d1, d2, ...). Here each value of rank three or more may exist in two forms, "first"
-and "last" (N, d1, d2, ..., C); either is made from the other on demand, once. An operator that wants channels last
-asks for that form; one that does not care about layout follows its operands; all others ask for "first". No
-transpose is emitted but where a real change of form meets a consumer, so a convolutional network has one at its
-input (and one at its output, if that has spatial dimensions).
+ONNX is channels first (N, C, d1, d2, ...). Here each value of rank three or more may exist in two forms,
+"first" and "last" (N, d1, d2, ..., C); either is made from the other on demand, once. An operator that
+wants channels last asks for that form; one that does not care about layout follows its operands; all others
+ask for "first". No transpose is emitted but where a real change of form meets a consumer, so a
+convolutional network has one at its input (and one at its output, if that has spatial dimensions).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,13 @@ from edgepack.graph.rewrite import Rewriter, constant, dtype_of, is_constant, nu
 __all__ = ["channels_last"]
 
 #: Operators that work on each element by itself, with broadcasting.
-ELEMENTWISE = {
-    f"relax.{name}"
-    for name in (
-        "abs add astype ceil clip cos divide equal erf exp floor floor_divide floor_mod greater greater_equal isnan "
-        "less less_equal log logical_and logical_not logical_or logical_xor maximum minimum mod multiply negative "
-        "nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.selu nn.silu nn.softplus not_equal power round rsqrt sigmoid "
-        "sign sin sqrt square subtract tanh where"
-    ).split()
-}
+ELEMENTWISE_NAMES = """
+    abs add astype ceil clip cos divide equal erf exp floor floor_divide floor_mod greater
+    greater_equal isnan less less_equal log logical_and logical_not logical_or logical_xor maximum
+    minimum mod multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.selu nn.silu
+    nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tanh where
+"""
+ELEMENTWISE = {f"relax.{name}" for name in ELEMENTWISE_NAMES.split()}
 REDUCTIONS = {f"relax.{name}" for name in ("max", "mean", "min", "prod", "std", "sum", "variance")}
 
 
@@ -69,15 +67,14 @@ class _ChannelsLast(Rewriter):
             "relax.concat": self._concat,
             "relax.split": self._split,
             "relax.strided_slice": self._strided_slice,
-            "relax.nn.pad": self._pad,
             "relax.nn.prelu": self._prelu,
             "relax.reshape": self._reshape,
             "relax.permute_dims": self._permute,
-            **{name: self._elementwise for name in ELEMENTWISE},
-            **{name: self._reduce for name in REDUCTIONS},
+            **dict.fromkeys(ELEMENTWISE, self._elementwise),
+            **dict.fromkeys(REDUCTIONS, self._reduce),
         }
 
-    # Forms of values -------------------------------------------------------------------------------------------
+    # Forms of values -----------------------------------------------------------------------------------
 
     def bind(self, old: Any, new: Any) -> None:
         self.forms[old] = new if isinstance(new, _Forms) else _Forms(first=new)
@@ -118,7 +115,7 @@ class _ChannelsLast(Rewriter):
             return self.emit(relax.op.reshape(expr, [shape[a] for a in axes]))
         return self.emit(relax.op.permute_dims(expr, axes))
 
-    # Bindings --------------------------------------------------------------------------------------------------
+    # Bindings ------------------------------------------------------------------------------------------
 
     def visit_binding(self, binding: Any) -> None:
         value = binding.value
@@ -136,7 +133,7 @@ class _ChannelsLast(Rewriter):
             return
         super().visit_binding(binding)
 
-    # Operators that want channels last -------------------------------------------------------------------------
+    # Operators that want channels last -----------------------------------------------------------------
 
     def _conv2d(self, call: Any) -> Any:
         data, weight = call.args
@@ -206,7 +203,7 @@ class _ChannelsLast(Rewriter):
         )
         return _Forms(last=self.emit(resized))
 
-    # Operators that follow their operands ----------------------------------------------------------------------
+    # Operators that follow their operands --------------------------------------------------------------
 
     def _elementwise(self, call: Any) -> Any:
         rank = len(shape_of(call))
@@ -237,8 +234,8 @@ class _ChannelsLast(Rewriter):
         axes = [int(axis) % rank for axis in call.attrs.axis]
         op = getattr(relax.op, op_name(call).removeprefix("relax."))
         last_axes = sorted(_axis_to_last(axis, rank) for axis in axes)
-        # Without the reduced dimensions the rest stands in channels-last order: a plain value only if that is the
-        # plain order too (the channels went away, or only they and the batch are left).
+        # Without the reduced dimensions the rest stands in channels-last order: a plain value only if that
+        # is the plain order too (the channels went away, or only they and the batch are left).
         kept = [axis for axis in _to_last(rank) if axis not in axes]
         if not call.attrs.keepdims and kept != sorted(kept):
             return None
@@ -271,17 +268,6 @@ class _ChannelsLast(Rewriter):
         moved = relax.Tuple([relax.prim_value(_axis_to_last(_prim(a), rank)) for a in axes.fields])
         args = [self.last(data), moved, *call.args[2:]]
         return _Forms(last=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
-
-    def _pad(self, call: Any) -> Any:
-        data = call.args[0]
-        rank = len(shape_of(data))
-        if rank < 3 or not self._is_last(data):
-            return None
-        widths = [int(w) for w in call.attrs.pad_width]
-        pairs = [widths[2 * axis : 2 * axis + 2] for axis in _to_last(rank)]
-        value = call.attrs.pad_value
-        padded = relax.op.nn.pad(self.last(data), sum(pairs, []), float(value), call.attrs.pad_mode)
-        return _Forms(last=self.emit(padded))
 
     def _prelu(self, call: Any) -> Any:
         data, alpha = call.args

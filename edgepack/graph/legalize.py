@@ -1,7 +1,7 @@
 """From Relax operators to TIR, keeping what a kernel rule needs to know of the operator that it came from.
 
-An operator that has rules of its own is called an *anchor*. Its PrimFunc carries the attribute ``edgepack.anchor``:
-a map with "kind" and the operator's attributes, whose meaning is the Relax operator's.
+An operator that has rules of its own is called an *anchor*. Its PrimFunc carries the attribute
+``edgepack.anchor``: a map with "kind" and the operator's attributes, whose meaning is the Relax operator's.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def _anchored(name: str, describe: Callable[[Any], dict[str, Any]]) -> Callable[
 
 
 def _take(builder: Any, call: Any) -> Any:
-    """An index out of range reads the nearest element: what a caller hands in at run time must not read elsewhere."""
+    """An index out of range reads the nearest element: what a caller hands in at run time must not read
+    elsewhere."""
     axis = call.attrs.axis
     safe = builder.normalize(relax.op.take(*call.args, axis=None if axis is None else int(axis), mode="clip"))
     return Op.get("relax.take").get_attr("FLegalize")(builder, safe)

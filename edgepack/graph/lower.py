@@ -27,7 +27,8 @@ class Anchor:
     Attributes:
         kind: "conv2d", "matmul", "max_pool2d", "avg_pool2d".
         attributes: the Relax operator's attributes.
-        operands: for each operand, the index of the group's parameter that it is, or None if the group computes it.
+        operands: for each operand, the index of the group's parameter that it is, or None if the group
+            computes it.
     """
 
     kind: str
@@ -56,7 +57,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Lowered:
-    """``module["main"]`` calls the groups with ``call_tir``; what else is in it is reshapes, tuples and constants."""
+    """``module["main"]`` calls the groups with ``call_tir``; what else is in it is reshapes, tuples and
+    constants."""
 
     module: IRModule
     groups: Mapping[str, Group]
@@ -140,7 +142,9 @@ def _output_counts(function: Any) -> dict[str, int]:
         for binding in block.bindings:
             if op_name(binding.value) == "relax.call_tir":
                 ty = binding.var.ty
-                counts[binding.value.args[0].name_hint] = len(ty.fields) if isinstance(ty, relax.TupleType) else 1
+                counts[binding.value.args[0].name_hint] = (
+                    len(ty.fields) if isinstance(ty, relax.TupleType) else 1
+                )
     return counts
 
 

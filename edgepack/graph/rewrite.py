@@ -73,7 +73,9 @@ class Rewriter:
             builder.emit_func_output(result)
         rebuilt = builder.finalize()
         new_main = rebuilt["edgepack_main"].with_attr("global_symbol", "main")
-        functions = {v: f for v, f in rebuilt.functions.items() if v.name_hint not in {"edgepack_main", "main"}}
+        functions = {
+            v: f for v, f in rebuilt.functions.items() if v.name_hint not in {"edgepack_main", "main"}
+        }
         functions[gvar] = new_main
         return relax.transform.DeadCodeElimination(["main"])(IRModule(functions, attrs=rebuilt.attrs))
 
@@ -104,7 +106,7 @@ class Rewriter:
         if not isinstance(binding, relax.VarBinding):
             raise ModelError(
                 f"the shape of {binding.var.name!r} depends on the data, which a static plan cannot hold",
-                hint="Export the model without operators whose output shape depends on values (NonZero, NMS).",
+                hint="Export it without operators whose output shape depends on values (NonZero, NMS).",
             )
         value = binding.value
         if isinstance(value, relax.Call):

@@ -4,8 +4,8 @@ A kernel is a TIR function whose parameters are plain pointers followed by ``lo`
 
     int32_t kernel(void *p0, ..., int32_t lo, int32_t hi)
 
-It does tasks ``lo`` to ``hi - 1`` of its task count, in any order, on any thread, and returns 0. Tasks of one kernel
-write disjoint memory. It calls nothing but libm.
+It does tasks ``lo`` to ``hi - 1`` of its task count, in any order, on any thread, and returns 0. Tasks of
+one kernel write disjoint memory. It calls nothing but libm.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Operand:
     """What a stage's pointer parameter is.
 
     "param" and "output": of the group, by index; "packed": of :attr:`Implementation.packed`; "temp": an arena
-    buffer that lives from the first to the last stage that names it; "scratch": memory of the thread's own, whose
-    content does not outlive the stage.
+    buffer that lives from the first to the last stage that names it; "scratch": memory of the thread's own,
+    whose content does not outlive the stage.
     """
 
     kind: Literal["param", "output", "packed", "temp", "scratch"]
@@ -57,8 +57,8 @@ class Stage:
 class Packing:
     """A constant parameter of the group in the layout that the kernel reads.
 
-    ``transform`` maps the model's array to the packed one. ``key`` names layout and parameters: two call sites with
-    the same constant and key share the packed array.
+    ``transform`` maps the model's array to the packed one. ``key`` names layout and parameters: two call
+    sites with the same constant and key share the packed array.
     """
 
     param: int

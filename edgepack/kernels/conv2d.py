@@ -1,9 +1,10 @@
 """Dense and grouped convolution, NHWC, as an implicit matrix product.
 
-Rows are output pixels, columns are output channels. Where the taps along the width are neighbours (dilation 1, one
-group), a row of the kernel is one contiguous run of KW * IC elements of the input, so the inner reduction is long.
-Nothing is padded in memory: a tile whose window lies inside the image reads it directly; at the border each tap
-takes its pixel's pointer, or a pointer to zeros that stand behind the packed weights.
+Rows are output pixels, columns are output channels. Where the taps along the width are neighbours (dilation
+1, one group), a row of the kernel is one contiguous run of KW * IC elements of the input, so the inner
+reduction is long. Nothing is padded in memory: a tile whose window lies inside the image reads it directly;
+at the border each tap takes its pixel's pointer, or a pointer to zeros that stand behind the packed
+weights.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ class ImplicitGemm:
             done, pixel = done + count, pixel + rows * count
 
     def _tile(self, pixel: Any, rows: int, group: Any, weights: Any, channel: Any, width: int) -> None:
-        e, c = self.e, self.conv
+        e = self.e
         chunks = column_chunks(width, self.lanes)
         accumulators = e.local(rows * width)
         for r in range(rows):
@@ -260,8 +261,8 @@ class ImplicitGemm:
     def _inside(self, origins: list[tuple[Any, Any, Any]]) -> Any:
         """Whether no tap of the tile lies in the padding, or None if none ever does.
 
-        A tile that spans two output rows counts as outside: it touches both borders unless the padding is on one
-        side only.
+        A tile that spans two output rows counts as outside: it touches both borders unless the padding is
+            on one side only.
         """
         c = self.conv
         if not c.padded:
@@ -305,8 +306,7 @@ class ImplicitGemm:
             )
 
         def emit() -> None:
-            nonlocal bases
-            bases = [e.let(self._address(origin, group)) for origin in origins]
+            bases.extend(e.let(self._address(origin, group)) for origin in origins)
             row = c.dilation[0] * c.width * c.in_channels
             if self.contiguous:
                 depth = kw * c.in_channels

@@ -16,7 +16,8 @@ TASK_BYTES = 16 * 1024
 
 
 def copy(nbytes: int) -> Implementation:
-    """Kernel (source, destination, lo, hi) that copies ``nbytes`` bytes; both need the alignment of one byte."""
+    """Kernel (source, destination, lo, hi) that copies ``nbytes`` bytes; both need the alignment of one
+    byte."""
     e = Emitter(1)
     source, destination = e.pointer(nbytes, "uint8"), e.pointer(nbytes, "uint8")
 

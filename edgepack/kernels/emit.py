@@ -1,8 +1,8 @@
 """An emitter of flat, already vectorised TIR.
 
-Kernels are written as Python that unrolls at generation time and emits loads, stores and arithmetic on vectors
-(Ramp, Broadcast). No TIR pass runs on them, only LLVM: what is written is what is compiled. An accumulator tile is
-a "local" buffer with constant indices, which LLVM's SROA turns into registers.
+Kernels are written as Python that unrolls at generation time and emits loads, stores and arithmetic on
+vectors (Ramp, Broadcast). No TIR pass runs on them, only LLVM: what is written is what is compiled. An
+accumulator tile is a "local" buffer with constant indices, which LLVM's SROA turns into registers.
 
 Index arithmetic is int32; a tensor of 2**31 elements or more is refused.
 """
@@ -106,7 +106,7 @@ class Emitter:
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
 
-    # Names and statements --------------------------------------------------------------------------------------
+    # Names and statements ------------------------------------------------------------------------------
 
     def name(self, prefix: str) -> str:
         self.counter += 1
@@ -124,7 +124,7 @@ class Emitter:
             return statements[0]
         return SeqStmt(statements) if statements else Evaluate(index(0))
 
-    # Memory ----------------------------------------------------------------------------------------------------
+    # Memory --------------------------------------------------------------------------------------------
 
     def pointer(self, elements: int, dtype: str = "float32") -> Any:
         """A pointer parameter to a flat array; loads and stores assume the dtype's natural alignment only."""
@@ -160,7 +160,7 @@ class Emitter:
         hints = [index(0), index(locality), index(1)]
         self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *hints)))
 
-    # Values ----------------------------------------------------------------------------------------------------
+    # Values --------------------------------------------------------------------------------------------
 
     def let(self, value: Index) -> Expr:
         """Binds the value to a name, so that it is computed once and here."""
@@ -178,7 +178,7 @@ class Emitter:
     def f32(self, value: float, lanes: int | None = None) -> Expr:
         return self.splat(FloatImm("float32", float(value)), lanes)
 
-    # Control ---------------------------------------------------------------------------------------------------
+    # Control -------------------------------------------------------------------------------------------
 
     def loop(self, begin: Index, end: Index, body: Callable[[Any], None]) -> None:
         """for i in [begin, end); nothing is emitted for an empty range, no loop for one iteration."""
@@ -192,7 +192,9 @@ class Emitter:
         statement = self.block(lambda: body(var))
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
-    def branch(self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None) -> None:
+    def branch(
+        self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None
+    ) -> None:
         first = self.block(then)
         self.add(IfThenElse(condition, first, self.block(otherwise) if otherwise else None))
 

@@ -25,7 +25,8 @@ class Epilogue:
     """The blocks behind an anchor's block.
 
     Args:
-        blocks: they, in order; each has the anchor's output shape and reads its predecessors at its own position.
+        blocks: they, in order; each has the anchor's output shape and reads its predecessors at its own
+            position.
         anchor: the buffer that the anchor writes.
         params: the group's parameter buffers.
 
@@ -106,7 +107,9 @@ class Epilogue:
         """
         values = {self.anchor: value}
         for block in self.blocks:
-            values[block.target] = e.let(self._value(e, block.value, block, values, position, lanes, pointers))
+            values[block.target] = e.let(
+                self._value(e, block.value, block, values, position, lanes, pointers)
+            )
         return values[self.target]
 
     def _value(
@@ -138,7 +141,13 @@ class Epilogue:
         return UNARY[x.op.name](e, e.let(again(x.args[0])), lanes)
 
     def _load(
-        self, e: Emitter, x: Any, block: Block, position: Sequence[Any], lanes: int, pointers: Mapping[int, Any]
+        self,
+        e: Emitter,
+        x: Any,
+        block: Block,
+        position: Sequence[Any],
+        lanes: int,
+        pointers: Mapping[int, Any],
     ) -> Any:
         """A parameter at this position: a vector along the last dimension, or one element for all lanes."""
         at: Any = 0

@@ -1,9 +1,9 @@
 """The register-tiled inner product that convolutions and matrix products share.
 
 A tile has ``rows`` rows (pixels, or rows of the left matrix) and ``columns`` columns (output channels). Its
-accumulators stay in vector registers for the whole reduction; each step of it loads the columns' weights once and
-broadcasts one element of each row. The tile is chosen so that accumulators, one row of weights and one broadcast
-fit the register file: see :func:`tile_for`.
+accumulators stay in vector registers for the whole reduction; each step of it loads the columns' weights
+once and broadcasts one element of each row. The tile is chosen so that accumulators, one row of weights and
+one broadcast fit the register file: see :func:`tile_for`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Tile:
 def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     """The register tile for a product of ``rows`` by ``columns``.
 
-    With 16 registers (x86 below AVX-512, ARMv7): 6 rows by 2 vectors are 12 accumulators, 2 weights and 1 broadcast.
-    With 32 (AVX-512, AArch64, RISC-V V): 8 rows by 3 vectors, or by 2 where the columns do not fill 3.
-    A single row (a fully connected layer) takes as many vectors as hide the latency of the multiply-add instead.
+    With 16 registers (x86 below AVX-512, ARMv7): 6 rows by 2 vectors are 12 accumulators, 2 weights and 1
+    broadcast. With 32 (AVX-512, AArch64, RISC-V V): 8 rows by 3 vectors, or by 2 where the columns do not
+    fill 3. A single row (a fully connected layer) takes as many vectors as hide the latency of the
+    multiply-add instead.
     """
     lanes = target.lanes("float32")
     registers = max(target.vector_registers, 8)

@@ -1,10 +1,11 @@
-"""The schedule for everything that has no rule of its own: inline, share the outer loops, vectorise, split in tasks.
+"""The schedule for everything that has no rule of its own: inline, share the outer loops, vectorise, split
+in tasks.
 
-A fused function is a chain of blocks. Blocks that compute one element from others are inlined into their readers
-where that costs nothing. If the blocks that remain agree on leading dimensions (the rows of a softmax, the pixels of
-a normalisation), one task computes all of them for some positions of those dimensions, and what lies between them
-stays in a slice of the thread's own memory. Otherwise each block is a kernel of its own and hands its result on in
-the arena.
+A fused function is a chain of blocks. Blocks that compute one element from others are inlined into their
+readers where that costs nothing. If the blocks that remain agree on leading dimensions (the rows of a
+softmax, the pixels of a normalisation), one task computes all of them for some positions of those
+dimensions, and what lies between them stays in a slice of the thread's own memory. Otherwise each block is
+a kernel of its own and hands its result on in the arena.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class _Scheduler:
             if loop is not None:
                 self.schedule.decompose_reduction(self._handle(block), loop)
 
-    # Reading ---------------------------------------------------------------------------------------------------
+    # Reading -------------------------------------------------------------------------------------------
 
     def _blocks(self) -> list[Block]:
         return blocks_of(self.schedule.mod["main"])
@@ -123,7 +124,7 @@ class _Scheduler:
     def _handle(self, block: Block) -> Any:
         return self.schedule.get_sblock(block.name)
 
-    # Inlining --------------------------------------------------------------------------------------------------
+    # Inlining ------------------------------------------------------------------------------------------
 
     def _inline(self) -> None:
         outputs = set(self.schedule.mod["main"].params)
@@ -139,7 +140,7 @@ class _Scheduler:
                 except s_tir.ScheduleError:
                     continue
 
-    # Loops -----------------------------------------------------------------------------------------------------
+    # Loops ---------------------------------------------------------------------------------------------
 
     def _alone(self, block: Block) -> None:
         """A kernel of its own: leading spatial loops are the tasks, the last one is vectorised."""
@@ -162,12 +163,16 @@ class _Scheduler:
         """One long loop over contiguous memory."""
         schedule = self.schedule
         lanes = self.target.lanes("float32")
-        tasks = max((t for t in range(1, 65) if extent % (t * lanes) == 0 and extent // t >= TASK_ELEMENTS), default=1)
+        tasks = max(
+            (t for t in range(1, 65) if extent % (t * lanes) == 0 and extent // t >= TASK_ELEMENTS), default=1
+        )
         if extent % lanes == 0:
             task, _, vector = schedule.split(loop, [tasks, None, lanes])
             schedule.vectorize(vector)
         else:
-            tasks = max((t for t in range(1, 65) if extent % t == 0 and extent // t >= TASK_ELEMENTS), default=1)
+            tasks = max(
+                (t for t in range(1, 65) if extent % t == 0 and extent // t >= TASK_ELEMENTS), default=1
+            )
             task, _ = schedule.split(loop, [tasks, None])
         schedule.parallel(task)
 
@@ -262,8 +267,8 @@ def _shared_dimensions(blocks: Sequence[Block]) -> int:
     """How many leading dimensions all blocks walk in step.
 
     Block b may run inside the loops of the last block's first d dimensions if each block's first d iteration
-    variables are spatial with the same extents, and every read of what another block wrote is at exactly those
-    positions.
+    variables are spatial with the same extents, and every read of what another block wrote is at exactly
+    those positions.
     """
     last = blocks[-1]
     written = {block.target for block in blocks}

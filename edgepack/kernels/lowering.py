@@ -71,8 +71,9 @@ def to_stages(
 ) -> tuple[tuple[Stage, ...], tuple[int, ...], tuple[int, ...]]:
     """Lowers a scheduled function.
 
-    Each parallel loop at the top level becomes a kernel whose tasks are its iterations; what stands between them
-    becomes a kernel of one task. Buffers at the top level become temps, larger buffers inside of loops scratch.
+    Each parallel loop at the top level becomes a kernel whose tasks are its iterations; what stands between
+    them becomes a kernel of one task. Buffers at the top level become temps, larger buffers inside of loops
+    scratch.
 
     Args:
         outputs: how many of the function's last buffers are outputs.
@@ -140,7 +141,9 @@ class _Splitter:
             *((b, Operand("temp", i)) for i, b in enumerate(self.temps)),
             *((b, Operand("scratch", i)) for i, b in enumerate(self.scratch)),
         ]
-        params, declarations, operands = [], [], []
+        params: list[Any] = []
+        declarations: list[Any] = []
+        operands: list[Operand] = []
         for buffer, operand in candidates:
             if buffer not in used:
                 continue

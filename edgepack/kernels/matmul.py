@@ -1,7 +1,8 @@
 """Matrix products: by constant weights (packed), and of two activations (batched).
 
-With constant weights [K, N] the product is a 1x1 convolution over the rows of the left operand and uses its kernel.
-Otherwise the right operand is read as it lies, row-major: a tile's columns are neighbours in memory.
+With constant weights [K, N] the product is a 1x1 convolution over the rows of the left operand and uses its
+kernel. Otherwise the right operand is read as it lies, row-major: a tile's columns are neighbours in
+memory.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class _Batched:
         self.tile_count = sum(count for _, count in tiles)
         e.tasks(lambda task: self._task(task, tiles))
         ends = (Operand("param", self.group.operand(0)), Operand("param", self.group.operand(1)))
-        return Stage(e.finish(), prod(self.batches) * self.tile_count, (*ends, *operands, Operand("output", 0)))
+        return Stage(
+            e.finish(), prod(self.batches) * self.tile_count, (*ends, *operands, Operand("output", 0))
+        )
 
     def _offset(self, batch: list[Any], shape: tuple[int, ...]) -> Any:
         """Element offset of the operand's matrix for this batch; dimensions of size one are broadcast."""
@@ -120,7 +123,9 @@ class _Batched:
         if self.columns % width:
             columns(full * width, self.columns % width)
 
-    def _tile(self, batch: list[Any], a: Any, b: Any, y: Any, row: Any, rows: int, column: Any, width: int) -> None:
+    def _tile(
+        self, batch: list[Any], a: Any, b: Any, y: Any, row: Any, rows: int, column: Any, width: int
+    ) -> None:
         e = self.e
         chunks = column_chunks(width, self.lanes)
         accumulators = e.local(rows * width)

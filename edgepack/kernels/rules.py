@@ -1,7 +1,7 @@
 """Where kernels are chosen: for each fused group the first rule that serves it.
 
-Rules are tried in order; the last one always serves. A rule that fails is reported, and the next one is tried: a
-schedule that does not apply is never a crash and never silent.
+Rules are tried in order; the last one always serves. A rule that fails is reported, and the next one is
+tried: a schedule that does not apply is never a crash and never silent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ RULES: Sequence[tuple[str, Rule]] = (
 )
 
 
-def implement(group: Group, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]) -> Implementation:
+def implement(
+    group: Group, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
+) -> Implementation:
     """The implementation of a group.
 
     Args:
@@ -53,6 +55,6 @@ def implement(group: Group, target: CpuTarget, constants: frozenset[int], warn: 
             warn(f"kernel {group.name}: rule {name} failed ({reason}); a slower rule is used")
         else:
             if name == PLAIN:
-                warn(f"kernel {group.name}: no schedule serves it, so it runs in one thread and is not vectorised")
+                warn(f"kernel {group.name}: no schedule serves it; it runs in one thread, not vectorised")
             return found
     raise RuleError(f"no rule serves {group.name}")

@@ -1,7 +1,7 @@
 """Elementary functions on float32 vectors as TIR expressions: polynomials instead of a libm call per lane.
 
-Sources: the Cephes library's single precision functions (expf, tanhf, erff; S. Moshier) and, for erf of |x| >= 1,
-Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26 (absolute error 1.5e-7).
+Sources: the Cephes library's single precision functions (expf, tanhf, erff; S. Moshier) and, for erf of |x|
+>= 1, Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26 (absolute error 1.5e-7).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx import FloatImm, IntImm
+from tvm.tirx import IntImm
 
 from edgepack.kernels.emit import Emitter
 
@@ -49,7 +49,14 @@ def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
     p = _polynomial(
         e,
         r,
-        (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
+        (
+            1.9875691500e-4,
+            1.3981999507e-3,
+            8.3334519073e-3,
+            4.1665795894e-2,
+            1.6666665459e-1,
+            5.0000001201e-1,
+        ),
         lanes,
     )
     y = e.let(p * (r * r) + (r + e.f32(1, lanes)))
@@ -77,12 +84,13 @@ def _with_sign_of(e: Emitter, magnitude: Expr, x: Expr, lanes: int) -> Expr:
 def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
     """x + x**3 P(x**2) for |x| < 0.625, else 1 - 2 / (e**2|x| + 1) with x's sign."""
     a = _absolute(e, x, lanes)
-    large = e.let(
-        e.f32(1, lanes) - e.f32(2, lanes) / (exp(e, e.let(a + a), lanes) + e.f32(1, lanes))
-    )
+    large = e.let(e.f32(1, lanes) - e.f32(2, lanes) / (exp(e, e.let(a + a), lanes) + e.f32(1, lanes)))
     z = e.let(x * x)
     p = _polynomial(
-        e, z, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1), lanes
+        e,
+        z,
+        (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1),
+        lanes,
     )
     small = e.let(p * z * x + x)
     return e.let(tirx.Select(a < e.f32(0.625, lanes), small, _with_sign_of(e, large, x, lanes)))
@@ -129,7 +137,7 @@ UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.sigmoid": sigmoid,
     "tirx.tanh": tanh,
     "tirx.erf": erf,
-    "tirx.fabs": lambda e, x, lanes: _absolute(e, x, lanes),
+    "tirx.fabs": _absolute,
     "tirx.sqrt": _intrinsic("llvm.sqrt"),
     "tirx.rsqrt": _rsqrt,
 }

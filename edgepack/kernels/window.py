@@ -1,9 +1,9 @@
 """Sliding windows over channels-last images: depthwise convolution, max and average pooling.
 
-Each channel stands for itself, so the vector runs along the channels and a tile is a few neighbouring pixels of one
-output row, whose windows overlap: each input vector is loaded once per tile and row of the window. Taps that lie in
-the padding are left out when the code is generated (the columns fall into a few patterns) or by the bounds of the
-loop over the window's rows.
+Each channel stands for itself, so the vector runs along the channels and a tile is a few neighbouring
+pixels of one output row, whose windows overlap: each input vector is loaded once per tile and row of the
+window. Taps that lie in the padding are left out when the code is generated (the columns fall into a few
+patterns) or by the bounds of the loop over the window's rows.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class _Builder:
         g = self.window
         return size, tuple(
             tuple(
-                0 <= (x + i) * g.strides[1] - g.pads[1] + k * g.dilation[1] < g.width for k in range(g.size[1])
+                0 <= (x + i) * g.strides[1] - g.pads[1] + k * g.dilation[1] < g.width
+                for k in range(g.size[1])
             )
             for i in range(size)
         )
@@ -140,7 +141,11 @@ class _Builder:
             base = e.let(source + k * (g.dilation[0] * g.width * g.channels) + channel)
             loaded: dict[int, Any] = {}
             for j in range(g.size[1]):
-                weight = e.let(e.vload(self.w, (k * g.size[1] + j) * g.channels + channel, lanes)) if self.weighted else None
+                weight = (
+                    e.let(e.vload(self.w, (k * g.size[1] + j) * g.channels + channel, lanes))
+                    if self.weighted
+                    else None
+                )
                 for i in range(size):
                     if not taps[i][j]:
                         continue
@@ -153,7 +158,8 @@ class _Builder:
         e.loop(begin, end, row)
         image, y, x = position
         for i in range(size):
-            value = self.final(e.let(e.vload(accumulators, i * lanes, lanes)), lanes, sum(taps[i]), begin, end, y, x + i)
+            accumulator = e.let(e.vload(accumulators, i * lanes, lanes))
+            value = self.final(accumulator, lanes, sum(taps[i]), begin, end)
             stored = self.group.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
             e.vstore(self.y, target + i * g.channels + channel, stored, lanes)
 
@@ -163,7 +169,7 @@ class _Builder:
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         raise NotImplementedError
 
-    def final(self, value: Any, lanes: int, taps: int, begin: Any, end: Any, y: Any, x: Any) -> Any:
+    def final(self, value: Any, lanes: int, taps: int, begin: Any, end: Any) -> Any:
         """The pixel's value from its accumulator; ``taps`` columns and ``end - begin`` rows were inside."""
         return value
 
@@ -184,19 +190,23 @@ class _Max(_Builder):
 
 
 class _Average(_Builder):
-    """Average over the taps inside the image, or inside the padded image if ``include_padding``."""
-
-    include_padding = False
+    """Average over the taps inside the image."""
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         return old + value
 
-    def final(self, value: Any, lanes: int, taps: int, begin: Any, end: Any, y: Any, x: Any) -> Any:
+    def final(self, value: Any, lanes: int, taps: int, begin: Any, end: Any) -> Any:
         e = self.e
-        if self.include_padding:
-            return e.let(value * e.f32(1.0 / (self.window.size[0] * self.window.size[1]), lanes))
-        count = tirx.Cast("float32", (end - begin) * taps)
-        return e.let(value / e.splat(e.let(count), lanes))
+        count = e.let(tirx.Cast("float32", (end - begin) * taps))
+        return e.let(value / e.splat(count, lanes))
+
+
+class _PaddedAverage(_Average):
+    """Average over all taps; those in the padding are zeros."""
+
+    def final(self, value: Any, lanes: int, taps: int, begin: Any, end: Any) -> Any:
+        scale = 1.0 / (self.window.size[0] * self.window.size[1])
+        return self.e.let(value * self.e.f32(scale, lanes))
 
 
 def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
@@ -226,7 +236,9 @@ def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int])
 
     packing = Packing(found.operand(1), "depthwise", pack)
     parameters = {"tile": f"{builder.columns}x{builder.lanes}"}
-    return Implementation("conv2d.depthwise", (builder.build(),), (packing,), parameters=parameters, flops=conv.flops)
+    return Implementation(
+        "conv2d.depthwise", (builder.build(),), (packing,), parameters=parameters, flops=conv.flops
+    )
 
 
 def pool2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
@@ -241,11 +253,17 @@ def pool2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
     top, left, bottom, right = (int(p) for p in a["padding"])
     window = _Window(n, h, w, c, oh, ow, size, strides, dilation, (top, left, bottom, right))
     average = found.anchor.kind == "avg_pool2d"
-    builder = (_Average if average else _Max)(window, found, target)
-    if average and a["count_include_pad"]:
-        if a["ceil_mode"]:
-            raise RuleError("windows beyond the padding count neither way")
-        builder.include_padding = True  # type: ignore[attr-defined]
+    builder: _Builder
+    if not average:
+        builder = _Max(window, found, target)
+    elif not a["count_include_pad"]:
+        builder = _Average(window, found, target)
+    elif a["ceil_mode"]:
+        raise RuleError("windows beyond the padding count neither way")
+    else:
+        builder = _PaddedAverage(window, found, target)
     flops = n * oh * ow * c * size[0] * size[1]
     parameters = {"tile": f"{builder.columns}x{builder.lanes}"}
-    return Implementation(f"pool2d.{'average' if average else 'max'}", (builder.build(),), parameters=parameters, flops=flops)
+    return Implementation(
+        f"pool2d.{'average' if average else 'max'}", (builder.build(),), parameters=parameters, flops=flops
+    )

@@ -1,8 +1,8 @@
 """Place buffers with known lifetimes in one arena, as tightly as the most bytes that are live at once allow.
 
-Greedy best fit over several orders, then squeaky wheel optimisation (Joslin and Clements, 1999): the buffer that
-ends highest is moved to the front of the order and all are placed again, for a fixed number of rounds. The result
-depends on the requests only.
+Greedy best fit over several orders, then squeaky wheel optimisation (Joslin and Clements, 1999): the buffer
+that ends highest is moved to the front of the order and all are placed again, for a fixed number of rounds.
+The result depends on the requests only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def lower_bound(requests: Sequence[Request]) -> tuple[int, int]:
 
 
 def _place(requests: Sequence[Request], order: Sequence[int]) -> tuple[list[int], int]:
-    """Offsets in the order of ``requests``, and the arena's size. Each goes into the smallest gap that holds it."""
+    """Offsets in the order of ``requests``, and the arena's size. Each goes into the smallest gap that
+    holds it."""
     offsets = [0] * len(requests)
     placed: list[int] = []
     total = 0

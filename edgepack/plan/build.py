@@ -19,20 +19,11 @@ from edgepack.kernels.contract import Array, Implementation, Operand
 from edgepack.kernels.copy import copy
 from edgepack.kernels.rules import implement
 from edgepack.plan.arena import Request, aligned, plan_arena
+from edgepack.plan.reporter import Reporter
 from edgepack.plan.types import DTYPE_BYTES, Argument, Constant, Kernel, Plan, Step, TensorSpec
 from edgepack.target import CpuTarget
 
-__all__ = ["Built", "Reporter", "build_plan"]
-
-
-class Reporter:
-    """Is told of progress; the default says nothing."""
-
-    def kernel(self, name: str) -> None:
-        """The kernel ``name`` is about to be scheduled."""
-
-    def warning(self, text: str) -> None:
-        """One sentence about what is not as good as it could be."""
+__all__ = ["Built", "build_plan"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +88,7 @@ def build_plan(
     return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
 
 
-# Reading the module ----------------------------------------------------------------------------------------------
+# Reading the module ------------------------------------------------------------------------------------
 
 
 def _read(lowered: Lowered) -> _Program:
@@ -142,7 +133,7 @@ def _read(lowered: Lowered) -> _Program:
             elif isinstance(expr, relax.Call):
                 raise ModelError(
                     f"operator {operator or expr.op} cannot be compiled ahead of time",
-                    hint="Its result's shape depends on data, or it needs a library that devices do not have.",
+                    hint="Its shape depends on data, or it needs a library that devices do not have.",
                 )
             else:
                 values[binding.var] = value(expr)
@@ -151,7 +142,7 @@ def _read(lowered: Lowered) -> _Program:
     return program
 
 
-# Choosing kernels ------------------------------------------------------------------------------------------------
+# Choosing kernels --------------------------------------------------------------------------------------
 
 
 class _Chooser:
@@ -188,7 +179,9 @@ class _Chooser:
         call.symbols = self.add(implementation, group.operators, _bytes_moved(group))
         self._made.setdefault(key, []).append((group, implementation, call.symbols))
 
-    def add(self, implementation: Implementation, operators: tuple[str, ...], bytes_moved: int) -> tuple[str, ...]:
+    def add(
+        self, implementation: Implementation, operators: tuple[str, ...], bytes_moved: int
+    ) -> tuple[str, ...]:
         """Gives each stage a symbol."""
         symbols = []
         for number, stage in enumerate(implementation.stages):
@@ -216,7 +209,7 @@ def _bytes_moved(group: Group) -> int:
     return sum(prod(int(d) for d in b.shape) * DTYPE_BYTES[str(b.dtype)] for b in group.function.params)
 
 
-# Laying out ------------------------------------------------------------------------------------------------------
+# Laying out --------------------------------------------------------------------------------------------
 
 
 class _Layout:
@@ -243,7 +236,8 @@ class _Layout:
         self._close_lifetimes()
 
     def _assign_outputs(self) -> list[tuple[_Value, int]]:
-        """Results that are outputs are computed in the caller's memory; returns what has to be copied there."""
+        """Results that are outputs are computed in the caller's memory; returns what has to be copied
+        there."""
         copies = []
         for index, value in enumerate(self.program.outputs):
             if value.kind == "buffer" and value.index not in self._output_of:
@@ -257,7 +251,9 @@ class _Layout:
         assert implementation is not None
         first_step = len(self.steps)
         temps = self._temps(implementation, first_step)
-        offsets = [sum(aligned(n) for n in implementation.scratch[:i]) for i in range(len(implementation.scratch))]
+        offsets = [
+            sum(aligned(n) for n in implementation.scratch[:i]) for i in range(len(implementation.scratch))
+        ]
         self.scratch_bytes = max(self.scratch_bytes, sum(aligned(n) for n in implementation.scratch))
         for stage, symbol in zip(implementation.stages, call.symbols, strict=True):
             arguments = tuple(self._argument(o, call, implementation, temps, offsets) for o in stage.operands)
@@ -331,7 +327,9 @@ class _Layout:
 
     def _emit_copy(self, value: _Value, output: int, nbytes: int) -> None:
         implementation = copy(nbytes)
-        matching = [s for s, k in self.chooser.kernels.items() if k.rule == "copy" and k.bytes_moved == 2 * nbytes]
+        matching = [
+            s for s, k in self.chooser.kernels.items() if k.rule == "copy" and k.bytes_moved == 2 * nbytes
+        ]
         symbol = matching[0] if matching else self.chooser.add(implementation, ("copy",), 2 * nbytes)[0]
         self.steps.append(
             Step(symbol, implementation.stages[0].tasks, (self._value(value), Argument("output", output)))
@@ -349,7 +347,11 @@ class _Layout:
             self.requests[request] = replace(self.requests[request], first_step=first, last_step=last)
 
     def finish(
-        self, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], warnings: tuple[str, ...]
+        self,
+        name: str,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        warnings: tuple[str, ...],
     ) -> Built:
         arena = plan_arena(self.requests, self.scratch_bytes)
         offsets = {buffer.name: buffer.offset for buffer in arena.buffers}

@@ -25,8 +25,8 @@ __all__ = [
     "TensorSpec",
 ]
 
-#: Alignment, in bytes, of every constant in the params blob and of every buffer in the arena: a cache line, and
-#: the widest vector (AVX-512).
+#: Alignment, in bytes, of every constant in the params blob and of every buffer in the arena: a cache line,
+#: and the widest vector (AVX-512).
 ALIGNMENT = 64
 
 #: Bytes of one element, for each dtype that a bundle's tensors can have.
@@ -75,7 +75,8 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor in the params blob, in the layout that its kernels read (often packed; not the model's layout)."""
+    """A tensor in the params blob, in the layout that its kernels read (often packed; not the model's
+    layout)."""
 
     name: str
     dtype: str
@@ -118,8 +119,8 @@ class Arena:
 class Argument:
     """What a step hands to its kernel as one pointer.
 
-    ``index`` selects the input, output or constant; for "arena" and "scratch" it is 0. ``offset`` is in bytes:
-    from the arena's start, from the start of the thread's scratch, or from the start of the tensor.
+    ``index`` selects the input, output or constant; for "arena" and "scratch" it is 0. ``offset`` is in
+    bytes: from the arena's start, from the start of the thread's scratch, or from the start of the tensor.
     """
 
     kind: ArgumentKind

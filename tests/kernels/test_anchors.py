@@ -16,8 +16,8 @@ from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.support.compiled import assert_close, plan_of
 from tests.support.executor import Executor
 
-#: Vector width in bits and number of registers: SSE, NEON, AVX2, AVX-512. All run on this machine whatever its
-#: CPU, because LLVM splits vectors that are too wide.
+#: Vector width in bits and number of registers: SSE, NEON, AVX2, AVX-512. All run on this machine whatever
+#: its CPU, because LLVM splits vectors that are too wide.
 REGISTER_FILES = {"128x16": (128, 16), "128x32": (128, 32), "256x16": (256, 16), "512x32": (512, 32)}
 
 Activation = Callable[[Graph, str], str]
@@ -55,7 +55,9 @@ def conv(
     g = Graph("conv", seed=3)
     x = g.input("x", shape)
     w = g.weight(out, shape[1] // group, *kernel)
-    y = g.op("Conv", x, w, g.weight(out, std=1.0), strides=strides, pads=pads, dilations=dilations, group=group)
+    y = g.op(
+        "Conv", x, w, g.weight(out, std=1.0), strides=strides, pads=pads, dilations=dilations, group=group
+    )
     if residual:
         y = g.op("Add", y, g.op("Conv", x, g.weight(out, shape[1], *kernel), strides=strides, pads=pads))
     y = activation(g, y) if activation else y
@@ -71,7 +73,9 @@ def pool(kind: str, shape: tuple[int, int, int, int], **attributes: object) -> o
     return g.model()
 
 
-def dense(rows: tuple[int, ...], depth: int, columns: int, activation: Activation | None = None) -> onnx.ModelProto:
+def dense(
+    rows: tuple[int, ...], depth: int, columns: int, activation: Activation | None = None
+) -> onnx.ModelProto:
     g = Graph("dense", seed=3)
     x = g.input("x", (*rows, depth))
     y = g.op("Add", g.op("MatMul", x, g.weight(depth, columns, std=depth**-0.5)), g.weight(columns, std=1.0))
@@ -100,13 +104,19 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
     "5x3 asymmetric": ("conv2d.igemm", conv((1, 5, 9, 12), 7, (5, 3), strides=(1, 2), pads=(0, 2, 3, 1))),
     "padding beyond the kernel": ("conv2d.igemm", conv((1, 4, 3, 3), 6, (2, 2), pads=(3, 3, 3, 3))),
     "dilated": ("conv2d.igemm", conv((1, 6, 14, 13), 18, (3, 3), dilations=(2, 3), pads=(2, 3, 2, 3))),
-    "grouped": ("conv2d.igemm", conv((1, 24, 9, 8), 40, (3, 3), group=4, pads=(1, 1, 1, 1), activation=_gelu)),
+    "grouped": (
+        "conv2d.igemm",
+        conv((1, 24, 9, 8), 40, (3, 3), group=4, pads=(1, 1, 1, 1), activation=_gelu),
+    ),
     "grouped 1x1": ("conv2d.igemm", conv((1, 30, 5, 6), 60, (1, 1), group=3)),
     "batch of 3": ("conv2d.igemm", conv((3, 10, 6, 7), 21, (3, 3), pads=(1, 1, 1, 1), activation=_relu)),
     "one output channel": ("conv2d.igemm", conv((1, 19, 6, 6), 1, (3, 3), pads=(1, 1, 1, 1))),
     "one pixel": ("conv2d.igemm", conv((1, 33, 1, 1), 70, (1, 1), activation=_hardswish_tanh)),
     "depth multiplier": ("conv2d.igemm", conv((1, 6, 8, 8), 12, (3, 3), group=6, pads=(1, 1, 1, 1))),
-    "depthwise": ("conv2d.depthwise", conv((1, 35, 9, 11), 35, (3, 3), group=35, pads=(1, 1, 1, 1), activation=_relu)),
+    "depthwise": (
+        "conv2d.depthwise",
+        conv((1, 35, 9, 11), 35, (3, 3), group=35, pads=(1, 1, 1, 1), activation=_relu),
+    ),
     "depthwise stride 2": (
         "conv2d.depthwise",
         conv((1, 24, 12, 15), 24, (5, 5), group=24, strides=(2, 2), pads=(2, 2, 2, 2)),
@@ -123,7 +133,10 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         "conv2d.depthwise",
         conv((1, 17, 2, 3), 17, (7, 7), group=17, pads=(3, 3, 3, 3)),
     ),
-    "max pool": ("pool2d.max", pool("MaxPool", (1, 19, 11, 12), kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
+    "max pool": (
+        "pool2d.max",
+        pool("MaxPool", (1, 19, 11, 12), kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+    ),
     "max pool ceil": (
         "pool2d.max",
         pool("MaxPool", (1, 8, 10, 9), kernel_shape=(3, 2), strides=(2, 2), ceil_mode=1),
@@ -177,7 +190,8 @@ def test_shape_is_served_by_its_rule_and_right(compiled: _All, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["3x3 same", "dilated", "padding beyond the kernel", "depthwise dilated"])
 def test_taps_in_the_padding_read_nothing(compiled: _All, name: str) -> None:
-    """What lies next to the image in memory (here: NaN in the opposite corner) must not leak in at the border."""
+    """What lies next to the image in memory (here: NaN in the opposite corner) must not leak in at the
+    border."""
     _, model = MODELS[name]
     plan = compiled.executor.built[name].plan
     x = np.random.default_rng(0).standard_normal(plan.inputs[0].shape, np.float32)

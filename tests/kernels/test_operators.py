@@ -15,7 +15,6 @@ from tests.models.operators import CASES
 from tests.support.compiled import assert_close, plan_of
 from tests.support.executor import Executor
 
-
 #: Operators that no schedule serves; packing them says so.
 UNSCHEDULED = {"cumsum", "cumsum_exclusive_reverse"}
 
@@ -50,7 +49,9 @@ def test_operator_agrees_with_onnxruntime(compiled: _All, name: str) -> None:
     assert bool(plan.warnings) == (name in UNSCHEDULED), plan.warnings
     for seed in (1, 2):
         inputs = random_inputs(model, seed)
-        expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
+        expected = dict(
+            zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True)
+        )
         arrays = [np.asarray(inputs[spec.name]) for spec in plan.inputs]
         results = compiled.executor.run(name, arrays, seed=seed, poison=(0xFF, 0x7B)[seed - 1])
         got = dict(zip((spec.name for spec in plan.outputs), results, strict=True))

@@ -51,7 +51,9 @@ def test_random_plans_are_valid_and_tight(seed: int) -> None:
     requests = []
     for i in range(rng.randint(1, 60)):
         first = rng.randint(0, 40)
-        requests.append(Request(f"b{i}", rng.choice([1, 64, 1000, 4096, 100_000]), first, first + rng.randint(0, 8)))
+        requests.append(
+            Request(f"b{i}", rng.choice([1, 64, 1000, 4096, 100_000]), first, first + rng.randint(0, 8))
+        )
     arena = plan_arena(requests, 0)
     assert not _overlaps(arena)
     assert all(b.offset % ALIGNMENT == 0 and b.offset + b.nbytes <= arena.nbytes for b in arena.buffers)

@@ -44,5 +44,9 @@ def assert_close(
         finite = np.isfinite(reference)
         scale = np.abs(reference[finite]).max(initial=0)
         np.testing.assert_allclose(
-            value, reference, rtol=limit.relative_each, atol=max(limit.relative * scale, limit.floor), err_msg=name
+            value,
+            reference,
+            rtol=limit.relative_each,
+            atol=max(limit.relative * scale, limit.floor),
+            err_msg=name,
         )

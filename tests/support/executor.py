@@ -1,14 +1,15 @@
 """Runs plans in this process, step by step: the reference executor for tests of everything left of the Plan.
 
-Kernels are linked into one library. Arena, scratch and outputs are poisoned before each run, tasks are cut into
-ranges at random and done in random order, so memory that is read before it is written, or tasks that depend on each
-other, show.
+Kernels are linked into one library. Arena, scratch and outputs are poisoned before each run, tasks are cut
+into ranges at random and done in random order, so memory that is read before it is written, or tasks that
+depend on each other, show.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,9 @@ def _memories(
     return {
         "input": [holding(array) for array in inputs],
         "constant": [holding(array) for array in constants],
-        "output": [_Memory(prod(spec.shape) * np.dtype(spec.dtype).itemsize, poison) for spec in plan.outputs],
+        "output": [
+            _Memory(prod(spec.shape) * np.dtype(spec.dtype).itemsize, poison) for spec in plan.outputs
+        ],
         "arena": [_Memory(plan.arena.nbytes, poison)],
         "scratch": [_Memory(plan.arena.scratch_bytes, poison)],
     }
@@ -125,6 +128,6 @@ def _address(argument: Argument, memories: Mapping[str, list[_Memory]]) -> int:
 def _ranges(tasks: int, rng: np.random.Generator) -> list[tuple[int, int]]:
     """[0, tasks) cut into up to four ranges, in random order."""
     cuts = sorted({0, tasks, *(int(c) for c in rng.integers(0, tasks + 1, 3))})
-    ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
+    ranges = list(pairwise(cuts))
     rng.shuffle(ranges)
     return ranges
