@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from edgepack.cli.output import Settings, heading, print_json, verbosity_options
+from edgepack.cli.output import Settings, heading, print_json, table, verbosity_options
+
+if TYPE_CHECKING:
+    from edgepack.frontend.summary import TensorSummary
 
 __all__ = ["command"]
 
@@ -63,5 +67,37 @@ def _model(path: Path, as_json: bool, kernels: bool) -> None:
     summary = summarise(path)
     if as_json:
         print_json(summary.to_json())
+        return
+    from edgepack.bundle.text import human_bytes, human_count
+
+    opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in sorted(summary.opsets.items()))
+    parts = [
+        heading(f"{path.name}: {summary.nodes} nodes, {human_count(summary.params).strip()} parameters")
+        + f"\nby {summary.producer or 'an unnamed exporter'}, opset {opsets}, "
+        f"{human_bytes(summary.params_bytes)} of parameters"
+        + (f", external data in {', '.join(summary.external)}" if summary.external else ""),
+        table(
+            [_tensor_row("input", tensor) for tensor in summary.inputs]
+            + [_tensor_row("output", tensor) for tensor in summary.outputs],
+            header=["", "name", "dtype", "shape"],
+        ),
+        table(
+            [[name, str(count)] for name, count in summary.operators.items()],
+            header=["operator", "nodes"],
+            right=[1],
+        ),
+    ]
+    for name, dims in summary.unbound.items():
+        options = f"bind them with --shape {name}=... or --dim NAME=..."
+        parts.append(f"note: input {name} has open dimensions ({', '.join(dims)}); {options}")
+    for operator, nodes in summary.unsupported.items():
+        parts.append(f"warning: {operator} cannot be compiled: {', '.join(nodes[:5])}")
+    click.echo("\n\n".join(parts))
+
+
+def _tensor_row(kind: str, tensor: TensorSummary) -> list[str]:
+    if tensor.shape is None:
+        shape = "not declared"
     else:
-        click.echo(str(summary))
+        shape = "x".join("?" if dim is None else str(dim) for dim in tensor.shape) or "scalar"
+    return [kind, tensor.name, tensor.dtype, shape]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import helper
 
 from edgepack.api import Bundle
 from edgepack.bundle.sums import write_sums
@@ -152,9 +155,25 @@ def test_inspect_shows_signature_sizes_memory_and_audit(
 
 def test_inspect_shows_a_model_file(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "inspect", small_model)
-    assert "input" in out
-    assert "Relu" in out
-    assert run_json(capsys, "inspect", small_model)
+    assert "small.onnx: 5 nodes" in out
+    assert "input   input   float32  4x8" in out
+    assert re.search(r"^Relu +1$", out, re.MULTILINE)
+    assert run_json(capsys, "inspect", small_model)["nodes"] == 5
+
+
+def test_inspect_says_what_a_model_still_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Open dimensions with the options that bind them, and operators that cannot be compiled."""
+    x = helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch", None])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.STRING, None)
+    node = helper.make_node("StringNormalizer", ["ids"], ["y"], name="norm_7")
+    graph = helper.make_graph([node], "g", [x], [y])
+    path = tmp_path / "open.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    out = run(capsys, "inspect", path)
+    assert "batchx?" in out
+    assert "note: input ids has open dimensions (batch, dimension 1); bind them with --shape ids=..." in out
+    assert "warning: StringNormalizer cannot be compiled: norm_7" in out
+    assert "not declared" in out
 
 
 def test_a_damaged_manifest_is_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
