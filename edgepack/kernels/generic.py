@@ -22,11 +22,11 @@ from tvm.tirx import IterVar, Var
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.blocks import Block, blocks_of
-from edgepack.kernels.contract import Implementation
+from edgepack.kernels.contract import Implementation, RuleError
 from edgepack.kernels.lowering import count_flops, to_stages
 from edgepack.target import CpuTarget
 
-__all__ = ["generic", "plain"]
+__all__ = ["generic", "plain", "rows"]
 
 #: An elementwise expression with at most this many operations is recomputed rather than stored.
 CHEAP_OPERATIONS = 8
@@ -47,6 +47,25 @@ def generic(group: Group, target: CpuTarget, constants: frozenset[int]) -> Imple
     _Scheduler(schedule, target).run()
     stages, temps, scratch = to_stages(schedule.mod["main"], group.outputs, target)
     return Implementation("generic", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
+
+
+def rows(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Rule ``rows``: blocks of any form (an argmax writes two buffers), the leading loops of each as tasks."""
+    schedule = s_tir.Schedule(tvm.IRModule({"main": group.function}), error_render_level="none")
+    parallel = 0
+    for handle in schedule.get_child_blocks(schedule.get_sblock("root")):
+        loops = schedule.get_loops(handle)
+        kinds = [iv.iter_type for iv in schedule.get(handle).iter_vars]
+        if len(loops) != len(kinds):
+            continue
+        leading = next((i for i, kind in enumerate(kinds) if kind != IterVar.DataPar), len(kinds))
+        if leading:
+            schedule.parallel(schedule.fuse(*loops[:leading]) if leading > 1 else loops[0])
+            parallel += 1
+    if not parallel:
+        raise RuleError("no block has an independent leading loop")
+    stages, temps, scratch = to_stages(schedule.mod["main"], group.outputs, target)
+    return Implementation("rows", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
 
 
 class _Scheduler:

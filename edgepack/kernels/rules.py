@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, RuleError
 from edgepack.kernels.conv2d import conv2d
-from edgepack.kernels.generic import generic, plain
+from edgepack.kernels.generic import generic, plain, rows
 from edgepack.kernels.matmul import batched_matmul, dense
 from edgepack.kernels.window import depthwise_conv2d, pool2d
 from edgepack.target import CpuTarget
@@ -32,6 +32,7 @@ RULES: Sequence[tuple[str, Rule]] = (
     ("matmul.packed", dense),
     ("matmul.batched", batched_matmul),
     ("generic", generic),
+    ("rows", rows),
     (PLAIN, plain),
 )
 
