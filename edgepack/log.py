@@ -28,13 +28,13 @@ def save_log(name: str, text: str) -> Path | None:
             descriptor, path = tempfile.mkstemp(prefix=f"edgepack-{name}-{stamp}-", suffix=".log", dir=folder)
             with open(descriptor, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
                 file.write(text)
-            _forget_old(folder)
+            _forget_old(folder, Path(path))
             return Path(path)
     return None
 
 
-def _forget_old(folder: Path) -> None:
+def _forget_old(folder: Path, newest: Path) -> None:
     with suppress(OSError):
-        logs = sorted(folder.glob("edgepack-*.log"), key=lambda path: path.stat().st_mtime)
-        for old in logs[:-_KEEP]:
+        others = [path for path in folder.glob("edgepack-*.log") if path != newest]
+        for old in sorted(others, key=lambda path: path.stat().st_mtime)[: -_KEEP + 1]:
             old.unlink()
