@@ -72,3 +72,28 @@ def check(name: str, wanted: np.ndarray, found: np.ndarray, allowed: Tolerance |
         atol=max(allowed.floor, allowed.relative * largest),
         err_msg=name,
     )
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_operator_needs_no_function_of_tvms_runtime(name: str) -> None:
+    """Only kernels and reshapes are left: no sort, no scan, nothing that a bundle lacks."""
+    import tvm
+    from tvm import relax
+
+    model = SMALL[name]()
+    bind(model, shapes={}, dims={})
+    passes = [
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.LegalizeOps(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    with tvm.target.Target("llvm"):
+        module = tvm.transform.Sequential(passes)(import_model(model).module)
+    calls = {
+        binding.value.op.name
+        for block in module["main"].body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, relax.Call)
+    }
+    assert calls <= {"relax.call_tir", "relax.reshape"}
+    assert "call_packed" not in module.script()

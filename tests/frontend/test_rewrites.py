@@ -44,6 +44,7 @@ MODELS = {
 REWRITTEN = {
     "ConvInteger": ["conv_integer"],
     "ConvTranspose": ["convtranspose_output_shape"],
+    "CumSum": ["cumsum", "cumsum_exclusive_reverse", "cumsum_int_exclusive"],
     "Equal": ["equal_bool"],
     "LpNormalization": ["lpnorm", "lpnorm_1"],
     "OneHot": ["onehot_constant_depth"],

@@ -170,11 +170,14 @@ class Graph:
 
 def _with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Fills in the outputs' shapes that were not given, as exporters do."""
-    graph = onnx.shape_inference.infer_shapes(model).graph
-    known = {value.name: value.type for value in (*graph.output, *model.graph.input)}
+    known = {value.name: value.type for value in model.graph.input}
     for tensor in model.graph.initializer:
         known[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     for output in model.graph.output:
-        if not output.type.tensor_type.HasField("shape"):
+        if output.name in known:
             output.type.CopyFrom(known[output.name])
+    inferred = onnx.shape_inference.infer_shapes(model).graph.output
+    for output, value in zip(model.graph.output, inferred, strict=True):
+        if not output.type.tensor_type.HasField("shape"):
+            output.type.CopyFrom(value.type)
     return model

