@@ -125,7 +125,7 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
 
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())
-    lines = [f"{manifest.model.file} for {manifest.device.name}: {bundle.path} ({total:.1f} s)"]
+    lines = [f"{manifest.model.file} for {manifest.device.name}: {_shown(bundle.path)} ({total:.1f} s)"]
     if not settings.quiet:
         lines += ["", files_table(manifest), "", memory_table(manifest), ""]
         rows = [
@@ -134,3 +134,9 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
         lines.append(table(rows, header=["stage", "time"], right=[1]))
     lines += [f"warning: {text}" for text in manifest.warnings]
     return "\n".join(lines)
+
+
+def _shown(path: Path) -> str:
+    """As short as it can be typed from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
