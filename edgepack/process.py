@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from typing import Any
 
 from edgepack.errors import ToolchainError
 
-__all__ = ["Completed", "execute", "kill_group", "printed", "signal_name"]
+__all__ = ["Completed", "end_with_parent", "execute", "kill_group", "printed", "signal_name"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,21 @@ def execute(
         process.communicate()
         raise
     return Completed(process.returncode, stdout, stderr)
+
+
+def end_with_parent(interval: float = 0.5) -> None:
+    """End this process soon after its parent has ended, however that was: nobody waits for its work any more.
+
+    On Windows a process does not learn of that, and runs to its end.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(interval)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="edgepack-parent").start()
 
 
 def kill_group(process: subprocess.Popen[Any]) -> None:

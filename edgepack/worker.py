@@ -97,7 +97,9 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
 def main(arguments: list[str]) -> int:
     """Runs one job; the exit code is that of the error's class, 0 when all files are written."""
     from edgepack.errors import EdgepackError
+    from edgepack.process import end_with_parent
 
+    end_with_parent()
     folder = Path(arguments[0])
     events = _Events()
     try:

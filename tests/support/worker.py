@@ -30,6 +30,7 @@ from edgepack.plan.types import (
     Step,
     TensorSpec,
 )
+from edgepack.process import end_with_parent
 
 ROWS, COLUMNS = 4, 8
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -146,6 +147,7 @@ def record(job: dict[str, Any], folder: Path, *, wrong: bool) -> None:
 
 
 def main(mode: str, directory: Path) -> int:
+    end_with_parent()
     job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
     event(event="stage", name="import")
     event(event="warning", text="the worker is not the real one")
