@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ __all__ = ["as_source", "infer_shapes", "normalise", "optimise"]
 #: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
 #: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
 DISABLED = ("MatMulAddFusion",)
+
+#: Elements of the largest constant whose value can decide a shape.
+INFERENCE_LIMIT = 1024
 
 #: Models above this size, in bytes, travel through files: protobuf messages end at 2 GiB.
 SERIALISED_LIMIT = 1 << 30
@@ -48,7 +52,7 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
         model = optimise(model)  # functions are inlined after constants are folded: fold theirs too
     restore_float16(model, types)
-    return infer_shapes(rewrites.apply(model))
+    return _with_shapes(rewrites.apply(model))
 
 
 def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -94,12 +98,35 @@ def as_source(model: onnx.ModelProto) -> Iterator[bytes | str]:
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes and types of all intermediate values, as far as they can be inferred."""
+    """A copy with the shapes and types of all intermediate values, as far as they can be inferred.
+
+    In the copy large initializers are inputs: inference needs their shapes, and copying them takes seconds.
+    """
     import onnx
 
-    if model.ByteSize() > SERIALISED_LIMIT:
-        return model
-    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    copy = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
+    copy.functions.extend(model.functions)
+    graph = copy.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
+    graph.value_info.extend(model.graph.value_info)
+    graph.output.extend(model.graph.output)
+    large = [tensor for tensor in model.graph.initializer if prod(tensor.dims) > INFERENCE_LIMIT]
+    names = {tensor.name for tensor in large}
+    graph.initializer.extend(t for t in model.graph.initializer if t.name not in names)
+    graph.input.extend(value for value in model.graph.input if value.name not in names)
+    for tensor in large:
+        graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return onnx.shape_inference.infer_shapes(copy, data_prop=True)
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, its values and outputs annotated, in place."""
+    inferred = infer_shapes(model).graph
+    del model.graph.value_info[:], model.graph.output[:]
+    model.graph.value_info.extend(inferred.value_info)
+    model.graph.output.extend(inferred.output)
+    return model
 
 
 def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
