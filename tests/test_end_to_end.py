@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +113,14 @@ def test_the_program_packs_verifies_and_measures_for_a_board(tmp_path: Path) -> 
     inspected = cli("inspect", bundle, "--kernels")
     assert inspected.returncode == 0
     assert "conv" in inspected.stdout
+
+
+def test_the_readme_of_a_model_with_odd_names_has_commands_that_work(tmp_path: Path) -> None:
+    bundle = edgepack.pack(save(ODD["odd_names"](), tmp_path), "host", tmp_path / "out", cache=False)
+    readme = (bundle.path / "README.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^    (bin/\S+ run .*)$", readme, re.MULTILINE)
+    done = subprocess.run(shlex.split(command), cwd=bundle.path, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["status"] == "ok", done.stdout
 
 
 def test_two_packs_without_cache_give_the_same_bytes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,4 +31,11 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     environment.filters["bytes"] = human_bytes
     environment.filters["count"] = human_count
     environment.filters["shape"] = shape_text
+    environment.filters["shell"] = shlex.quote
+    environment.filters["cell"] = _cell
     return environment.get_template(template).render(**values)
+
+
+def _cell(text: str) -> str:
+    """A name as it may stand in a table's cell; ONNX allows any text."""
+    return " ".join(text.split()).replace("|", "\\|").replace("`", "'")
