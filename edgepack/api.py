@@ -182,6 +182,8 @@ def pack(
     destination = destination.resolve()
     check_destination(destination, force=force, model=model)
     job = _job(model, name, profile, shapes=shapes or {}, dims=dims or {}, inputs=inputs or {}, seed=seed)
+    stages("find the toolchain")
+    version = compiler.version()  # one that is missing is found out before the model is compiled, not after
     with workplace(destination) as place:
         digest = _compile(job, place.job, stages, cache, timeout or DEFAULT_TIMEOUT)
         from edgepack.bundle.assemble import Recipe, assemble
@@ -199,6 +201,7 @@ def pack(
             model=record,
             device=profile,
             toolchain=compiler,
+            toolchain_version=version,
             params_mode=mode,
             results=place.job,
             build=place.build,

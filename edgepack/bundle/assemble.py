@@ -48,6 +48,7 @@ class Recipe:
     model: ModelRecord
     device: Device
     toolchain: Toolchain
+    toolchain_version: str
     params_mode: driver.ParamsMode
     tools: Mapping[str, str]
     results: Path
@@ -77,7 +78,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         plan,
         recipe.model,
         recipe.device,
-        toolchain=(recipe.toolchain.name, recipe.toolchain.family, recipe.toolchain.version()),
+        toolchain=(recipe.toolchain.name, recipe.toolchain.family, recipe.toolchain_version),
         tools=recipe.tools,
         params_mode=recipe.params_mode,
         params_file=recipe.layout.params,

@@ -161,6 +161,19 @@ def test_wrong_arguments_are_clear_errors_and_leave_nothing(
     assert entries(tmp_path) == []
 
 
+def test_a_missing_compiler_is_found_before_the_model_is_compiled(small_model: Path, tmp_path: Path) -> None:
+    toolchain = tmp_path / "gone.yaml"
+    toolchain.write_text(
+        "family: gcc\nexecutables: {cc: [no-such-gcc], ar: [no-such-ar]}\n", encoding="utf-8"
+    )
+    done = fake.run(
+        "crash", "pack", small_model, "--toolchain", toolchain, "-o", tmp_path / "out", "--no-cache"
+    )
+    assert done.returncode == 4
+    assert "no-such-gcc" in done.stderr
+    assert entries(tmp_path) == ["gone.yaml"]
+
+
 @POSIX
 @pytest.mark.parametrize(
     ("mode", "code", "message"),
