@@ -57,7 +57,7 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
 
     inputs = {name: Path(path) for name, path in job["inputs"].items()}
     (folder / "recorded").mkdir()
-    record(
+    warnings = record(
         model,
         imported.inputs,
         shapes=shapes,
@@ -66,6 +66,8 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
         inputs=inputs,
         directory=folder / "recorded",
     )
+    for text in warnings:
+        events.warning(text)
 
     events.stage("optimise")
     from edgepack.graph.lower import lower

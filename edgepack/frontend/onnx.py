@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.frontend.binding import bind, input_dtype, model_inputs
+from edgepack.frontend.converters import convert
 from edgepack.frontend.model_file import default_opset, read_model
 from edgepack.frontend.normalise import normalise
 from edgepack.frontend.support import check_operators, node_name
@@ -102,13 +103,14 @@ def _convert(model: onnx.ModelProto) -> tvm.IRModule:
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
     class Importer(ONNXGraphImporter):  # type: ignore[misc]
-        """Remembers which node it is at, for the error message."""
+        """Remembers which node it is at, for the error message; asks our own converters first."""
 
         node = ""
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
             self.node = f"{op_name}, {attrs['tvm_custom']['name'] or 'a node without name'}"
-            return super()._convert_operator(op_name, inputs, attrs, opset)
+            own = convert(self.bb, op_name, inputs, attrs, opset)
+            return own if own is not None else super()._convert_operator(op_name, inputs, attrs, opset)
 
     importer = Importer({}, "float32")
     try:

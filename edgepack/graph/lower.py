@@ -15,6 +15,7 @@ from tvm.ir import IRModule
 from edgepack.graph.fold import fold_views
 from edgepack.graph.layout import channels_last
 from edgepack.graph.legalize import ANCHOR, legalize
+from edgepack.graph.precision import accumulate_in_float32
 from edgepack.graph.rewrite import op_name
 
 __all__ = ["Anchor", "Group", "Lowered", "lower"]
@@ -104,9 +105,9 @@ def lower(module: IRModule) -> Lowered:
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
         module = fold_views(module)
+        module = accumulate_in_float32(module)
         module = channels_last(module)
         module = fold_views(module)
-        module = relax.backend.DispatchSortScan()(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
         module = _fold_constants(module)

@@ -50,7 +50,7 @@ def generic(group: Group, target: CpuTarget, constants: frozenset[int]) -> Imple
 
 
 def rows(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``rows``: blocks of any form (an argmax writes two buffers), the leading loops of each as tasks."""
+    """Rule ``rows``: blocks of any form (argmax writes two buffers), the leading loops of each as tasks."""
     schedule = s_tir.Schedule(tvm.IRModule({"main": group.function}), error_render_level="none")
     parallel = 0
     for handle in schedule.get_child_blocks(schedule.get_sblock("root")):

@@ -1,0 +1,62 @@
+"""Our own conversion of a few ONNX operators, where TVM's importer hides an operator from the passes.
+
+TVM writes Clip as opaque TIR, and Max, Min and Sum as a reduction over a stack of their operands. As
+elementwise operators they follow any layout and fuse into the kernel before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+__all__ = ["convert"]
+
+
+def convert(builder: Any, op_type: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    """The Relax expression for a node; None where TVM's own converter is to be used.
+
+    Args:
+        builder: the importer's ``relax.BlockBuilder``.
+        inputs: the node's operands; None for one that is left out.
+        attributes: the node's attributes as the importer reads them.
+    """
+    converter = _CONVERTERS.get(op_type)
+    return converter(builder, inputs, attributes, opset) if converter else None
+
+
+def _pairwise(name: str) -> Callable[..., Any]:
+    def converter(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+        from tvm import relax
+
+        operator = getattr(relax.op, name)
+        if len(inputs) == 1:
+            return inputs[0]
+        return reduce(lambda a, b: builder.normalize(operator(builder.emit(a), b)), inputs)
+
+    return converter
+
+
+def _clip(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    from tvm import relax
+
+    x = inputs[0]
+    dtype = str(x.ty.dtype)
+    if opset < 11:
+        bounds = [
+            relax.const(float(attributes[k]), dtype) if k in attributes else None for k in ("min", "max")
+        ]
+    else:
+        bounds = [*inputs[1:], None, None][:2]
+    for operator, bound in zip((relax.op.maximum, relax.op.minimum), bounds, strict=True):
+        if bound is not None:
+            x = builder.emit(operator(x, bound))
+    return x
+
+
+_CONVERTERS: dict[str, Callable[..., Any]] = {
+    "Clip": _clip,
+    "Max": _pairwise("maximum"),
+    "Min": _pairwise("minimum"),
+    "Sum": _pairwise("add"),
+}
