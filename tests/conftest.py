@@ -12,12 +12,6 @@ from tests.support import fake
 from tests.support.model import write_model
 
 
-@pytest.fixture
-def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packs of this test are compiled by tests/support/worker.py instead of TVM."""
-    monkeypatch.setattr(edgepack.compile, "worker_command", fake.command("ok"))
-
-
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ONNX file that tests/support/worker.py has results for, in a folder with a difficult name."""
