@@ -6,6 +6,8 @@ set -euo pipefail
 # A command (or file) that must be there, and the Debian package that brings it.
 needed=(
   "gcc gcc"
+  "g++ g++"
+  "make make"
   "clang clang"
   "cmake cmake"
   "pkg-config pkg-config"
@@ -29,22 +31,32 @@ missing_packages() {
       command -v "$what" >/dev/null 2>&1 || echo "$package"
     fi
   done | sort -u
+  # Debian only recommends clang's sanitizers, in a package that has clang's version in its name.
+  if command -v clang >/dev/null 2>&1 && [[ ! -e $(clang -print-file-name=libclang_rt.asan-x86_64.a) ]] &&
+    [[ ! -e $(clang -print-file-name=libclang_rt.asan.a) ]]; then
+    echo "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+  fi
+}
+
+install() {
+  echo "Installing $*..."
+  { apt-get -qq update || true; } && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes \
+    --no-install-recommends "$@" >/dev/null
 }
 
 if [[ $(uname -s) != Linux ]]; then
   echo "Only Linux is set up for the cross compilers and emulators of the tests." >&2
   exit 1
 fi
-missing=$(missing_packages | tr '\n' ' ')
-[[ -n $missing ]] || exit 0
 if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null 2>&1; then
-  echo "Installing $missing..."
-  # shellcheck disable=SC2086 # a list of words
-  { apt-get -qq update || true; } && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes \
-    --no-install-recommends $missing >/dev/null
+  # Twice: what clang lacks is known only once there is a clang.
+  for _ in 1 2; do
+    mapfile -t missing < <(missing_packages)
+    if [[ ${#missing[@]} -gt 0 ]]; then install "${missing[@]}"; fi
+  done
 fi
-missing=$(missing_packages | tr '\n' ' ')
-if [[ -n $missing ]]; then
-  echo "The tests need these packages: apt-get install $missing" >&2
+mapfile -t missing < <(missing_packages)
+if [[ ${#missing[@]} -gt 0 ]]; then
+  echo "The tests need these packages: apt-get install ${missing[*]}" >&2
   exit 1
 fi
