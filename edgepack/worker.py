@@ -84,6 +84,7 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
         outputs=imported.outputs,
         target=target,
         symbol_prefix=job["symbol_prefix"],
+        nodes=imported.nodes,
         reporter=events,
     )
 

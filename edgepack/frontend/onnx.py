@@ -41,6 +41,7 @@ class ImportedModel:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     operators: dict[str, int]
+    nodes: tuple[str, ...] = ()
 
 
 def load(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
@@ -73,14 +74,13 @@ def import_model(model: onnx.ModelProto) -> ImportedModel:
     normal = normalise(model)
     check_operators(normal)
     _check_static(normal)
-    module = _convert(normal)
+    module, nodes = _convert(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
     )
     outputs = _output_specs(module, [value.name for value in normal.graph.output])
-    return ImportedModel(
-        module, specs, outputs, dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
-    )
+    operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
+    return ImportedModel(module, specs, outputs, operators, nodes)
 
 
 def _check_static(model: onnx.ModelProto) -> None:
@@ -99,8 +99,12 @@ def _check_static(model: onnx.ModelProto) -> None:
                 )
 
 
-def _convert(model: onnx.ModelProto) -> tvm.IRModule:
+def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """The Relax module, and the names of the nodes that its variables ``n<index>_`` stand for."""
+    from tvm import relax
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+    names: list[str] = []
 
     class Importer(ONNXGraphImporter):  # type: ignore[misc]
         """Remembers which node it is at, for the error message; asks our own converters first."""
@@ -108,15 +112,21 @@ def _convert(model: onnx.ModelProto) -> tvm.IRModule:
         node = ""
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
-            self.node = f"{op_name}, {attrs['tvm_custom']['name'] or 'a node without name'}"
-            own = convert(self.bb, op_name, inputs, attrs, opset)
-            return own if own is not None else super()._convert_operator(op_name, inputs, attrs, opset)
+            name = attrs["tvm_custom"]["name"]
+            self.node = f"{op_name}, {name or 'a node without name'}"
+            value = convert(self.bb, op_name, inputs, attrs, opset)
+            if value is None:
+                value = super()._convert_operator(op_name, inputs, attrs, opset)
+            if isinstance(value, relax.Call | relax.Var) and name:
+                value = self.bb.emit(value, name_hint=f"n{len(names)}_")
+                names.append(name)
+            return value
 
     importer = Importer({}, "float32")
     try:
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return importer.from_onnx(model.graph, default_opset(model))
+            return importer.from_onnx(model.graph, default_opset(model)), tuple(names)
     except EdgepackError:
         raise
     except Exception as error:  # the importer raises what its converters happen to raise

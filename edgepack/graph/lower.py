@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -16,7 +16,7 @@ from edgepack.graph.fold import fold_views
 from edgepack.graph.layout import channels_last
 from edgepack.graph.legalize import ANCHOR, legalize
 from edgepack.graph.precision import accumulate_in_float32
-from edgepack.graph.rewrite import op_name
+from edgepack.graph.rewrite import node_index, op_name
 
 __all__ = ["Anchor", "Group", "Lowered", "lower"]
 
@@ -47,13 +47,15 @@ class Group:
         outputs: how many of its buffers are outputs.
         operators: names of the fused operators, in order.
         anchor: the operator that decides the schedule, or None.
+        nodes: indices of the model's nodes whose values it computes on the way to its output.
     """
 
     name: str
     function: Any
     outputs: int
     operators: tuple[str, ...]
-    anchor: Anchor | None = field(default=None)
+    anchor: Anchor | None = None
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def lower(module: IRModule) -> Lowered:
     t = relax.transform
     # The target only selects TVM's generic CPU legalisations; nothing here depends on the device.
     with tvm.target.Target("llvm"):
+        module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
         module = fold_views(module)
@@ -128,11 +131,12 @@ def _groups(fused: IRModule, lowered: IRModule) -> dict[str, Group]:
             continue
         source = fused[fused.get_global_var(name)]
         if isinstance(source, relax.Function):
-            operators, anchor = _describe(fused, source)
+            operators, anchor, nodes = _describe(fused, source)
         else:
             operands = range(len(source.params) - outputs[name])
-            operators, anchor = (name.rstrip("0123456789"),), _anchor(source, tuple(operands))
-        groups[name] = Group(name, function, outputs[name], operators, anchor)
+            operators, nodes = (name.rstrip("0123456789"),), ()
+            anchor = _anchor(source, tuple(operands))
+        groups[name] = Group(name, function, outputs[name], operators, anchor, nodes)
     return groups
 
 
@@ -149,20 +153,23 @@ def _output_counts(function: Any) -> dict[str, int]:
     return counts
 
 
-def _describe(module: IRModule, function: Any) -> tuple[tuple[str, ...], Anchor | None]:
-    """Operator names of a fused Relax function, and its anchor if it has exactly one."""
+def _describe(module: IRModule, function: Any) -> tuple[tuple[str, ...], Anchor | None, tuple[int, ...]]:
+    """Operator names of a fused Relax function, its anchor if it has exactly one, and the nodes inside."""
     index = {param: i for i, param in enumerate(function.params)}
     operators, anchors = [], []
+    nodes: list[int] = []
     for block in function.body.blocks:
         for binding in block.bindings:
             if op_name(binding.value) != "relax.call_tir":
                 continue
             callee, args = binding.value.args[0], binding.value.args[1]
+            node = node_index(binding.var)
+            nodes += [node] if node is not None else []
             operators.append(callee.name_hint.rstrip("0123456789"))
             anchor = _anchor(module[callee], tuple(index.get(a) for a in args.fields))
             if anchor is not None:
                 anchors.append(anchor)
-    return tuple(operators), anchors[0] if len(anchors) == 1 else None
+    return tuple(operators), anchors[0] if len(anchors) == 1 else None, tuple(nodes)
 
 
 def _anchor(function: Any, operands: tuple[int | None, ...]) -> Anchor | None:

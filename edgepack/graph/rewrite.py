@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from tvm.ir import GenericConst, IRModule, Op
 
 from edgepack.errors import ModelError
 
-__all__ = ["Rewriter", "constant", "dtype_of", "is_constant", "numpy_of", "op_name", "shape_of"]
+__all__ = ["Rewriter", "constant", "dtype_of", "is_constant", "node_index", "numpy_of", "op_name", "shape_of"]
 
 
 def shape_of(expr: Any) -> tuple[int, ...]:
@@ -40,9 +41,31 @@ def constant(array: np.ndarray[Any, Any]) -> Any:
     return relax.const(np.ascontiguousarray(array).reshape(array.shape), str(array.dtype))
 
 
+def node_index(variable: Any) -> int | None:
+    """Index of the model's node whose value the variable is, as the frontend named it; None for others."""
+    found = re.fullmatch(r"n(\d+)_\d*", variable.name)
+    return int(found[1]) if found else None
+
+
 def op_name(call: Any) -> str:
     """Name of the Relax operator that is called (``relax.nn.conv2d``), or "" for any other call."""
     return str(call.op.name) if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
+
+
+def _hint(name: str) -> str:
+    """The name without what was added to tell it from others."""
+    found = re.fullmatch(r"(n\d+_)\d*", name)
+    return found[1] if found else name
+
+
+def _named(bindings: Sequence[Any]) -> list[tuple[Any, str]]:
+    """Each binding with its name. The frontend names a node's value; what it is made of stands before."""
+    named: list[tuple[Any, str]] = []
+    name = ""
+    for binding in reversed(bindings):
+        name = binding.var.name if node_index(binding.var) is not None or not name else name
+        named.append((binding, name))
+    return named[::-1]
 
 
 class Rewriter:
@@ -55,6 +78,7 @@ class Rewriter:
         self.module = module
         self.builder = relax.BlockBuilder(module)
         self.env: dict[Any, Any] = {}
+        self.name = ""
 
     def run(self) -> IRModule:
         """Returns the module with ``main`` rewritten."""
@@ -67,9 +91,11 @@ class Rewriter:
         with builder.function("edgepack_main", params):
             with builder.dataflow():
                 for block in function.body.blocks:
-                    for binding in block.bindings:
+                    for binding, self.name in _named(block.bindings):
                         self.visit_binding(binding)
-                result = builder.emit_output(self.result(function.body.body))
+                returned = self.result(function.body.body)
+                hint = _hint(returned.name) if isinstance(returned, relax.Var) else ""
+                result = builder.emit_output(returned, name_hint=hint)
             builder.emit_func_output(result)
         rebuilt = builder.finalize()
         new_main = rebuilt["edgepack_main"].with_attr("global_symbol", "main")
@@ -96,10 +122,13 @@ class Rewriter:
         return self.env.get(expr, expr)
 
     def emit(self, expr: Any) -> Any:
-        """Emits a binding; constants and variables are returned as they are."""
+        """Emits a binding; constants and variables are returned as they are.
+
+        It is named as the binding that is being rewritten: ``n<index>_`` leads back to a node of the model.
+        """
         if isinstance(expr, relax.Var | GenericConst):
             return expr
-        return self.builder.emit(expr)
+        return self.builder.emit(expr, name_hint=_hint(self.name))
 
     def visit_binding(self, binding: Any) -> None:
         """One ``var = value`` of the function."""

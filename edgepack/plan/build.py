@@ -14,7 +14,7 @@ from tvm import relax
 
 from edgepack.errors import ModelError
 from edgepack.graph.lower import Group, Lowered
-from edgepack.graph.rewrite import is_constant, numpy_of, op_name
+from edgepack.graph.rewrite import is_constant, node_index, numpy_of, op_name
 from edgepack.kernels.contract import Array, Implementation, Operand
 from edgepack.kernels.copy import copy
 from edgepack.kernels.rules import implement
@@ -51,6 +51,7 @@ class _Call:
     results: list[_Value]
     implementation: Implementation | None = None
     symbols: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass
@@ -69,6 +70,7 @@ def build_plan(
     outputs: Sequence[TensorSpec],
     target: CpuTarget,
     symbol_prefix: str,
+    nodes: Sequence[str] = (),
     reporter: Reporter | None = None,
 ) -> Built:
     """Chooses a kernel for every call and lays everything out.
@@ -76,6 +78,7 @@ def build_plan(
     Args:
         lowered: fused TIR; its main takes ``inputs`` and returns ``outputs``, in order.
         symbol_prefix: C identifier that starts every kernel's symbol.
+        nodes: names of the model's nodes, by the index that the module's variables carry.
 
     Raises:
         ModelError: for what a static plan cannot hold.
@@ -84,7 +87,7 @@ def build_plan(
     chooser = _Chooser(program, target, symbol_prefix, reporter or Reporter())
     for call in program.calls:
         chooser.choose(call)
-    layout = _Layout(program, chooser, outputs)
+    layout = _Layout(program, chooser, outputs, nodes)
     return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
 
 
@@ -126,7 +129,9 @@ def _read(lowered: Lowered) -> _Program:
                 fields = list(ty.fields) if isinstance(ty, relax.TupleType) else None
                 results = [buffer(t) for t in (fields or [ty])]
                 group = lowered.groups[expr.args[0].name_hint]
-                program.calls.append(_Call(group, list(value(expr.args[1])), results))
+                program.calls.append(
+                    _Call(group, list(value(expr.args[1])), results, nodes=_nodes(group, binding))
+                )
                 values[binding.var] = results if fields is not None else results[0]
             elif operator == "relax.reshape":
                 values[binding.var] = value(expr.args[0])
@@ -140,6 +145,11 @@ def _read(lowered: Lowered) -> _Program:
     result = value(function.body.body)
     program.outputs = list(result) if isinstance(result, list) else [result]
     return program
+
+
+def _nodes(group: Group, binding: Any) -> tuple[int, ...]:
+    last = node_index(binding.var)
+    return tuple(sorted({*group.nodes, *([] if last is None else [last])}))
 
 
 # Choosing kernels --------------------------------------------------------------------------------------
@@ -215,8 +225,10 @@ def _bytes_moved(group: Group) -> int:
 class _Layout:
     """Steps, constants and arena of a program whose kernels are chosen."""
 
-    def __init__(self, program: _Program, chooser: _Chooser, outputs: Sequence[TensorSpec]) -> None:
-        self.program, self.chooser = program, chooser
+    def __init__(
+        self, program: _Program, chooser: _Chooser, outputs: Sequence[TensorSpec], nodes: Sequence[str]
+    ) -> None:
+        self.program, self.chooser, self.nodes = program, chooser, nodes
         self.steps: list[Step] = []
         self.constants: list[Constant] = []
         self.arrays: list[Array] = []
@@ -257,13 +269,16 @@ class _Layout:
         self.scratch_bytes = max(self.scratch_bytes, sum(aligned(n) for n in implementation.scratch))
         for stage, symbol in zip(implementation.stages, call.symbols, strict=True):
             arguments = tuple(self._argument(o, call, implementation, temps, offsets) for o in stage.operands)
-            self.steps.append(Step(symbol, stage.tasks, arguments))
+            self.steps.append(Step(symbol, stage.tasks, arguments, self._names(call.nodes)))
         for value in call.results:  # written by some stage; conservatively live through all of them
             self._touch(value, first_step)
             self._touch(value, len(self.steps) - 1)
         for value in call.arguments:
             if value.kind == "buffer":
                 self._touch(value, len(self.steps) - 1)
+
+    def _names(self, nodes: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.nodes[i] for i in nodes if i < len(self.nodes))
 
     def _temps(self, implementation: Implementation, first_step: int) -> list[int]:
         """Requests for the arena buffers between the stages; their indices."""

@@ -27,6 +27,7 @@ def plan_of(model: onnx.ModelProto, name: str = "m", target: CpuTarget | None = 
         outputs=imported.outputs,
         target=target or host_target(),
         symbol_prefix=f"{name}_",
+        nodes=imported.nodes,
     )
 
 
