@@ -1,6 +1,8 @@
 """Elementary functions on float32 vectors as TIR expressions: polynomials instead of a libm call per lane.
 
-Sources: the Cephes library's single precision functions (expf, tanhf, erff; S. Moshier) and, for erf of |x|
+Each states its largest error; tests/kernels/test_vmath.py measures it against float64.
+
+Sources: the Cephes library's single precision functions (expf, logf, tanhf, erff; S. Moshier) and, for erf of |x|
 >= 1, Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26 (absolute error 1.5e-7).
 """
 
@@ -14,7 +16,7 @@ from tvm.tirx import IntImm
 
 from edgepack.kernels.emit import Emitter
 
-__all__ = ["UNARY"]
+__all__ = ["UNARY", "elementary"]
 
 Expr = Any
 
@@ -40,32 +42,177 @@ def _polynomial(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes: int
 
 
 def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """e**x, clamped to the range of normal numbers: 2**k * p(r) with r = x - k ln 2, |r| <= ln 2 / 2."""
-    x = e.let(tirx.max(tirx.min(x, e.f32(88.3762626647949, lanes)), e.f32(-87.3365, lanes)))
+    """e**x: 2**k * p(r) with r = x - k ln 2, |r| <= ln 2 / 2.
+
+    Error at most 2 ulp. Infinite above 88.73 and for inf; results below 2.4e-38 (x < -86.98) are 0; NaN stays
+    NaN.
+    """
+    # Twice the polynomial times 2**(k - 1): neither overflows before the result does. The lower clamp makes
+    # the scale's exponent field 0, which is the value 0. Clamps take NaN from their second operand.
+    x = e.let(tirx.Max(e.f32(-87.6, lanes), e.let(tirx.Min(e.f32(89.0, lanes), x))))
     shifted = e.let(x * e.f32(1.44269504088896341, lanes) + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
     k = e.let(shifted - e.f32(12582912.0, lanes))
     r = e.let(x - k * e.f32(0.693359375, lanes))
     r = e.let(r - k * e.f32(-2.12194440e-4, lanes))
+    coefficients = (
+        1.9875691500e-4,
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        5.0000001201e-1,
+    )
+    p = _polynomial(e, r, tuple(2 * c for c in coefficients), lanes)
+    y = e.let(p * e.let(r * r) + e.let(r * e.f32(2, lanes) + e.f32(2, lanes)))
+    exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
+    scale = tirx.reinterpret(_float32(lanes), exponent + _i32(e, 126 << 23, lanes))
+    return e.let(y * scale)
+
+
+def _reinterpreted(e: Emitter, x: Expr, lanes: int) -> Expr:
+    return e.let(tirx.reinterpret(_int32(lanes), x))
+
+
+def log(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Natural logarithm: x = m 2**k with m in [sqrt(1/2), sqrt(2)), k ln 2 + (m - 1) - (m - 1)**2 / 2 + ...
+
+    Error at most 2 ulp; -inf for 0, NaN for negative numbers, denormal numbers are scaled up first.
+    """
+    smallest, scale = 1.17549435e-38, 2.0**23
+    tiny = x < e.f32(smallest, lanes)
+    scaled = e.let(tirx.Select(tiny, x * e.f32(scale, lanes), x))
+    bits = _reinterpreted(e, scaled, lanes)
+    # Subtracting sqrt(1/2)'s bits makes the exponent field that of m in [sqrt(1/2), sqrt(2)).
+    shifted = e.let(bits - _i32(e, 0x3F3504F3, lanes))
+    k = e.let(tirx.shift_right(shifted, _i32(e, 23, lanes)))
+    mantissa = e.let(bits - tirx.shift_left(k, _i32(e, 23, lanes)))
+    m = e.let(tirx.reinterpret(_float32(lanes), mantissa) - e.f32(1, lanes))
+    power = e.let(tirx.Cast(_float32(lanes), k) - tirx.Select(tiny, e.f32(23, lanes), e.f32(0, lanes)))
+    z = e.let(m * m)
     p = _polynomial(
         e,
-        r,
+        m,
         (
-            1.9875691500e-4,
-            1.3981999507e-3,
-            8.3334519073e-3,
-            4.1665795894e-2,
-            1.6666665459e-1,
-            5.0000001201e-1,
+            7.0376836292e-2,
+            -1.1514610310e-1,
+            1.1676998740e-1,
+            -1.2420140846e-1,
+            1.4249322787e-1,
+            -1.6668057665e-1,
+            2.0000714765e-1,
+            -2.4999993993e-1,
+            3.3333331174e-1,
         ),
         lanes,
     )
-    y = e.let(p * (r * r) + (r + e.f32(1, lanes)))
-    exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
-    bits = tirx.reinterpret(_int32(lanes), y) + exponent
-    return e.let(tirx.reinterpret(_float32(lanes), bits))
+    y = e.let(p * m * z + power * e.f32(-2.12194440e-4, lanes))
+    y = e.let(y - z * e.f32(0.5, lanes))
+    y = e.let(m + y + power * e.f32(0.693359375, lanes))
+    y = e.let(tirx.Select(x < e.f32(float("inf"), lanes), y, x))  # inf and NaN
+    y = e.let(tirx.Select(x < e.f32(0, lanes), e.f32(float("nan"), lanes), y))
+    return e.let(tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y))
+
+
+def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = None) -> Expr:
+    """x**y with C's rules for 0, 1 and negative bases; -inf to a broken power and -1 to an infinite one are NaN.
+
+    Exponents 0, 1, 2, 3, 4, -1, 0.5 and -0.5 that are known when compiling are products, quotients and square
+    roots, within 2 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent of
+    the result: at most 1.5e-7 * (2 + |y ln x|).
+
+    Args:
+        exponent: ``y`` where it is constant.
+    """
+    one = e.f32(1, lanes)
+    if exponent is not None and exponent in SIMPLE_POWERS:
+        return e.let(SIMPLE_POWERS[exponent](e, x, lanes))
+    a = _absolute(e, x, lanes)
+    r = exp(e, e.let(y * log(e, a, lanes)), lanes)
+    if exponent is not None:
+        if exponent != int(exponent):
+            negative = e.f32(float("nan"), lanes)
+        else:
+            negative = r if exponent % 2 == 0 else e.let(e.f32(0, lanes) - r)
+        r = e.let(tirx.Select(x < e.f32(0, lanes), negative, r))
+        return r
+    whole = tirx.EQ(truncate(e, y, lanes), y)
+    half = e.let(y * e.f32(0.5, lanes))
+    even = tirx.EQ(truncate(e, half, lanes), half)
+    signed = e.let(tirx.Select(even, r, e.f32(0, lanes) - r))
+    negative = e.let(tirx.Select(whole, signed, e.f32(float("nan"), lanes)))
+    r = e.let(tirx.Select(x < e.f32(0, lanes), negative, r))
+    r = e.let(tirx.Select(tirx.EQ(y, e.f32(0, lanes)), one, r))
+    return e.let(tirx.Select(tirx.EQ(x, one), one, r))
+
+
+#: Exponent -> function of (emitter, base, lanes).
+SIMPLE_POWERS: dict[float, Callable[[Emitter, Expr, int], Expr]] = {
+    0.0: lambda e, x, n: e.f32(1, n),
+    1.0: lambda e, x, n: x,
+    2.0: lambda e, x, n: x * x,
+    3.0: lambda e, x, n: x * x * x,
+    4.0: lambda e, x, n: (lambda z: z * z)(e.let(x * x)),
+    -1.0: lambda e, x, n: e.f32(1, n) / x,
+    0.5: lambda e, x, n: UNARY["tirx.sqrt"](e, x, n),
+    -0.5: lambda e, x, n: UNARY["tirx.rsqrt"](e, x, n),
+}
+
+
+def truncate(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Towards zero, exact, without an instruction that SSE2 and ARMv7 lack; 2**23 and more are whole."""
+    a = _absolute(e, x, lanes)
+    whole = tirx.Cast(_float32(lanes), e.let(tirx.Cast(_int32(lanes), x)))
+    return e.let(tirx.Select(a < e.f32(2.0**23, lanes), _with_sign_of(e, whole, x, lanes), x))
+
+
+def floor(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Exact; floor(-0.0) is -0.0."""
+    t = truncate(e, x, lanes)
+    return e.let(tirx.Select(x < t, t - e.f32(1, lanes), t))
+
+
+def ceil(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Exact; ceil(-0.5) is -0.0."""
+    t = truncate(e, x, lanes)
+    return e.let(tirx.Select(t < x, e.f32(1, lanes) + t, t))
+
+
+def nearest(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """To the nearest whole number, halves to the even one (ONNX's Round, TIR's round and nearbyint); exact."""
+    a = _absolute(e, x, lanes)
+    magic = e.f32(2.0**23, lanes)
+    rounded = e.let(e.let(a + magic) - magic)
+    return e.let(tirx.Select(a < magic, _with_sign_of(e, rounded, x, lanes), x))
+
+
+def maximum(e: Emitter, a: Expr, b: Expr) -> Expr:
+    """The larger one, NaN if either is: TIR's Max alone forgets a NaN in its first operand."""
+    return _propagating(e, tirx.Max, a, b)
+
+
+def minimum(e: Emitter, a: Expr, b: Expr) -> Expr:
+    """The smaller one, NaN if either is."""
+    return _propagating(e, tirx.Min, a, b)
+
+
+def _propagating(e: Emitter, smaller_or_larger: Any, a: Expr, b: Expr) -> Expr:
+    if _is_number(b):
+        a, b = b, a
+    if _is_number(a):
+        return e.let(smaller_or_larger(a, b))
+    a, b = e.let(a), e.let(b)
+    return e.let(tirx.Select(tirx.EQ(a, a), smaller_or_larger(a, b), a))
+
+
+def _is_number(x: Expr) -> bool:
+    kind = type(x).__name__
+    if kind == "Broadcast":
+        return _is_number(x.value)
+    return kind == "FloatImm" and x.value == x.value
 
 
 def sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """1 / (1 + e**-x). Error at most 3 ulp."""
     one = e.f32(1, lanes)
     return e.let(one / (one + exp(e, e.let(e.f32(0, lanes) - x), lanes)))
 
@@ -82,7 +229,7 @@ def _with_sign_of(e: Emitter, magnitude: Expr, x: Expr, lanes: int) -> Expr:
 
 
 def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """x + x**3 P(x**2) for |x| < 0.625, else 1 - 2 / (e**2|x| + 1) with x's sign."""
+    """x + x**3 P(x**2) for |x| < 0.625, else 1 - 2 / (e**2|x| + 1) with x's sign. Error at most 2 ulp."""
     a = _absolute(e, x, lanes)
     large = e.let(e.f32(1, lanes) - e.f32(2, lanes) / (exp(e, e.let(a + a), lanes) + e.f32(1, lanes)))
     z = e.let(x * x)
@@ -97,7 +244,10 @@ def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
 
 
 def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """x P(x**2) for |x| < 1 (Cephes), else 1 - t Q(t) e**(-x**2) with x's sign (A&S 7.1.26)."""
+    """x P(x**2) for |x| < 1 (Cephes), else 1 - t Q(t) e**(-x**2) with x's sign (A&S 7.1.26).
+
+    Error at most 4 ulp.
+    """
     a = _absolute(e, x, lanes)
     z = e.let(x * x)
     p = _polynomial(
@@ -131,6 +281,38 @@ def _rsqrt(e: Emitter, x: Expr, lanes: int) -> Expr:
     return e.let(e.f32(1, lanes) / UNARY["tirx.sqrt"](e, x, lanes))
 
 
+def _libm(function: str) -> Callable[[Emitter, Expr, int], Expr]:
+    """libm's function for each lane."""
+
+    def call(e: Emitter, x: Expr, lanes: int) -> Expr:
+        elements = e.local(lanes)
+        e.vstore(elements, 0, x, lanes)
+        for i in range(lanes):
+            e.vstore(elements, i, tirx.call_pure_extern("float32", function, e.load(elements, i)), 1)
+        return e.let(e.vload(elements, 0, lanes))
+
+    return call
+
+
+def _strict_sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
+    one = e.f32(1, lanes)
+    return e.let(one / (one + STRICT["tirx.exp"](e, e.let(e.f32(0, lanes) - x), lanes)))
+
+
+def elementary(e: Emitter, name: str, x: Expr, lanes: int) -> Expr:
+    """The TIR intrinsic ``name`` of a float32 vector: a polynomial, or libm's function in a strict kernel."""
+    table = {**UNARY, **STRICT} if e.strict_math else UNARY
+    return table[name](e, x, lanes)
+
+
+#: With strict math, in place of the polynomials.
+STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
+    "tirx.exp": _libm("expf"),
+    "tirx.sigmoid": _strict_sigmoid,
+    "tirx.tanh": _libm("tanhf"),
+    "tirx.erf": _libm("erff"),
+}
+
 #: TIR intrinsic name -> function of (emitter, float32 vector of ``lanes`` lanes, lanes).
 UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.exp": exp,
@@ -140,4 +322,10 @@ UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.fabs": _absolute,
     "tirx.sqrt": _intrinsic("llvm.sqrt"),
     "tirx.rsqrt": _rsqrt,
+    "tirx.log": log,
+    "tirx.floor": floor,
+    "tirx.ceil": ceil,
+    "tirx.trunc": truncate,
+    "tirx.nearbyint": nearest,
+    "tirx.round": nearest,
 }
