@@ -1,20 +1,27 @@
-"""edgepack's own binary against other engines, side by side: ``python benchmarks/compare.py [NETWORK ...]``.
+"""edgepack against other engines, side by side: ``python benchmarks/compare.py [NETWORK ...]``.
 
 Engines take turns within one session, in a new random order each round, so that a machine whose speed
-drifts is as fair to one as to the other. What counts is the ratio of medians; single times move with the
+drifts is as fair to one as to the other. All run on the same CPUs, in float32, batch 1; with one thread the
+whole process is bound to one CPU. What counts is the ratio of medians; single times move with the
 neighbours.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import math
 import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,78 +29,99 @@ import onnx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import peak
+from engines import ENGINES
+from markdown import replace_section, table
+from networks import BENCHMARKS, folded, save
+from work import Work, work_of
+
 import edgepack
-from edgepack.frontend.binding import bind
 from edgepack.frontend.sampling import random_inputs
-from tests.models import DIMS, NETWORKS, build
 
-DEFAULT_NETWORKS = [
-    "resnet18",
-    "resnet50",
-    "mobilenetv2",
-    "light_squeezenet",
-    "light_densenet121",
-    "bert",
-    "vit",
-    "mlp",
-]
+#: Seconds that one turn of an engine should take; it makes as many runs as fit, within limits.
+TURN_SECONDS = 0.25
+RUNS = (3, 200)
+WARMUP = 3
+
+#: An engine whose single run takes longer, in ms, has one turn of one run and no more.
+SLOW_MS = 1500.0
 
 
-class Process:
-    """An engine that waits for its turn."""
+class EngineProcess:
+    """An engine that waits for its turn.
 
-    def __init__(self, engine: str, model: Path, inputs: Path, threads: int) -> None:
+    Attributes:
+        run_ms: a first estimate.
+        error: largest difference from ONNX Runtime's outputs, relative to each output's largest value.
+    """
+
+    def __init__(self, engine: str, model: Path, inputs: Path, threads: int, cpus: Sequence[int]) -> None:
+        self.outputs = inputs.with_name(f"{engine}-{threads}.npz")
+        script = str(Path(__file__).with_name("engines.py"))
+        cpu_list = ",".join(map(str, cpus))
         command = [
             sys.executable,
-            str(Path(__file__).with_name("engines.py")),
+            script,
             engine,
-            model,
-            inputs,
-            threads,
+            *map(str, (model, inputs, self.outputs, threads)),
+            cpu_list,
         ]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        self.log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
-            [str(c) for c in command],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.log,
             text=True,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
-        assert self.process.stdout is not None and self.process.stdin is not None
-        if self.process.stdout.readline().strip() != "ready":
-            raise RuntimeError(f"{engine} cannot run {model.name}")
+        line = self._line()
+        if not line:
+            self.process.wait()
+            self.log.seek(0)
+            last = (self.log.read().strip().splitlines() or ["it ended without a word"])[-1]
+            raise RuntimeError(last[:200])
+        ready = json.loads(line)
+        self.version, self.run_ms = str(ready["version"]), float(ready["run_ms"])
 
-    def run(self, runs: int) -> list[float]:
-        assert self.process.stdout is not None and self.process.stdin is not None
-        self.process.stdin.write(f"{runs}\n")
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def run(self, warmup: int, runs: int) -> list[float]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{warmup} {runs}\n")
         self.process.stdin.flush()
-        times: list[float] = json.loads(self.process.stdout.readline())
+        line = self._line()
+        if not line:
+            raise RuntimeError(f"{self.process.args} died")
+        times: list[float] = json.loads(line)
         return times
 
     def close(self) -> None:
         self.process.communicate("")
+        self.log.close()
 
 
-class Bundle:
-    """The bundle's own program; each turn is a process of its own."""
+class Program:
+    """The bundle's own program; each turn is a process of its own, bound like the others."""
 
-    def __init__(self, bundle: edgepack.Bundle, threads: int) -> None:
+    def __init__(self, bundle: edgepack.Bundle, threads: int, cpus: Sequence[int]) -> None:
         (self.program,) = (p for p in (bundle.path / "bin").iterdir() if p.is_file())
-        self.threads = threads
+        self.folder, self.threads, self.cpus = bundle.path / "test", threads, list(cpus)
+        self.version = edgepack.__version__
+        self.run_ms = statistics.median(self.run(1, 3))
 
-    def run(self, runs: int) -> list[float]:
-        command = [
-            str(self.program),
-            "bench",
-            "--threads",
-            str(self.threads),
-            "--warmup",
-            "2",
-            "--runs",
-            str(runs),
-        ]
-        result = subprocess.run(command, check=True, capture_output=True, text=True)
+    def run(self, warmup: int, runs: int) -> list[float]:
+        command = [self.program, "bench", self.folder, "--threads", self.threads]
+        command += ["--warmup", warmup, "--runs", runs]
+        result = subprocess.run(
+            [str(word) for word in command],
+            check=True,
+            capture_output=True,
+            text=True,
+            preexec_fn=partial(os.sched_setaffinity, 0, self.cpus),
+        )
         times: list[float] = json.loads(result.stdout)["runs_ms"]
         return times
 
@@ -101,57 +129,250 @@ class Bundle:
         pass
 
 
-def compare(
-    name: str, engines: list[str], threads: int, rounds: int, runs: int, folder: Path
-) -> dict[str, list[float]]:
-    """Times in ms by engine; "edgepack" is the bundle that is packed here."""
-    model = build(name)
-    bind(model, shapes={}, dims=DIMS.get(name, {}))
-    path = folder / f"{name}.onnx"
-    onnx.save(model, str(path))
+@dataclass
+class Prepared:
+    """A network that is packed and has inputs; what each engine gave."""
+
+    name: str
+    model: Path
+    inputs: Path
+    bundle: edgepack.Bundle
+    work: Work
+    pack_seconds: float
+    errors: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """Times in ms by engine, on so many threads."""
+
+    network: Prepared
+    threads: int
+    times: dict[str, list[float]]
+
+    def median(self, engine: str) -> float:
+        return statistics.median(self.times[engine])
+
+    @property
+    def best_peer(self) -> str:
+        return min((e for e in self.times if e != "edgepack"), key=self.median, default="")
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long as edgepack the best peer takes."""
+        return self.median(self.best_peer) / self.median("edgepack") if self.best_peer else math.nan
+
+
+def prepare(name: str, folder: Path) -> Prepared:
+    """Builds and packs the network; checks the bundle against ONNX Runtime."""
+    path = save(name, folder)
     inputs = folder / f"{name}.npz"
-    np.savez(inputs, **random_inputs(model, 0))
+    np.savez(inputs, **random_inputs(onnx.load(str(path)), 0))
+    begin = time.perf_counter()
     bundle = edgepack.pack(path, "host", folder / f"{name}-bundle", force=True)
-    running: dict[str, Bundle | Process] = {"edgepack": Bundle(bundle, threads)}
-    for engine in engines:
-        try:
-            running[engine] = Process(engine, path, inputs, threads)
-        except RuntimeError as error:
-            print(error, file=sys.stderr)
-    times: dict[str, list[float]] = {engine: [] for engine in running}
-    order = list(running)
-    for turn in range(rounds):
-        random.Random(turn).shuffle(order)
-        for engine in order:
-            times[engine] += running[engine].run(runs)
-    for engine in running.values():
-        engine.close()
-    return times
+    prepared = Prepared(name, path, inputs, bundle, work_of(folded(path)), time.perf_counter() - begin)
+    verified = bundle.verify()
+    if not verified.ok:
+        raise RuntimeError(f"{name}: edgepack's outputs are wrong: {verified.outputs}")
+    prepared.errors["edgepack"] = max(o.max_abs_err / max(o.max_abs_ref, 1e-30) for o in verified.outputs)
+    return prepared
+
+
+def compare(network: Prepared, engines: Sequence[str], threads: int, rounds: int) -> Result:
+    """Lets edgepack and the engines take turns."""
+    cpus = sorted(os.sched_getaffinity(0))[-threads:]
+    running: dict[str, Program | EngineProcess] = {"edgepack": Program(network.bundle, threads, cpus)}
+    times: dict[str, list[float]] = {}
+    try:
+        for engine in engines:
+            if engine in network.refusals:
+                continue
+            try:
+                running[engine] = EngineProcess(engine, network.model, network.inputs, threads, cpus)
+            except RuntimeError as error:
+                network.refusals[engine] = str(error)
+        _check(network, running)
+        times = {engine: [] for engine in running}
+        order = list(running)
+        for turn in range(rounds):
+            random.Random(turn).shuffle(order)
+            for engine in order:
+                process = running[engine]
+                if process.run_ms > SLOW_MS:
+                    times[engine] += process.run(0, 1) if turn == 0 else []
+                    continue
+                runs = int(TURN_SECONDS * 1e3 / max(process.run_ms, 1e-3))
+                times[engine] += process.run(WARMUP, min(max(runs, RUNS[0]), RUNS[1]))
+    finally:
+        for process in running.values():
+            process.close()
+    return Result(network, threads, times)
+
+
+def _check(network: Prepared, running: Mapping[str, Program | EngineProcess]) -> None:
+    """Compares each engine's outputs with ONNX Runtime's, and keeps versions."""
+
+    def outputs(engine: str) -> list[np.ndarray]:
+        process = running[engine]
+        assert isinstance(process, EngineProcess)
+        with np.load(process.outputs) as arrays:
+            return [arrays[name].ravel().astype(np.float64) for name in arrays.files]
+
+    for engine, process in running.items():
+        network.versions[engine] = process.version
+        if engine == "edgepack" or "onnxruntime" not in running:
+            continue
+        pairs = zip(outputs(engine), outputs("onnxruntime"), strict=True)
+        error = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
+        network.errors[engine] = error
+        if not error < 1e-2:
+            print(f"warning: {engine} differs from ONNX Runtime by {error:.1e} on {network.name}")
+
+
+# Reports -------------------------------------------------------------------------------------------------
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.4f}" if value < 0.1 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
+
+
+def times_table(results: Sequence[Result], engines: Sequence[str]) -> str:
+    """Medians, and how many times as long as edgepack the best peer takes."""
+    rows = []
+    for result in results:
+        cells = []
+        for engine in ["edgepack", *engines]:
+            if engine in result.times:
+                text = _milliseconds(result.median(engine))
+                cells.append(f"**{text}**" if engine in ("edgepack", result.best_peer) else text)
+            else:
+                cells.append("cannot run")
+        rows.append([result.network.name, *cells, f"{result.ratio:.2f} ({result.best_peer})"])
+    mean = math.exp(statistics.fmean(math.log(r.ratio) for r in results if r.ratio == r.ratio))
+    rows.append(["geometric mean", *[""] * (len(engines) + 1), f"**{mean:.2f}**"])
+    return table(["median ms", "edgepack", *engines, "best peer / edgepack"], rows)
+
+
+def bounds_table(results: Sequence[Result], machine: peak.Machine) -> str:
+    """Least times by operations and bytes, and how near edgepack is."""
+    rows = []
+    for result in results:
+        work, threads = result.network.work, result.threads
+        median = result.median("edgepack")
+        least = work.least_ms(machine, threads)
+        rows.append(
+            [
+                result.network.name,
+                f"{work.flops / 1e9:.3g}",
+                f"{work.least_flops / 1e9:.3g}",
+                f"{work.weight_bytes / 1e6:.3g}",
+                _milliseconds(work.flops_ms(machine, threads)),
+                _milliseconds(work.bytes_ms(machine, threads)),
+                _milliseconds(least),
+                _milliseconds(median),
+                f"{least / median:.0%}",
+                f"{work.flops / median / 1e6 / machine.peak(threads):.0%}",
+            ]
+        )
+    header = ["", "GFLOP", "after Winograd", "weights MB", "ms by FLOPs", "ms by bytes", "least ms"]
+    return table([*header, "edgepack ms", "least / edgepack", "direct FLOPs of peak"], rows)
+
+
+def errors_table(networks: Sequence[Prepared], engines: Sequence[str]) -> str:
+    """Differences from ONNX Runtime, and how long packing took."""
+    columns = ["edgepack", *(engine for engine in engines if engine != "onnxruntime")]
+    rows = [
+        [n.name, *(f"{n.errors[e]:.0e}" if e in n.errors else "" for e in columns), f"{n.pack_seconds:.0f}"]
+        for n in networks
+    ]
+    return table(["error / largest output", *columns, "edgepack packs in s"], rows)
+
+
+def report(
+    results: Mapping[int, Sequence[Result]],
+    networks: Sequence[Prepared],
+    engines: Sequence[str],
+    machine: peak.Machine,
+    rounds: int,
+) -> str:
+    """Everything, in Markdown."""
+    versions = {name: version for n in networks for name, version in n.versions.items()}
+    device = networks[0].bundle.manifest.device
+    features = " ".join([device.cpu or "baseline", *device.features])
+    parts = [
+        f"Measured on {datetime.date.today().isoformat()}: median of {rounds} rounds in which the engines "
+        f"take turns, batch 1, float32; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + ". Peers are called from Python through the cheapest call that they have, which costs them "
+        "microseconds: it shows on the two smallest networks only. PyTorch runs eagerly, node by node, after "
+        "constants and batch normalisations were folded.",
+        f"edgepack compiled for: `{features}`.",
+        peak.describe(machine),
+    ]
+    for threads, found in results.items():
+        if found:
+            parts += [f"### {threads} thread" + ("s" if threads > 1 else ""), times_table(found, engines)]
+            parts += [bounds_table(found, machine)]
+    parts += [
+        "Least time: layer by layer the longer of its operations (after Winograd, transforms not counted) at "
+        "peak and its weights at the bandwidth of the cache that holds them all.",
+        "### Errors",
+        errors_table(networks, engines),
+    ]
+    refused = [f"- {e} on {n.name}: {why}" for n in networks for e, why in n.refusals.items()]
+    if refused:
+        parts += ["Cannot run:", "\n".join(refused)]
+    return "\n\n".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "networks", nargs="*", default=DEFAULT_NETWORKS, choices=[[], *NETWORKS], metavar="NETWORK"
-    )
-    parser.add_argument("--engines", default="onnxruntime,tvm", help="comma separated (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--runs", type=int, default=5, help="timed runs of each engine per round")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="comma separated (default: %(default)s)")
+    parser.add_argument("--threads", default="1,2", help="comma separated (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--folder", type=Path, help="where models and bundles are kept (default: nowhere)")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
+    parser.add_argument("--json", type=Path, help="write all times to this file too")
     options = parser.parse_args()
-    engines = options.engines.split(",")
-    print(f"{options.threads} threads, median ms (and how many times as long as edgepack)\n")
-    print("| network | edgepack | " + " | ".join(engines) + " |")
-    print("|---" * (len(engines) + 2) + "|")
-    for name in options.networks:
-        with tempfile.TemporaryDirectory() as folder:
-            times = compare(name, engines, options.threads, options.rounds, options.runs, Path(folder))
-        own = statistics.median(times["edgepack"])
-        cells = [f"{own:.2f}"]
-        for engine in engines:
-            other = statistics.median(times[engine]) if times.get(engine) else None
-            cells.append(f"{other:.2f} ({other / own:.1f}x)" if other else "cannot run")
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    engines = [engine for engine in options.engines.split(",") if engine]
+    names = options.networks or list(BENCHMARKS)
+    if unknown := {*names} - {*BENCHMARKS} | {*engines} - {*ENGINES}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    machine = peak.measure()
+    networks: list[Prepared] = []
+    results: dict[int, list[Result]] = {int(threads): [] for threads in options.threads.split(",")}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            print(f"{name}: load {os.getloadavg()[0]:.1f}", end="", flush=True)
+            try:
+                network = prepare(name, folder)
+            except Exception as error:  # one network that fails must not cost the others' numbers
+                print(f"\nedgepack fails on {name}: {error}", flush=True)
+                continue
+            networks.append(network)
+            print(f", packed in {network.pack_seconds:.0f} s", flush=True)
+            for threads, found in results.items():
+                found.append(compare(network, engines, threads, options.rounds))
+                print(f"  {threads}: " + _line(found[-1]), flush=True)
+    if not networks:
+        sys.exit(1)
+    text = report(results, networks, engines, machine, options.rounds)
+    print("\n" + text)
+    if options.write:
+        replace_section("Side by side", text, "compare.py")
+    if options.json:
+        data = {t: {r.network.name: r.times for r in found} for t, found in results.items()}
+        options.json.write_text(json.dumps(data), encoding="utf-8")
+
+
+def _line(result: Result) -> str:
+    ordered = sorted(result.times, key=result.median)
+    return ", ".join(f"{e} {_milliseconds(result.median(e))}" for e in ordered) + f"; {result.ratio:.2f}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""The networks that the benchmarks run, batch 1, float32, all shapes static."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import onnx
+
+from tests.models import NETWORKS, transformers, vision
+from tests.models.light import light
+
+__all__ = ["BENCHMARKS", "folded", "save"]
+
+#: Name in the tables to what builds the model. Weights are seeded; sizes are the real networks'.
+BENCHMARKS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "resnet18": NETWORKS["resnet18"],
+    "resnet50": vision.resnet50,
+    "mobilenetv2": vision.mobilenetv2,
+    "squeezenet": partial(light, "squeezenet"),
+    "densenet121": partial(light, "densenet121"),
+    "inception_v1": partial(light, "inception_v1"),
+    "vgg19": partial(light, "vgg19"),
+    # MiniLM-L6: 6 layers, hidden size 384, 12 heads.
+    "bert": partial(transformers.bert, layers=6, width=384, heads=12, vocabulary=30522, batch=1, length=128),
+    # ViT-Ti/16: 12 layers, width 192, 3 heads, 196 patches and a class token.
+    "vit_tiny": partial(transformers.vit, size=224, layers=12, width=192, heads=3, classes=1000),
+    "unet": partial(vision.unet, size=256),
+    "ds_cnn": vision.ds_cnn,
+    "mlp": vision.mlp,
+}
+
+
+def save(name: str, folder: Path) -> Path:
+    """Writes ``<name>.onnx`` into the folder; returns its path."""
+    path = folder / f"{name}.onnx"
+    onnx.save(BENCHMARKS[name](), str(path))
+    return path
+
+
+def folded(path: Path) -> onnx.ModelProto:
+    """The model after ONNX Runtime's basic optimisations: constants (the shape arithmetic of exporters) and
+    batch normalisations are folded, all operators are still ONNX's."""
+    import onnxruntime
+
+    file = path.with_suffix(".folded.onnx")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(file)
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    model = onnx.load(str(file))
+    file.unlink()
+    return model
