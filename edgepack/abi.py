@@ -187,7 +187,8 @@ class Descriptor(c.Structure):
         ("embedded_bytes", c.c_uint64),
         ("step_tasks", c.POINTER(c.c_int32)),
         ("step_count", c.c_uint32),
-        ("reserved", c.c_uint32),
+        ("scratch_threads", c.c_uint32),
+        ("step_scratch", c.POINTER(c.c_uint64)),
         ("run_step", c.c_void_p),
         ("api", c.POINTER(Api)),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,7 @@ from edgepack.bundle.layout import check_name, default_name, find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.bundle.sums import check_sums
 from edgepack.errors import ConfigError, ModelError
+from edgepack.target import CpuTarget, Optimize
 
 if TYPE_CHECKING:
     from edgepack.compile import Job
@@ -134,6 +136,8 @@ def pack(
     params: ParamsMode | None = None,
     inputs: Mapping[str, PathLike] | None = None,
     seed: int = 0,
+    optimize: Optimize = "latency",
+    strict_math: bool = False,
     force: bool = False,
     cache: bool = True,
     timeout: float | None = None,
@@ -153,6 +157,9 @@ def pack(
             that the application hands in. Default what the device says.
         inputs: an input's name to a .npy file for the recorded data; the rest is drawn from ``seed``.
         seed: of the recorded inputs.
+        optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
+            leaves params as large as the model's; "balanced" lets only small ones grow.
+        strict_math: neither Winograd convolutions nor polynomials in place of libm's functions.
         force: replace a bundle at ``output``.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that the compilation of the kernels may take.
@@ -181,13 +188,16 @@ def pack(
     destination = Path(output) if output is not None else Path(f"{name}-{profile.name}")
     destination = destination.resolve()
     check_destination(destination, force=force, model=model)
-    job = _job(model, name, profile, shapes=shapes or {}, dims=dims or {}, inputs=inputs or {}, seed=seed)
+    if optimize not in ("latency", "size", "balanced"):
+        raise ConfigError(f"No kernels are made for {optimize!r}.", hint="Use latency, size or balanced.")
+    target = replace(profile.cpu_target(), optimize=optimize, strict_math=strict_math)
+    job = _job(model, name, target, shapes=shapes or {}, dims=dims or {}, inputs=inputs or {}, seed=seed)
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
     with workplace(destination) as place:
         digest = _compile(job, place.job, stages, cache, timeout or DEFAULT_TIMEOUT)
         from edgepack.bundle.assemble import Recipe, assemble
-        from edgepack.bundle.manifest import ModelRecord
+        from edgepack.bundle.manifest import ModelRecord, OptionsRecord
         from edgepack.cache import tool_versions
 
         record = ModelRecord(
@@ -203,6 +213,7 @@ def pack(
             toolchain=compiler,
             toolchain_version=version,
             params_mode=mode,
+            options=OptionsRecord(optimize=optimize, strict_math=strict_math),
             results=place.job,
             build=place.build,
             bundle=place.bundle,
@@ -241,7 +252,7 @@ class _Stages:
 def _job(
     model: Path,
     name: str,
-    device: Device,
+    target: CpuTarget,
     *,
     shapes: Mapping[str, Sequence[int]],
     dims: Mapping[str, int],
@@ -257,7 +268,7 @@ def _job(
     return Job(
         model=model,
         name=name,
-        target=device.cpu_target(),
+        target=target,
         symbol_prefix=f"edgepack_{name}_",
         shapes={key: tuple(int(extent) for extent in shape) for key, shape in shapes.items()},
         dims=dict(dims),

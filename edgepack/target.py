@@ -4,14 +4,18 @@ YAML) and ``graph``, ``kernels`` and ``codegen`` (which compile for it)."""
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["CpuTarget"]
+__all__ = ["CpuTarget", "Optimize"]
+
+#: What kernels are chosen for: the shortest time, the fewest bytes of params, or most of the one for some of
+#: the other (see kernels/cost.py).
+Optimize = Literal["latency", "size", "balanced"]
 
 
 @dataclass(frozen=True)
 class CpuTarget:
-    """A CPU as LLVM and the kernel rules see it.
+    """A CPU as LLVM and the kernel rules see it, and what the user prefers on it.
 
     Attributes:
         triple: LLVM triple, always four parts (``aarch64-unknown-linux-gnu``): with three LLVM silently picks
@@ -24,6 +28,9 @@ class CpuTarget:
         fma: whether fused multiply-add is one instruction.
         l1d_bytes, l2_bytes: data cache sizes of one core, in bytes.
         threads: threads that a session uses unless the caller asks for another number.
+        optimize: what the rules prefer.
+        strict_math: neither Winograd's transforms nor polynomials for elementary functions: results differ
+            from the model's own arithmetic by the order of sums only.
     """
 
     triple: str
@@ -36,6 +43,8 @@ class CpuTarget:
     l1d_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024
     threads: int = 1
+    optimize: Optimize = "latency"
+    strict_math: bool = False
 
     @property
     def arch(self) -> str:

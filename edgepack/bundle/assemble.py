@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.bundle.layout import MANIFEST, SBOM, BundleLayout
-from edgepack.bundle.manifest import Artifact, FileRecord, Manifest, ModelRecord, Recorded, RecordedTensor
+from edgepack.bundle.manifest import (
+    Artifact,
+    FileRecord,
+    Manifest,
+    ModelRecord,
+    OptionsRecord,
+    Recorded,
+    RecordedTensor,
+)
 from edgepack.bundle.measure import runtime_text_bytes
 from edgepack.bundle.record import make_manifest
 from edgepack.bundle.render import TEMPLATES, render
@@ -38,6 +46,7 @@ class Recipe:
     Attributes:
         name: the model's name, a C identifier.
         params_mode: where the params go.
+        options: what the kernels were chosen by.
         tools: versions of the packages that took part.
         results: the worker's folder.
         build: an empty folder for objects.
@@ -50,6 +59,7 @@ class Recipe:
     toolchain: Toolchain
     toolchain_version: str
     params_mode: driver.ParamsMode
+    options: OptionsRecord
     tools: Mapping[str, str]
     results: Path
     build: Path
@@ -79,6 +89,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         recipe.model,
         recipe.device,
         toolchain=(recipe.toolchain.name, recipe.toolchain.family, recipe.toolchain_version),
+        options=recipe.options,
         tools=recipe.tools,
         params_mode=recipe.params_mode,
         params_file=recipe.layout.params,

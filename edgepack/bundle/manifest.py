@@ -90,6 +90,13 @@ class DeviceRecord(_Record):
     runner: dict[str, Any] = Field(default={}, description="what runs the bundle's program, by name")
 
 
+class OptionsRecord(_Record):
+    """What the kernels were chosen by."""
+
+    optimize: Literal["latency", "size", "balanced"] = "latency"
+    strict_math: bool = Field(default=False, description="no Winograd, no polynomials for libm's functions")
+
+
 class ToolchainRecord(_Record):
     """The compiler of the C code and the linker."""
 
@@ -115,6 +122,7 @@ class Params(_Record):
     nbytes: int = Field(ge=0, description="bytes of the tensors' data")
     id: str = Field(description="hex; the library accepts only params with this id")
     tensors: int = Field(ge=0, description="how many there are")
+    growth: int = Field(default=0, ge=0, description="bytes more than the model's constants, for speed")
 
 
 class Memory(_Record):
@@ -123,7 +131,8 @@ class Memory(_Record):
     arena: int = Field(ge=0, description="all intermediate tensors, planned")
     lower_bound: int = Field(ge=0, description="most bytes live at once; no plan can be smaller")
     peak_step: int = Field(description="index of the step at which the most bytes are live; -1: none")
-    scratch_per_thread: int = Field(ge=0)
+    scratch_threads: int = Field(default=1, ge=1, description="threads whose scratch the arena holds")
+    scratch_per_thread: int = Field(ge=0, description="beside the arena, if there are more threads")
 
 
 class Runtime(_Record):
@@ -194,6 +203,7 @@ class Manifest(_Record):
     model: ModelRecord
     device: DeviceRecord
     toolchain: ToolchainRecord
+    options: OptionsRecord = OptionsRecord()
     tools: dict[str, str] = Field(default={}, description="versions of the packages that took part")
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]

@@ -98,6 +98,16 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     help="An input of the recorded data; the others are random.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random recorded inputs.")
+@click.option(
+    "--optimize",
+    type=click.Choice(["latency", "size", "balanced"]),
+    default="latency",
+    show_default=True,
+    help="Latency lets params grow where that is faster (Winograd), size never, balanced only small ones.",
+)
+@click.option(
+    "--strict-math", is_flag=True, help="No Winograd, and libm's functions instead of vector polynomials."
+)
 @click.option("--force", is_flag=True, help="Replace a bundle at the output.")
 @click.option("--no-cache", is_flag=True, help="Compile anew; neither read nor fill the cache.")
 @click.option(

@@ -47,19 +47,27 @@ def memory_table(manifest: Manifest) -> str:
         [
             "params",
             human_bytes(manifest.params.nbytes),
-            f"{manifest.params.tensors} tensors, {manifest.params.mode}",
+            f"{manifest.params.tensors} tensors, {manifest.params.mode}{_growth(manifest)}",
         ],
         ["arena", human_bytes(memory.arena), f"least possible {human_bytes(memory.lower_bound)}{above}"],
         ["peak", "", peak],
         [
             "scratch",
             human_bytes(memory.scratch_per_thread),
-            f"for each of {manifest.runtime.threads} threads",
+            f"beside the arena for each thread, if there are more than {memory.scratch_threads}",
         ],
     ]
     if manifest.runtime.text_bytes is not None:
         rows.append(["runtime", human_bytes(manifest.runtime.text_bytes), "machine code beside the kernels"])
     return table([row for row in rows if row[1] or row[2]], header=["memory", "size", ""], right=[1])
+
+
+def _growth(manifest: Manifest) -> str:
+    """What the params cost more than the model's constants, and how to do without."""
+    params = manifest.params
+    if params.growth * 100 < params.nbytes:
+        return ""
+    return f"; {human_bytes(params.growth)} more for speed (none with --optimize size)"
 
 
 def kernels_table(manifest: Manifest) -> str:

@@ -296,6 +296,8 @@ def _values(plan: Plan, params_mode: ParamsMode) -> dict[str, Any]:
         "embedded": params_mode == "embed",
         "kernels": _kernels(plan),
         "steps": [{"kernel": s.kernel, "arguments": _arguments(plan, s)} for s in plan.steps],
+        "scratch_threads": plan.arena.threads,
+        "step_scratch": _rows([n for s in plan.steps for n in (s.scratch_offset, s.scratch_bytes)] or [0, 0]),
         "step_tasks": _rows([s.tasks for s in plan.steps] or [0]),
     }
 

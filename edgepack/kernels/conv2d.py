@@ -139,7 +139,7 @@ class ImplicitGemm:
     def __init__(self, conv: Conv2d, tile: Tile, group: AnchoredGroup, target: CpuTarget) -> None:
         self.conv, self.tile, self.group, self.target = conv, tile, group, target
         self.lanes = target.lanes("float32")
-        self.e = Emitter(self.lanes)
+        self.e = Emitter(self.lanes, strict_math=self.target.strict_math)
         self.tiles = balanced(conv.pixels, tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)
         self.column_blocks = -(-conv.group_out // tile.columns)  # per group

@@ -100,8 +100,9 @@ def groups_of(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any
 class Emitter:
     """Builds one kernel: pointer parameters with :meth:`pointer`, then :meth:`tasks`, then :meth:`finish`."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, *, strict_math: bool = False) -> None:
         self.lanes = lanes
+        self.strict_math = strict_math
         self.params: list[Any] = []
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
@@ -209,10 +210,15 @@ class Emitter:
             lambda: self.switch(runs[1:], value, body),
         )
 
-    def tasks(self, body: Callable[[Any], None]) -> None:
-        """Declares ``lo`` and ``hi`` and emits ``body(task)`` for each of the thread's tasks."""
+    def task_range(self) -> tuple[Any, Any]:
+        """Declares ``lo`` and ``hi``, the thread's tasks."""
         lo, hi = (Var(name, tvm.ir.PrimType("int32")) for name in ("lo", "hi"))
         self.params += [lo, hi]
+        return lo, hi
+
+    def tasks(self, body: Callable[[Any], None]) -> None:
+        """Emits ``body(task)`` for each of the thread's tasks."""
+        lo, hi = self.task_range()
         self.loop(lo, hi, body)
 
     def finish(self) -> PrimFunc:

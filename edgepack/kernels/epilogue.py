@@ -14,7 +14,7 @@ from tvm import tirx
 from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter, index
-from edgepack.kernels.vmath import UNARY
+from edgepack.kernels.vmath import UNARY, elementary
 
 __all__ = ["Epilogue"]
 
@@ -138,7 +138,7 @@ class Epilogue:
             return type(x)(again(x.a), again(x.b))
         if kind == "Select":
             return tirx.Select(again(x.condition), again(x.true_value), again(x.false_value))
-        return UNARY[x.op.name](e, e.let(again(x.args[0])), lanes)
+        return elementary(e, str(x.op.name), e.let(again(x.args[0])), lanes)
 
     def _load(
         self,

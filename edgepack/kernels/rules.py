@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, RuleError
 from edgepack.kernels.conv2d import conv2d
+from edgepack.kernels.elementwise import elementwise
 from edgepack.kernels.generic import generic, plain, rows
 from edgepack.kernels.matmul import batched_matmul, dense
 from edgepack.kernels.window import depthwise_conv2d, pool2d
+from edgepack.kernels.winograd import winograd
 from edgepack.target import CpuTarget
 
 __all__ = ["RULES", "Rule", "implement"]
@@ -27,10 +29,12 @@ PLAIN = "plain"
 #: In order of preference.
 RULES: Sequence[tuple[str, Rule]] = (
     ("conv2d.depthwise", depthwise_conv2d),
+    ("conv2d.winograd", winograd),
     ("conv2d.igemm", conv2d),
     ("pool2d", pool2d),
     ("matmul.packed", dense),
     ("matmul.batched", batched_matmul),
+    ("elementwise", elementwise),
     ("generic", generic),
     ("rows", rows),
     (PLAIN, plain),

@@ -2,8 +2,8 @@
 
 Each states its largest error; tests/kernels/test_vmath.py measures it against float64.
 
-Sources: the Cephes library's single precision functions (expf, logf, tanhf, erff; S. Moshier) and, for erf of |x|
->= 1, Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26 (absolute error 1.5e-7).
+Sources: the Cephes library's single precision functions (expf, logf, tanhf, erff; S. Moshier) and, for erf of
+|x| >= 1, Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26 (absolute error 1.5e-7).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
 
 
 def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = None) -> Expr:
-    """x**y with C's rules for 0, 1 and negative bases; -inf to a broken power and -1 to an infinite one are NaN.
+    """x**y with C's rules for 0, 1 and negative bases, but NaN for -inf to a fraction and -1 to infinity.
 
     Exponents 0, 1, 2, 3, 4, -1, 0.5 and -0.5 that are known when compiling are products, quotients and square
     roots, within 2 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent of
@@ -145,16 +145,66 @@ def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = Non
     return e.let(tirx.Select(tirx.EQ(x, one), one, r))
 
 
+def _intrinsic(name: str) -> Callable[[Emitter, Expr, int], Expr]:
+    def call(e: Emitter, x: Expr, lanes: int) -> Expr:
+        return e.let(tirx.call_llvm_pure_intrin(_float32(lanes), name, x))
+
+    return call
+
+
+_sqrt = _intrinsic("llvm.sqrt")
+
+
+def _square(x: Expr) -> Expr:
+    return x * x
+
+
+def _rsqrt(e: Emitter, x: Expr, lanes: int) -> Expr:
+    return e.let(e.f32(1, lanes) / _sqrt(e, x, lanes))
+
+
+def _libm(function: str) -> Callable[[Emitter, Expr, int], Expr]:
+    """libm's function for each lane."""
+
+    def call(e: Emitter, x: Expr, lanes: int) -> Expr:
+        elements = e.local(lanes)
+        e.vstore(elements, 0, x, lanes)
+        for i in range(lanes):
+            e.vstore(elements, i, tirx.call_pure_extern("float32", function, e.load(elements, i)), 1)
+        return e.let(e.vload(elements, 0, lanes))
+
+    return call
+
+
+def _strict_sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
+    one = e.f32(1, lanes)
+    return e.let(one / (one + STRICT["tirx.exp"](e, e.let(e.f32(0, lanes) - x), lanes)))
+
+
+def elementary(e: Emitter, name: str, x: Expr, lanes: int) -> Expr:
+    """The TIR intrinsic ``name`` of a float32 vector: a polynomial, or libm's function in a strict kernel."""
+    table = {**UNARY, **STRICT} if e.strict_math else UNARY
+    return table[name](e, x, lanes)
+
+
+#: With strict math, in place of the polynomials.
+STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
+    "tirx.exp": _libm("expf"),
+    "tirx.sigmoid": _strict_sigmoid,
+    "tirx.tanh": _libm("tanhf"),
+    "tirx.erf": _libm("erff"),
+}
+
 #: Exponent -> function of (emitter, base, lanes).
 SIMPLE_POWERS: dict[float, Callable[[Emitter, Expr, int], Expr]] = {
     0.0: lambda e, x, n: e.f32(1, n),
     1.0: lambda e, x, n: x,
-    2.0: lambda e, x, n: x * x,
+    2.0: lambda e, x, n: _square(x),
     3.0: lambda e, x, n: x * x * x,
-    4.0: lambda e, x, n: (lambda z: z * z)(e.let(x * x)),
+    4.0: lambda e, x, n: _square(e.let(_square(x))),
     -1.0: lambda e, x, n: e.f32(1, n) / x,
-    0.5: lambda e, x, n: UNARY["tirx.sqrt"](e, x, n),
-    -0.5: lambda e, x, n: UNARY["tirx.rsqrt"](e, x, n),
+    0.5: _sqrt,
+    -0.5: _rsqrt,
 }
 
 
@@ -178,7 +228,7 @@ def ceil(e: Emitter, x: Expr, lanes: int) -> Expr:
 
 
 def nearest(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """To the nearest whole number, halves to the even one (ONNX's Round, TIR's round and nearbyint); exact."""
+    """To the nearest whole number, halves to the even one (ONNX's Round, TIR's round); exact."""
     a = _absolute(e, x, lanes)
     magic = e.f32(2.0**23, lanes)
     rounded = e.let(e.let(a + magic) - magic)
@@ -270,49 +320,6 @@ def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
     return e.let(tirx.Select(a < e.f32(1, lanes), p * x, _with_sign_of(e, large, x, lanes)))
 
 
-def _intrinsic(name: str) -> Callable[[Emitter, Expr, int], Expr]:
-    def call(e: Emitter, x: Expr, lanes: int) -> Expr:
-        return e.let(tirx.call_llvm_pure_intrin(_float32(lanes), name, x))
-
-    return call
-
-
-def _rsqrt(e: Emitter, x: Expr, lanes: int) -> Expr:
-    return e.let(e.f32(1, lanes) / UNARY["tirx.sqrt"](e, x, lanes))
-
-
-def _libm(function: str) -> Callable[[Emitter, Expr, int], Expr]:
-    """libm's function for each lane."""
-
-    def call(e: Emitter, x: Expr, lanes: int) -> Expr:
-        elements = e.local(lanes)
-        e.vstore(elements, 0, x, lanes)
-        for i in range(lanes):
-            e.vstore(elements, i, tirx.call_pure_extern("float32", function, e.load(elements, i)), 1)
-        return e.let(e.vload(elements, 0, lanes))
-
-    return call
-
-
-def _strict_sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
-    one = e.f32(1, lanes)
-    return e.let(one / (one + STRICT["tirx.exp"](e, e.let(e.f32(0, lanes) - x), lanes)))
-
-
-def elementary(e: Emitter, name: str, x: Expr, lanes: int) -> Expr:
-    """The TIR intrinsic ``name`` of a float32 vector: a polynomial, or libm's function in a strict kernel."""
-    table = {**UNARY, **STRICT} if e.strict_math else UNARY
-    return table[name](e, x, lanes)
-
-
-#: With strict math, in place of the polynomials.
-STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
-    "tirx.exp": _libm("expf"),
-    "tirx.sigmoid": _strict_sigmoid,
-    "tirx.tanh": _libm("tanhf"),
-    "tirx.erf": _libm("erff"),
-}
-
 #: TIR intrinsic name -> function of (emitter, float32 vector of ``lanes`` lanes, lanes).
 UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.exp": exp,
@@ -320,7 +327,7 @@ UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.tanh": tanh,
     "tirx.erf": erf,
     "tirx.fabs": _absolute,
-    "tirx.sqrt": _intrinsic("llvm.sqrt"),
+    "tirx.sqrt": _sqrt,
     "tirx.rsqrt": _rsqrt,
     "tirx.log": log,
     "tirx.floor": floor,

@@ -56,7 +56,7 @@ class _Builder:
         self.lanes = target.lanes("float32")
         registers = max(8, target.vector_registers)
         self.columns = max(1, min(8, (registers - 3) // 3))
-        self.e = Emitter(self.lanes)
+        self.e = Emitter(self.lanes, strict_math=target.strict_math)
 
     def build(self) -> Stage:
         e, g = self.e, self.window

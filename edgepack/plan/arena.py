@@ -89,11 +89,11 @@ def _orders(requests: Sequence[Request]) -> list[list[int]]:
     return [sorted(range(len(requests)), key=lambda i, key=key: (*key(requests[i]), i)) for key in keys]  # type: ignore[misc]
 
 
-def plan_arena(requests: Sequence[Request], scratch_bytes: int) -> Arena:
+def plan_arena(requests: Sequence[Request], *, threads: int = 1, scratch_bytes: int = 0) -> Arena:
     """The arena for ``requests``.
 
     Args:
-        scratch_bytes: scratch of one thread, handed through.
+        threads, scratch_bytes: handed through; ``requests`` holds the scratch of so many threads.
     """
     bound, peak = lower_bound(requests)
     best: tuple[list[int], int] | None = None
@@ -115,4 +115,4 @@ def plan_arena(requests: Sequence[Request], scratch_bytes: int) -> Arena:
         ArenaBuffer(r.name, offset, r.nbytes, r.first_step, r.last_step)
         for r, offset in sorted(zip(requests, offsets, strict=True), key=lambda p: (p[0].first_step, p[1]))
     )
-    return Arena(total, bound, peak, aligned(scratch_bytes), buffers)
+    return Arena(total, bound, peak, threads, aligned(scratch_bytes), buffers)

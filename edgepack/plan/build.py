@@ -15,7 +15,7 @@ from tvm import relax
 from edgepack.errors import ModelError
 from edgepack.graph.lower import Group, Lowered
 from edgepack.graph.rewrite import is_constant, node_index, numpy_of, op_name
-from edgepack.kernels.contract import Array, Implementation, Operand
+from edgepack.kernels.contract import Array, Implementation, Operand, Stage
 from edgepack.kernels.copy import copy
 from edgepack.kernels.rules import implement
 from edgepack.plan.arena import Request, aligned, plan_arena
@@ -87,7 +87,7 @@ def build_plan(
     chooser = _Chooser(program, target, symbol_prefix, reporter or Reporter())
     for call in program.calls:
         chooser.choose(call)
-    layout = _Layout(program, chooser, outputs, nodes)
+    layout = _Layout(program, chooser, outputs, nodes, target.threads)
     return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
 
 
@@ -226,13 +226,19 @@ class _Layout:
     """Steps, constants and arena of a program whose kernels are chosen."""
 
     def __init__(
-        self, program: _Program, chooser: _Chooser, outputs: Sequence[TensorSpec], nodes: Sequence[str]
+        self,
+        program: _Program,
+        chooser: _Chooser,
+        outputs: Sequence[TensorSpec],
+        nodes: Sequence[str],
+        threads: int,
     ) -> None:
-        self.program, self.chooser, self.nodes = program, chooser, nodes
+        self.program, self.chooser, self.nodes, self.threads = program, chooser, nodes, threads
         self.steps: list[Step] = []
         self.constants: list[Constant] = []
         self.arrays: list[Array] = []
         self.params_bytes = 0
+        self.params_growth = 0
         self.scratch_bytes = 0
         self.requests: list[Request] = []
         self._by_digest: dict[tuple[str, str, tuple[int, ...]], int] = {}
@@ -266,16 +272,26 @@ class _Layout:
         offsets = [
             sum(aligned(n) for n in implementation.scratch[:i]) for i in range(len(implementation.scratch))
         ]
-        self.scratch_bytes = max(self.scratch_bytes, sum(aligned(n) for n in implementation.scratch))
         for stage, symbol in zip(implementation.stages, call.symbols, strict=True):
             arguments = tuple(self._argument(o, call, implementation, temps, offsets) for o in stage.operands)
-            self.steps.append(Step(symbol, stage.tasks, arguments, self._names(call.nodes)))
+            scratch = self._scratch(implementation, stage)
+            self.steps.append(Step(symbol, stage.tasks, arguments, self._names(call.nodes), scratch))
         for value in call.results:  # written by some stage; conservatively live through all of them
             self._touch(value, first_step)
             self._touch(value, len(self.steps) - 1)
         for value in call.arguments:
             if value.kind == "buffer":
                 self._touch(value, len(self.steps) - 1)
+
+    def _scratch(self, implementation: Implementation, stage: Stage) -> int:
+        """Scratch of one thread in this stage; the arena gets room for all threads', while it runs."""
+        used = any(operand.kind == "scratch" for operand in stage.operands)
+        nbytes = sum(aligned(n) for n in implementation.scratch) if used else 0
+        if nbytes:
+            step = len(self.steps)
+            self.requests.append(Request(f"scratch{step}", self.threads * nbytes, step, step))
+            self.scratch_bytes = max(self.scratch_bytes, nbytes)
+        return nbytes
 
     def _names(self, nodes: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.nodes[i] for i in nodes if i < len(self.nodes))
@@ -337,6 +353,7 @@ class _Layout:
                 )
                 self.arrays.append(array)
                 self.params_bytes = offset + array.nbytes
+                self.params_growth += max(0, array.nbytes - self.program.constants[source].nbytes)
             self._by_source[(source, key)] = self._by_digest[identity]
         return self._by_source[(source, key)]
 
@@ -368,7 +385,7 @@ class _Layout:
         outputs: Sequence[TensorSpec],
         warnings: tuple[str, ...],
     ) -> Built:
-        arena = plan_arena(self.requests, self.scratch_bytes)
+        arena = plan_arena(self.requests, threads=self.threads, scratch_bytes=self.scratch_bytes)
         offsets = {buffer.name: buffer.offset for buffer in arena.buffers}
 
         def placed(argument: Argument) -> Argument:
@@ -376,7 +393,14 @@ class _Layout:
                 return argument
             return Argument("arena", 0, offsets[self.requests[argument.index].name])
 
-        steps = tuple(replace(s, arguments=tuple(placed(a) for a in s.arguments)) for s in self.steps)
+        steps = tuple(
+            replace(
+                step,
+                arguments=tuple(placed(a) for a in step.arguments),
+                scratch_offset=offsets.get(f"scratch{index}", 0),
+            )
+            for index, step in enumerate(self.steps)
+        )
         used = {s.kernel for s in steps}
         plan = Plan(
             name=name,
@@ -388,6 +412,7 @@ class _Layout:
             steps=steps,
             kernels=tuple(k for k in self.chooser.kernels.values() if k.symbol in used),
             warnings=warnings,
+            params_growth=self.params_growth,
         )
         functions = {s: f for s, f in self.chooser.functions.items() if s in used}
         return Built(plan, functions, tuple(self.arrays))

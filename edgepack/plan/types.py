@@ -105,12 +105,15 @@ class Arena:
         nbytes: size of the arena.
         lower_bound: most bytes that are live at once; no plan can be smaller.
         peak_step: index of the step at which that happens; -1 for an empty arena.
-        scratch_bytes: scratch of *one* thread, a multiple of ALIGNMENT; each thread has its own.
+        threads: how many threads' scratch has its place in the arena, in each step.
+        scratch_bytes: most scratch of *one* thread in any step, a multiple of ALIGNMENT. A session of more
+            than ``threads`` threads needs this many bytes for each of its threads beside the arena.
     """
 
     nbytes: int = 0
     lower_bound: int = 0
     peak_step: int = -1
+    threads: int = 1
     scratch_bytes: int = 0
     buffers: tuple[ArenaBuffer, ...] = ()
 
@@ -120,7 +123,8 @@ class Argument:
     """What a step hands to its kernel as one pointer.
 
     ``index`` selects the input, output or constant; for "arena" and "scratch" it is 0. ``offset`` is in
-    bytes: from the arena's start, from the start of the thread's scratch, or from the start of the tensor.
+    bytes: from the arena's start, from the start of the thread's scratch in this step, or from the start of
+    the tensor.
     """
 
     kind: ArgumentKind
@@ -153,17 +157,31 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Step:
-    """One execution of a kernel. ``tasks`` of it may run in any order on any thread; steps run in order."""
+    """One execution of a kernel. ``tasks`` of it may run in any order on any thread; steps run in order.
+
+    Attributes:
+        kernel: its symbol.
+        nodes: names of the model's nodes that it computes.
+        scratch_bytes: scratch of one thread, a multiple of ALIGNMENT; 0 if it needs none.
+        scratch_offset: where in the arena thread 0's scratch lies; thread t's is ``t * scratch_bytes`` behind.
+    """
 
     kernel: str
     tasks: int
     arguments: tuple[Argument, ...]
-    nodes: tuple[str, ...] = ()  # names of the model's nodes that it computes
+    nodes: tuple[str, ...] = ()
+    scratch_bytes: int = 0
+    scratch_offset: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything about a compiled model but its machine code and the bytes of its params."""
+    """Everything about a compiled model but its machine code and the bytes of its params.
+
+    Attributes:
+        params_growth: bytes by which the params are larger than the model's constants that they were made of,
+            because some are transformed for speed (Winograd).
+    """
 
     name: str
     inputs: tuple[TensorSpec, ...]
@@ -174,6 +192,7 @@ class Plan:
     steps: tuple[Step, ...]
     kernels: tuple[Kernel, ...]
     warnings: tuple[str, ...] = ()
+    params_growth: int = 0
 
     def kernel(self, symbol: str) -> Kernel:
         """The kernel with this symbol; KeyError if there is none."""
@@ -204,11 +223,14 @@ class Plan:
                     s["tasks"],
                     tuple(Argument(**a) for a in s["arguments"]),
                     tuple(s["nodes"]),
+                    s["scratch_bytes"],
+                    s["scratch_offset"],
                 )
                 for s in data["steps"]
             ),
             kernels=tuple(Kernel(**{**k, "ops": tuple(k["ops"])}) for k in data["kernels"]),
             warnings=tuple(data["warnings"]),
+            params_growth=data["params_growth"],
         )
 
 

@@ -163,7 +163,12 @@ class _All:
     def __init__(self, register_file: str, folder: Path) -> None:
         bits, registers = REGISTER_FILES[register_file]
         target = CpuTarget(
-            "x86_64-unknown-linux-gnu", "x86-64", vector_bits=bits, vector_registers=registers, threads=3
+            "x86_64-unknown-linux-gnu",
+            "x86-64",
+            vector_bits=bits,
+            vector_registers=registers,
+            threads=3,
+            optimize="size",  # no Winograd: tests/kernels/test_winograd.py has that
         )
         built: dict[str, Built] = {}
         for number, (name, (_, model)) in enumerate(MODELS.items()):

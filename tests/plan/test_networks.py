@@ -30,7 +30,7 @@ def test_network_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
     arena = plan.arena
     requests = [Request(b.name, b.nbytes, b.first_step, b.last_step) for b in arena.buffers]
     assert (arena.lower_bound, arena.peak_step) == lower_bound(requests)
-    assert arena.nbytes + arena.scratch_bytes <= 1.05 * arena.lower_bound
+    assert arena.nbytes <= 1.05 * arena.lower_bound  # scratch is part of both
     inputs = random_inputs(model, 11)
     expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
     executor = Executor({name: built}, tmp_path)

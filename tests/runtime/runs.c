@@ -89,7 +89,8 @@ static void descriptor(const char *root) {
     CHECK(strcmp(d->outputs[3].name, "\xc2\xb5*/\"") == 0 && d->outputs[3].dtype == EP_INT64);
     CHECK(d->step_tasks[0] == 8 && d->step_tasks[1] == 100 && d->step_tasks[3] == 1);
     CHECK(d->default_threads == 2 && d->alignment == 64);
-    CHECK(d->arena_bytes == MINI_ARENA_BYTES && d->scratch_bytes == 128 && d->params_bytes == 128);
+    CHECK(d->arena_bytes == MINI_ARENA_BYTES && d->scratch_bytes == 128 && d->scratch_threads == 2 &&
+          d->params_bytes == 128);
 }
 
 static void kernel_failure(const char *root) {

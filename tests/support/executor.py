@@ -85,8 +85,10 @@ class Executor:
         for step in plan.steps:
             function = getattr(self.library, step.kernel)
             for lo, hi in _ranges(step.tasks, rng):
-                memories["scratch"][0].bytes[:] = poison
-                pointers = [ctypes.c_void_p(_address(a, memories)) for a in step.arguments]
+                thread = int(rng.integers(plan.arena.threads))
+                scratch = step.scratch_offset + thread * step.scratch_bytes
+                memories["arena"][0].bytes[scratch : scratch + step.scratch_bytes] = poison
+                pointers = [ctypes.c_void_p(_address(a, memories, scratch)) for a in step.arguments]
                 assert function(*pointers, ctypes.c_int32(lo), ctypes.c_int32(hi)) == 0, step.kernel
         for kind, all_of_kind in memories.items():
             for i, memory in enumerate(all_of_kind):
@@ -117,11 +119,12 @@ def _memories(
             _Memory(prod(spec.shape) * np.dtype(spec.dtype).itemsize, poison) for spec in plan.outputs
         ],
         "arena": [_Memory(plan.arena.nbytes, poison)],
-        "scratch": [_Memory(plan.arena.scratch_bytes, poison)],
     }
 
 
-def _address(argument: Argument, memories: Mapping[str, list[_Memory]]) -> int:
+def _address(argument: Argument, memories: Mapping[str, list[_Memory]], scratch: int) -> int:
+    if argument.kind == "scratch":
+        return memories["arena"][0].pointer(scratch + argument.offset)
     return memories[argument.kind][argument.index].pointer(argument.offset)
 
 

@@ -12,7 +12,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +67,7 @@ def mini_plan(name: str = "mini", seed: int = 1) -> Plan:
     steps = [
         Step("fail_if_negative", 8, (small,)),
         Step("scale", 100, (x, Argument("constant", 1), a[0])),
-        Step("blur", 100, (a[0], a[1], Argument("scratch", 0, 64))),
+        Step("blur", 100, (a[0], a[1], Argument("scratch", 0, 64)), (), 128, 2 * row + 64),
         Step("total", 1, (a[1], a[2])),
         Step("total", 1, (a[1], a[2])),
         Step("add_total", 100, (a[1], a[2], Argument("output", 0))),
@@ -91,8 +91,9 @@ def mini_plan(name: str = "mini", seed: int = 1) -> Plan:
             Constant("weights", "float32", (16,), 64, hashlib.sha256(w).hexdigest(), 64),
         ),
         params_bytes=128,
-        arena=Arena(2 * row + 64, 2 * row + 64, 2, 128, (ArenaBuffer("a", 0, row, 0, 3),)),
-        steps=tuple(Step(prefix + s.kernel, s.tasks, s.arguments) for s in steps),
+        # Up to two threads have their scratch in the arena.
+        arena=Arena(2 * row + 320, 2 * row + 320, 2, 2, 128, (ArenaBuffer("a", 0, row, 0, 3),)),
+        steps=tuple(replace(s, kernel=prefix + s.kernel) for s in steps),
         kernels=tuple(Kernel(prefix + k, n) for k, n in pointers.items()),
     )
 

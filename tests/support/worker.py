@@ -68,7 +68,7 @@ def plan(name: str, prefix: str) -> Plan:
             Constant("bias", "float32", (COLUMNS,), 32, hashlib.sha256(bias.tobytes()).hexdigest(), 64),
         ),
         params_bytes=96,
-        arena=Arena(nbytes, nbytes, 0, 0, (ArenaBuffer("scaled", 0, nbytes, 0, 1),)),
+        arena=Arena(nbytes, nbytes, 0, 1, 0, (ArenaBuffer("scaled", 0, nbytes, 0, 1),)),
         steps=(
             Step(
                 f"{prefix}scale",

@@ -41,7 +41,7 @@ typedef struct ep_session_impl {
     uint32_t pool; /* workers that run */
     uint64_t *step_ns;
     unsigned char *scratch;
-    size_t scratch_bytes;
+    size_t scratch_bytes; /* of one thread; 0: it is in the arena, where the descriptor says */
     ep_allocator allocator;
     void *block; /* null if the memory is the caller's */
     size_t block_bytes;
@@ -74,6 +74,14 @@ static void ep_barrier(ep_session_impl *session) {
     (void)session; /* has one thread */
     ep_platform_yield();
 #endif
+}
+
+static unsigned char *ep_scratch(const ep_session_impl *session, uint32_t step, uint32_t thread) {
+    if (session->scratch_bytes != 0) {
+        return session->scratch + session->scratch_bytes * thread;
+    }
+    const uint64_t *place = session->head.descriptor->step_scratch + (size_t)step * 2;
+    return session->context.arena + (size_t)place[0] + (size_t)place[1] * thread;
 }
 
 static void ep_call(ep_session_impl *session, uint32_t step, unsigned char *scratch, uint32_t lo,
@@ -120,11 +128,11 @@ static int ep_barrier_after(const ep_session_impl *session, uint32_t step) {
  * barrier, without calling kernels: nobody waits for somebody who has left. */
 static void ep_walk(ep_session_impl *session, uint32_t thread) {
     const ep_descriptor *descriptor = session->head.descriptor;
-    unsigned char *scratch = session->scratch + session->scratch_bytes * thread;
     uint64_t *step_ns = thread == 0 ? session->step_ns : NULL;
     uint64_t before = step_ns != NULL ? ep_platform_now_ns() : 0;
     for (uint32_t step = 0; step < descriptor->step_count; step++) {
         if (EP_LOAD_RELAXED(&session->shared.failed) == 0) {
+            unsigned char *scratch = ep_scratch(session, step, thread);
             if (session->dynamic) {
                 ep_dynamic_share(session, step, scratch);
             } else {

@@ -7,7 +7,7 @@ typedef struct ep_layout {
     uint64_t pointers;
     uint64_t arena;
     uint64_t scratch;
-    uint64_t scratch_bytes; /* of one thread */
+    uint64_t scratch_bytes; /* of one thread; 0 if it is part of the arena */
     size_t total;           /* with room to align the start */
 } ep_layout;
 
@@ -59,7 +59,8 @@ static ep_status ep_layout_make(const ep_descriptor *descriptor, uint32_t thread
     total += ((uint64_t)descriptor->input_count + descriptor->output_count) * sizeof(void *);
     layout->arena = ep_round_up(total);
     layout->scratch = layout->arena + ep_round_up(descriptor->arena_bytes);
-    layout->scratch_bytes = ep_round_up(descriptor->scratch_bytes);
+    layout->scratch_bytes =
+        threads > descriptor->scratch_threads ? ep_round_up(descriptor->scratch_bytes) : 0;
     total = layout->scratch + layout->scratch_bytes * threads + EP_ALIGNMENT;
     if (total > SIZE_MAX) {
         return EP_E_NO_MEMORY;

@@ -287,7 +287,7 @@ struct ep_descriptor {
     uint32_t output_count;
 
     uint64_t arena_bytes;
-    uint64_t scratch_bytes;      /* of one thread */
+    uint64_t scratch_bytes;      /* of one thread, in a session of more than scratch_threads */
     uint64_t params_bytes;       /* the params data, without the file's header */
     unsigned char params_id[32]; /* SHA-256 of the params data */
     uint32_t alignment;          /* of arena, scratch and params data, in bytes */
@@ -303,7 +303,8 @@ struct ep_descriptor {
 
     const int32_t *step_tasks; /* per step, the number of its tasks */
     uint32_t step_count;
-    uint32_t reserved;
+    uint32_t scratch_threads;     /* so many threads have their scratch in the arena */
+    const uint64_t *step_scratch; /* per step: where in the arena thread 0's is, bytes of each thread's */
     int32_t (*run_step)(const struct ep_context *context, uint32_t step, unsigned char *scratch, int32_t lo,
                         int32_t hi);
     const ep_api *api;

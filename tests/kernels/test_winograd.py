@@ -1,0 +1,151 @@
+"""Winograd convolutions: right at every border, and as far off as the documentation says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.kernels import cost, winograd
+from edgepack.plan.build import Built
+from edgepack.target import CpuTarget
+from tests.kernels.test_anchors import REGISTER_FILES, _gelu, _silu, conv
+from tests.models.evaluate import random_inputs
+from tests.support.compiled import plan_of
+from tests.support.executor import Executor, host_target
+
+#: Largest error relative to the largest output; docs/performance.md states it.
+ERROR = {2: 5e-6, 4: 3e-5}
+
+PADS = (1, 1, 1, 1)
+MODELS: dict[str, onnx.ModelProto] = {
+    "same": conv((1, 16, 12, 12), 24, (3, 3), pads=PADS),
+    "odd": conv((1, 13, 11, 7), 33, (3, 3), pads=PADS, activation=_silu),
+    "valid": conv((1, 8, 10, 13), 16, (3, 3)),
+    "asymmetric": conv((1, 8, 9, 9), 16, (3, 3), pads=(0, 1, 2, 0)),
+    "residual": conv((1, 16, 8, 8), 17, (3, 3), pads=PADS, residual=True),
+    "batch": conv((3, 12, 9, 6), 20, (3, 3), pads=PADS, activation=_gelu),
+    "one tile": conv((1, 24, 2, 2), 8, (3, 3), pads=PADS),
+    "wide": conv((1, 40, 7, 7), 96, (3, 3), pads=PADS),
+    "many tiles": conv((1, 8, 50, 47), 18, (3, 3), pads=PADS),
+    "one channel": conv((1, 1, 9, 9), 1, (3, 3), pads=PADS),
+}
+
+
+def _exact(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The model in float64."""
+    from tests.models.evaluate import run_onnxruntime
+
+    doubled = onnx.ModelProto()
+    doubled.CopyFrom(model)
+    for tensor in doubled.graph.initializer:
+        array = onnx.numpy_helper.to_array(tensor)
+        if array.dtype == np.float32:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array.astype(np.float64), tensor.name))
+    for value in (*doubled.graph.input, *doubled.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    try:
+        return run_onnxruntime(doubled, {k: v.astype(np.float64) for k, v in inputs.items()})[0]
+    except Exception:  # ONNX Runtime has no float64 kernel for every operator
+        return run_onnxruntime(model, inputs)[0]
+
+
+class _All:
+    def __init__(self, m: int, register_file: str, form: str, folder: Path) -> None:
+        bits, registers = REGISTER_FILES[register_file]
+        target = CpuTarget(
+            "x86_64-unknown-linux-gnu",
+            "x86-64",
+            vector_bits=bits,
+            vector_registers=registers,
+            threads=2,
+            l2_bytes=64 * 1024 if form == "small blocks" else 1024 * 1024,
+        )
+        built: dict[str, Built] = {}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(winograd, "winograd_tile", lambda conv, target: m)
+            patch.setattr(winograd, "FUSED_TILES", 10**9 if form == "split" else 1)
+            for number, (name, model) in enumerate(MODELS.items()):
+                built[name] = plan_of(model, f"m{number}", target)
+        self.m = m
+        self.executor = Executor(built, folder, target)
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def tile(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module", params=["split", "fused", "small blocks"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=["128x16", "512x32"])
+def compiled(
+    request: pytest.FixtureRequest, tile: int, form: str, tmp_path_factory: pytest.TempPathFactory
+) -> _All:
+    return _All(tile, request.param, form, tmp_path_factory.mktemp("winograd"))
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_convolution_is_within_the_stated_error(compiled: _All, name: str) -> None:
+    model = MODELS[name]
+    plan = compiled.executor.built[name].plan
+    assert f"conv2d.winograd{compiled.m}" in {kernel.rule for kernel in plan.kernels}
+    inputs = random_inputs(model, 9)
+    expected = _exact(model, inputs)
+    (got,) = compiled.executor.run(name, [inputs["x"]], seed=3)
+    assert np.abs(got - expected).max() <= ERROR[compiled.m] * np.abs(expected).max()
+
+
+def _rules(model: onnx.ModelProto, target: CpuTarget) -> set[str]:
+    return {kernel.rule for kernel in plan_of(model, target=target).plan.kernels}
+
+
+def test_size_and_strict_math_keep_the_weights_as_they_are() -> None:
+    model = conv((1, 64, 28, 28), 64, (3, 3), pads=PADS)
+    target = host_target()
+    assert any("winograd" in rule for rule in _rules(model, target))
+    assert not any("winograd" in rule for rule in _rules(model, replace(target, optimize="size")))
+    assert not any("winograd" in rule for rule in _rules(model, replace(target, strict_math=True)))
+
+
+def test_balanced_lets_only_small_weights_grow() -> None:
+    target = replace(host_target(), optimize="balanced")
+    assert any("winograd" in rule for rule in _rules(conv((1, 32, 28, 28), 32, (3, 3), pads=PADS), target))
+    assert not any(
+        "winograd" in rule for rule in _rules(conv((1, 512, 14, 14), 512, (3, 3), pads=PADS), target)
+    )
+
+
+def test_few_channels_are_convolved_directly() -> None:
+    """The transforms cost more than they save."""
+    assert not any(
+        "winograd" in rule for rule in _rules(conv((1, 3, 32, 32), 4, (3, 3), pads=PADS), host_target())
+    )
+
+
+def test_strict_math_calls_libm(tmp_path: Path) -> None:
+    model = conv((1, 8, 6, 6), 16, (1, 1), activation=_silu)
+    target = replace(host_target(), strict_math=True)
+    built = plan_of(model, target=target)
+    assert any("expf" in function.script() for function in built.functions.values())
+    assert not any("expf" in function.script() for function in plan_of(model).functions.values())
+    inputs = random_inputs(model, 1)
+    (got,) = Executor({"m": built}, tmp_path, target).run("m", [inputs["x"]])
+    expected = _exact(model, inputs)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_cost_model_prefers_larger_tiles_while_weights_are_small() -> None:
+    from edgepack.kernels.conv2d import Conv2d
+
+    target = host_target()
+    image = Conv2d(1, 56, 56, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1), 1, 1, 1, 1, 1)
+    deep = Conv2d(1, 7, 7, 512, 7, 7, 512, (3, 3), (1, 1), (1, 1), 1, 1, 1, 1, 1)
+    assert cost.winograd_tile(image, target) == 4
+    assert cost.winograd_tile(deep, target) == 2
