@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["winograd_tile"]
 
-#: Fraction of peak that the register-tiled product reaches: direct, and within Winograd (shorter reductions).
-DIRECT_EFFICIENCY = 0.85
-WINOGRAD_EFFICIENCY = 0.75
+#: Fraction of peak that the register-tiled product reaches on a long reduction.
+EFFICIENCY = 0.9
+
+#: Steps of the reduction that it costs to start a tile, and to store it.
+TILE_STEPS = 12
 
 #: Cost of transforming one element of a tile, input and output, in multiply-adds per lane: the arithmetic of
 #: the transform, its loads and its stores.
@@ -40,12 +42,16 @@ def winograd_tile(conv: Conv2d, target: CpuTarget) -> int:
         return 0
     lanes = target.lanes("float32")
     channels = conv.in_channels * conv.out_channels
+    vectors_in, vectors_out = (-(-c // lanes) * lanes for c in (conv.in_channels, conv.out_channels))
+
+    def product(count: float, depth: int) -> float:
+        return count / EFFICIENCY * (1 + TILE_STEPS / depth)
 
     def streamed(positions: int) -> float:
         nbytes = positions * channels * 4
         return STREAM_COST * lanes / 16 * nbytes if nbytes > RESIDENT_BYTES else 0.0
 
-    best = conv.pixels * channels * 9 / DIRECT_EFFICIENCY + streamed(9)
+    best = product(conv.pixels * channels * 9, conv.depth) + streamed(9)
     chosen = 0
     for m in (2, 4):
         positions = (m + 2) ** 2
@@ -55,8 +61,8 @@ def winograd_tile(conv: Conv2d, target: CpuTarget) -> int:
         elements = tiles * positions
         cost_in, cost_out = TRANSFORM_COST[m]
         cost = (
-            elements * channels / WINOGRAD_EFFICIENCY
-            + elements * (conv.in_channels * cost_in + conv.out_channels * cost_out)
+            product(elements * channels, conv.in_channels)
+            + elements * (vectors_in * cost_in + vectors_out * cost_out)
             + streamed(positions)
         )
         if cost < best:

@@ -194,9 +194,9 @@ class _Chooser:
     ) -> tuple[str, ...]:
         """Gives each stage a symbol."""
         symbols = []
-        for number, stage in enumerate(implementation.stages):
+        for stage in implementation.stages:
             symbol = f"{self.prefix}k{len(self.kernels)}_{implementation.rule.replace('.', '_')}"
-            first = number == 0
+            last = stage is implementation.stages[-1]  # a transform stands before what it is for
             self.functions[symbol] = stage.function
             self.kernels[symbol] = Kernel(
                 symbol,
@@ -204,8 +204,8 @@ class _Chooser:
                 operators,
                 implementation.rule,
                 implementation.parameters,
-                implementation.flops if first else 0,
-                bytes_moved if first else 0,
+                implementation.flops if last else 0,
+                bytes_moved if last else 0,
             )
             symbols.append(symbol)
         return tuple(symbols)

@@ -163,7 +163,7 @@ class Step:
         kernel: its symbol.
         nodes: names of the model's nodes that it computes.
         scratch_bytes: scratch of one thread, a multiple of ALIGNMENT; 0 if it needs none.
-        scratch_offset: where in the arena thread 0's scratch lies; thread t's is ``t * scratch_bytes`` behind.
+        scratch_offset: where in the arena thread 0's scratch lies; thread t's is t * scratch_bytes behind.
     """
 
     kernel: str
