@@ -12,7 +12,12 @@ from tvm.ir import IRModule
 
 from edgepack.target import CpuTarget
 
-__all__ = ["compile_object", "llvm_target"]
+__all__ = ["compile_assembly", "compile_object", "llvm_target"]
+
+
+#: LLVM holds VFMA for slow on Cortex-A7 and the like, and for hazardous behind another one, and then emits
+#: twice the instructions: a multiplication, which needs a register more, and an addition.
+ARM_FMA_FEATURES = ("-slowfpvfmx", "-vmlx-hazards")
 
 
 def llvm_target(target: CpuTarget) -> Any:
@@ -20,8 +25,11 @@ def llvm_target(target: CpuTarget) -> Any:
     spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple}
     if target.cpu:
         spec["mcpu"] = target.cpu
-    if target.features:
-        spec["mattr"] = list(target.features)
+    features = list(target.features)
+    if target.fma and target.arch.startswith(("arm", "thumb")):
+        features += ARM_FMA_FEATURES
+    if features:
+        spec["mattr"] = features
     if target.abi:
         spec["mabi"] = target.abi
     return tvm.target.Target(spec)
@@ -34,9 +42,17 @@ def compile_object(functions: Mapping[str, Any], target: CpuTarget, output: Path
         functions: C symbol to TIR function whose parameters are pointers and int32, returning int32.
         output: ``.o`` file.
     """
+    _compile(functions, target).write_to_file(str(output))
+
+
+def compile_assembly(functions: Mapping[str, Any], target: CpuTarget) -> str:
+    """The same machine code as text, for those who want to read it."""
+    return str(_compile(functions, target).inspect_source("asm"))
+
+
+def _compile(functions: Mapping[str, Any], target: CpuTarget) -> Any:
     tvm_target = llvm_target(target)
     module = IRModule({name: f.with_attr("global_symbol", name) for name, f in sorted(functions.items())})
     module = tirx.transform.BindTarget(tvm_target)(module)
     with tvm_target:
-        built = tvm.get_global_func("target.build.llvm")(module, tvm_target)
-    built.write_to_file(str(output))
+        return tvm.get_global_func("target.build.llvm")(module, tvm_target)

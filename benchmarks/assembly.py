@@ -1,0 +1,362 @@
+"""The inner loops of the hot kernels on targets that are not at hand: ``python benchmarks/assembly.py``.
+
+For each target and rule a representative kernel is compiled, the innermost loop with the most
+multiply-adds is found in the assembly text, and its instructions are counted: vector multiply-adds (or pairs
+of multiplication and addition), vector loads, broadcasts, and accesses to the stack (spills).
+llvm-mca then predicts the cycles of an iteration; the fraction of peak compares them with what the same
+model needs for the multiply-adds alone, independent of each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from markdown import replace_section, table
+
+from edgepack.codegen.cpu import compile_assembly
+from edgepack.config.device import load_device
+from edgepack.target import CpuTarget
+from tests.models.builder import Graph
+from tests.support.compiled import plan_of
+
+# Targets --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """Regular expressions for the instructions of one architecture (the whole line, without comments)."""
+
+    fma: str
+    multiply: str
+    load: str
+    broadcast: str
+    stack: str
+    branch: str
+
+
+X86 = Syntax(
+    fma=r"^vfn?m(add|sub)\w*ps\b",
+    multiply=r"^v?mulps\b",
+    load=r"^v?mov[ua]ps\s+[^%]*\(|^vf\w+ps\s+[^%]*\([^)]*\)(?!\{1to)|^v?(mul|add)ps\s+[^%]*\(",
+    broadcast=r"^vbroadcastss|\{1to|^shufps|^v?movss\s+[^%]*\(|^vpermilps",
+    stack=r"\((%rsp|%rbp)\)|\(%rsp,",
+    branch=r"^j\w+\s+(\.L\w+)",
+)
+AARCH64 = Syntax(
+    fma=r"^fml[as]\s+v\d+\.4s|^fml[as]\.4s",
+    multiply=r"^fmul\s+v\d+\.4s|^fmul\.4s",
+    load=r"^ld(r|ur|p)\s+q|^ld1\s+\{\s*v\d+\.4s",
+    broadcast=r"^ld1r|^dup\s+v|^ld(r|ur|p)\s+s",
+    stack=r"\[sp\b|\[x29\b",
+    branch=r"^(?:b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+,[^,]*,|b)\s+(\.L\w+)",
+)
+ARM = Syntax(
+    fma=r"^vfm[as]\.f32\s+q|^vml[as]\.f32\s+q",
+    multiply=r"^vmul\.f32\s+q",
+    load=r"^vld1\.\d+\s+\{d\d+(, d\d+)*\}|^vldmia",
+    broadcast=r"^vld1\.32\s+\{d\d+\[\]|^vdup|^vldr?\s+s",
+    stack=r"\bsp\b",
+    branch=r"^b\w*\s+(\.L\w+)",
+)
+RISCV = Syntax(
+    fma=r"^vfn?m(acc|add|sac|sub)\.v",
+    multiply=r"^vfmul\.v",
+    load=r"^vle32|^vl\d+re32",
+    broadcast=r"^flw|^vlse32|^vfmv\.v\.f",
+    stack=r"\bsp\b|^vs\d+r\.v|^vl\d+r\.v",
+    branch=r"^b\w+\s+.*?(\.L\w+)$",
+)
+WASM = Syntax(
+    fma=r"^f32x4\.relaxed_n?madd",
+    multiply=r"^f32x4\.mul",
+    load=r"^v128\.load\s",
+    broadcast=r"^v128\.load32_splat|^f32x4\.splat",
+    stack=r"__stack_pointer",
+    branch=r"^br(?:_if)?\s+(\d+)",
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target; ``model`` is llvm-mca's (triple, CPU), empty where it has none."""
+
+    name: str
+    target: CpuTarget
+    syntax: Syntax
+    model: tuple[str, str] = ("", "")
+    #: an independent multiply-add of this machine with {i} for one of its registers
+    independent: str = ""
+
+
+def machines() -> Iterator[Machine]:
+    """All targets of the table."""
+
+    def of(device: str, **changes: object) -> CpuTarget:
+        return replace(load_device(device).cpu_target(), **changes)  # type: ignore[arg-type]
+
+    x86, arm64, arm = "x86_64-linux-gnu", "aarch64-linux-gnu", "armv7a-linux-gnueabihf"
+    sse = "mulps %xmm15, %xmm{i}\naddps %xmm14, %xmm{i}"
+    yield Machine("x86-64 (SSE2)", of("linux-x86_64"), X86, (x86, "sandybridge"), sse)
+    avx2 = "vfmadd231ps %ymm15, %ymm14, %ymm{i}"
+    yield Machine("x86-64-v3 (AVX2)", of("linux-x86_64-v3"), X86, (x86, "znver3"), avx2)
+    avx512 = "vfmadd231ps %zmm15, %zmm14, %zmm{i}"
+    yield Machine("x86-64-v4 (AVX-512)", of("linux-x86_64-v4"), X86, (x86, "sapphirerapids"), avx512)
+    # LLVM has no scheduling model of Cortex-A7 that llvm-mca can use.
+    vfma = "vfma.f32 q{i}, q14, q15"
+    yield Machine("raspberrypi2 (ARMv7)", of("raspberrypi2"), ARM, (arm, "cortex-a57"), vfma)
+    neon = "fmla v{i}.4s, v30.4s, v31.4s"
+    yield Machine("raspberrypi4 (cortex-a72)", of("raspberrypi4"), AARCH64, (arm64, "cortex-a72"), neon)
+    for cpu in ("cortex-a53", "cortex-a76", "apple-m1"):
+        yield Machine(cpu, of("raspberrypi4", cpu=cpu), AARCH64, (arm64, cpu), neon)
+    riscv = CpuTarget(
+        "riscv64-unknown-linux-gnu",
+        "generic-rv64",
+        ("+m", "+a", "+f", "+d", "+c", "+v"),
+        "lp64d",
+        128,
+        32,
+        True,
+    )
+    vector = "vfmacc.vf v{i}, fa0, v31"
+    yield Machine("riscv64 V (128 bit)", riscv, RISCV, ("riscv64", "spacemit-x60"), vector)
+    wasm = CpuTarget("wasm32-unknown-unknown-wasm", "", ("+simd128",), "", 128, 16, False)
+    yield Machine("wasm32 simd128", wasm, WASM)
+
+
+# Kernels --------------------------------------------------------------------------------------------------
+
+
+def _conv(cin: int, cout: int, size: int, kernel: int, **options: int) -> onnx.ModelProto:
+    g = Graph("kernel")
+    x = g.conv(g.input("x", [1, cin, size, size]), cin, cout, kernel, bias=True, **options)
+    g.op("Relu", x, name="y")
+    g.output("y")
+    return g.model()
+
+
+def _matmul(rows: int, depth: int, columns: int) -> onnx.ModelProto:
+    g = Graph("kernel")
+    g.op("Identity", g.linear(g.input("x", [rows, depth]), depth, columns), name="y")
+    g.output("y")
+    return g.model()
+
+
+def _attention() -> onnx.ModelProto:
+    g = Graph("kernel")
+    g.op("MatMul", g.input("x", [1, 3, 197, 64]), g.input("z", [1, 3, 64, 197]), name="y")
+    g.output("y")
+    return g.model()
+
+
+#: What stands in the table, and the model that has only this kernel (and copies).
+KERNELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "1x1, 64 to 128": lambda: _conv(64, 128, 28, 1),
+    "3x3 stride 2, 64 to 128": lambda: _conv(64, 128, 28, 3, stride=2),
+    "3x3 stride 1, 64 to 64": lambda: _conv(64, 64, 56, 3),
+    "7x7 stride 2, 3 to 64": lambda: _conv(3, 64, 112, 7, stride=2),
+    "grouped 3x3, 16 per group": lambda: _conv(64, 64, 28, 3, groups=4),
+    "depthwise 3x3, 96": lambda: _conv(96, 96, 28, 3, groups=96),
+    "depthwise 3x3 stride 2, 96": lambda: _conv(96, 96, 28, 3, groups=96, stride=2),
+    "matmul 128x384x1536": lambda: _matmul(128, 384, 1536),
+    "matmul 1x512x1000": lambda: _matmul(1, 512, 1000),
+    "q k of attention": _attention,
+}
+
+
+# Reading assembly -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The instructions of an innermost loop."""
+
+    lines: tuple[str, ...]
+
+    def count(self, pattern: str) -> int:
+        """How many instructions match."""
+        return sum(bool(re.search(pattern, line)) for line in self.lines)
+
+
+def _instructions(text: str) -> list[str]:
+    """Instructions and labels of a function, comments and directives removed."""
+    found = []
+    for line in text.splitlines():
+        line = re.sub(r"\s*(#|//|@ ).*$", "", line).strip().replace("\t", " ")
+        is_label = re.match(r"^[\w.$]+:$", line)
+        if line and (is_label or not line.startswith(".")) and not line.startswith(".Ltmp"):
+            found.append(line)
+    return found
+
+
+def _native_loops(lines: Sequence[str], syntax: Syntax) -> Iterator[Loop]:
+    """From a label to the last branch back to it, if no other loop lies between."""
+    labels = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
+    spans: dict[str, tuple[int, int]] = {}
+    for i, line in enumerate(lines):
+        match = re.match(syntax.branch, line)
+        if match and labels.get(match[1], i + 1) <= i:
+            spans[match[1]] = (labels[match[1]], i)
+    for begin, end in spans.values():
+        if not any(begin <= b and e <= end and (b, e) != (begin, end) for b, e in spans.values()):
+            yield Loop(tuple(line for line in lines[begin : end + 1] if not line.endswith(":")))
+
+
+def _wasm_loops(lines: Sequence[str]) -> Iterator[Loop]:
+    """Between "loop" and its "end_loop"."""
+    begin = -1
+    for i, line in enumerate(lines):
+        if line.split()[0] == "loop":
+            begin = i
+        elif line.startswith("end_loop") and begin >= 0:
+            yield Loop(tuple(line for line in lines[begin + 1 : i] if not line.endswith(":")))
+            begin = -1
+
+
+def hottest_loop(assembly: str, symbol: str, machine: Machine) -> Loop | None:
+    """The function's innermost loop with the most arithmetic."""
+    begin = re.search(rf"^{re.escape(symbol)}:", assembly, re.MULTILINE)
+    if begin is None:
+        raise ValueError(f"{symbol} is not in the assembly")
+    text = assembly[begin.end() :]
+    ends = re.search(r"^\s*(\.size|end_function)\b|^\.Lfunc_end", text, re.MULTILINE)
+    lines = _instructions(text[: ends.start()] if ends else text)
+    s = machine.syntax
+    loops = list(_wasm_loops(lines) if s is WASM else _native_loops(lines, s))
+    return max(loops, key=lambda loop: loop.count(s.fma) + loop.count(s.multiply), default=None)
+
+
+# Prediction -----------------------------------------------------------------------------------------------
+
+
+def _mca() -> str | None:
+    """The newest llvm-mca."""
+    found = [shutil.which(f"llvm-mca-{version}") for version in range(30, 13, -1)]
+    return next((name for name in (*found, shutil.which("llvm-mca")) if name), None)
+
+
+def _cycles(lines: Sequence[str], machine: Machine) -> float | None:
+    """llvm-mca's cycles of one iteration; None if it does not know an instruction or the CPU."""
+    program = _mca()
+    if program is None or not machine.model[0]:
+        return None
+    triple, cpu = machine.model
+    features = ",".join(machine.target.features)
+    prefix = "vsetvli zero, zero, e32, m1, ta, ma\n" if machine.syntax is RISCV else ""
+    if machine.syntax is ARM:
+        prefix = ".fpu neon-vfpv4\n"
+    command = [program, f"-mtriple={triple}", f"-mcpu={cpu}", f"-mattr={features}", "-iterations=200"]
+    command += ["-instruction-info=0", "-resource-pressure=0", "-skip-unsupported-instructions=parse-failure"]
+    # A branch's target lies outside of the text.
+    body = [re.sub(machine.syntax.branch, lambda m: m[0].replace(m[1], "0b"), line) for line in lines]
+    text = prefix + "0:\n" + "\n".join(body) + "\n"
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    total = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
+    return int(total[1]) / 200 if total and done.returncode == 0 else None
+
+
+def fraction_of_peak(loop: Loop, machine: Machine) -> float | None:
+    """Cycles that the multiply-adds alone would take, by the cycles of the loop."""
+    arithmetic = loop.count(machine.syntax.fma) + loop.count(machine.syntax.multiply)
+    cycles = _cycles(loop.lines, machine)
+    alone = _cycles("\n".join(machine.independent.format(i=i) for i in range(12)).splitlines(), machine)
+    if cycles is None or alone is None or not arithmetic:
+        return None
+    return arithmetic * alone / 12 / cycles
+
+
+# Table ----------------------------------------------------------------------------------------------------
+
+
+def rows_for(machine: Machine, verbose: bool) -> Iterator[list[str]]:
+    """A row for each kernel."""
+    s = machine.syntax
+    for name, model in KERNELS.items():
+        built = plan_of(model(), target=machine.target)
+        functions = {
+            k.symbol: k for k in built.plan.kernels if k.flops or k.rule.startswith("conv2d.winograd")
+        }
+        assembly = compile_assembly(built.functions, machine.target)
+        loops = {symbol: hottest_loop(assembly, symbol, machine) for symbol in functions}
+        candidates = [(symbol, loop) for symbol, loop in loops.items() if loop is not None]
+        if not candidates:
+            yield [machine.name, name, "no loop", *[""] * 7]
+            continue
+        symbol, loop = max(candidates, key=lambda c: c[1].count(s.fma) + c[1].count(s.multiply))
+        if verbose:
+            print(f"--- {machine.name}: {name}\n" + "\n".join(loop.lines))
+        kernel = functions[symbol]
+        fused, multiplied = loop.count(s.fma), loop.count(s.multiply)
+        fraction = fraction_of_peak(loop, machine)
+        yield [
+            machine.name,
+            name,
+            f"{kernel.rule} {kernel.parameters.get('tile', '')}".strip(),
+            str(len(loop.lines)),
+            str(fused),
+            str(multiplied),
+            str(loop.count(s.load)),
+            str(loop.count(s.broadcast)),
+            str(loop.count(s.stack)),
+            "" if fraction is None else f"{fraction:.0%}",
+        ]
+
+
+HEADER = [
+    "target",
+    "kernel",
+    "rule, tile",
+    "instructions",
+    "FMAs",
+    "mul + add",
+    "vector loads",
+    "broadcasts",
+    "stack",
+    "of peak",
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="those whose names contain one of these")
+    parser.add_argument("--kernels", default="", help="only kernels whose names contain this")
+    parser.add_argument("--verbose", action="store_true", help="print the loops")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    options = parser.parse_args()
+    for name in [name for name in KERNELS if options.kernels not in name]:
+        del KERNELS[name]
+    chosen = [m for m in machines() if not options.targets or any(t in m.name for t in options.targets)]
+    rows = []
+    for machine in chosen:
+        for row in rows_for(machine, options.verbose):
+            rows.append(row)
+            print(" | ".join(row), flush=True)
+    program = _mca()
+    version = ""
+    if program is not None:
+        out = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        version = re.sub(r".*LLVM version ", "llvm-mca ", out.splitlines()[0])
+    models = ", ".join(f"{m.name}: {m.model[1] or 'none'}" for m in chosen)
+    text = (
+        f"{table(HEADER, rows, left=3)}\n\n"
+        "One iteration of the innermost loop. Stack: instructions that touch the stack (spills). Of peak: "
+        f"{version}, models: {models}; loads hit L1. (LLVM models Cortex-A72 as A57, Cortex-A76 as Neoverse "
+        "N1 and Apple's cores as Cyclone; Cortex-A7 has no model, A57 stands for it.)"
+    )
+    print("\n" + text)
+    if options.write:
+        replace_section("Inner loops", text, "assembly.py")
+
+
+if __name__ == "__main__":
+    main()
