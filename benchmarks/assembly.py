@@ -115,7 +115,7 @@ def machines() -> Iterator[Machine]:
     # LLVM has no scheduling model of Cortex-A7 that llvm-mca can use.
     vfma = "vfma.f32 q{i}, q14, q15"
     yield Machine("raspberrypi2 (ARMv7)", of("raspberrypi2"), ARM, (arm, "cortex-a57"), vfma)
-    neon = "fmla v{i}.4s, v30.4s, v31.4s"
+    neon = "fmla v{i}.4s, v30.4s, v31.s[0]"
     yield Machine("raspberrypi4 (cortex-a72)", of("raspberrypi4"), AARCH64, (arm64, "cortex-a72"), neon)
     for cpu in ("cortex-a53", "cortex-a76", "apple-m1"):
         yield Machine(cpu, of("raspberrypi4", cpu=cpu), AARCH64, (arm64, cpu), neon)
@@ -191,8 +191,8 @@ class Loop:
 def _instructions(text: str) -> list[str]:
     """Instructions and labels of a function, comments and directives removed."""
     found = []
-    for line in text.splitlines():
-        line = re.sub(r"\s*(#|//|@ ).*$", "", line).strip().replace("\t", " ")
+    for written in text.splitlines():
+        line = re.sub(r"\s*(#|//|@ ).*$", "", written).strip().replace("\t", " ")
         is_label = re.match(r"^[\w.$]+:$", line)
         if line and (is_label or not line.startswith(".")) and not line.startswith(".Ltmp"):
             found.append(line)
@@ -223,17 +223,34 @@ def _wasm_loops(lines: Sequence[str]) -> Iterator[Loop]:
             begin = -1
 
 
-def hottest_loop(assembly: str, symbol: str, machine: Machine) -> Loop | None:
-    """The function's innermost loop with the most arithmetic."""
+def loops_of(assembly: str, symbol: str, machine: Machine) -> list[Loop]:
+    """The function's innermost loops that compute."""
     begin = re.search(rf"^{re.escape(symbol)}:", assembly, re.MULTILINE)
     if begin is None:
         raise ValueError(f"{symbol} is not in the assembly")
     text = assembly[begin.end() :]
     ends = re.search(r"^\s*(\.size|end_function)\b|^\.Lfunc_end", text, re.MULTILINE)
     lines = _instructions(text[: ends.start()] if ends else text)
-    s = machine.syntax
-    loops = list(_wasm_loops(lines) if s is WASM else _native_loops(lines, s))
-    return max(loops, key=lambda loop: loop.count(s.fma) + loop.count(s.multiply), default=None)
+    loops = _wasm_loops(lines) if machine.syntax is WASM else _native_loops(lines, machine.syntax)
+    return [loop for loop in loops if arithmetic(loop, machine)]
+
+
+def arithmetic(loop: Loop, machine: Machine) -> int:
+    """Multiply-adds, fused or not."""
+    return loop.count(machine.syntax.fma) + loop.count(machine.syntax.multiply)
+
+
+def hot_loops(loops: Sequence[Loop], machine: Machine, rule: str) -> list[tuple[str, Loop]]:
+    """[(what it is, loop)]: the loop with the most arithmetic; of Winograd the product, which is the densest,
+    and the transform, which is the longest."""
+    if not loops:
+        return []
+    if not rule.startswith("conv2d.winograd"):
+        return [("", max(loops, key=lambda loop: arithmetic(loop, machine)))]
+    large = [loop for loop in loops if arithmetic(loop, machine) >= 8] or list(loops)
+    product = max(large, key=lambda loop: arithmetic(loop, machine) / len(loop.lines))
+    transform = max((loop for loop in loops if loop is not product), key=lambda loop: len(loop.lines))
+    return [(", product", product), (", transform", transform)]
 
 
 # Prediction -----------------------------------------------------------------------------------------------
@@ -267,12 +284,12 @@ def _cycles(lines: Sequence[str], machine: Machine) -> float | None:
 
 def fraction_of_peak(loop: Loop, machine: Machine) -> float | None:
     """Cycles that the multiply-adds alone would take, by the cycles of the loop."""
-    arithmetic = loop.count(machine.syntax.fma) + loop.count(machine.syntax.multiply)
+    chains = 12 if machine.target.vector_registers < 32 or machine.syntax is X86 else 24
+    alone = _cycles("\n".join(machine.independent.format(i=i) for i in range(chains)).splitlines(), machine)
     cycles = _cycles(loop.lines, machine)
-    alone = _cycles("\n".join(machine.independent.format(i=i) for i in range(12)).splitlines(), machine)
-    if cycles is None or alone is None or not arithmetic:
+    if cycles is None or alone is None:
         return None
-    return arithmetic * alone / 12 / cycles
+    return arithmetic(loop, machine) * alone / chains / cycles
 
 
 # Table ----------------------------------------------------------------------------------------------------
@@ -283,33 +300,26 @@ def rows_for(machine: Machine, verbose: bool) -> Iterator[list[str]]:
     s = machine.syntax
     for name, model in KERNELS.items():
         built = plan_of(model(), target=machine.target)
-        functions = {
-            k.symbol: k for k in built.plan.kernels if k.flops or k.rule.startswith("conv2d.winograd")
-        }
+        rule, tile = max(
+            ((k.rule, str(k.parameters.get("tile", ""))) for k in built.plan.kernels if k.flops),
+            key=lambda found: found[0].startswith(("conv2d", "matmul")),
+        )
+        symbols = [k.symbol for k in built.plan.kernels if k.rule == rule]
         assembly = compile_assembly(built.functions, machine.target)
-        loops = {symbol: hottest_loop(assembly, symbol, machine) for symbol in functions}
-        candidates = [(symbol, loop) for symbol, loop in loops.items() if loop is not None]
-        if not candidates:
-            yield [machine.name, name, "no loop", *[""] * 7]
-            continue
-        symbol, loop = max(candidates, key=lambda c: c[1].count(s.fma) + c[1].count(s.multiply))
-        if verbose:
-            print(f"--- {machine.name}: {name}\n" + "\n".join(loop.lines))
-        kernel = functions[symbol]
-        fused, multiplied = loop.count(s.fma), loop.count(s.multiply)
-        fraction = fraction_of_peak(loop, machine)
-        yield [
-            machine.name,
-            name,
-            f"{kernel.rule} {kernel.parameters.get('tile', '')}".strip(),
-            str(len(loop.lines)),
-            str(fused),
-            str(multiplied),
-            str(loop.count(s.load)),
-            str(loop.count(s.broadcast)),
-            str(loop.count(s.stack)),
-            "" if fraction is None else f"{fraction:.0%}",
-        ]
+        loops = [loop for symbol in symbols for loop in loops_of(assembly, symbol, machine)]
+        for part, loop in hot_loops(loops, machine, rule):
+            if verbose:
+                print(f"--- {machine.name}: {name}{part}\n" + "\n".join(loop.lines))
+            fraction = fraction_of_peak(loop, machine)
+            patterns = (s.fma, s.multiply, s.load, s.broadcast, s.stack)
+            yield [
+                machine.name,
+                name + part,
+                f"{rule} {tile}".strip(),
+                str(len(loop.lines)),
+                *(str(loop.count(pattern)) for pattern in patterns),
+                "" if fraction is None else f"{fraction:.0%}",
+            ]
 
 
 HEADER = [
