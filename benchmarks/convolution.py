@@ -1,0 +1,117 @@
+"""One 3x3 convolution at a time, one core: direct, Winograd F(2) and F(4), fused and split.
+
+``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses. Each run uses another
+copy of the weights, so that they come from the last cache or from memory, as they do inside of a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from edgepack.kernels import winograd
+from edgepack.plan.build import Built
+from tests.kernels.test_anchors import conv
+from tests.support.compiled import plan_of
+from tests.support.executor import Executor
+
+#: (height and width, input channels, output channels): the stages of ResNet-18.
+LAYERS = [(56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512)]
+
+#: Name, output tile, tiles from which on the fused form is taken.
+FORMS = [
+    ("direct", 0, 1),
+    ("F2 fused", 2, 1),
+    ("F2 split", 2, 10**9),
+    ("F4 fused", 4, 1),
+    ("F4 split", 4, 10**9),
+]
+
+
+@contextmanager
+def _forced(m: int, fused_tiles: int) -> Iterator[None]:
+    chosen, threshold = winograd.winograd_tile, winograd.FUSED_TILES
+    winograd.winograd_tile, winograd.FUSED_TILES = (lambda conv, target: m), fused_tiles  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        winograd.winograd_tile, winograd.FUSED_TILES = chosen, threshold
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    raw = np.zeros(nbytes + 64, np.uint8)
+    return raw[-raw.ctypes.data % 64 :][:nbytes]
+
+
+def median_ms(executor: Executor, name: str, built: Built, runs: int) -> float:
+    """Of the convolution's steps; the change of layout around it is not counted."""
+    plan = built.plan
+    rng = np.random.default_rng(0)
+    memory = {
+        "input": [_aligned(spec.nbytes) for spec in plan.inputs],
+        "output": [_aligned(spec.nbytes) for spec in plan.outputs],
+        "arena": [_aligned(plan.arena.nbytes)],
+    }
+    memory["input"][0].view(np.float32)[:] = rng.standard_normal(plan.inputs[0].nbytes // 4)
+    copies = max(2, min(8, (64 << 20) // plan.params_bytes))
+    weights = []
+    for _ in range(copies):
+        weights.append([_aligned(array.nbytes) for array in built.constants])
+        for to, array in zip(weights[-1], built.constants, strict=True):
+            to[:] = np.frombuffer(array.tobytes(), np.uint8)
+    times = []
+    for run in range(runs + 5):
+        total = 0.0
+        for step in plan.steps:
+            pointers = []
+            for a in step.arguments:
+                kind = "arena" if a.kind == "scratch" else a.kind
+                block = weights[run % copies][a.index] if a.kind == "constant" else memory[kind][a.index]
+                offset = a.offset + (step.scratch_offset if a.kind == "scratch" else 0)
+                pointers.append(ctypes.c_void_p(block.ctypes.data + offset))
+            function = getattr(executor.library, step.kernel)
+            begin = time.perf_counter()
+            function(*pointers, ctypes.c_int32(0), ctypes.c_int32(step.tasks))
+            total += (time.perf_counter() - begin) if "conv2d" in step.kernel else 0.0
+        times.append(total * 1e3)
+    return statistics.median(times[5:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=60)
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    print("| layer | " + " | ".join(name for name, _, _ in FORMS) + " | chosen |")
+    print("|---" * (len(FORMS) + 2) + "|")
+    for size, channels, out in LAYERS:
+        model = conv((1, channels, size, size), out, (3, 3), pads=(1, 1, 1, 1))
+        built = {}
+        for index, (name, m, fused) in enumerate(FORMS):
+            with _forced(m, fused):
+                built[name] = plan_of(model, f"f{index}")
+        with tempfile.TemporaryDirectory() as folder:
+            executor = Executor(built, Path(folder))
+            times = {name: median_ms(executor, name, built[name], options.runs) for name in built}
+        kernels = plan_of(model).plan.kernels
+        rule = next(k for k in kernels if "conv2d" in k.rule)
+        chosen = f"{rule.rule.removeprefix('conv2d.')} {rule.parameters.get('form', '')}".strip()
+        cells = [f"{times[name]:.2f}" for name, _, _ in FORMS]
+        print(f"| {size}x{size}, {channels} to {out} | " + " | ".join(cells) + f" | {chosen} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
