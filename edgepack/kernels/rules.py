@@ -14,6 +14,7 @@ from edgepack.kernels.conv2d import conv2d
 from edgepack.kernels.elementwise import elementwise
 from edgepack.kernels.generic import generic, plain, rows
 from edgepack.kernels.matmul import batched_matmul, dense
+from edgepack.kernels.rowwise import rowwise
 from edgepack.kernels.window import depthwise_conv2d, pool2d
 from edgepack.kernels.winograd import winograd
 from edgepack.target import CpuTarget
@@ -34,6 +35,7 @@ RULES: Sequence[tuple[str, Rule]] = (
     ("pool2d", pool2d),
     ("matmul.packed", dense),
     ("matmul.batched", batched_matmul),
+    ("rowwise", rowwise),
     ("elementwise", elementwise),
     ("generic", generic),
     ("rows", rows),

@@ -18,7 +18,7 @@ from edgepack.kernels.affine import INT32, Affine, Atoms, constant
 from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter, index
-from edgepack.kernels.vmath import UNARY, maximum, minimum, power
+from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum, power
 
 __all__ = ["Cut", "Undecided", "Value", "Vectors", "storage_dtype"]
 
@@ -272,7 +272,7 @@ class Vectors:
         lanes = max((v.lanes for v in values), default=1)
         exprs = [self.expr(v, lanes) for v in values]
         if f"tirx.{name}" in UNARY and dtype == "float32":
-            return Value(UNARY[f"tirx.{name}"](self.e, self.e.let(exprs[0]), lanes), lanes, dtype)
+            return Value(elementary(self.e, f"tirx.{name}", self.e.let(exprs[0]), lanes), lanes, dtype)
         if name == "pow" and dtype == "float32":
             result = power(self.e, self.e.let(exprs[0]), exprs[1], lanes, values[1].number)
             return Value(self.e.let(result), lanes, dtype)

@@ -16,7 +16,7 @@ from tvm.tirx import IntImm
 
 from edgepack.kernels.emit import Emitter
 
-__all__ = ["UNARY", "elementary"]
+__all__ = ["UNARY", "elementary", "maximum", "minimum", "power"]
 
 Expr = Any
 
@@ -126,6 +126,8 @@ def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = Non
     one = e.f32(1, lanes)
     if exponent is not None and exponent in SIMPLE_POWERS:
         return e.let(SIMPLE_POWERS[exponent](e, x, lanes))
+    if e.strict_math:
+        return _strict_power(e, x, y, lanes)
     a = _absolute(e, x, lanes)
     r = exp(e, e.let(y * log(e, a, lanes)), lanes)
     if exponent is not None:
@@ -176,6 +178,16 @@ def _libm(function: str) -> Callable[[Emitter, Expr, int], Expr]:
     return call
 
 
+def _strict_power(e: Emitter, x: Expr, y: Expr, lanes: int) -> Expr:
+    bases, exponents = e.local(lanes), e.local(lanes)
+    e.vstore(bases, 0, x, lanes)
+    e.vstore(exponents, 0, y, lanes)
+    for i in range(lanes):
+        one = tirx.call_pure_extern("float32", "powf", e.load(bases, i), e.load(exponents, i))
+        e.vstore(bases, i, one, 1)
+    return e.let(e.vload(bases, 0, lanes))
+
+
 def _strict_sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
     one = e.f32(1, lanes)
     return e.let(one / (one + STRICT["tirx.exp"](e, e.let(e.f32(0, lanes) - x), lanes)))
@@ -193,6 +205,7 @@ STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.sigmoid": _strict_sigmoid,
     "tirx.tanh": _libm("tanhf"),
     "tirx.erf": _libm("erff"),
+    "tirx.log": _libm("logf"),
 }
 
 #: Exponent -> function of (emitter, base, lanes).
