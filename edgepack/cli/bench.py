@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from edgepack.cli.output import Settings, print_json, progress, table, verbosity
 if TYPE_CHECKING:
     from edgepack.bundle.manifest import Manifest
     from edgepack.runners.loader import Measurement
+    from edgepack.runners.profile import ProfileEntry
 
 __all__ = ["command"]
 
@@ -25,6 +27,12 @@ __all__ = ["command"]
 )
 @click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Runs before that.")
 @click.option("--profile", is_flag=True, help="Measure each step of the model too.")
+@click.option(
+    "--peak",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GFLOPS",
+    help="What one core of the device can do at most; the profile then shows the fraction reached.",
+)
 @click.option("--runner", help="What runs the program.  [default: this machine, or the device's emulator]")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that the program may take."
@@ -39,27 +47,36 @@ def command(
     runs: int,
     warmup: int,
     profile: bool,
+    peak: float | None,
     runner: str | None,
     timeout: float | None,
     as_json: bool,
 ) -> None:
     """Measure BUNDLE with its own program: latency, memory, load time, time to the first result."""
     from edgepack.api import Bundle
+    from edgepack.runners.profile import profile_entries
 
+    if peak is not None and not profile:
+        raise click.UsageError("--peak is for --profile.")
     with progress(settings) as show:
         opened = Bundle(bundle)
         show("bench", f"{opened.manifest.name}, {runs} runs")
         result = opened.bench(
             runner=runner, threads=threads, runs=runs, warmup=warmup, profile=profile, timeout=timeout
         )
+    limit = peak * result.threads if peak is not None else None
+    entries = profile_entries(opened.manifest, result.steps_us, limit) if profile else []
     if as_json:
-        print_json(result.to_json())
+        profiled = {"profile": [entry.to_json() for entry in entries]} if profile else {}
+        print_json({**result.to_json(), **profiled})
         return
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
     click.echo(f"{opened.manifest.name} on {result.where}, {threads_text}, {len(result.runs_ms)} runs\n")
     click.echo(_table(result, opened.manifest))
     if profile:
-        click.echo("\n" + _profile(result, opened.manifest))
+        click.echo("\n" + _profile(entries))
+        if any("winograd" in entry.rule for entry in entries):
+            click.echo("\nnote: GFLOPS count direct computation; Winograd does fewer operations.")
     if not result.real_speed:
         click.echo(f"\nnote: {result.runner} is an emulator; its times say nothing about the device's speed.")
 
@@ -81,18 +98,23 @@ def _table(result: Measurement, manifest: Manifest) -> str:
     return table(rows, right=[1])
 
 
-def _profile(result: Measurement, manifest: Manifest) -> str:
-    """The steps, slowest first, with the rule of their kernels."""
-    kernels = {kernel.symbol: kernel for kernel in manifest.kernels}
-    total = sum(result.steps_us) or 1.0
-    rows = []
-    for index, (step, micros) in enumerate(zip(manifest.steps, result.steps_us, strict=True)):
-        kernel = kernels[step.kernel]
-        speed = f"{human_count(kernel.flops / micros * 1e6)}FLOP/s" if micros > 0 and kernel.flops else ""
-        name = ", ".join(step.nodes) or " ".join(kernel.ops)
-        rows.append(
-            (micros, [str(index), f"{micros:.1f}", f"{micros / total:.1%}", speed, kernel.rule, name[:60]])
-        )
-    rows.sort(key=lambda row: (-row[0], int(row[1][0])))
-    header = ["step", "us", "share", "speed", "rule", "nodes"]
-    return table([row for _, row in rows], header=header, right=[0, 1, 2, 3])
+def _profile(entries: Sequence[ProfileEntry]) -> str:
+    """The steps, slowest first, with the rule of their kernels and what it chose."""
+
+    def row(entry: ProfileEntry) -> list[str]:
+        first, last = entry.first_step, entry.last_step
+        parameters = " ".join(f"{key}={value}" for key, value in entry.parameters.items())
+        return [
+            str(first) if first == last else f"{first}-{last}",
+            f"{entry.us:.1f}",
+            f"{entry.share:.1%}",
+            "" if entry.gflops is None else f"{entry.gflops:.1f}",
+            "" if entry.gbs is None else f"{entry.gbs:.1f}",
+            "" if entry.of_peak is None else f"{entry.of_peak:.0%}",
+            f"{entry.rule} {parameters}".rstrip(),
+            (", ".join(entry.nodes) or " ".join(entry.ops))[:60],
+        ]
+
+    slowest = sorted(entries, key=lambda entry: (-entry.us, entry.first_step))
+    header = ["step", "us", "share", "GFLOPS", "GB/s", "of peak", "rule", "nodes"]
+    return table([row(entry) for entry in slowest], header=header, right=[0, 1, 2, 3, 4, 5])

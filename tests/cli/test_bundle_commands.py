@@ -132,6 +132,27 @@ def test_bench_reports_what_the_loader_measured(
     assert "emulator" not in out
 
 
+def test_the_profile_names_rules_and_sets_steps_against_the_peak(
+    small_bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("bench", small_bundle.path, "--threads", 2, "--runs", 3, "--profile", "--peak", 1)
+    data = run_json(capsys, *arguments)
+    steps = data["profile"]
+    assert [(s["first_step"], s["last_step"], s["nodes"]) for s in steps] == [
+        (0, 0, ["Mul_0"]),
+        (1, 1, ["Add_0", "Relu_0"]),
+    ]
+    assert [step["us"] for step in steps] == data["steps_us"]
+    assert sum(step["share"] for step in steps) == pytest.approx(1)
+    assert steps[1]["parameters"] == {"tile": 8}
+    for step in steps:
+        if step["of_peak"] is not None:  # of 1 GFLOPS for each of the two threads
+            assert step["of_peak"] == pytest.approx(step["gflops"] / 2)
+    out = run(capsys, *arguments)
+    assert all(word in out for word in ("GFLOPS", "GB/s", "of peak", "tile=8"))
+    assert "--peak is for --profile" in run(capsys, "bench", small_bundle.path, "--peak", 1, code=2)
+
+
 def test_inspect_shows_signature_sizes_memory_and_audit(
     small_bundle: Bundle, capsys: pytest.CaptureFixture[str]
 ) -> None:

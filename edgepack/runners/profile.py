@@ -1,0 +1,98 @@
+"""Where a run's time goes: the measured steps with what their kernels compute and move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from edgepack.bundle.manifest import KernelRecord, Manifest
+
+__all__ = ["ProfileEntry", "profile_entries"]
+
+
+@dataclass(frozen=True)
+class ProfileEntry:
+    """A step, or the steps in a row that compute one group of nodes (the stages of a Winograd convolution).
+
+    Attributes:
+        first_step, last_step: indices into the manifest's steps, both included.
+        us: time in microseconds, of all its steps.
+        share: of the run.
+        flops: floating point operations of direct computation; Winograd's algorithm does fewer.
+        bytes_moved: least bytes read and written.
+        of_peak: fraction of the peak that the caller named; None without one, or without operations.
+    """
+
+    first_step: int
+    last_step: int
+    us: float
+    share: float
+    rule: str
+    parameters: dict[str, Any]
+    nodes: tuple[str, ...]
+    ops: tuple[str, ...]
+    flops: int
+    bytes_moved: int
+    of_peak: float | None
+
+    @property
+    def gflops(self) -> float | None:
+        """1e9 operations per second."""
+        return self.flops / self.us / 1e3 if self.us > 0 and self.flops else None
+
+    @property
+    def gbs(self) -> float | None:
+        """1e9 bytes per second."""
+        return self.bytes_moved / self.us / 1e3 if self.us > 0 and self.bytes_moved else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "gflops": self.gflops, "gbs": self.gbs}
+
+
+def profile_entries(
+    manifest: Manifest, steps_us: Sequence[float], peak_gflops: float | None = None
+) -> list[ProfileEntry]:
+    """The entries in the order in which they run.
+
+    Args:
+        steps_us: microseconds of each step.
+        peak_gflops: what all the threads together can do at most, in 1e9 operations per second.
+    """
+    kernels = {kernel.symbol: kernel for kernel in manifest.kernels}
+    total = sum(steps_us) or 1.0
+
+    def group_of(index: int) -> tuple[object, ...]:
+        step = manifest.steps[index]
+        rule = kernels[step.kernel].rule
+        return (rule, step.nodes) if step.nodes else (rule, index)
+
+    entries = []
+    for _, grouped in groupby(range(len(steps_us)), key=group_of):
+        indices = list(grouped)
+        us = sum(steps_us[i] for i in indices)
+        members = [kernels[manifest.steps[i].kernel] for i in indices]
+        flops = sum(kernel.flops for kernel in members)
+        of_peak = flops / us / 1e3 / peak_gflops if peak_gflops and us > 0 and flops else None
+        entries.append(
+            ProfileEntry(
+                first_step=indices[0],
+                last_step=indices[-1],
+                us=us,
+                share=us / total,
+                rule=members[0].rule,
+                parameters=_parameters(members),
+                nodes=manifest.steps[indices[0]].nodes,
+                ops=members[0].ops,
+                flops=flops,
+                bytes_moved=sum(kernel.bytes_moved for kernel in members),
+                of_peak=of_peak,
+            )
+        )
+    return entries
+
+
+def _parameters(kernels: Sequence[KernelRecord]) -> dict[str, Any]:
+    return {key: value for kernel in kernels for key, value in kernel.parameters.items()}
