@@ -158,6 +158,7 @@ class _Kernel:
             self.runs[-2:] = [self.runs[-2] + self.runs[-1]]
         self.tile = self._tile(found)
         self.cost = found.cost + 2 * len(found.addresses)
+        self.cuttable = any(f"a{i}" in found.fixed for i in self.runs[-1])
 
     def _survey(self) -> Survey:
         atoms = Atoms()
@@ -208,7 +209,7 @@ class _Kernel:
         outer, length = self.extents[:-1], self.extents[-1]
         rows = prod(outer)
         elements = max(self.lanes, TASK_COST // self.cost // self.lanes * self.lanes)
-        if length >= 2 * elements:
+        if length >= 2 * elements and not self.cuttable:
             pieces = length // elements
             each = length // pieces // self.lanes * self.lanes
 

@@ -302,8 +302,8 @@ def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
         (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1),
         lanes,
     )
-    small = e.let(p * z * x + x)
-    return e.let(tirx.Select(a < e.f32(0.625, lanes), small, _with_sign_of(e, large, x, lanes)))
+    small = e.let(p * z * a + a)
+    return _with_sign_of(e, e.let(tirx.Select(a < e.f32(0.625, lanes), small, large)), x, lanes)
 
 
 def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
