@@ -306,6 +306,11 @@ class ImplicitGemm:
             )
 
         def emit() -> None:
+            if c.kernel == (1, 1) and c.strides == (1, 1) and not c.padded:
+                first = e.let(self._address(origins[0], group))
+                pixels = e.rebased(self.x, first, rows * c.in_channels)
+                self._accumulate_rows(accumulators, rows, chunks, pixels, weights, width)
+                return
             bases.extend(e.let(self._address(origin, group)) for origin in origins)
             row = c.dilation[0] * c.width * c.in_channels
             if self.contiguous:
@@ -326,6 +331,30 @@ class ImplicitGemm:
 
         bases: list[Any] = []
         return emit
+
+    def _accumulate_rows(
+        self,
+        accumulators: Any,
+        rows: int,
+        chunks: list[tuple[int, int]],
+        pixels: Any,
+        weights: Any,
+        width: int,
+    ) -> None:
+        """A 1x1 kernel: the rows are neighbours in memory."""
+        e, c = self.e, self.conv
+        accumulate(
+            e,
+            accumulators,
+            rows,
+            chunks,
+            c.group_in,
+            lambda r, k: e.load(pixels, k + r * c.in_channels),
+            self.w,
+            weights,
+            width,
+            2,
+        )
 
     def _border_loops(
         self,

@@ -137,6 +137,17 @@ class Emitter:
         self.add(DeclBuffer(buffer, data=var))
         return buffer
 
+    def rebased(self, buffer: Any, at: Index, elements: int) -> Any:
+        """The same memory from element ``at`` on, as a buffer of its own.
+
+        Constant indices into it become displacements of one pointer, so many rows need one register.
+        """
+        view = tirx.decl_buffer((max(elements, 1),), str(buffer.dtype), self.name("view"))
+        var = Var(self.name("p"), buffer_data_pointer_type(view))
+        self.add(Bind(var, tirx.address_of(self.load(buffer, at))))
+        self.add(DeclBuffer(view, data=var))
+        return view
+
     def local(self, elements: int, dtype: str = "float32") -> Any:
         """An array on the stack or, where all indices are constants, in registers."""
         buffer = tirx.decl_buffer((elements,), dtype, self.name("local"), scope="local", data_alignment=64)

@@ -132,14 +132,14 @@ class _Batched:
         for r in range(rows):
             for at, lanes in chunks:
                 e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
-        base = e.let(a + row * self.depth)
+        left = e.rebased(self.a, e.let(a + row * self.depth), rows * self.depth)
         accumulate(
             e,
             accumulators,
             rows,
             chunks,
             self.depth,
-            lambda r, k: e.load(self.a, base + r * self.depth + k),
+            lambda r, k: e.load(left, k + r * self.depth),
             self.b,
             e.let(b + column),
             self.columns,

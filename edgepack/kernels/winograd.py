@@ -350,6 +350,7 @@ class _Winograd:
             def tile(first: Any, size: int, number: Any = None) -> None:
                 source = e.let((k * slots + first) * depth)
                 target = e.let((k * slots + first) * self.tile.columns)
+                rows_of_v = e.rebased(v, source, size * depth)
                 accumulators = e.local(size * width)
                 for r in range(size):
                     for at, lanes in chunks:
@@ -360,7 +361,7 @@ class _Winograd:
                     size,
                     chunks,
                     depth,
-                    lambda r, d: e.load(v, source + r * depth + d),
+                    lambda r, d: e.load(rows_of_v, d + r * depth),
                     u,
                     weights,
                     width,
