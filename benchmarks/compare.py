@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import fcntl
 import json
 import math
 import os
@@ -19,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -327,6 +329,18 @@ def report(
     return "\n\n".join(parts)
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Waits until no other comparison runs on this machine."""
+    with (Path(tempfile.gettempdir()) / "edgepack-benchmark.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("waiting for another comparison to end", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(BENCHMARKS)}")
@@ -341,6 +355,12 @@ def main() -> None:
     names = options.networks or list(BENCHMARKS)
     if unknown := {*names} - {*BENCHMARKS} | {*engines} - {*ENGINES}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    with alone():
+        run(options, names, engines)
+
+
+def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str]) -> None:
+    """The whole comparison."""
     machine = peak.measure()
     networks: list[Prepared] = []
     results: dict[int, list[Result]] = {int(threads): [] for threads in options.threads.split(",")}

@@ -216,9 +216,13 @@ def main(engine: str, model: str, inputs: str, outputs: str, threads: str, cpus:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         run = make(Path(model), values, int(threads))
+        begin = time.perf_counter()
         first = run()
+        run_ms = (time.perf_counter() - begin) * 1e3
         np.savez(outputs, *[np.asarray(array) for array in first])
-        ready = {"version": importlib.metadata.version(package), "run_ms": _timed(run)}
+        if run_ms < 2000:  # the first run is not typical; a slow engine's is typical enough
+            run_ms = _timed(run)
+        ready = {"version": importlib.metadata.version(package), "run_ms": run_ms}
         print(json.dumps(ready), file=printed, flush=True)
         for line in sys.stdin:
             warmup, runs = (int(word) for word in line.split())
