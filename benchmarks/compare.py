@@ -171,10 +171,13 @@ def prepare(name: str, folder: Path) -> Prepared:
     """Builds and packs the network; checks the bundle against ONNX Runtime."""
     path = save(name, folder)
     inputs = folder / f"{name}.npz"
-    np.savez(inputs, **random_inputs(onnx.load(str(path)), 0))
+    values = random_inputs(onnx.load(str(path)), 0)
+    np.savez(inputs, **values)
     begin = time.perf_counter()
     bundle = edgepack.pack(path, "host", folder / f"{name}-bundle", force=True)
-    prepared = Prepared(name, path, inputs, bundle, work_of(folded(path)), time.perf_counter() - begin)
+    pack_seconds = time.perf_counter() - begin
+    work = work_of(folded(path), values)
+    prepared = Prepared(name, path, inputs, bundle, work, pack_seconds)
     verified = bundle.verify()
     if not verified.ok:
         raise RuntimeError(f"{name}: edgepack's outputs are wrong: {verified.outputs}")

@@ -8,12 +8,16 @@ each read once: activations may stay in a cache.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import helper, shape_inference
+import onnxruntime
+from onnx import helper
 from peak import Machine
 
 __all__ = ["Layer", "Work", "work_of"]
@@ -65,18 +69,26 @@ class Work:
         return sum(max(x.least_flops / peak, x.weight_bytes / bandwidth) for x in self.layers) / 1e6
 
 
-def work_of(model: onnx.ModelProto) -> Work:
-    """The layers of a model of static shapes, see :func:`networks.folded`."""
-    copy = shape_inference.infer_shapes(model, data_prop=True)
-    shapes: dict[str, tuple[int, ...]] = {t.name: tuple(t.dims) for t in copy.graph.initializer}
+def work_of(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Work:
+    """The layers of a model, see :func:`networks.folded`; ONNX Runtime tells their shapes."""
+    nodes = [n for n in model.graph.node if n.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+    shapes: dict[str, tuple[int, ...]] = {t.name: tuple(t.dims) for t in model.graph.initializer}
     constants = set(shapes)
-    for value in (*copy.graph.value_info, *copy.graph.input, *copy.graph.output):
-        shapes.setdefault(value.name, tuple(d.dim_value for d in value.type.tensor_type.shape.dim))
-    layers = []
-    for node in copy.graph.node:
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-            layers.append(_layer(node, shapes, constants))
-    return Work(tuple(layers))
+    shapes.update({name: array.shape for name, array in inputs.items()})
+    wanted = {n for node in nodes for n in (*node.input[:2], node.output[0])} - set(shapes)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.output[:]
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(wanted))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    with tempfile.TemporaryDirectory() as folder:  # a file, for a message of 2 GB cannot be handed over
+        path = str(Path(folder) / "model.onnx")
+        onnx.save(copy, path)
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        values = session.run(sorted(wanted), dict(inputs))
+    shapes.update({name: value.shape for name, value in zip(sorted(wanted), values, strict=True)})
+    return Work(tuple(_layer(node, shapes, constants) for node in nodes))
 
 
 def _layer(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]], constants: set[str]) -> Layer:
@@ -91,8 +103,6 @@ def _layer(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]], constant
         flops = 2 * prod(left) * prod(right[1:])
     else:
         flops = 2 * prod(out) * prod(right[1:])
-    if flops <= 0:
-        raise ValueError(f"{node.op_type} {node.name}: its shape is not known")
     least = flops
     one = all(s == 1 for key in ("strides", "dilations") for s in attributes.get(key, [1]))
     if node.op_type == "Conv" and right[2:] == (3, 3) and one and attributes.get("group", 1) == 1:
