@@ -1,7 +1,8 @@
 """One 3x3 convolution at a time, one core: direct, Winograd F(2) and F(4), fused and split.
 
 ``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses. Each run uses
-another copy of the weights, so that they come from the last cache or from memory, as they do inside of a network.
+another copy of the weights, so that they come from the last cache or from memory, as they do inside of a
+network.
 """
 
 from __future__ import annotations

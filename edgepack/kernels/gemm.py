@@ -34,9 +34,9 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
 
     With 16 registers (x86 below AVX-512, ARMv7): 6 rows by 2 vectors are 12 accumulators, 2 weights and 1
     broadcast. With 32 (AVX-512, AArch64, RISC-V V) about 24 accumulators, in the widest form that the columns
-    fill: 8 rows by 3 vectors, 6 by 4, or 12 by 2. Wider tiles load less: measured, 6 by 4 is 7 to 15 % faster than
-    8 by 2. Few rows take more vectors instead, and a single one (a fully connected layer) as many as hide the
-    latency of the multiply-add.
+    fill: 8 rows by 3 vectors, 6 by 4, or 12 by 2. Wider tiles load less: measured, 6 by 4 is 7 to 15 %
+    faster than 8 by 2. Few rows take more vectors instead, and a single one (a fully connected layer) as many
+    as hide the latency of the multiply-add.
     """
     lanes = target.lanes("float32")
     registers = max(target.vector_registers, 8)
