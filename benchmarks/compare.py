@@ -15,10 +15,12 @@ import json
 import math
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,6 +46,9 @@ from edgepack.frontend.sampling import random_inputs
 TURN_SECONDS = 0.25
 RUNS = (3, 200)
 WARMUP = 3
+
+#: Seconds in which an engine must have loaded the model and run it twice.
+READY_SECONDS = 120.0
 
 #: An engine whose single run takes longer, in ms, has one turn of one run and no more.
 SLOW_MS = 1500.0
@@ -77,9 +82,13 @@ class EngineProcess:
             text=True,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
+        timer = threading.Timer(READY_SECONDS, self.process.kill)
+        timer.start()
         line = self._line()
+        timer.cancel()
         if not line:
-            self.process.wait()
+            if self.process.wait() == -signal.SIGKILL:
+                raise RuntimeError(f"no result within {READY_SECONDS:.0f} s")
             self.log.seek(0)
             last = (self.log.read().strip().splitlines() or ["it ended without a word"])[-1]
             raise RuntimeError(last[:200])
