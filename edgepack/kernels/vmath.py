@@ -41,6 +41,17 @@ def _polynomial(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes: int
     return value
 
 
+def _settled(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """The value by way of a local array, which LLVM turns into a register.
+
+    TVM's analyser replaces names by what they are bound to: without this, functions of functions take it time
+    that grows with the product of their polynomials' degrees.
+    """
+    register = e.local(lanes)
+    e.vstore(register, 0, x, lanes)
+    return e.let(e.vload(register, 0, lanes))
+
+
 def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
     """e**x: 2**k * p(r) with r = x - k ln 2, |r| <= ln 2 / 2.
 
@@ -66,7 +77,7 @@ def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
     y = e.let(p * e.let(r * r) + e.let(r * e.f32(2, lanes) + e.f32(2, lanes)))
     exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
     scale = tirx.reinterpret(_float32(lanes), exponent + _i32(e, 126 << 23, lanes))
-    return e.let(y * scale)
+    return _settled(e, y * scale, lanes)
 
 
 def _reinterpreted(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -110,7 +121,7 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
     y = e.let(m + y + power * e.f32(0.693359375, lanes))
     y = e.let(tirx.Select(x < e.f32(float("inf"), lanes), y, x))  # inf and NaN
     y = e.let(tirx.Select(x < e.f32(0, lanes), e.f32(float("nan"), lanes), y))
-    return e.let(tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y))
+    return _settled(e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes)
 
 
 def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = None) -> Expr:
@@ -303,7 +314,8 @@ def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
         lanes,
     )
     small = e.let(p * z * a + a)
-    return _with_sign_of(e, e.let(tirx.Select(a < e.f32(0.625, lanes), small, large)), x, lanes)
+    magnitude = _settled(e, tirx.Select(a < e.f32(0.625, lanes), small, large), lanes)
+    return _with_sign_of(e, magnitude, x, lanes)
 
 
 def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -330,7 +342,7 @@ def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
     t = e.let(e.f32(1, lanes) / (e.f32(1, lanes) + a * e.f32(0.3275911, lanes)))
     q = _polynomial(e, t, (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592), lanes)
     large = e.let(e.f32(1, lanes) - q * t * exp(e, e.let(e.f32(0, lanes) - a * a), lanes))
-    return e.let(tirx.Select(a < e.f32(1, lanes), p * x, _with_sign_of(e, large, x, lanes)))
+    return _settled(e, tirx.Select(a < e.f32(1, lanes), p * x, _with_sign_of(e, large, x, lanes)), lanes)
 
 
 #: TIR intrinsic name -> function of (emitter, float32 vector of ``lanes`` lanes, lanes).

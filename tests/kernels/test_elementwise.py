@@ -1,0 +1,193 @@
+"""Elementwise groups, copies, transposes and index maps of odd shapes, for every shape of register file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.plan.build import Built
+from edgepack.target import CpuTarget
+from tests.kernels.test_rowwise import REGISTER_FILES
+from tests.models.builder import Graph
+from tests.models.evaluate import random_inputs, run_onnxruntime
+from tests.support.compiled import assert_close, plan_of
+from tests.support.executor import Executor
+
+Body = Callable[[Graph, str], str]
+
+
+def model(
+    shape: tuple[int, ...], body: Body, dtype: str = "float32", result: str = "float32"
+) -> onnx.ModelProto:
+    g = Graph("elements", seed=4, opset=17)
+    y = body(g, g.input("x", shape, dtype))
+    g.op("Identity", y, name="y")
+    g.output("y", result)
+    return g.model()
+
+
+def unary(kind: str, shape: tuple[int, ...] = (3, 41)) -> onnx.ModelProto:
+    return model(shape, lambda g, x: g.op(kind, x))
+
+
+def transpose(shape: tuple[int, ...], perm: list[int]) -> onnx.ModelProto:
+    return model(shape, lambda g, x: g.op("Transpose", x, perm=perm))
+
+
+def pad(shape: tuple[int, ...], pads: list[int], mode: str = "constant") -> onnx.ModelProto:
+    return model(shape, lambda g, x: g.op("Pad", x, g.const(np.array(pads)), g.const(1.5), mode=mode))
+
+
+def resize(shape: tuple[int, ...], sizes: list[int], mode: str, coordinates: str) -> onnx.ModelProto:
+    def body(g: Graph, x: str) -> str:
+        return g.op(
+            "Resize",
+            x,
+            "",
+            "",
+            g.const(np.array(sizes)),
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+        )
+
+    return model(shape, body)
+
+
+def _gelu(g: Graph, x: str) -> str:
+    erf = g.op("Erf", g.op("Mul", x, g.const(2**-0.5)))
+    return g.op("Mul", g.op("Mul", x, g.const(0.5)), g.op("Add", erf, g.const(1.0)))
+
+
+def _softplus_of_power(g: Graph, x: str) -> str:
+    return g.op("Softplus", g.op("Pow", g.op("Abs", x), g.const(1.7)))
+
+
+def _broadcasts(g: Graph, x: str) -> str:
+    """Operands that lack leading axes, that are 1 in the middle, and that are 1 at the end."""
+    y = g.op("Add", x, g.weight(11, std=1.0))
+    y = g.op("Mul", y, g.weight(3, 1, 11, std=1.0))
+    return g.op("Sub", y, g.weight(2, 1, 5, 1, std=1.0))
+
+
+def _concat_last(g: Graph, x: str) -> str:
+    return g.op("Concat", x, g.op("Relu", x), g.op("Slice", x, *_bounds(g, [1], [6], [1], [-1])), axis=-1)
+
+
+def _bounds(g: Graph, *values: list[int]) -> list[str]:
+    starts, ends, steps, axes = values
+    return [g.const(np.array(v)) for v in (starts, ends, axes, steps)]
+
+
+def _where(g: Graph, x: str) -> str:
+    return g.op("Where", g.op("Greater", x, g.const(0.0)), x, g.op("Mul", x, g.const(0.1)))
+
+
+def _depth_to_space(g: Graph, x: str) -> str:
+    return g.op("DepthToSpace", x, blocksize=2)
+
+
+def _triangle(g: Graph, x: str) -> str:
+    return g.op("Trilu", x, upper=0)
+
+
+def _gather_rows(g: Graph, x: str) -> str:
+    return g.op("Gather", g.weight(50, 21, std=1.0), g.op("Cast", g.op("Abs", x), to=7), axis=0)
+
+
+def _every_other(g: Graph, x: str) -> str:
+    return g.op("Slice", x, *_bounds(g, [1, 3], [9, 39], [2, 3], [0, 1]))
+
+
+def _transposed_sum(g: Graph, x: str) -> str:
+    return g.op("Add", g.op("Transpose", x, perm=[1, 0]), g.weight(34, 19))
+
+
+MODELS: dict[str, onnx.ModelProto] = {
+    "one element": unary("Sigmoid", (1,)),
+    "three elements": unary("Exp", (3,)),
+    "a long row": unary("Tanh", (1, 70001)),
+    "many short rows": model((3000, 7), lambda g, x: g.op("Mul", g.op("Tanh", x), g.weight(7))),
+    "gelu": model((5, 6, 77), _gelu),
+    "softplus of a power": model((4, 33), _softplus_of_power),
+    "log": model((4, 33), lambda g, x: g.op("Log", g.op("Abs", x))),
+    "rounding": model((4, 33), lambda g, x: g.op("Round", g.op("Floor", g.op("Mul", x, g.const(9.0))))),
+    "clip": model((4, 33), lambda g, x: g.op("Clip", x, g.const(-0.5), g.const(0.75))),
+    "where": model((4, 35), _where),
+    "broadcasts": model((2, 3, 5, 11), _broadcasts),
+    "to bool and back": model((4, 33), lambda g, x: g.op("Cast", g.op("Less", x, g.const(0.1)), to=1)),
+    "a bool output": model((4, 33), lambda g, x: g.op("Less", x, g.const(0.1)), result="bool"),
+    "int64": model((4, 33), lambda g, x: g.op("Add", x, g.const(np.array(7))), "int64", "int64"),
+    "uint8 to float": model((4, 33), lambda g, x: g.op("Cast", x, to=1), "uint8"),
+    "concatenation of the last axis": model((3, 5, 23), _concat_last),
+    "concatenation": model((3, 5, 23), lambda g, x: g.op("Concat", x, g.op("Neg", x), axis=1)),
+    "slice with a step": model(
+        (9, 40), lambda g, x: g.op("Slice", x, *_bounds(g, [1, 3], [9, 39], [2, 3], [0, 1]))
+    ),
+    "flip": model((4, 37), lambda g, x: g.op("Slice", x, *_bounds(g, [-1], [-(2**31)], [-1], [1]))),
+    "tile": model((3, 10), lambda g, x: g.op("Tile", x, g.const(np.array([2, 3])))),
+    "expand": model((3, 1, 10), lambda g, x: g.op("Expand", x, g.const(np.array([2, 3, 4, 10])))),
+    "pad": pad((2, 5, 18), [0, 1, 3, 1, 0, 2]),
+    "pad by reflection": pad((5, 18), [1, 3, 2, 4], "reflect"),
+    "pad with the edge": pad((5, 18), [1, 3, 2, 4], "edge"),
+    "triangle": model((2, 13, 21), _triangle),
+    "gather": model((3, 5), _gather_rows),
+    "depth to space": model((1, 20, 3, 5), _depth_to_space),
+    "transpose": transpose((37, 29), [1, 0]),
+    "transpose of few columns": transpose((53, 3), [1, 0]),
+    "transpose to few columns": transpose((3, 53), [1, 0]),
+    "transpose of heads": transpose((2, 17, 4, 24), [0, 2, 1, 3]),
+    "transpose of keys": transpose((2, 17, 4, 24), [0, 2, 3, 1]),
+    "transpose of all": transpose((5, 6, 7, 8), [3, 2, 1, 0]),
+    "to channels last": transpose((2, 19, 6, 7), [0, 2, 3, 1]),
+    "to channels first": transpose((2, 6, 7, 19), [0, 3, 1, 2]),
+    "transposed sum": model(
+        (19, 34), lambda g, x: g.op("Add", g.op("Transpose", x, perm=[1, 0]), g.weight(34, 19))
+    ),
+    "resize bilinear": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "half_pixel"),
+    "resize corners": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "align_corners"),
+    "resize nearest": resize((1, 18, 5, 6), [1, 18, 10, 12], "nearest", "asymmetric"),
+}
+
+
+class _All:
+    def __init__(self, register_file: str, folder: Path) -> None:
+        bits, registers = REGISTER_FILES[register_file]
+        target = CpuTarget(
+            "x86_64-unknown-linux-gnu", "x86-64", vector_bits=bits, vector_registers=registers, threads=3
+        )
+        built: dict[str, Built] = {
+            name: plan_of(model, f"m{number}", target) for number, (name, model) in enumerate(MODELS.items())
+        }
+        self.executor = Executor(built, folder, target)
+
+
+@pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _All:
+    return _All(request.param, tmp_path_factory.mktemp("elementwise"))
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_group_is_served_by_the_rule_and_right(compiled: _All, name: str) -> None:
+    model = MODELS[name]
+    plan = compiled.executor.built[name].plan
+    assert not plan.warnings
+    assert {kernel.rule for kernel in plan.kernels} == {"elementwise"}
+    inputs = random_inputs(model, 5)
+    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
+    results = compiled.executor.run(name, [np.asarray(inputs[spec.name]) for spec in plan.inputs], seed=7)
+    assert_close(model, dict(zip((spec.name for spec in plan.outputs), results, strict=True)), expected)
+
+
+@pytest.mark.parametrize("name", ["gelu", "a long row", "clip", "softplus of a power", "transposed sum"])
+def test_nan_stays_where_it_is(compiled: _All, name: str) -> None:
+    plan = compiled.executor.built[name].plan
+    x = random_inputs(MODELS[name], 6)["x"]
+    x.reshape(-1)[[0, x.size // 2, -1]] = np.nan
+    (got,) = compiled.executor.run(name, [x])
+    (expected,) = run_onnxruntime(MODELS[name], {plan.inputs[0].name: x})
+    assert np.isnan(got).sum() == 3
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
