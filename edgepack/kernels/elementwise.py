@@ -9,7 +9,7 @@ square tile of it is loaded along that axis and transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,20 +22,16 @@ from edgepack.kernels.blocks import Block, blocks_of
 from edgepack.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.kernels.emit import Emitter, index, unravel
 from edgepack.kernels.interleave import TileVectors
+from edgepack.kernels.pieces import attempt, cover, in_pieces, writes_its_own_position
 from edgepack.kernels.survey import Survey, axis_atoms, merged, survey
-from edgepack.kernels.vectors import Cut, Undecided, Vectors, storage_dtype
+from edgepack.kernels.values import storage_dtype
+from edgepack.kernels.vectors import Vectors
 from edgepack.target import CpuTarget
 
-__all__ = ["attempt", "cover", "elementwise", "ends_in", "writes_its_own_position"]
+__all__ = ["elementwise"]
 
 #: Operations of a task: less is not worth handing to a thread.
 TASK_COST = 16 * 1024
-
-#: Pieces of one row.
-MOST_CUTS = 32
-
-#: Branches around one row.
-MOST_BRANCHES = 64
 
 
 def elementwise(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
@@ -57,76 +53,6 @@ def elementwise(group: Group, target: CpuTarget, constants: frozenset[int]) -> I
     parameters = {"lanes": target.lanes("float32"), "tiled": tiled}
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype == "float32")
     return Implementation("elementwise", tuple(stages), parameters=parameters, flops=flops)
-
-
-def writes_its_own_position(block: Block) -> bool:
-    """Whether the block stores at its spatial iteration variables, in order."""
-    spatial = [v for v in block.iters if not any(v.same_as(r) for r in block.reductions)]
-    return len(spatial) == len(block.indices) and all(
-        i.same_as(v) for i, v in zip(block.indices, spatial, strict=True)
-    )
-
-
-def cover(extent: int, lanes: int) -> tuple[int, int, int | None]:
-    """How vectors cover a row: (lanes, end of the whole vectors, begin of an overlapping last one or None).
-
-    A row shorter than a vector takes the widest power of two that it holds.
-    """
-    while lanes > extent:
-        lanes //= 2
-    rest = extent % lanes
-    return lanes, extent - rest, extent - lanes if rest else None
-
-
-def attempt(e: Emitter, body: Callable[[dict[Affine, bool]], None], atoms: Atoms) -> None:
-    """Emits ``body(facts)``, inside of branches for the conditions that it finds undecided."""
-    _attempt(e, body, atoms, {}, [0])
-
-
-def _attempt(
-    e: Emitter,
-    body: Callable[[dict[Affine, bool]], None],
-    atoms: Atoms,
-    facts: dict[Affine, bool],
-    branches: list[int],
-) -> None:
-    branches[0] += 1
-    if branches[0] > MOST_BRANCHES:
-        raise RuleError("too many branches")
-    depth = len(e.blocks)
-    try:
-        statement = e.block(lambda: body(facts))
-    except Undecided as undecided:
-        del e.blocks[depth:]
-        position = undecided.position
-        e.branch(
-            atoms.scalar(position) <= index(0),
-            lambda: _attempt(e, body, atoms, {**facts, position: True}, branches),
-            lambda: _attempt(e, body, atoms, {**facts, position: False}, branches),
-        )
-    else:
-        e.add(statement)
-
-
-def ends_in(e: Emitter, begin: int, end: int, body: Callable[[int, int], None]) -> None:
-    """``body(begin, end)`` of the pieces of a row; Cut from inside cuts them."""
-    pieces = [(begin, end)]
-    done = 0
-    while done < len(pieces):
-        if len(pieces) > MOST_CUTS:
-            raise RuleError("too many pieces")
-        low, high = pieces[done]
-        depth = len(e.blocks)
-        try:
-            statement = e.block(lambda low=low, high=high: body(low, high))  # type: ignore[misc]
-        except Cut as cut:
-            del e.blocks[depth:]
-            if not low < cut.at < high:
-                raise RuleError("a cut outside of the row") from None
-            pieces[done : done + 1] = [(low, cut.at), (cut.at, high)]
-        else:
-            e.add(statement)
-            done += 1
 
 
 @dataclass(frozen=True)
@@ -189,7 +115,7 @@ class _Kernel:
             size //= 2
         while size > self.extents[-1] and self.extents[-1] > 4:
             size //= 2
-        return _Tile(best, size) if votes[best] and size > 1 else None
+        return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
 
     def _step_atom(self, run: int) -> str:
         """The atom of the innermost axis of a run that has more than one element."""
@@ -251,7 +177,7 @@ class _Kernel:
             def piece(low: int, high: int) -> None:
                 self._vectors(atoms, position, constant(0), low, high, facts)
 
-            ends_in(self.e, 0, self.extents[-1], piece)
+            in_pieces(self.e, 0, self.extents[-1], piece)
 
         attempt(self.e, body, atoms)
 
@@ -362,7 +288,7 @@ class _Kernel:
             def piece(low: int, high: int) -> None:
                 self._tiles(atoms, position, first, low, high, facts)
 
-            ends_in(self.e, 0, self.extents[-1], piece)
+            in_pieces(self.e, 0, self.extents[-1], piece)
 
         attempt(self.e, body, atoms)
 

@@ -9,7 +9,8 @@ from tvm import tirx
 
 from edgepack.kernels.affine import Affine
 from edgepack.kernels.emit import Emitter
-from edgepack.kernels.vectors import Value, Vectors
+from edgepack.kernels.values import Value
+from edgepack.kernels.vectors import Vectors
 
 __all__ = ["TileVectors", "shuffle", "transposed"]
 

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import tvm_ffi
+from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from edgepack.kernels.affine import Affine, Atoms
@@ -15,7 +16,8 @@ from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter
 from edgepack.kernels.survey import Survey, axis_atoms, merged, survey
-from edgepack.kernels.vectors import storage_dtype
+from edgepack.kernels.values import storage_dtype
+from edgepack.kernels.vmath import maximum, minimum
 from edgepack.target import CpuTarget
 
 __all__ = ["Demand", "Reduction", "RowPlan"]
@@ -45,6 +47,14 @@ class Reduction:
         """The reduced iteration variables and their extents."""
         pairs = zip(self.block.iters, self.block.extents, strict=True)
         return [(v, n) for v, n in pairs if _among(v, self.block.reductions)]
+
+    def combined(self, e: Emitter, a: Any, b: Any) -> Any:
+        """Two partial results as one."""
+        if self.combine in {"Max", "Min"}:
+            if self.dtype == "float32":
+                return (maximum if self.combine == "Max" else minimum)(e, a, b)
+            return (tirx.Max if self.combine == "Max" else tirx.Min)(a, b)
+        return a + b if self.combine == "Add" else a * b
 
 
 def _among(variable: Any, variables: Sequence[Any]) -> bool:

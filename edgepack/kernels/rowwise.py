@@ -25,12 +25,12 @@ from edgepack.graph.lower import Group
 from edgepack.kernels.affine import Affine, Atoms, constant
 from edgepack.kernels.blocks import blocks_of
 from edgepack.kernels.contract import Implementation, Operand, RuleError, Stage
-from edgepack.kernels.elementwise import attempt, cover, writes_its_own_position
 from edgepack.kernels.emit import Emitter, index, unravel
 from edgepack.kernels.interleave import shuffle
+from edgepack.kernels.pieces import attempt, cover, writes_its_own_position
 from edgepack.kernels.rowplan import Demand, Reduction, RowPlan
-from edgepack.kernels.vectors import Value, Vectors, storage_dtype
-from edgepack.kernels.vmath import maximum, minimum
+from edgepack.kernels.values import Value, storage_dtype
+from edgepack.kernels.vectors import Vectors
 from edgepack.target import CpuTarget
 
 __all__ = ["rowwise"]
@@ -255,7 +255,7 @@ class _Kernel:
                 if skip:
                     value = self._masked(value, identity, step, skip)
                 a = accumulators[slot * len(columns) + n]
-                e.vstore(a, 0, _combined(e, reduction, e.vload(a, 0, step), value), step)
+                e.vstore(a, 0, reduction.combined(e, e.vload(a, 0, step), value), step)
 
         def along(place: list[Affine], atoms: Atoms) -> None:
             if not horizontal:
@@ -330,7 +330,7 @@ class _Kernel:
         values = [e.let(e.vload(a, 0, lanes)) for a in accumulators]
         while len(values) > 1:
             pairs = [
-                e.let(_combined(e, reduction, a, b)) for a, b in zip(values[::2], values[1::2], strict=False)
+                e.let(reduction.combined(e, a, b)) for a, b in zip(values[::2], values[1::2], strict=False)
             ]
             values = pairs + ([values[-1]] if len(values) % 2 else [])
         value = values[0]
@@ -339,7 +339,7 @@ class _Kernel:
         while lanes > 1:
             half = lanes // 2
             low, high = shuffle([value], range(half)), shuffle([value], range(half, lanes))
-            value = e.let(_combined(e, reduction, e.let(low), e.let(high)))
+            value = e.let(reduction.combined(e, e.let(low), e.let(high)))
             lanes = half
         return Value(value, 1, reduction.dtype)
 
@@ -396,11 +396,3 @@ class _Kernel:
             raise RuleError("truth values of a reduction")
         expr = value.expr if value.lanes == lanes else self.e.splat(value.expr, lanes)
         self.e.vstore(self.output, atoms.scalar(address), expr, lanes)
-
-
-def _combined(e: Emitter, reduction: Reduction, a: Any, b: Any) -> Any:
-    if reduction.combine in {"Max", "Min"}:
-        if reduction.dtype == "float32":
-            return (maximum if reduction.combine == "Max" else minimum)(e, a, b)
-        return (tirx.Max if reduction.combine == "Max" else tirx.Min)(a, b)
-    return a + b if reduction.combine == "Add" else a * b

@@ -10,7 +10,8 @@ from edgepack.kernels.affine import Affine, Atoms, constant
 from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter
-from edgepack.kernels.vectors import Undecided, Value, Vectors
+from edgepack.kernels.values import Value
+from edgepack.kernels.vectors import Undecided, Vectors
 
 __all__ = ["Survey", "axis_atoms", "merged", "survey"]
 
