@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from edgepack.graph.rewrite import Rewriter, constant, dtype_of, is_constant, numpy_of, op_name, shape_of
+from edgepack.graph.subpixel import subpixel_conv2d
 
 __all__ = ["channels_last"]
 
@@ -60,6 +61,7 @@ class _ChannelsLast(Rewriter):
         self.forms: dict[Any, _Forms] = {}
         self.handlers: dict[str, Callable[[Any], Any]] = {
             "relax.nn.conv2d": self._conv2d,
+            "relax.nn.conv2d_transpose": self._conv2d_transpose,
             "relax.nn.max_pool2d": self._pool2d,
             "relax.nn.avg_pool2d": self._pool2d,
             "relax.nn.adaptive_avg_pool2d": self._adaptive_pool2d,
@@ -156,6 +158,13 @@ class _ChannelsLast(Rewriter):
                 )
             )
         )
+
+    def _conv2d_transpose(self, call: Any) -> Any:
+        data, weight = call.args
+        if call.attrs.data_layout != "NCHW" or call.attrs.kernel_layout != "IOHW" or not is_constant(weight):
+            return None
+        found = subpixel_conv2d(self, self.last(data), call)
+        return None if found is None else _Forms(last=found)
 
     def _pool2d(self, call: Any) -> Any:
         a = call.attrs

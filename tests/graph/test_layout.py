@@ -222,3 +222,15 @@ def test_values_survive_a_change_of_layout_and_back(tmp_path: Path) -> None:
     expected = dict(zip("abc", run_onnxruntime(model, inputs), strict=True))
     results = Executor({"both": plan_of(model)}, tmp_path).run("both", [np.asarray(inputs["x"])])
     assert_close(model, dict(zip("abc", results, strict=True)), expected)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"pads": [1, 1, 1, 1], "output_padding": [1, 1]}])
+def test_transposed_convolution_becomes_a_plain_one(attributes: dict[str, list[int]]) -> None:
+    """As TVM writes it, every output pixel tests each tap."""
+    g = Graph("up", seed=1)
+    w = g.weight(8, 4, 3, 3)
+    g.op("ConvTranspose", g.input("x", [1, 8, 5, 6]), w, strides=[2, 2], name="y", **attributes)
+    g.output("y")
+    kernels = plan_of(g.model()).plan.kernels
+    assert any(kernel.rule.startswith("conv2d.") for kernel in kernels)
+    assert not any("conv2d_transpose" in op for kernel in kernels for op in kernel.ops)
