@@ -14,7 +14,7 @@ from tvm import tirx
 from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter, index
-from edgepack.kernels.vmath import UNARY, elementary
+from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum
 
 __all__ = ["Epilogue"]
 
@@ -133,7 +133,7 @@ class Epilogue:
         if kind in {"FloatImm", "IntImm"}:
             return e.splat(x, lanes)
         if kind in {"Max", "Min"}:
-            return (tirx.max if kind == "Max" else tirx.min)(again(x.a), again(x.b))
+            return (maximum if kind == "Max" else minimum)(e, again(x.a), again(x.b))
         if kind in BINARY:
             return type(x)(again(x.a), again(x.b))
         if kind == "Select":
