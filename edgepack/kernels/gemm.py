@@ -32,11 +32,14 @@ class Tile:
 def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     """The register tile for a product of ``rows`` by ``columns``.
 
-    With 16 registers (x86 below AVX-512, ARMv7): 6 rows by 2 vectors are 12 accumulators, 2 weights and 1
-    broadcast. With 32 (AVX-512, AArch64, RISC-V V) about 24 accumulators, in the widest form that the columns
-    fill: 8 rows by 3 vectors, 6 by 4, or 12 by 2. Wider tiles load less: measured, 6 by 4 is 7 to 15 %
-    faster than 8 by 2. Few rows take more vectors instead, and a single one (a fully connected layer) as many
-    as hide the latency of the multiply-add.
+    AVX2 has 16 registers, and multiply-adds that read memory: 6 rows by 2 vectors are 12 accumulators, 2
+    weights and 1 broadcast. SSE2 needs registers for products, ARMv7 runs out of pointers for rows: 4 by 2.
+    AVX-512 has 32: about 24 accumulators, in the widest form that the columns fill: 8 by 3, 6 by 4, or 12 by 2
+    (measured, 6 by 4 is 7 to 15 % faster than 8 by 2). AArch64 and RISC-V load weights and broadcasts into
+    registers: 6 by 3 or 8 by 2 are the largest that do not spill (benchmarks/assembly.py).
+
+    Few rows take more vectors instead, and a single one (a fully connected layer) as many as hide the latency
+    of the multiply-add.
     """
     lanes = target.lanes("float32")
     registers = max(target.vector_registers, 8)
@@ -45,9 +48,13 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     vectors = -(-columns // lanes)
     if vectors == 1:
         return Tile(min(rows, 8), columns)
-    most, per_row = 6, 2
-    if registers >= 32:
+    x86 = target.arch.startswith("x86")
+    if registers < 32:
+        most, per_row = 6 if x86 and target.fma else 4, 2
+    elif x86:
         most, per_row = (8, 3) if vectors % 3 == 0 else (6, 4) if vectors % 4 == 0 else (12, 2)
+    else:
+        most, per_row = (6, 3) if vectors % 3 == 0 else (8, 2)
     if rows <= most // 2:
         per_row = min(vectors, max(1, (registers - 1) // (rows + 1)), 4)
     return Tile(min(rows, most), min(columns, per_row * lanes))
