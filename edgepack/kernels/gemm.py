@@ -34,7 +34,7 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
 
     AVX2 has 16 registers, and multiply-adds that read memory: 6 rows by 2 vectors are 12 accumulators, 2
     weights and 1 broadcast. SSE2 needs registers for products, ARMv7 runs out of pointers for rows: 4 by 2.
-    AVX-512 has 32: about 24 accumulators, in the widest form that the columns fill: 8 by 3, 6 by 4, or 12 by 2
+    AVX-512 has 32: about 24 accumulators, as wide as the columns fill: 8 by 3, 6 by 4, or 12 by 2
     (measured, 6 by 4 is 7 to 15 % faster than 8 by 2). AArch64 and RISC-V load weights and broadcasts into
     registers: 6 by 3 or 8 by 2 are the largest that do not spill (benchmarks/assembly.py).
 
