@@ -8,6 +8,7 @@ patterns) or by the bounds of the loop over the window's rows.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,7 @@ class _Window:
     pads: tuple[int, int, int, int]  # top, left, bottom, right
 
 
-class _Builder:
+class _Builder(ABC):
     """Emits one kernel; a task is one output row of one image."""
 
     #: Whether the kernel has a pointer to weights [KH * KW, C].
@@ -166,8 +167,9 @@ class _Builder:
     def initial(self) -> float:
         return 0.0
 
+    @abstractmethod
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        raise NotImplementedError
+        """The accumulator after one more tap."""
 
     def final(self, value: Any, lanes: int, taps: int, begin: Any, end: Any) -> Any:
         """The pixel's value from its accumulator; ``taps`` columns and ``end - begin`` rows were inside."""

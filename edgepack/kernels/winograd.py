@@ -6,8 +6,7 @@ transformed (V = B^T d B), multiplied with the weights that were transformed whe
 float64) as a * a matrix products over the channels, and transformed back (Y = A^T M A), where the epilogue
 is applied.
 
-Matrices: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016 (points 0, 1, -1, 2, -2
-for m = 4). Error relative to the largest output, measured: m = 2 as a direct convolution, m = 4 about ten
+Error relative to the largest output, measured: m = 2 as a direct convolution, m = 4 about ten
 times that (1e-5).
 
 Two forms. "fused": a task is one tile; a thread works on blocks of its tiles, whose V and M stay in its L2
@@ -21,49 +20,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
 from edgepack.graph.lower import Group
-from edgepack.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
+from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
 from edgepack.kernels.conv2d import Conv2d
 from edgepack.kernels.cost import winograd_tile
 from edgepack.kernels.emit import Emitter, balanced, div, groups_of, index, mod
 from edgepack.kernels.gemm import Tile, accumulate, column_chunks, share_prefetch, tile_for, worth_prefetching
 from edgepack.kernels.group import AnchoredGroup, anchored
+from edgepack.kernels.winograd_transforms import (
+    Vector,
+    input_transform,
+    output_transform,
+    transform_weights,
+)
 from edgepack.target import CpuTarget
 
-__all__ = ["transform_weights", "winograd"]
-
-Expr = Any
-Vector = list[Expr]
+__all__ = ["winograd"]
 
 #: From this many tiles on, reading the weights once per block of tiles costs less than V in the arena.
 FUSED_TILES = 128
-
-#: G of F(m, 3), by m.
-G = {
-    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
-    4: np.array(
-        [
-            [1 / 4, 0, 0],
-            [-1 / 6, -1 / 6, -1 / 6],
-            [-1 / 6, 1 / 6, -1 / 6],
-            [1 / 24, 1 / 12, 1 / 6],
-            [1 / 24, -1 / 12, 1 / 6],
-            [0, 0, 1],
-        ]
-    ),
-}
-
-
-def transform_weights(weights: Array, m: int, columns: int) -> Array:
-    """HWIO (3, 3, IC, OC) to U [block of columns][a * a][IC][columns]; the last block has what is left."""
-    u = np.einsum("ik,klco,jl->ijco", G[m], weights.astype(np.float64), G[m]).astype(np.float32)
-    a2 = (m + 2) ** 2
-    u = u.reshape(a2, *weights.shape[2:])
-    blocks = [u[..., at : at + columns] for at in range(0, weights.shape[3], columns)]
-    return np.concatenate([np.ascontiguousarray(b).reshape(-1) for b in blocks])
 
 
 def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
@@ -112,38 +89,6 @@ class _Geometry:
     def count(self) -> int:
         """Tiles of all images."""
         return self.conv.batch * self.rows * self.columns
-
-
-def _input_transform(e: Emitter, m: int, d: Vector, lanes: int) -> Vector:
-    """B^T d for one line of a tile."""
-
-    def c(x: float) -> Expr:
-        return e.f32(x, lanes)
-
-    if m == 2:
-        return [e.let(d[0] - d[2]), e.let(d[1] + d[2]), e.let(d[2] - d[1]), e.let(d[1] - d[3])]
-    t0, t1 = e.let(d[4] - d[2] * c(4)), e.let(d[3] - d[1] * c(4))
-    t2, t3 = e.let(d[4] - d[2]), e.let((d[3] - d[1]) * c(2))
-    return [
-        e.let(d[4] + (d[0] * c(4) - d[2] * c(5))),
-        e.let(t0 + t1),
-        e.let(t0 - t1),
-        e.let(t2 + t3),
-        e.let(t2 - t3),
-        e.let(d[5] + (d[1] * c(4) - d[3] * c(5))),
-    ]
-
-
-def _output_transform(e: Emitter, m: int, x: Vector, lanes: int) -> Vector:
-    """A^T x for one line of a tile."""
-
-    def c(v: float) -> Expr:
-        return e.f32(v, lanes)
-
-    if m == 2:
-        return [e.let(x[0] + x[1] + x[2]), e.let(x[1] - x[2] - x[3])]
-    a, b, g, h = e.let(x[1] + x[2]), e.let(x[1] - x[2]), e.let(x[3] + x[4]), e.let(x[3] - x[4])
-    return [e.let(x[0] + a + g), e.let(b + h * c(2)), e.let(a + g * c(4)), e.let(b + h * c(8) + x[5])]
 
 
 class _Winograd:
@@ -314,9 +259,9 @@ class _Winograd:
                         else zero
                         for i in range(a)
                     ]
-                    lines.append(_input_transform(e, m, taps, lanes) if in_columns[j] else [zero] * a)
+                    lines.append(input_transform(e, m, taps, lanes) if in_columns[j] else [zero] * a)
                 for i in range(a):
-                    line = _input_transform(e, m, [lines[j][i] for j in range(a)], lanes)
+                    line = input_transform(e, m, [lines[j][i] for j in range(a)], lanes)
                     for j in range(a):
                         where = target + c + (i * a + j) * (slots * conv.in_channels)
                         e.vstore(v, where, line[j], lanes)
@@ -429,11 +374,11 @@ class _Winograd:
                         e.let(e.vload(products, base + at + (i * a + j) * (slots * self.tile.columns), lanes))
                         for i in range(a)
                     ]
-                    lines.append(_output_transform(e, m, taps, lanes))
+                    lines.append(output_transform(e, m, taps, lanes))
                 for i in range(m):
                     if not in_rows[i]:
                         continue
-                    line = _output_transform(e, m, [lines[j][i] for j in range(a)], lanes)
+                    line = output_transform(e, m, [lines[j][i] for j in range(a)], lanes)
                     for j in range(m):
                         if in_columns[j]:
                             self._store(
