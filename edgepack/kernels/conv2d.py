@@ -23,7 +23,7 @@ from tvm.tirx.stmt import Bind
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.kernels.emit import Emitter, balanced, div, index, mod, unravel
-from edgepack.kernels.gemm import Tile, accumulate, column_chunks, tile_for
+from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, stream_prefetch, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.target import CpuTarget
 
@@ -133,6 +133,24 @@ def conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
     )
 
 
+@dataclass(frozen=True)
+class _Product:
+    """One tile at work.
+
+    Attributes:
+        chunks: its columns as vectors, see :func:`column_chunks`.
+        weights: where its columns' weights begin.
+        number: of the tile, among all tiles of its columns.
+    """
+
+    accumulators: Any
+    rows: int
+    chunks: list[tuple[int, int]]
+    weights: Any
+    width: int
+    number: Any
+
+
 class ImplicitGemm:
     """Emits the kernel of one convolution. Tasks are (block of columns, block of tiles) pairs."""
 
@@ -214,36 +232,47 @@ class ImplicitGemm:
             end = e.let(tirx.max(begin, tirx.min(last, index(done + count))))
 
             def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
-                self._tile(e.let((i - done) * rows + pixel), rows, group, weights, channel, width)
+                self._tile(i, e.let((i - done) * rows + pixel), rows, group, weights, channel, width)
 
             e.loop(begin, end, tile)
             done, pixel = done + count, pixel + rows * count
 
-    def _tile(self, pixel: Any, rows: int, group: Any, weights: Any, channel: Any, width: int) -> None:
-        e = self.e
+    def _tile(
+        self, number: Any, pixel: Any, rows: int, group: Any, weights: Any, channel: Any, width: int
+    ) -> None:
+        """Tile ``number`` of a block of ``width`` columns, the first of which is ``channel``."""
+        e, c = self.e, self.conv
         chunks = column_chunks(width, self.lanes)
         accumulators = e.local(rows * width)
         for r in range(rows):
             for at, lanes in chunks:
                 e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
         origins = [self._origin(pixel + r) for r in range(rows)]
+        first, elements = e.let(pixel * c.out_channels + channel), (rows - 1) * c.out_channels + width
+        operands = {p: e.rebased(self.extra[p], first, elements) for p in self.group.epilogue.dense}
+        for operand in operands.values():
+            for r in range(rows):
+                for at in range(0, width, LINE):
+                    e.prefetch(operand, r * c.out_channels + at, 3)
+        product = _Product(accumulators, rows, chunks, weights, width, number)
         inside = self._inside(origins)
-        fast = self._inner_loops(accumulators, origins, rows, chunks, group, weights, width)
         if inside is None:
-            fast()
+            self._inner_loops(product, origins, group)
         else:
-            slow = self._border_loops(accumulators, origins, rows, chunks, group, weights, width)
-            e.branch(inside, fast, slow)
+            e.branch(
+                inside,
+                lambda: self._inner_loops(product, origins, group),
+                lambda: self._border_loops(product, origins, group),
+            )
+        y = e.rebased(self.y, first, elements)
         for r in range(rows):
+            place = unravel(pixel + r, self.group.output_shape[:-1])
             for at, lanes in chunks:
                 value = e.let(e.vload(accumulators, r * width + at, lanes))
-                self._store(pixel + r, channel + at, value, lanes)
-
-    def _store(self, pixel: Any, channel: Any, value: Any, lanes: int) -> None:
-        e, c = self.e, self.conv
-        position = (*unravel(pixel, self.group.output_shape[:-1]), channel)
-        stored = self.group.epilogue.apply(e, value, position, lanes, self.extra)
-        e.vstore(self.y, pixel * c.out_channels + channel, stored, lanes)
+                offset = r * c.out_channels + at
+                here = {p: (operand, offset) for p, operand in operands.items()}
+                stored = self.group.epilogue.apply(e, value, (*place, channel + at), lanes, self.extra, here)
+                e.vstore(y, offset, stored, lanes)
 
     def _origin(self, pixel: Any) -> tuple[Any, Any, Any]:
         """(image, input row, input column) of the window's first tap; negative in the padding."""
@@ -277,99 +306,40 @@ class ImplicitGemm:
                 tests.append(tirx.EQ(n0, n1))
         return tirx.all(*tests)
 
-    def _inner_loops(
-        self,
-        accumulators: Any,
-        origins: list[tuple[Any, Any, Any]],
-        rows: int,
-        chunks: list[tuple[int, int]],
-        group: Any,
-        weights: Any,
-        width: int,
-    ) -> Callable[[], None]:
+    def _inner_loops(self, product: _Product, origins: list[tuple[Any, Any, Any]], group: Any) -> None:
         """All taps, from the input directly."""
         e, c = self.e, self.conv
         kh, kw = c.kernel
-
-        def taps(row_offset: Any, weight_offset: Any, depth: int) -> None:
-            accumulate(
-                e,
-                accumulators,
-                rows,
-                chunks,
-                depth,
-                lambda r, k: e.load(self.x, bases[r] + row_offset + k),
-                self.w,
-                e.let(weights + weight_offset),
-                width,
-                2,
+        rows = product.rows
+        if c.kernel == (1, 1) and c.strides == (1, 1) and not c.padded:
+            # The rows are neighbours in memory, and so are those of the next tile.
+            first = e.let(self._address(origins[0], group))
+            pixels = e.rebased(self.x, first, rows * c.in_channels)
+            unroll = 2 - c.group_in % 2
+            lines = -(-rows * c.in_channels // LINE) if c.groups == 1 else 0
+            ahead = stream_prefetch(e, pixels, rows * c.in_channels, lines, c.group_in, unroll)
+            self._accumulate(
+                product, 0, c.group_in, lambda r, k: e.load(pixels, k + r * c.in_channels), unroll, ahead
             )
+            return
+        bases = [e.let(self._address(origin, group)) for origin in origins]
+        row, column = c.dilation[0] * c.width * c.in_channels, c.dilation[1] * c.in_channels
 
-        def emit() -> None:
-            if c.kernel == (1, 1) and c.strides == (1, 1) and not c.padded:
-                first = e.let(self._address(origins[0], group))
-                pixels = e.rebased(self.x, first, rows * c.in_channels)
-                self._accumulate_rows(accumulators, rows, chunks, pixels, weights, width)
-                return
-            bases.extend(e.let(self._address(origin, group)) for origin in origins)
-            row = c.dilation[0] * c.width * c.in_channels
+        def taps(part: Any, offset: Any, depth: int) -> None:
+            self._accumulate(product, part, depth, lambda r, k: e.load(self.x, bases[r] + offset + k), 2)
+
+        def tap_row(i: Any) -> None:
             if self.contiguous:
-                depth = kw * c.in_channels
-                e.loop(0, kh, lambda i: taps(e.let(i * row), i * (depth * width), depth))
-                return
-            column = c.dilation[1] * c.in_channels
-            depth = c.group_in
+                taps(i, e.let(i * row), kw * c.in_channels)
+            else:
+                e.loop(0, kw, lambda j: taps(i * kw + j, e.let(i * row + j * column), c.group_in))
 
-            def tap_row(i: Any) -> None:
-                e.loop(
-                    0,
-                    kw,
-                    lambda j: taps(e.let(i * row + j * column), (i * kw + j) * (depth * width), depth),
-                )
+        e.loop(0, kh, tap_row)
 
-            e.loop(0, kh, tap_row)
-
-        bases: list[Any] = []
-        return emit
-
-    def _accumulate_rows(
-        self,
-        accumulators: Any,
-        rows: int,
-        chunks: list[tuple[int, int]],
-        pixels: Any,
-        weights: Any,
-        width: int,
-    ) -> None:
-        """A 1x1 kernel: the rows are neighbours in memory."""
-        e, c = self.e, self.conv
-        accumulate(
-            e,
-            accumulators,
-            rows,
-            chunks,
-            c.group_in,
-            lambda r, k: e.load(pixels, k + r * c.in_channels),
-            self.w,
-            weights,
-            width,
-            2,
-        )
-
-    def _border_loops(
-        self,
-        accumulators: Any,
-        origins: list[tuple[Any, Any, Any]],
-        rows: int,
-        chunks: list[tuple[int, int]],
-        group: Any,
-        weights: Any,
-        width: int,
-    ) -> Callable[[], None]:
+    def _border_loops(self, product: _Product, origins: list[tuple[Any, Any, Any]], group: Any) -> None:
         """Tap by tap; a pixel in the padding is read from the zeros behind the weights."""
         e, c = self.e, self.conv
         kh, kw = c.kernel
-        depth = c.group_in
 
         def tap(i: Any, j: Any) -> None:
             pointers = []
@@ -377,20 +347,54 @@ class ImplicitGemm:
                 row, column = e.let(y + i * c.dilation[0]), e.let(x + j * c.dilation[1])
                 valid = tirx.all(row >= 0, row < c.height, column >= 0, column < c.width)
                 pointers.append(self._select(valid, e.let(self._address((n, row, column), group))))
-            accumulate(
-                e,
-                accumulators,
-                rows,
-                chunks,
-                depth,
-                lambda r, k: e.load(pointers[r], k),
-                self.w,
-                e.let(weights + (i * kw + j) * (depth * width)),
-                width,
-                1,
-            )
+            self._accumulate(product, i * kw + j, c.group_in, lambda r, k: e.load(pointers[r], k), 1)
 
-        return lambda: e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
+        e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
+
+    def _accumulate(
+        self,
+        product: _Product,
+        part: Any,
+        depth: int,
+        row: Callable[[int, Any], Any],
+        unroll: int,
+        ahead: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Part ``part`` of the reduction, ``depth`` steps; fetches this tile's share of the next weights.
+
+        Args:
+            row: element ``k`` of row ``r``, as for :func:`accumulate`.
+            ahead: what else to prefetch.
+        """
+        e, c = self.e, self.conv
+        if depth % unroll:
+            unroll = 1
+        prefetches = [] if ahead is None else [ahead]
+        if c.groups * self.column_blocks > 1 and c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2:
+            share = -(-depth * product.width // (LINE * self.tile_count))
+            parts = c.depth // depth
+            start = (
+                product.weights + c.depth * product.width + (product.number * parts + part) * (share * LINE)
+            )
+            prefetches.append(stream_prefetch(e, self.w, e.let(start), share, depth, unroll))
+
+        def prefetch(step: Any) -> None:
+            for one in prefetches:
+                one(step)
+
+        accumulate(
+            e,
+            product.accumulators,
+            product.rows,
+            product.chunks,
+            depth,
+            row,
+            self.w,
+            e.let(product.weights + part * (depth * product.width)),
+            product.width,
+            unroll,
+            prefetch,
+        )
 
     def _select(self, valid: Any, at: Any) -> Any:
         """A buffer that starts at the input's element ``at`` if valid, else at the zeros."""

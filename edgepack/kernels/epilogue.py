@@ -42,10 +42,17 @@ class Epilogue:
         self.anchor = anchor
         self.shape = tuple(int(d) for d in anchor.shape)
         self._known = {anchor, *(block.target for block in blocks)}
+        self._params = tuple(params)
         self._param_index = {param: i for i, param in enumerate(params)}
         self.params: list[int] = []
+        self._elsewhere: set[int] = set()
         for block in self.blocks:
             self._check(block)
+
+    @property
+    def dense(self) -> tuple[int, ...]:
+        """The parameters of the output's shape that are read at the position of the output only."""
+        return tuple(p for p in self.params if p not in self._elsewhere)
 
     @property
     def target(self) -> Any:
@@ -89,6 +96,9 @@ class Epilogue:
             raise RuleError(f"{block.name} reads a parameter across its rows")
         if param not in self.params:
             self.params.append(param)
+        own = all(i.same_as(v) for i, v in zip(x.indices, block.iters, strict=False))
+        if not own or tuple(int(d) for d in x.source.shape) != self.shape:
+            self._elsewhere.add(param)
 
     def apply(
         self,
@@ -97,6 +107,7 @@ class Epilogue:
         position: Sequence[Any],
         lanes: int,
         pointers: Mapping[int, Any],
+        here: Mapping[int, tuple[Any, Any]] | None = None,
     ) -> Any:
         """The stored value.
 
@@ -104,8 +115,13 @@ class Epilogue:
             value: the anchor's value: a vector of ``lanes`` elements along the last dimension.
             position: index of the first of them, for each dimension.
             pointers: for each of :attr:`params`, the kernel's flat buffer.
+            here: for parameters of :attr:`dense`, a buffer and the index in it of this position, which
+                replace ``pointers`` (constant indices into a buffer that starts at the tile cost no
+                arithmetic).
         """
         values = {self.anchor: value}
+        for param, (buffer, at) in (here or {}).items():
+            values[self._params[param]] = e.let(e.vload(buffer, at, lanes))
         for block in self.blocks:
             values[block.target] = e.let(
                 self._value(e, block.value, block, values, position, lanes, pointers)

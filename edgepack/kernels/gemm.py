@@ -12,10 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgepack.kernels.emit import Emitter, Index, mod
+from edgepack.kernels.emit import Emitter, Index, div, mod
 from edgepack.target import CpuTarget
 
-__all__ = ["Tile", "accumulate", "column_chunks", "share_prefetch", "tile_for", "worth_prefetching"]
+__all__ = [
+    "Tile",
+    "accumulate",
+    "column_chunks",
+    "share_prefetch",
+    "stream_prefetch",
+    "tile_for",
+    "worth_prefetching",
+]
 
 #: Floats in a cache line.
 LINE = 16
@@ -86,6 +94,30 @@ def share_prefetch(
         for share in range(-(-lines // tiles)):
             line = mod(number + share * tiles, lines)
             e.prefetch(weights, following + step * columns + line * LINE)
+
+    return prefetch
+
+
+def stream_prefetch(
+    e: Emitter, buffer: Any, start: Index, lines: int, depth: int, unroll: int
+) -> Callable[[Index], None]:
+    """A ``prefetch`` for :func:`accumulate` that asks for ``lines`` cache lines, evenly over ``depth`` steps.
+
+    A product reads from a few places at once, each for so short a time that hardware prefetchers start late
+    or not at all. What is asked for is needed by the next tile, or the tiles of the next columns.
+
+    Args:
+        start: of the first line, in elements of ``buffer``; it may lie behind its end.
+        unroll: as given to :func:`accumulate`; it must divide ``depth``.
+    """
+    iterations = depth // unroll
+    each = -(-lines // iterations)
+    shift = max(0, (iterations // max(lines, 1)).bit_length() - 1)
+
+    def prefetch(step: Index) -> None:
+        line = div(step, unroll << shift) * each
+        for i in range(each):
+            e.prefetch(buffer, start + (line + i) * LINE, 3)
 
     return prefetch
 
