@@ -1,5 +1,6 @@
 /* Runs of the mini model: right numbers in every way of running it. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -53,6 +54,40 @@ static void sleeping_pool(const char *root) {
             data_check(&d);
             nanosleep(&pause, NULL);
         }
+        ep_session_destroy(session);
+    }
+    ep_model_close(&model);
+}
+
+/* The workers may run wherever their maker may; which cores they begin on is theirs to choose. */
+static void affinity(const char *root) {
+    cpu_set_t before;
+    cpu_set_t one;
+    cpu_set_t after;
+    ep_model model;
+    data d;
+    open_mini(root, &model);
+    data_init(&d, root);
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    one = before;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        if (pinned) {
+            CPU_ZERO(&one);
+            CPU_SET((size_t)sched_getcpu(), &one);
+            CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+        }
+        ep_session *session = session_of(&model, 4, EP_SCHEDULE_STATIC);
+        CHECK_STATUS(data_run(&d, session), EP_OK);
+        data_check(&d);
+        DIR *tasks = opendir("/proc/self/task");
+        CHECK(tasks != NULL);
+        for (const struct dirent *task = readdir(tasks); task != NULL; task = readdir(tasks)) {
+            if (task->d_name[0] != '.') {
+                CHECK(sched_getaffinity((pid_t)atol(task->d_name), sizeof after, &after) == 0);
+                CHECK(CPU_EQUAL(&after, &one) || CPU_EQUAL(&after, &before)); /* a sanitizer's thread */
+            }
+        }
+        closedir(tasks);
         ep_session_destroy(session);
     }
     ep_model_close(&model);
@@ -342,8 +377,8 @@ static void caller_params(const char *root) {
     free(image);
 }
 
-TEST_MAIN({"numbers", numbers}, {"sleeping_pool", sleeping_pool}, {"typed_header", typed_header},
-          {"descriptor", descriptor}, {"kernel_failure", kernel_failure}, {"profile", profile},
-          {"many_sessions", many_sessions}, {"shared_session", shared_session},
+TEST_MAIN({"numbers", numbers}, {"sleeping_pool", sleeping_pool}, {"affinity", affinity},
+          {"typed_header", typed_header}, {"descriptor", descriptor}, {"kernel_failure", kernel_failure},
+          {"profile", profile}, {"many_sessions", many_sessions}, {"shared_session", shared_session},
           {"caller_threads", caller_threads}, {"embedded", embedded},
           {"embedded_one_thread", embedded_one_thread}, {"caller_params", caller_params})

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 RUNS = (
     "numbers",
     "sleeping_pool",
+    "affinity",
     "typed_header",
     "descriptor",
     "kernel_failure",

@@ -16,6 +16,7 @@ typedef struct ep_worker {
     ep_thread thread;
     struct ep_session_impl *session;
     uint32_t index;
+    uint32_t core; /* where it began to work, from 1; 0: not known (yet) */
 } ep_worker;
 #endif
 
@@ -47,6 +48,7 @@ typedef struct ep_session_impl {
     size_t block_bytes;
 #if defined(EP_HAVE_THREADS)
     ep_worker *workers;
+    uint32_t caller_core; /* of the thread that made the session */
     ep_monitor monitor;
 #endif
     ep_shared shared;
@@ -182,9 +184,43 @@ static void ep_pool_kick(ep_session_impl *session) {
     }
 }
 
+#if defined(EP_HAVE_CORES)
+
+/* Linux starts a thread on the core of the one that made it more often than not, and two threads that spin
+ * for each other share that core until it balances: 5 to 15 ms, the whole of the first runs. So each worker
+ * leaves a core that it finds taken. Two that do so at the same time may meet again, hence the attempts. */
+static void ep_worker_settle(ep_worker *worker) {
+    const ep_session_impl *session = worker->session;
+    for (unsigned attempt = 0; attempt < 3; attempt++) {
+        uint32_t core = ep_platform_core();
+        int taken = core == session->caller_core;
+        ep_cores others;
+        EP_STORE_RELAXED(&worker->core, core);
+        ep_cores_clear(&others);
+        ep_cores_add(&others, session->caller_core);
+        for (uint32_t i = 0; i < session->threads - 1; i++) {
+            uint32_t other = EP_LOAD_RELAXED(&session->workers[i].core);
+            taken |= i + 1 < worker->index && other == core;
+            ep_cores_add(&others, other);
+        }
+        if (core == 0 || !taken || ep_platform_avoid(&others) != 0) {
+            return;
+        }
+    }
+}
+
+#else
+
+static void ep_worker_settle(ep_worker *worker) {
+    (void)worker;
+}
+
+#endif
+
 static void ep_worker_main(void *argument) {
     ep_worker *worker = argument;
     ep_session_impl *session = worker->session;
+    ep_worker_settle(worker);
     for (uint32_t seen = 0;; seen++) {
         ep_pool_wait(session, seen);
         if (EP_LOAD(&session->shared.stop) != 0) {
@@ -215,10 +251,17 @@ static ep_status ep_pool_start(ep_session_impl *session) {
     if (ep_monitor_init(&session->monitor) != 0) {
         return EP_E_THREAD_START;
     }
+#if defined(EP_HAVE_CORES)
+    session->caller_core = ep_platform_core();
+#endif
     for (uint32_t i = 0; i < session->threads - 1; i++) {
         ep_worker *worker = &session->workers[i];
         worker->session = session;
         worker->index = i + 1;
+        worker->core = 0;
+    }
+    for (uint32_t i = 0; i < session->threads - 1; i++) {
+        ep_worker *worker = &session->workers[i];
         if (ep_thread_start(&worker->thread, ep_worker_main, worker) != 0) {
             if (session->pool == 0) {
                 ep_monitor_destroy(&session->monitor);

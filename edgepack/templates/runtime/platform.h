@@ -47,6 +47,13 @@ static uint64_t ep_platform_hwcap(unsigned which);
  *   void ep_thread_join(ep_thread *)
  *   int  ep_monitor_init(ep_monitor *)                                           0 is success
  *   void ep_monitor_destroy / _lock / _unlock / _wait / _wake_all(ep_monitor *)   a mutex and its condition
+ *
+ * With EP_HAVE_CORES, where the system starts a thread on the core of the one that made it, and moves it only
+ * milliseconds later:
+ *   uint32_t ep_platform_core(void)                 the core that this thread runs on, from 1; 0: unknown
+ *   void ep_cores_clear(ep_cores *), ep_cores_add(ep_cores *, uint32_t core)      a set of cores
+ *   int  ep_platform_avoid(const ep_cores *)        moves this thread to none of these; 0 is success.
+ *                                                   The system is free to move it on.
  */
 
 #endif

@@ -131,6 +131,42 @@ static void ep_thread_join(ep_thread *thread) {
     pthread_join(thread->id, NULL);
 }
 
+#if defined(__linux__)
+#define EP_HAVE_CORES 1
+
+typedef cpu_set_t ep_cores;
+
+static uint32_t ep_platform_core(void) {
+    int core = sched_getcpu();
+    return core < 0 ? 0u : (uint32_t)core + 1u;
+}
+
+static void ep_cores_clear(ep_cores *cores) {
+    CPU_ZERO(cores);
+}
+
+static void ep_cores_add(ep_cores *cores, uint32_t core) {
+    if (core != 0 && core <= CPU_SETSIZE) {
+        CPU_SET(core - 1, cores);
+    }
+}
+
+/* By a mask that holds for a moment: it moves the thread at once. */
+static int ep_platform_avoid(const ep_cores *cores) {
+    ep_cores allowed;
+    ep_cores wanted;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+        return 1;
+    }
+    CPU_OR(&wanted, &allowed, cores);
+    CPU_XOR(&wanted, &wanted, cores);
+    if (sched_setaffinity(0, sizeof wanted, &wanted) != 0) { /* none is left */
+        return 1;
+    }
+    return sched_setaffinity(0, sizeof allowed, &allowed);
+}
+#endif
+
 typedef struct ep_monitor {
     pthread_mutex_t mutex;
     pthread_cond_t condition;
