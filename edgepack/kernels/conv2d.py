@@ -122,7 +122,7 @@ def conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
     tile = tile_for(target, conv.pixels, conv.group_out)
     builder = ImplicitGemm(conv, tile, found, target)
     stage = builder.build()
-    zeros = conv.group_in if conv.padded else 0
+    zeros = builder.zeros
     packing = Packing(
         found.operand(1),
         f"conv2d:{conv.groups}:{tile.columns}:{zeros}",
@@ -138,9 +138,9 @@ class _Product:
     """One tile at work.
 
     Attributes:
-        chunks: its columns as vectors, see :func:`column_chunks`.
+        chunks: its columns as full vectors, see :func:`column_chunks`.
         weights: where its columns' weights begin.
-        number: of the tile, among all tiles of its columns.
+        number: of the tile, among those that are done before the next columns are.
     """
 
     accumulators: Any
@@ -162,49 +162,73 @@ class ImplicitGemm:
         self.tile_count = sum(count for _, count in self.tiles)
         self.column_blocks = -(-conv.group_out // tile.columns)  # per group
         self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
-        self.tiles_per_block = self._tiles_per_block()
-        self.tile_blocks = -(-self.tile_count // self.tiles_per_block)
+        self.shares = self._shares()
+        self.pixel_blocks = self._pixel_blocks()
+        #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
+        self.zeros = max(conv.group_in if conv.padded else 0, self.lanes - 1)
         self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
 
-    def _tiles_per_block(self) -> int:
-        """Pixels whose input fits half of the L2 cache, in enough blocks to share out among threads."""
-        c = self.conv
+    def _shares(self) -> int:
+        """Parts of the pixels that are done one after the other, the columns anew in each.
+
+        With large weights and one part, threads share out the columns, and each reads all of the input, half
+        of which the other thread wrote. From 96 rows for each thread on it is faster to read the weights
+        once for each thread: multiplying takes several times as long as that.
+        """
+        threads = self.target.threads
+        return threads if self.weights_first and self.conv.pixels >= 96 * threads else 1
+
+    def _pixel_blocks(self) -> int:
+        """Blocks of tiles: their input fits half of the L2 cache, and threads get equally many tasks."""
+        c, threads = self.conv, self.target.threads
         bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
         fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
-        wanted = max(1, self.target.threads * 4 // (c.groups * self.column_blocks))
-        shared = max(4, self.tile_count // wanted) if wanted > 1 else self.tile_count
-        return min(self.tile_count, fits, shared)
+        columns = c.groups * self.column_blocks
+        most = max(1, self.tile_count // 4)
+        least = min(most, max(-(-self.tile_count // fits), -(-4 * threads // columns), self.shares))
+        if self.weights_first and self.shares == 1:
+            more = range(least, min(most, least + threads))
+            return next((n for n in more if n * columns % threads == 0), least)
+        unit = threads if threads <= most else 1
+        return min(-(-least // unit), most // unit) * unit
+
+    def _first_tile(self, block: Any) -> Any:
+        """Of a block of pixels; blocks differ by at most one tile."""
+        size, rest = divmod(self.tile_count, self.pixel_blocks)
+        return block * size + tirx.min(block, index(rest)) if rest else block * size
 
     def parameters(self) -> dict[str, Any]:
         """What was chosen, for reports."""
         return {
             "tile": f"{self.tile.rows}x{self.tile.columns}",
             "order": "channels" if self.weights_first else "pixels",
-            "block": self.tiles_per_block,
+            "blocks": self.pixel_blocks,
         }
 
     def build(self) -> Stage:
         e, c = self.e, self.conv
-        zeros = c.group_in if c.padded else 0
         self.zero_at = c.depth * c.out_channels
         self.x = e.pointer(c.batch * c.height * c.width * c.in_channels)
-        self.w = e.pointer(self.zero_at + zeros)
+        self.w = e.pointer(self.zero_at + self.zeros)
         self.extra, operands = self.group.epilogue_pointers(e)
         self.y = e.pointer(c.pixels * c.out_channels)
         column_blocks = c.groups * self.column_blocks
         e.tasks(self._task)
         ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
-        return Stage(e.finish(), column_blocks * self.tile_blocks, (*ends, *operands, Operand("output", 0)))
+        return Stage(e.finish(), column_blocks * self.pixel_blocks, (*ends, *operands, Operand("output", 0)))
 
     def _task(self, task: Any) -> None:
         e = self.e
         blocks = self.conv.groups * self.column_blocks
         if self.weights_first:
-            block, pixels = e.let(div(task, self.tile_blocks)), e.let(mod(task, self.tile_blocks))
+            each = self.pixel_blocks // self.shares
+            share, block, inner = (e.let(index(i)) for i in unravel(task, (self.shares, blocks, each)))
+            sweep, pixels = e.let(share * each), e.let(share * each + inner)
         else:
-            pixels, block = e.let(div(task, blocks)), e.let(mod(task, blocks))
-        first = e.let(pixels * self.tiles_per_block)
-        last = e.let(tirx.min(first + self.tiles_per_block, index(self.tile_count)))
+            sweep, block = e.let(div(task, blocks)), e.let(mod(task, blocks))
+            pixels = sweep
+        self.sweep = e.let(self._first_tile(sweep))
+        first, last = e.let(self._first_tile(pixels)), e.let(self._first_tile(pixels + 1))
         group = e.let(div(block, self.column_blocks))
         column = e.let(mod(block, self.column_blocks))
         tail = self.conv.group_out - (self.column_blocks - 1) * self.tile.columns
@@ -232,7 +256,9 @@ class ImplicitGemm:
             end = e.let(tirx.max(begin, tirx.min(last, index(done + count))))
 
             def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
-                self._tile(i, e.let((i - done) * rows + pixel), rows, group, weights, channel, width)
+                self._tile(
+                    i - self.sweep, e.let((i - done) * rows + pixel), rows, group, weights, channel, width
+                )
 
             e.loop(begin, end, tile)
             done, pixel = done + count, pixel + rows * count
@@ -243,10 +269,12 @@ class ImplicitGemm:
         """Tile ``number`` of a block of ``width`` columns, the first of which is ``channel``."""
         e, c = self.e, self.conv
         chunks = column_chunks(width, self.lanes)
-        accumulators = e.local(rows * width)
-        for r in range(rows):
-            for at, lanes in chunks:
-                e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
+        # A last narrow vector is computed in full: a register file with vectors of two widths spills.
+        lanes = width if width in (2, 4, 8) else self.lanes
+        per_row = len(chunks) * lanes
+        accumulators = e.local(rows * per_row)
+        for at in range(0, rows * per_row, lanes):
+            e.vstore(accumulators, at, e.f32(0, lanes), lanes)
         origins = [self._origin(pixel + r) for r in range(rows)]
         first, elements = e.let(pixel * c.out_channels + channel), (rows - 1) * c.out_channels + width
         operands = {p: e.rebased(self.extra[p], first, elements) for p in self.group.epilogue.dense}
@@ -254,7 +282,8 @@ class ImplicitGemm:
             for r in range(rows):
                 for at in range(0, width, LINE):
                     e.prefetch(operand, r * c.out_channels + at, 3)
-        product = _Product(accumulators, rows, chunks, weights, width, number)
+        full = column_chunks(per_row, lanes)
+        product = _Product(accumulators, rows, full, weights, width, number)
         inside = self._inside(origins)
         if inside is None:
             self._inner_loops(product, origins, group)
@@ -268,7 +297,7 @@ class ImplicitGemm:
         for r in range(rows):
             place = unravel(pixel + r, self.group.output_shape[:-1])
             for at, lanes in chunks:
-                value = e.let(e.vload(accumulators, r * width + at, lanes))
+                value = e.let(e.vload(accumulators, r * per_row + at, lanes))
                 offset = r * c.out_channels + at
                 here = {p: (operand, offset) for p, operand in operands.items()}
                 stored = self.group.epilogue.apply(e, value, (*place, channel + at), lanes, self.extra, here)
@@ -371,7 +400,8 @@ class ImplicitGemm:
             unroll = 1
         prefetches = [] if ahead is None else [ahead]
         if c.groups * self.column_blocks > 1 and c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2:
-            share = -(-depth * product.width // (LINE * self.tile_count))
+            sweep = self.tile_count // (self.shares if self.weights_first else self.pixel_blocks)
+            share = -(-depth * product.width // (LINE * sweep))
             parts = c.depth // depth
             start = (
                 product.weights + c.depth * product.width + (product.number * parts + part) * (share * LINE)

@@ -54,9 +54,9 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     if rows == 1:
         return Tile(1, min(columns, 8 * lanes))
     vectors = -(-columns // lanes)
-    if vectors == 1:
-        return Tile(min(rows, 8), columns)
     x86 = target.arch.startswith("x86")
+    if vectors == 1:
+        return Tile(min(rows, 12 if registers >= 32 or (x86 and target.fma) else 8), columns)
     if registers < 32:
         most, per_row = 6 if x86 and target.fma else 4, 2
     elif x86:

@@ -38,9 +38,9 @@ def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impleme
     stage = builder.build()
 
     def pack(weights: Any) -> Any:
-        return pack_weights(weights.reshape(1, 1, depth, columns), 1, tile.columns, 0)
+        return pack_weights(weights.reshape(1, 1, depth, columns), 1, tile.columns, builder.zeros)
 
-    packing = Packing(found.operand(1), f"matmul:{tile.columns}", pack)
+    packing = Packing(found.operand(1), f"matmul:{tile.columns}:{builder.zeros}", pack)
     return Implementation(
         "matmul.packed", (stage,), (packing,), parameters=builder.parameters(), flops=conv.flops
     )
