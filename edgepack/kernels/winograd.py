@@ -6,18 +6,17 @@ transformed (V = B^T d B), multiplied with the weights that were transformed whe
 float64) as a * a matrix products over the channels, and transformed back (Y = A^T M A), where the epilogue
 is applied.
 
-Error relative to the largest output, measured: m = 2 as a direct convolution, m = 4 about ten
-times that (1e-5).
+Tiles are the rows of the products; as many as a register tile holds are a panel.
 
-Two forms. "fused": a task is one tile; a thread works on blocks of its tiles, whose V and M stay in its L2
-cache. It needs enough tiles for every thread to reuse the weights. "split": one kernel transforms all tiles
-into the arena, another multiplies; its tasks are blocks of output channels, so the weights are read once.
+Two forms. "fused": a task is one panel; a thread works on blocks of its panels, whose V and M stay in its L2
+cache. It reads the weights once per block. "split": one kernel transforms all tiles into the arena, another
+multiplies; its tasks are blocks of output channels, so the weights are read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from math import gcd
 from typing import Any
 
 from tvm import tirx
@@ -26,21 +25,20 @@ from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
 from edgepack.kernels.conv2d import Conv2d
 from edgepack.kernels.cost import winograd_tile
-from edgepack.kernels.emit import Emitter, balanced, div, groups_of, index, mod
-from edgepack.kernels.gemm import Tile, accumulate, column_chunks, share_prefetch, tile_for, worth_prefetching
+from edgepack.kernels.emit import Emitter, balanced, div, index, mod
+from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, tile_for, worth_prefetching
 from edgepack.kernels.group import AnchoredGroup, anchored
-from edgepack.kernels.winograd_transforms import (
-    Vector,
-    input_transform,
-    output_transform,
-    transform_weights,
-)
+from edgepack.kernels.winograd_tiles import Geometry, Image, Output
+from edgepack.kernels.winograd_transforms import transform_weights
 from edgepack.target import CpuTarget
 
 __all__ = ["winograd"]
 
 #: From this many tiles on, reading the weights once per block of tiles costs less than V in the arena.
 FUSED_TILES = 128
+
+#: Panels of one block of the fused form.
+BLOCK_PANELS = 6
 
 
 def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
@@ -54,119 +52,119 @@ def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impl
     m = winograd_tile(conv, target)
     if m == 0:
         raise RuleError("the direct convolution is estimated to be faster")
-    geometry = _Geometry(conv, m)
+    geometry = Geometry(conv, m)
     tile = tile_for(target, geometry.count, conv.out_channels)
     emitter = _Winograd(geometry, tile, found, target)
     packing = Packing(
         found.operand(1),
-        f"winograd{m}:{tile.columns}",
-        lambda w: transform_weights(w, m, tile.columns),
+        f"winograd{m}:{tile.columns}:{geometry.zeros}",
+        lambda w: transform_weights(w, m, tile.columns, geometry.zeros),
     )
     return emitter.implementation(packing)
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """Tiles of a convolution."""
-
-    conv: Conv2d
-    m: int
-
-    @property
-    def a(self) -> int:
-        """Side of an input tile."""
-        return self.m + 2
-
-    @property
-    def rows(self) -> int:
-        return -(-self.conv.out_height // self.m)
-
-    @property
-    def columns(self) -> int:
-        return -(-self.conv.out_width // self.m)
-
-    @property
-    def count(self) -> int:
-        """Tiles of all images."""
-        return self.conv.batch * self.rows * self.columns
 
 
 class _Winograd:
     """Emits the kernels. V is [a * a][slots][IC], M is [a * a][slots][columns of the tile]."""
 
-    def __init__(self, geometry: _Geometry, tile: Tile, group: AnchoredGroup, target: CpuTarget) -> None:
+    def __init__(self, geometry: Geometry, tile: Tile, group: AnchoredGroup, target: CpuTarget) -> None:
         self.g, self.tile, self.group, self.target = geometry, tile, group, target
         self.lanes = target.lanes("float32")
+        self.a2, self.depth = geometry.a**2, geometry.conv.in_channels
         self.blocks = -(-geometry.conv.out_channels // tile.columns)
-        self.slots = self._slots()
-        self.fused = geometry.count >= FUSED_TILES and self.slots >= 2 * tile.rows
+        self.panels = _panels(geometry.count, tile.rows, target.threads)
+        self.panel_count = sum(n for _, n in self.panels)
+        self.block_panels = self._block_panels()
+        self.fused = geometry.count >= FUSED_TILES and self.block_panels >= 2
 
-    def _slots(self) -> int:
-        """Tiles of one block of the fused form: V and M fill at most half of the L2 cache."""
-        g = self.g
-        bytes_per_tile = g.a * g.a * (g.conv.in_channels + self.tile.columns) * 4
-        fits = self.target.l2_bytes // 2 // bytes_per_tile
-        return max(1, min(fits, 6 * self.tile.rows, -(-g.count // self.target.threads)))
+    def _block_panels(self) -> int:
+        """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
+        panel = self.a2 * self.tile.rows * (self.depth + self.tile.columns) * 4
+        fits = self.target.l2_bytes // 2 // panel
+        return max(1, min(fits, BLOCK_PANELS, -(-self.panel_count // self.target.threads)))
+
+    def _groups(self) -> int:
+        """Parts of the panels that are tasks of their own in the split form, so that threads can share them.
+
+        Each part reads the weights again.
+        """
+        threads = self.target.threads
+        if self.blocks >= 4 * threads:
+            return 1
+        return min(threads // gcd(self.blocks, threads), self.panel_count)
 
     def implementation(self, packing: Packing) -> Implementation:
-        g = self.g
-        a2, columns = g.a * g.a, self.tile.columns
+        g, columns = self.g, self.tile.columns
         parameters = {"tile": f"{self.tile.rows}x{columns}", "form": "fused" if self.fused else "split"}
         rule = f"conv2d.winograd{g.m}"
         flops = g.conv.flops
         if self.fused:
-            scratch = (a2 * self.slots * g.conv.in_channels * 4, a2 * self.slots * columns * 4)
-            parameters["slots"] = str(self.slots)
+            slots = self.block_panels * self.panels[0][0]
+            scratch = (self.a2 * slots * self.depth * 4, self.a2 * slots * columns * 4)
+            parameters["slots"] = str(slots)
             return Implementation(
-                rule, (self._fused(),), (packing,), scratch=scratch, parameters=parameters, flops=flops
+                rule, (self._fused(slots),), (packing,), scratch=scratch, parameters=parameters, flops=flops
             )
-        temps = (a2 * g.count * g.conv.in_channels * 4,)
-        stages = (self._split_input(), self._split_product())
+        groups = self._groups()
+        slots = min(g.count, -(-self.panel_count // groups) * self.panels[0][0])
+        parameters["parts"] = str(groups)
         return Implementation(
             rule,
-            stages,
+            (self._split_input(), self._split_product(groups, slots)),
             (packing,),
-            temps=temps,
-            scratch=(a2 * g.count * columns * 4,),
+            temps=(self.a2 * g.count * self.depth * 4,),
+            scratch=(self.a2 * slots * columns * 4,),
             parameters=parameters,
             flops=flops,
         )
 
+    # Pointers --------------------------------------------------------------------------------------------
+
+    def _emitter(self) -> Emitter:
+        return Emitter(self.lanes, strict_math=self.target.strict_math)
+
+    def _input(self, e: Emitter) -> Any:
+        conv = self.g.conv
+        return e.pointer(conv.batch * conv.height * conv.width * conv.in_channels)
+
+    def _weights(self, e: Emitter) -> Any:
+        return e.pointer(self._zero_at + self.g.zeros)
+
+    @property
+    def _zero_at(self) -> int:
+        return self.a2 * self.depth * self.g.conv.out_channels
+
     # The two forms ---------------------------------------------------------------------------------------
 
-    def _fused(self) -> Stage:
-        e, g, slots = Emitter(self.lanes, strict_math=self.target.strict_math), self.g, self.slots
-        a2 = g.a * g.a
-        x = e.pointer(g.conv.batch * g.conv.height * g.conv.width * g.conv.in_channels)
-        u = e.pointer(a2 * g.conv.in_channels * g.conv.out_channels)
+    def _fused(self, slots: int) -> Stage:
+        e, g = self._emitter(), self.g
+        x, u = self._input(e), self._weights(e)
         extra, operands = self.group.epilogue_pointers(e)
         y = e.pointer(g.conv.pixels * g.conv.out_channels)
-        v = e.pointer(a2 * slots * g.conv.in_channels)
-        products = e.pointer(a2 * slots * self.tile.columns)
+        v = e.pointer(self.a2 * slots * self.depth)
+        products = e.pointer(self.a2 * slots * self.tile.columns)
+        image = Image(e, g, self.target, x, u, self._zero_at)
+        output = Output(e, g, self.target, self.group, y, extra, self.tile.columns)
         lo, hi = e.task_range()
         count = e.let(hi - lo)
-        blocks = e.let(div(count + (slots - 1), slots))
+        blocks = e.let(div(count + (self.block_panels - 1), self.block_panels))
         size = e.let(tirx.truncdiv(count + blocks - 1, tirx.max(blocks, index(1))))
 
         def block(b: Any) -> None:
-            first = e.let(lo + b * size)
-            n = e.let(tirx.min(size, hi - first))
-            e.loop(0, n, lambda i: self._read_tile(e, x, v, e.let(first + i), i, slots, None))
+            begin = e.let(lo + b * size)
+            end = e.let(tirx.min(begin + size, hi))
+            first, last = e.let(self._first_tile(begin)), e.let(self._first_tile(end))
+            e.loop(first, last, lambda t: image.read(v, t, e.let(t - first), slots))
 
             def columns(at: Any, width: int) -> None:
-                self._multiply(e, v, u, products, at, width, slots, n)
-                e.loop(
-                    0,
-                    n,
-                    lambda i: self._write_tile(e, products, y, extra, at, width, e.let(first + i), i, slots),
-                )
+                self._multiply(e, v, u, products, at, width, slots, slots, (begin, end), first, first)
+                e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), slots))
 
             self._for_column_blocks(e, columns)
 
         e.loop(0, blocks, block)
         ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
         tail = (Operand("output", 0), Operand("scratch", 0), Operand("scratch", 1))
-        return Stage(e.finish(), g.count, (*ends, *operands, *tail))
+        return Stage(e.finish(), self.panel_count, (*ends, *operands, *tail))
 
     def _for_column_blocks(self, e: Emitter, body: Callable[[Any, int], None]) -> None:
         """``body(first column, width)`` for each block of output channels."""
@@ -178,245 +176,162 @@ class _Winograd:
 
     def _split_input(self) -> Stage:
         """Tasks: (tile, chunk of channels)."""
-        e, g = Emitter(self.lanes, strict_math=self.target.strict_math), self.g
-        vectors = max(1, g.conv.in_channels // self.lanes)
-        chunk = max(c for c in (8, 4, 2, 1) if vectors % c == 0)
-        chunks = vectors // chunk if g.conv.in_channels % self.lanes == 0 else 1
-        x = e.pointer(g.conv.batch * g.conv.height * g.conv.width * g.conv.in_channels)
-        v = e.pointer(g.a * g.a * g.count * g.conv.in_channels)
+        e, g = self._emitter(), self.g
+        vectors = max(1, self.depth // self.lanes)
+        whole = self.depth % self.lanes == 0
+        chunk = max(c for c in (8, 4, 2, 1) if vectors % c == 0) if whole else vectors
+        chunks = vectors // chunk
+        x, u = self._input(e), self._weights(e)
+        v = e.pointer(self.a2 * g.count * self.depth)
+        image = Image(e, g, self.target, x, u, self._zero_at)
 
         def task(t: Any) -> None:
             tile, part = e.let(div(t, chunks)), e.let(mod(t, chunks))
-            channels = None if chunks == 1 else (part, chunk)
-            self._read_tile(e, x, v, tile, tile, g.count, channels)
+            channels = None if chunks == 1 else (e.let(part * (chunk * self.lanes)), chunk * self.lanes)
+            image.read(v, tile, tile, g.count, channels)
 
         e.tasks(task)
-        return Stage(
-            e.finish(), g.count * chunks, (Operand("param", self.group.operand(0)), Operand("temp", 0))
-        )
+        operands = (Operand("param", self.group.operand(0)), Operand("packed", 0), Operand("temp", 0))
+        return Stage(e.finish(), g.count * chunks, operands)
 
-    def _split_product(self) -> Stage:
-        """Tasks: blocks of output channels."""
-        e, g = Emitter(self.lanes, strict_math=self.target.strict_math), self.g
-        a2, count, width = g.a * g.a, g.count, self.tile.columns
-        v = e.pointer(a2 * count * g.conv.in_channels)
-        u = e.pointer(a2 * g.conv.in_channels * g.conv.out_channels)
+    def _split_product(self, groups: int, slots: int) -> Stage:
+        """Tasks: (block of output channels, part of the panels)."""
+        e, g, width = self._emitter(), self.g, self.tile.columns
+        v, u = e.pointer(self.a2 * g.count * self.depth), self._weights(e)
         extra, operands = self.group.epilogue_pointers(e)
         y = e.pointer(g.conv.pixels * g.conv.out_channels)
-        products = e.pointer(a2 * count * width)
-        tail = g.conv.out_channels - (self.blocks - 1) * width
+        products = e.pointer(self.a2 * slots * width)
+        output = Output(e, g, self.target, self.group, y, extra, width)
+        each = -(-self.panel_count // groups)
 
-        def task(block: Any) -> None:
-            at = e.let(block * width)
+        def task(t: Any) -> None:
+            at = e.let(div(t, groups) * width)
+            begin = e.let(mod(t, groups) * each)
+            end = e.let(tirx.min(begin + each, index(self.panel_count)))
+            first, last = e.let(self._first_tile(begin)), e.let(self._first_tile(end))
 
             def columns(width: int) -> None:
-                self._multiply(e, v, u, products, at, width, count, count)
-                e.loop(0, count, lambda t: self._write_tile(e, products, y, extra, at, width, t, t, count))
+                self._multiply(e, v, u, products, at, width, g.count, slots, (begin, end), index(0), first)
+                e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), slots))
 
+            tail = g.conv.out_channels - (self.blocks - 1) * width
             if tail == width or self.blocks == 1:
                 columns(tail)
             else:
-                e.branch(block < index(self.blocks - 1), lambda: columns(width), lambda: columns(tail))
+                e.branch(at + width <= g.conv.out_channels, lambda: columns(width), lambda: columns(tail))
 
         e.tasks(task)
         ends = (Operand("temp", 0), Operand("packed", 0))
-        return Stage(e.finish(), self.blocks, (*ends, *operands, Operand("output", 0), Operand("scratch", 0)))
+        tail = (Operand("output", 0), Operand("scratch", 0))
+        return Stage(e.finish(), self.blocks * groups, (*ends, *operands, *tail))
 
-    # The three parts -------------------------------------------------------------------------------------
+    # The product -----------------------------------------------------------------------------------------
 
-    def _position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
-        """(image, row, column) of a tile."""
-        g = self.g
-        area = g.rows * g.columns
-        image = e.let(div(tile, area)) if g.conv.batch > 1 else index(0)
-        rest = e.let(mod(tile, area)) if g.conv.batch > 1 else tile
-        return image, e.let(div(rest, g.columns)), e.let(mod(rest, g.columns))
-
-    def _read_tile(
-        self, e: Emitter, x: Any, v: Any, tile: Any, slot: Any, slots: int, channels: tuple[Any, int] | None
-    ) -> None:
-        """V of one tile. What lies outside of the image is left out when the code is generated."""
-        g, conv = self.g, self.g.conv
-        m, a = g.m, g.a
-        image, ty, tx = self._position(e, tile)
-        base = e.let(
-            ((image * conv.height + ty * m - conv.pad_top) * conv.width + tx * m - conv.pad_left)
-            * conv.in_channels
-        )
-        target = e.let(slot * conv.in_channels)
-
-        def inside(pad: int, extent: int) -> Callable[[int], tuple[bool, ...]]:
-            return lambda t: tuple(0 <= m * t - pad + i < extent for i in range(a))
-
-        def body(in_rows: Sequence[bool], in_columns: Sequence[bool]) -> None:
-            def vector(c: Any, lanes: int) -> None:
-                zero = e.f32(0, lanes)
-                lines: list[Vector] = []
-                for j in range(a):
-                    taps = [
-                        e.let(e.vload(x, base + (i * conv.width + j) * conv.in_channels + c, lanes))
-                        if in_rows[i] and in_columns[j]
-                        else zero
-                        for i in range(a)
-                    ]
-                    lines.append(input_transform(e, m, taps, lanes) if in_columns[j] else [zero] * a)
-                for i in range(a):
-                    line = input_transform(e, m, [lines[j][i] for j in range(a)], lanes)
-                    for j in range(a):
-                        where = target + c + (i * a + j) * (slots * conv.in_channels)
-                        e.vstore(v, where, line[j], lanes)
-
-            if channels is not None:
-                part, count = channels
-                first = e.let(part * (count * self.lanes))
-                e.loop(0, count, lambda k: vector(e.let(first + k * self.lanes), self.lanes))
-                return
-            full = conv.in_channels // self.lanes
-            e.loop(0, full, lambda k: vector(e.let(k * self.lanes), self.lanes))
-            for at, lanes in column_chunks(conv.in_channels - full * self.lanes, self.lanes):
-                vector(index(full * self.lanes + at), lanes)
-
-        rows = groups_of(g.rows, inside(conv.pad_top, conv.height))
-        columns = groups_of(g.columns, inside(conv.pad_left, conv.width))
-        e.switch(rows, ty, lambda r: e.switch(columns, tx, lambda c: body(r, c)))
+    def _first_tile(self, panel: Any) -> Any:
+        """The first tile of a panel."""
+        size, large = self.panels[-1][0], self.panels[0][1]
+        if len(self.panels) == 1:
+            return panel * size
+        return panel * size + tirx.min(panel, index(large))
 
     def _multiply(
-        self, e: Emitter, v: Any, u: Any, products: Any, column: Any, width: int, slots: int, count: Any
+        self,
+        e: Emitter,
+        v: Any,
+        u: Any,
+        products: Any,
+        column: Any,
+        width: int,
+        v_slots: int,
+        m_slots: int,
+        panels: tuple[Any, Any],
+        v_first: Any,
+        m_first: Any,
     ) -> None:
-        """products[k][:count] = V[k][:count] U[k] for each of the a * a positions k."""
-        g, rows = self.g, self.tile.rows
-        depth, a2 = g.conv.in_channels, g.a * g.a
+        """M[k] = V[k] U[k] for each of the a * a positions k, of the tiles of ``panels``.
+
+        Args:
+            v_first, m_first: the tiles in the first slots of V and M.
+        """
+        depth = self.depth
         chunks = column_chunks(width, self.lanes)
+        large = self.a2 * depth * self.g.conv.out_channels * 4 > self.target.l2_bytes
+        ahead = large or worth_prefetching(self.target, depth, width)
+        begin, end = panels
 
         def position(k: Any) -> None:
-            weights = e.let(column * (a2 * depth) + k * (depth * width))
-            following = weights + depth * width
+            weights = e.let(column * (self.a2 * depth) + k * (depth * width))
 
-            def tile(first: Any, size: int, number: Any = None) -> None:
-                source = e.let((k * slots + first) * depth)
-                target = e.let((k * slots + first) * self.tile.columns)
-                rows_of_v = e.rebased(v, source, size * depth)
+            def panel(p: Any, size: int) -> None:
+                first = e.let(self._first_tile(p))
+                # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
+                source = e.let((k * v_slots + first - v_first) * depth)
+                target = e.let((k * m_slots + first - m_first) * self.tile.columns)
                 accumulators = e.local(size * width)
                 for r in range(size):
-                    for at, lanes in chunks:
-                        e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
+                    for c, lanes in chunks:
+                        e.vstore(accumulators, r * width + c, e.f32(0, lanes), lanes)
+                number = e.let(p - begin)
+                prefetch = self._prefetch(e, u, weights, width, number, m_slots) if ahead else None
                 accumulate(
                     e,
                     accumulators,
                     size,
                     chunks,
                     depth,
-                    lambda r, d: e.load(rows_of_v, d + r * depth),
+                    lambda r, d: e.load(v, source + d + r * depth),
                     u,
                     weights,
                     width,
                     2,
-                    None if number is None else share_prefetch(e, u, following, width, tiles, number),
+                    prefetch,
                 )
                 for r in range(size):
-                    for at, lanes in chunks:
-                        value = e.vload(accumulators, r * width + at, lanes)
-                        e.vstore(products, target + r * self.tile.columns + at, value, lanes)
+                    for c, lanes in chunks:
+                        value = e.vload(accumulators, r * width + c, lanes)
+                        e.vstore(products, target + (r * self.tile.columns + c), value, lanes)
 
-            tiles = sum(n for _, n in balanced(count, rows)) if isinstance(count, int) else 0
-            ahead = tiles > 0 and worth_prefetching(self.target, depth, width)
+            done = 0
+            for size, count in self.panels:
+                low = e.let(tirx.max(begin, index(done)))
+                high = e.let(tirx.max(low, tirx.min(end, index(done + count))))
+                e.loop(low, high, lambda p, size=size: panel(p, size))  # type: ignore[misc]
+                done += count
 
-            if isinstance(count, int):
-                first, done = 0, 0
-                for size, n in balanced(count, rows):
+        e.loop(0, self.a2, position)
 
-                    def numbered(i: Any, size: int = size, first: int = first, done: int = done) -> None:
-                        tile(e.let(i * size + first), size, i + done if ahead else None)
+    def _prefetch(
+        self, e: Emitter, u: Any, weights: Any, width: int, number: Any, slots: int
+    ) -> Callable[[Any], None]:
+        """Panel ``number`` of a block asks for its share of the weights of the next position.
 
-                    e.loop(0, n, numbered)
-                    first, done = first + size * n, done + n
-                return
-            self._dynamic_rows(e, count, rows, tile)
+        In a few streams, each a part of those weights that is walked through in order, over all panels:
+        memory is read 1.4 times as fast as in one stream, and twice as fast as without prefetching.
+        """
+        unroll = 2 - self.depth % 2
+        iterations = self.depth // unroll
+        panels = -(-slots // self.panels[0][0])
+        lines = -(-self.depth * width // LINE)
+        streams = -(-lines // (panels * iterations))
+        part = -(-lines // streams)
+        start = e.let(weights + self.depth * width + number * (iterations * LINE))
 
-        e.loop(0, a2, position)
+        def prefetch(step: Any) -> None:
+            for s in range(streams):
+                e.prefetch(u, start + div(step, unroll) * LINE + s * (part * LINE))
 
-    @staticmethod
-    def _dynamic_rows(e: Emitter, count: Any, rows: int, tile: Callable[[Any, int], None]) -> None:
-        """Cuts ``count`` rows into tiles of ``rows`` and one of what is left."""
-        full, rest = e.let(tirx.truncdiv(count, index(rows))), e.let(tirx.truncmod(count, index(rows)))
-        e.loop(0, full, lambda i: tile(e.let(i * rows), rows))
-        for size in range(1, rows):
-            e.branch(tirx.EQ(rest, index(size)), lambda size=size: tile(e.let(full * rows), size))  # type: ignore[misc]
+        return prefetch
 
-    def _write_tile(
-        self,
-        e: Emitter,
-        products: Any,
-        y: Any,
-        extra: Any,
-        column: Any,
-        width: int,
-        tile: Any,
-        slot: Any,
-        slots: int,
-    ) -> None:
-        """The output of one tile, with the epilogue; pixels outside of the output are left out."""
-        g, conv = self.g, self.g.conv
-        m, a = g.m, g.a
-        image, ty, tx = self._position(e, tile)
-        base = e.let(slot * self.tile.columns)
-        top, left = e.let(ty * m), e.let(tx * m)
-        pixel = e.let((image * conv.out_height + top) * conv.out_width + left)
 
-        def inside(extent: int) -> Callable[[int], tuple[bool, ...]]:
-            return lambda t: tuple(m * t + i < extent for i in range(m))
+def _panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
+    """Cuts tiles into panels of two neighbouring sizes; as many as threads share evenly if that costs little.
 
-        def body(in_rows: Sequence[bool], in_columns: Sequence[bool]) -> None:
-            def vector(at: Any, lanes: int) -> None:
-                lines: list[Vector] = []
-                for j in range(a):
-                    taps = [
-                        e.let(e.vload(products, base + at + (i * a + j) * (slots * self.tile.columns), lanes))
-                        for i in range(a)
-                    ]
-                    lines.append(output_transform(e, m, taps, lanes))
-                for i in range(m):
-                    if not in_rows[i]:
-                        continue
-                    line = output_transform(e, m, [lines[j][i] for j in range(a)], lanes)
-                    for j in range(m):
-                        if in_columns[j]:
-                            self._store(
-                                e,
-                                y,
-                                extra,
-                                (image, top + i, left + j),
-                                pixel,
-                                i,
-                                j,
-                                column + at,
-                                line[j],
-                                lanes,
-                            )
-
-            full = width // self.lanes
-            e.loop(0, full, lambda k: vector(e.let(k * self.lanes), self.lanes))
-            for at, lanes in column_chunks(width - full * self.lanes, self.lanes):
-                vector(index(full * self.lanes + at), lanes)
-
-        rows = groups_of(g.rows, inside(conv.out_height))
-        columns = groups_of(g.columns, inside(conv.out_width))
-        e.switch(rows, ty, lambda r: e.switch(columns, tx, lambda c: body(r, c)))
-
-    def _store(
-        self,
-        e: Emitter,
-        y: Any,
-        extra: Any,
-        position: tuple[Any, Any, Any],
-        pixel: Any,
-        i: int,
-        j: int,
-        channel: Any,
-        value: Any,
-        lanes: int,
-    ) -> None:
-        conv = self.g.conv
-        stored = self.group.epilogue.apply(e, value, (*position, channel), lanes, extra)
-        where = (pixel + (i * conv.out_width + j)) * conv.out_channels + channel
-        e.vstore(y, where, stored, lanes)
+    Returns:
+        [(size, count), ...] as :func:`balanced`.
+    """
+    least = -(-count // rows)
+    even = -(-least // threads) * threads
+    if even <= count and even * rows * 4 <= count * 5:
+        small, large = divmod(count, even)
+        return [(s, n) for s, n in ((small + 1, large), (small, even - large)) if n]
+    return balanced(count, rows)

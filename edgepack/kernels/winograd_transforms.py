@@ -1,74 +1,134 @@
 """The matrices of Winograd's F(m x m, 3 x 3): of weights in numpy, of inputs and outputs as vector TIR.
 
-Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016 (points 0, 1, -1, 2, -2 for m = 4).
+Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016. F(4) interpolates at 0, +-1/sqrt(2),
++-sqrt(2) and infinity: its error is a fifth of that of the usual points 0, +-1, +-2, because the powers that
+are summed are closer to 1, at one more operation per line of an output tile (Barabasz et al., Error Analysis
+and Improving the Accuracy of Winograd Convolution for Deep Neural Networks, 2020, on the choice of points).
+
+A transform in two dimensions is one of the columns, then one of the rows of what that gave. All rows at once
+need more registers than there are, so they are computed in groups, each of which reads the tile anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
+from tvm import tirx
 
 from edgepack.kernels.contract import Array
 from edgepack.kernels.emit import Emitter
 
-__all__ = ["Vector", "input_transform", "output_transform", "transform_weights"]
+__all__ = ["Transform", "input_groups", "input_rows", "output_groups", "output_rows", "transform_weights"]
 
 Expr = Any
-Vector = list[Expr]
+
+ROOT = sqrt(2)
 
 #: G of F(m, 3), by m.
 G = {
     2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
     4: np.array(
         [
-            [1 / 4, 0, 0],
-            [-1 / 6, -1 / 6, -1 / 6],
-            [-1 / 6, 1 / 6, -1 / 6],
-            [1 / 24, 1 / 12, 1 / 6],
-            [1 / 24, -1 / 12, 1 / 6],
+            [1, 0, 0],
+            [-1 / 3, -ROOT / 6, -1 / 6],
+            [-1 / 3, ROOT / 6, -1 / 6],
+            [1 / 6, ROOT / 6, 1 / 3],
+            [1 / 6, -ROOT / 6, 1 / 3],
             [0, 0, 1],
         ]
     ),
 }
 
 
-def transform_weights(weights: Array, m: int, columns: int) -> Array:
-    """HWIO (3, 3, IC, OC) to U [block of columns][a * a][IC][columns]; the last block has what is left."""
+def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array:
+    """HWIO (3, 3, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros.
+
+    The last block has what columns are left.
+    """
     u = np.einsum("ik,klco,jl->ijco", G[m], weights.astype(np.float64), G[m]).astype(np.float32)
     a2 = (m + 2) ** 2
     u = u.reshape(a2, *weights.shape[2:])
     blocks = [u[..., at : at + columns] for at in range(0, weights.shape[3], columns)]
-    return np.concatenate([np.ascontiguousarray(b).reshape(-1) for b in blocks])
+    parts = [np.ascontiguousarray(b).reshape(-1) for b in blocks]
+    return np.concatenate([*parts, np.zeros(zeros, np.float32)])
 
 
-def input_transform(e: Emitter, m: int, d: Vector, lanes: int) -> Vector:
-    """B^T d for one line of a tile."""
-
-    def c(x: float) -> Expr:
-        return e.f32(x, lanes)
-
+def input_groups(m: int, registers: int) -> tuple[tuple[int, ...], ...]:
+    """The rows of a transformed input tile that are computed together."""
     if m == 2:
-        return [e.let(d[0] - d[2]), e.let(d[1] + d[2]), e.let(d[2] - d[1]), e.let(d[1] - d[3])]
-    t0, t1 = e.let(d[4] - d[2] * c(4)), e.let(d[3] - d[1] * c(4))
-    t2, t3 = e.let(d[4] - d[2]), e.let((d[3] - d[1]) * c(2))
-    return [
-        e.let(d[4] + (d[0] * c(4) - d[2] * c(5))),
-        e.let(t0 + t1),
-        e.let(t0 - t1),
-        e.let(t2 + t3),
-        e.let(t2 - t3),
-        e.let(d[5] + (d[1] * c(4) - d[3] * c(5))),
-    ]
+        return ((0, 1, 2, 3),) if registers >= 32 else ((0, 1), (2, 3))
+    return ((1, 2, 3, 4), (0, 5)) if registers >= 32 else ((1, 2), (3, 4), (0, 5))
 
 
-def output_transform(e: Emitter, m: int, x: Vector, lanes: int) -> Vector:
-    """A^T x for one line of a tile."""
-
-    def c(v: float) -> Expr:
-        return e.f32(v, lanes)
-
+def output_groups(m: int, registers: int) -> tuple[tuple[int, ...], ...]:
+    """The rows of an output tile that are computed together."""
     if m == 2:
-        return [e.let(x[0] + x[1] + x[2]), e.let(x[1] - x[2] - x[3])]
-    a, b, g, h = e.let(x[1] + x[2]), e.let(x[1] - x[2]), e.let(x[3] + x[4]), e.let(x[3] - x[4])
-    return [e.let(x[0] + a + g), e.let(b + h * c(2)), e.let(a + g * c(4)), e.let(b + h * c(8) + x[5])]
+        return ((0, 1),)
+    return ((0, 1, 2, 3),) if registers >= 32 else ((0, 2), (1, 3))
+
+
+class Transform:
+    """Vector arithmetic in which None is a vector of zeros, and costs nothing."""
+
+    def __init__(self, e: Emitter, lanes: int) -> None:
+        self.e, self.lanes = e, lanes
+
+    def add(self, x: Expr, y: Expr) -> Expr:
+        """x + y."""
+        if x is None or y is None:
+            return y if x is None else x
+        return self.e.let(x + y)
+
+    def sub(self, x: Expr, y: Expr) -> Expr:
+        """x - y."""
+        if y is None:
+            return x
+        return self.e.let(x - y) if x is not None else self.times(-1.0, y)
+
+    def times(self, factor: float, x: Expr) -> Expr:
+        """factor * x."""
+        return None if x is None else self.e.let(x * self.e.f32(factor, self.lanes))
+
+    def mad(self, factor: float, x: Expr, y: Expr) -> Expr:
+        """factor * x + y: one instruction where there is one, also if the product is needed twice."""
+        if x is None or y is None:
+            return y if x is None else self.times(factor, x)
+        if self.lanes == 1:
+            return self.e.let(y + x * self.e.f32(factor, 1))
+        product = (x, self.e.f32(factor, self.lanes), y)
+        return self.e.let(tirx.call_llvm_intrin(f"float32x{self.lanes}", "llvm.fmuladd", *product))
+
+
+def input_rows(t: Transform, m: int, rows: Sequence[int], d: Sequence[Expr]) -> list[Expr]:
+    """The elements ``rows`` of B^T d for one line ``d`` of a tile."""
+    if m == 2:
+        pairs = {0: (0, 2), 2: (2, 1), 3: (1, 3)}
+        return [t.add(d[1], d[2]) if r == 1 else t.sub(d[pairs[r][0]], d[pairs[r][1]]) for r in rows]
+    found: dict[int, Expr] = {}
+    for first, square in ((1, 2.0), (3, 0.5)):
+        if first in rows or first + 1 in rows:
+            even, odd = t.mad(-square, d[2], d[4]), t.mad(-square, d[1], d[3])
+            point = sqrt(1 / square)
+            found[first], found[first + 1] = t.mad(point, odd, even), t.mad(-point, odd, even)
+    for row, at in ((0, 0), (5, 1)):
+        if row in rows:
+            found[row] = t.mad(-2.5, d[at + 2], t.add(d[at], d[at + 4]))
+    return [found[r] for r in rows]
+
+
+def output_rows(t: Transform, m: int, rows: Sequence[int], x: Sequence[Expr]) -> list[Expr]:
+    """The elements ``rows`` of A^T x for one line ``x`` of products."""
+    if m == 2:
+        return [t.add(t.add(x[0], x[1]), x[2]) if r == 0 else t.sub(t.sub(x[1], x[2]), x[3]) for r in rows]
+    found: dict[int, Expr] = {}
+    if 0 in rows or 2 in rows:
+        near, far = t.add(x[1], x[2]), t.add(x[3], x[4])
+        found[0], found[2] = t.mad(2.0, near, t.add(x[0], far)), t.mad(2.0, far, near)
+    if 1 in rows or 3 in rows:
+        near, far = t.sub(x[1], x[2]), t.sub(x[3], x[4])
+        found[1] = t.times(ROOT, t.add(near, far))
+        found[3] = t.mad(ROOT / 2, t.mad(4.0, far, near), x[5])
+    return [found[r] for r in rows]

@@ -1,0 +1,260 @@
+"""Tiles of a Winograd convolution: from the image to V, from products to the output with its epilogue.
+
+Rows of a tile that lie in the padding are read from zeros, through pointers; columns that do are left out
+when the code is generated, so there is one variant of it for each kind of left and right border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call
+from tvm.tirx import DeclBuffer, Var
+from tvm.tirx.buffer import buffer_data_pointer_type
+from tvm.tirx.stmt import Bind
+
+from edgepack.kernels.conv2d import Conv2d
+from edgepack.kernels.emit import Emitter, div, groups_of, index, mod
+from edgepack.kernels.gemm import column_chunks
+from edgepack.kernels.group import AnchoredGroup
+from edgepack.kernels.winograd_transforms import (
+    Transform,
+    input_groups,
+    input_rows,
+    output_groups,
+    output_rows,
+)
+from edgepack.target import CpuTarget
+
+__all__ = ["Geometry", "Image", "Output"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Tiles of a convolution."""
+
+    conv: Conv2d
+    m: int
+
+    @property
+    def a(self) -> int:
+        """Side of an input tile."""
+        return self.m + 2
+
+    @property
+    def rows(self) -> int:
+        return -(-self.conv.out_height // self.m)
+
+    @property
+    def columns(self) -> int:
+        return -(-self.conv.out_width // self.m)
+
+    @property
+    def count(self) -> int:
+        """Tiles of all images."""
+        return self.conv.batch * self.rows * self.columns
+
+    @property
+    def zeros(self) -> int:
+        """Zeros behind the weights: a row of a tile, if any lies in the padding."""
+        rows = self.rows * self.m + 2
+        whole = self.conv.pad_top == 0 and rows <= self.conv.height
+        return 0 if whole else self.a * self.conv.in_channels
+
+    def position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
+        """(image, row, column) of a tile."""
+        area = self.rows * self.columns
+        image = e.let(div(tile, area)) if self.conv.batch > 1 else index(0)
+        rest = e.let(mod(tile, area)) if self.conv.batch > 1 else tile
+        return image, e.let(div(rest, self.columns)), e.let(mod(rest, self.columns))
+
+
+def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int], None]) -> None:
+    """``body(channel, lanes)`` for the vectors of channels."""
+    full = channels // lanes
+    e.loop(0, full, lambda k: body(e.let(k * lanes), lanes))
+    for at, rest in column_chunks(channels - full * lanes, lanes):
+        body(index(full * lanes + at), rest)
+
+
+class Image:
+    """Reads tiles of the input ``x`` and writes their transforms to ``v``, [a * a][slots][IC]."""
+
+    def __init__(self, e: Emitter, g: Geometry, target: CpuTarget, x: Any, zeros: Any, zero_at: int) -> None:
+        self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
+        self.lanes = target.lanes("float32")
+        self.groups = input_groups(g.m, target.vector_registers)
+
+    def read(self, v: Any, tile: Any, slot: Any, slots: int, channels: tuple[Any, int] | None = None) -> None:
+        """V of one tile.
+
+        Args:
+            channels: (first, how many) if not all.
+        """
+        e, g, conv = self.e, self.g, self.g.conv
+        image, ty, tx = g.position(e, tile)
+        start, count = channels or (0, conv.in_channels)
+        rows = self._rows(image, ty, tx, start)
+        target = e.let(slot * conv.in_channels + start)
+
+        def inside(t: int) -> tuple[bool, ...]:
+            return tuple(0 <= g.m * t - conv.pad_left + j < conv.width for j in range(g.a))
+
+        def body(valid: Sequence[bool]) -> None:
+            for group in self.groups:
+                self._group(group, rows, valid, (v, target), slots, count)
+
+        e.switch(groups_of(g.columns, inside), tx, body)
+
+    def _group(
+        self,
+        group: Sequence[int],
+        rows: Sequence[Any],
+        valid: Sequence[bool],
+        target: tuple[Any, Any],
+        slots: int,
+        count: int,
+    ) -> None:
+        """Rows ``group`` of V, for ``count`` channels."""
+        e, g = self.e, self.g
+        depth = g.conv.in_channels
+        v, at = target
+
+        def vector(c: Any, lanes: int) -> None:
+            t = Transform(e, lanes)
+            columns: list[list[Any]] = []
+            for j in range(g.a):
+                taps = _Lazy(e, [(row, c + j * depth) for row in rows], lanes) if valid[j] else None
+                columns.append(input_rows(t, g.m, group, taps) if taps else [None] * len(group))
+            for n, i in enumerate(group):
+                line = input_rows(t, g.m, range(g.a), [column[n] for column in columns])
+                for j, value in enumerate(line):
+                    stored = e.f32(0, lanes) if value is None else value
+                    e.vstore(v, at + c + (i * g.a + j) * (slots * depth), stored, lanes)
+
+        _each_vector(e, self.lanes, count, vector)
+
+    def _rows(self, image: Any, ty: Any, tx: Any, start: Any) -> list[Any]:
+        """A buffer for each row of the tile, which begins at its first column; zeros in the padding."""
+        e, g, conv = self.e, self.g, self.g.conv
+        rows = []
+        for i in range(g.a):
+            row = e.let(ty * g.m + (i - conv.pad_top))
+            at = ((image * conv.height + row) * conv.width + tx * g.m - conv.pad_left) * conv.in_channels
+            buffer = tirx.decl_buffer((g.a * conv.in_channels,), "float32", e.name("row"))
+            var = Var(e.name("row_p"), buffer_data_pointer_type(buffer))
+            address = tirx.address_of(e.load(self.x, e.let(at + start)))
+            last = (g.rows - 1) * g.m + i - conv.pad_top
+            if i < conv.pad_top or last >= conv.height:
+                nothing = tirx.address_of(e.load(self.zeros, index(self.zero_at)))
+                valid = tirx.all(row >= 0, row < conv.height)
+                address = Call("prim.if_then_else", [valid, address, nothing], ret_ty=var.ty)
+            e.add(Bind(var, address))
+            e.add(DeclBuffer(buffer, data=var))
+            rows.append(buffer)
+        return rows
+
+
+class _Lazy(Sequence[Any]):
+    """Vectors that are loaded when first used."""
+
+    def __init__(self, e: Emitter, places: Sequence[tuple[Any, Any]], lanes: int) -> None:
+        self.e, self.places, self.lanes = e, places, lanes
+        self.loaded: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, i: Any) -> Any:
+        if i not in self.loaded:
+            buffer, at = self.places[i]
+            self.loaded[i] = self.e.let(self.e.vload(buffer, at, self.lanes))
+        return self.loaded[i]
+
+
+class Output:
+    """Reads products ``m``, [a * a][slots][columns], and writes tiles of the output, with the epilogue."""
+
+    def __init__(
+        self,
+        e: Emitter,
+        g: Geometry,
+        target: CpuTarget,
+        group: AnchoredGroup,
+        y: Any,
+        extra: Mapping[int, Any],
+        columns: int,
+    ) -> None:
+        self.e, self.g, self.group, self.y, self.extra, self.columns = e, g, group, y, extra, columns
+        self.lanes = target.lanes("float32")
+        self.groups = output_groups(g.m, target.vector_registers)
+
+    def write(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> None:
+        """The output of one tile, ``width`` channels from ``column`` on."""
+        e, g, conv = self.e, self.g, self.g.conv
+        place = g.position(e, tile)
+        top, left = e.let(place[1] * g.m), e.let(place[2] * g.m)
+        pixel = e.let((place[0] * conv.out_height + top) * conv.out_width + left)
+        first = e.let(pixel * conv.out_channels + column)
+        size = ((g.m - 1) * (conv.out_width + 1)) * conv.out_channels + width
+        operands = {p: e.rebased(self.extra[p], first, size) for p in self.group.epilogue.dense}
+        source = (products, e.let(slot * self.columns))
+        y = e.rebased(self.y, first, size)
+        whole_rows, whole_columns = conv.out_height % g.m == 0, conv.out_width % g.m == 0
+
+        def store(c: Any, i: int, j: Any, value: Any, lanes: int) -> None:
+            offset = (i * conv.out_width + j) * conv.out_channels + c
+            at = (place[0], top + i, left + j, column + c)
+            here = {p: (operand, offset) for p, operand in operands.items()}
+            e.vstore(y, offset, self.group.epilogue.apply(e, value, at, lanes, self.extra, here), lanes)
+
+        def whole(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
+            for j, value in enumerate(line):
+                store(c, i, j, value, lanes)
+
+        def cut(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
+            kept = e.local(g.m * lanes)
+            for j, value in enumerate(line):
+                e.vstore(kept, j * lanes, value, lanes)
+            wide = e.let(tirx.min(conv.out_width - left, index(g.m)))
+
+            def row() -> None:
+                e.loop(0, wide, lambda j: store(c, i, j, e.let(e.vload(kept, j * lanes, lanes)), lanes))
+
+            e.branch(top + i < index(conv.out_height), row)
+
+        def all_vectors(emit: Callable[[Any, int, Sequence[Any], int], None]) -> None:
+            for rows in self.groups:
+                self._rows(source, slots, rows, width, emit)
+
+        if whole_rows and whole_columns:
+            all_vectors(whole)
+            return
+        inside = tirx.all(top + g.m <= conv.out_height, left + g.m <= conv.out_width)
+        e.branch(inside, lambda: all_vectors(whole), lambda: all_vectors(cut))
+
+    def _rows(
+        self,
+        source: tuple[Any, Any],
+        slots: int,
+        rows: Sequence[int],
+        width: int,
+        emit: Callable[[Any, int, Sequence[Any], int], None],
+    ) -> None:
+        """``emit(channel, i, line, lanes)`` for each of ``rows`` and each vector of channels."""
+        e, g = self.e, self.g
+        buffer, at = source
+
+        def vector(c: Any, lanes: int) -> None:
+            t = Transform(e, lanes)
+            columns = []
+            for j in range(g.a):
+                places = [(buffer, at + c + (i * g.a + j) * (slots * self.columns)) for i in range(g.a)]
+                columns.append(output_rows(t, g.m, rows, _Lazy(e, places, lanes)))
+            for n, i in enumerate(rows):
+                emit(c, i, output_rows(t, g.m, range(g.m), [column[n] for column in columns]), lanes)
+
+        _each_vector(e, self.lanes, width, vector)
