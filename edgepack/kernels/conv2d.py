@@ -179,18 +179,23 @@ class ImplicitGemm:
         return threads if self.weights_first and self.conv.pixels >= 96 * threads else 1
 
     def _pixel_blocks(self) -> int:
-        """Blocks of tiles: their input fits half of the L2 cache, and threads get equally many tasks."""
+        """Blocks of tiles, equally many tasks for each thread where that is possible.
+
+        With small weights a block is a few tiles, so that all columns of a row of the output are written
+        soon after each other. With large weights its input fits half of the L2 cache.
+        """
         c, threads = self.conv, self.target.threads
+        columns, most = c.groups * self.column_blocks, max(1, self.tile_count // 4)
+        if not self.weights_first:
+            count = min(most, 16 * threads) if columns == 1 else most
+            return count // threads * threads or count
         bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
         fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
-        columns = c.groups * self.column_blocks
-        most = max(1, self.tile_count // 4)
         least = min(most, max(-(-self.tile_count // fits), -(-4 * threads // columns), self.shares))
-        if self.weights_first and self.shares == 1:
+        if self.shares == 1:
             more = range(least, min(most, least + threads))
             return next((n for n in more if n * columns % threads == 0), least)
-        unit = threads if threads <= most else 1
-        return min(-(-least // unit), most // unit) * unit
+        return min(-(-least // threads), most // threads) * threads
 
     def _first_tile(self, block: Any) -> Any:
         """Of a block of pixels; blocks differ by at most one tile."""
