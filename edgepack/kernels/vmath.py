@@ -127,16 +127,16 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
 def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = None) -> Expr:
     """x**y with C's rules for 0, 1 and negative bases, but NaN for -inf to a fraction and -1 to infinity.
 
-    Exponents 0, 1, 2, 3, 4, -1, 0.5 and -0.5 that are known when compiling are products, quotients and square
-    roots, within 2 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent of
-    the result: at most 1.5e-7 * (2 + |y ln x|).
+    Multiples of 1/4 from -4 to 4 that are known when compiling are products, quotients and square roots, within
+    5 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent
+    of the result: at most 1.5e-7 * (2 + |y ln x|).
 
     Args:
         exponent: ``y`` where it is constant.
     """
     one = e.f32(1, lanes)
-    if exponent is not None and exponent in SIMPLE_POWERS:
-        return e.let(SIMPLE_POWERS[exponent](e, x, lanes))
+    if exponent is not None and abs(exponent) <= 4 and exponent * 4 == int(exponent * 4):
+        return _quarters(e, x, int(exponent * 4), lanes)
     if e.strict_math:
         return _strict_power(e, x, y, lanes)
     a = _absolute(e, x, lanes)
@@ -170,6 +170,33 @@ _sqrt = _intrinsic("llvm.sqrt")
 
 def _square(x: Expr) -> Expr:
     return x * x
+
+
+def _quarters(e: Emitter, x: Expr, quarters: int, lanes: int) -> Expr:
+    """x**(quarters / 4) from squares and square roots.
+
+    The reciprocal comes last for exponents above -1, where x**-1 could overflow before the result does, and
+    first for others, where x**4 could underflow.
+    """
+    if quarters <= -4:
+        x = e.let(e.f32(1, lanes) / x)
+    whole, fraction = divmod(abs(quarters), 4)
+    factors = []
+    square, bits = x, whole
+    while bits:
+        if bits & 1:
+            factors.append(square)
+        bits >>= 1
+        if bits:
+            square = e.let(_square(square))
+    if fraction:
+        root = _sqrt(e, x, lanes)
+        factors += [root] if fraction & 2 else []
+        factors += [_sqrt(e, root, lanes)] if fraction & 1 else []
+    value = factors[0] if factors else e.f32(1, lanes)
+    for factor in factors[1:]:
+        value = e.let(value * factor)
+    return e.let(e.f32(1, lanes) / value) if -4 < quarters < 0 else value
 
 
 def _rsqrt(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -217,18 +244,6 @@ STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.tanh": _libm("tanhf"),
     "tirx.erf": _libm("erff"),
     "tirx.log": _libm("logf"),
-}
-
-#: Exponent -> function of (emitter, base, lanes).
-SIMPLE_POWERS: dict[float, Callable[[Emitter, Expr, int], Expr]] = {
-    0.0: lambda e, x, n: e.f32(1, n),
-    1.0: lambda e, x, n: x,
-    2.0: lambda e, x, n: _square(x),
-    3.0: lambda e, x, n: x * x * x,
-    4.0: lambda e, x, n: _square(e.let(_square(x))),
-    -1.0: lambda e, x, n: e.f32(1, n) / x,
-    0.5: _sqrt,
-    -0.5: _rsqrt,
 }
 
 

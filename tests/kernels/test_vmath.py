@@ -45,6 +45,9 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], float]] = {
     "nearbyint": (np.rint, 0),
 }
 
+EXPONENTS = [-3.0, -1.0, -0.5, 0.5, 2.0, 3.0, 4.0, 5.0, 1.7]
+QUARTERS = [0.25, 0.75, -0.25, -0.75, 1.5, 2.75, -1.25, -2.0]
+
 RANGES = [(-1.0, 1.0), (-10.0, 10.0), (-86.9, 88.7), (0.0, 1e-3), (0.5, 2.0), (-1e30, 1e30), (1e-40, 1e-37)]
 
 
@@ -77,7 +80,7 @@ class _Library:
         functions["f_pow"] = _binary(vmath.power, lanes)
         functions["f_max"] = _binary(lambda e, a, b, n: vmath.maximum(e, a, b), lanes)
         functions["f_min"] = _binary(lambda e, a, b, n: vmath.minimum(e, a, b), lanes)
-        for exponent in (-3.0, -1.0, -0.5, 0.5, 2.0, 3.0, 4.0, 5.0, 1.7):
+        for exponent in (*EXPONENTS, *QUARTERS):
             functions[_power_symbol(exponent)] = _binary(
                 lambda e, a, b, n, y=exponent: vmath.power(e, a, e.f32(y, n), n, y), lanes
             )
@@ -173,7 +176,23 @@ def test_power_of_zero_negative_and_nan(call: _Library) -> None:
         np.testing.assert_allclose(call("pow", bases, exponents), np.power(bases, exponents), rtol=1e-6)
 
 
-@pytest.mark.parametrize("exponent", [-3.0, -1.0, -0.5, 0.5, 2.0, 3.0, 4.0, 5.0, 1.7])
+@pytest.mark.parametrize("exponent", QUARTERS)
+def test_power_with_quarters(call: _Library, exponent: float) -> None:
+    x = np.exp(np.random.default_rng(4).uniform(-20, 20, COUNT)).astype(np.float32)
+    x[:5] = 0, np.inf, np.nan, -1.0, 1e-39
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(np.float64), exponent)
+        expected = exact.astype(np.float32)
+    got = call(_power_symbol(exponent)[2:], x, x)
+    inside = np.isfinite(expected) & (np.abs(expected) > 1.2e-38)
+    inside[:3] = False
+    np.testing.assert_array_equal(got[:3], expected[:3])
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    error = np.abs(got[inside] - exact[inside]) / np.spacing(np.abs(expected[inside]))
+    assert error.max() <= 5
+
+
+@pytest.mark.parametrize("exponent", EXPONENTS)
 def test_power_with_a_constant_exponent(call: _Library, exponent: float) -> None:
     x = np.random.default_rng(3).uniform(-4, 4, COUNT).astype(np.float32)
     with np.errstate(all="ignore"):
