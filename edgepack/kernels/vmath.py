@@ -127,9 +127,9 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
 def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = None) -> Expr:
     """x**y with C's rules for 0, 1 and negative bases, but NaN for -inf to a fraction and -1 to infinity.
 
-    Multiples of 1/4 from -4 to 4 that are known when compiling are products, quotients and square roots, within
-    5 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent
-    of the result: at most 1.5e-7 * (2 + |y ln x|).
+    Multiples of 1/4 from -4 to 4 that are known when compiling are products, quotients and square roots,
+    within 5 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent of the
+    result: at most 1.5e-7 * (2 + |y ln x|).
 
     Args:
         exponent: ``y`` where it is constant.
