@@ -25,6 +25,7 @@ RUNS = (
     "many_sessions",
     "shared_session",
     "caller_threads",
+    "absent_threads",
     "caller_params",
 )
 STATUSES = (

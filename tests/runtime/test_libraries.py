@@ -41,7 +41,8 @@ def test_static_library_has_one_visible_symbol_besides_the_kernels(mini: MiniBun
 def test_undefined_symbols_are_those_of_libc_and_threads(mini: MiniBundle) -> None:
     allowed = re.compile(
         r"pthread_\w+|sched_(yield|getcpu|[gs]etaffinity)|sigfillset|clock_gettime|open(64)?|close"
-        r"|f?stat(64)?|mmap(64)?|munmap|malloc|free|mem(cpy|set|move|cmp)|__fxstat(64)?|__stack_chk_fail|__cxa_finalize|__gmon_start__|_ITM_\w+"
+        r"|f?stat(64)?|mmap(64)?|munmap|malloc|free|mem(cpy|set|move|cmp)|__fxstat(64)?|__stack_chk_fail"
+        r"|__cxa_finalize|__gmon_start__|_ITM_\w+"
     )
     assert [name for name in undefined_symbols(mini.shared) if not allowed.fullmatch(name)] == []
 
@@ -49,7 +50,7 @@ def test_undefined_symbols_are_those_of_libc_and_threads(mini: MiniBundle) -> No
 def test_the_runtime_is_small(mini: MiniBundle, tmp_path: Path) -> None:
     stripped = tmp_path / "lib.so"
     run(["strip", "-o", stripped, mini.shared])
-    assert text_bytes(stripped) - text_bytes(mini.root / KERNELS_OBJECT) <= 16 * 1024
+    assert text_bytes(stripped) - text_bytes(mini.root / KERNELS_OBJECT) <= 18 * 1024
 
 
 @pytest.mark.parametrize("linking", ["static", "dlopen"])

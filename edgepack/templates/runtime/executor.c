@@ -1,167 +1,28 @@
-/* The executor. SPMD: each thread of a session walks the whole list of steps and takes its share of each
- * step's tasks; one barrier between steps. The pool's threads spin for a moment after a run, then sleep.
+/* The pool of threads: between runs they spin for a moment, then sleep. What they do in a run is in tasks.c.
  * SPDX-License-Identifier: Apache-2.0 */
 enum {
-    EP_BARRIER_SPINS = 200, /* 1 to 9 us; then yield: on a shared core, spinning starves the one waited for */
     EP_IDLE_SPINS = 4000,   /* 40 to 150 us: cheaper than a wake-up if the next run comes at once */
-    EP_CHUNKS = 4           /* dynamic schedule: claims per thread and step */
+    EP_SETTLE_YIELDS = 100, /* until a new thread, which may be on this core, has found one of its own */
+    EP_LATE_RUNS = 16       /* one of so many wakes threads that came too late when last woken */
 };
 
-enum { EP_IDLE = 0, EP_PREPARING = 1, EP_RUNNING = 2 };
-
-struct ep_session_impl;
-
-#if defined(EP_HAVE_THREADS)
-typedef struct ep_worker {
-    ep_thread thread;
-    struct ep_session_impl *session;
-    uint32_t index;
-    uint32_t core; /* where it began to work, from 1; 0: not known (yet) */
-} ep_worker;
-#endif
-
-/* Written by several threads, each on its own cache line. */
-typedef struct ep_shared {
-    uint32_t arrived __attribute__((aligned(EP_ALIGNMENT)));    /* threads that wait at the barrier */
-    uint32_t generation __attribute__((aligned(EP_ALIGNMENT))); /* of the barrier */
-    uint32_t next_task __attribute__((aligned(EP_ALIGNMENT)));  /* dynamic schedule: first unclaimed task */
-    uint32_t failed __attribute__((aligned(EP_ALIGNMENT)));     /* a kernel of this run failed */
-    uint32_t state;                                             /* EP_IDLE, ... */
-    uint32_t leaving;                                           /* caller threads that finished this run */
-    uint32_t run __attribute__((aligned(EP_ALIGNMENT)));        /* number of the run that the pool is to do */
-    uint32_t stop;
-    uint32_t sleepers;
-} ep_shared;
-
-typedef struct ep_session_impl {
-    ep_session head; /* first: what the public header knows */
-    struct ep_context context;
-    uint32_t threads;
-    uint32_t caller_threads;
-    uint32_t dynamic;
-    uint32_t pool; /* workers that run */
-    uint64_t *step_ns;
-    unsigned char *scratch;
-    size_t scratch_bytes; /* of one thread; 0: it is in the arena, where the descriptor says */
-    ep_allocator allocator;
-    void *block; /* null if the memory is the caller's */
-    size_t block_bytes;
-#if defined(EP_HAVE_THREADS)
-    ep_worker *workers;
-    uint32_t caller_core; /* of the thread that made the session */
-    ep_monitor monitor;
-#endif
-    ep_shared shared;
-} ep_session_impl;
-
-/* The last thread to arrive resets what the next step needs and lets the others go. */
-static void ep_barrier(ep_session_impl *session) {
-#if defined(EP_HAVE_ATOMICS)
-    ep_shared *shared = &session->shared;
-    uint32_t generation = EP_LOAD_RELAXED(&shared->generation);
-    if (EP_FETCH_ADD(&shared->arrived, 1u, __ATOMIC_ACQ_REL) + 1 == session->threads) {
-        EP_STORE_RELAXED(&shared->arrived, 0u);
-        EP_STORE_RELAXED(&shared->next_task, 0u);
-        EP_STORE(&shared->generation, generation + 1u);
-        return;
-    }
-    for (unsigned spins = 0; EP_LOAD(&shared->generation) == generation; spins++) {
-        if (spins < EP_BARRIER_SPINS) {
-            ep_pause();
-        } else {
-            ep_platform_yield();
-        }
-    }
-#else
-    (void)session; /* has one thread */
-    ep_platform_yield();
-#endif
-}
-
-static unsigned char *ep_scratch(const ep_session_impl *session, uint32_t step, uint32_t thread) {
-    if (session->scratch_bytes != 0) {
-        return session->scratch + session->scratch_bytes * thread;
-    }
-    const uint64_t *place = session->head.descriptor->step_scratch + (size_t)step * 2;
-    return session->context.arena + (size_t)place[0] + (size_t)place[1] * thread;
-}
-
-static void ep_call(ep_session_impl *session, uint32_t step, unsigned char *scratch, uint32_t lo,
-                    uint32_t hi) {
-    if (session->head.descriptor->run_step(&session->context, step, scratch, (int32_t)lo, (int32_t)hi) != 0) {
-        EP_STORE_RELAXED(&session->shared.failed, 1u);
-    }
-}
-
-/* Slice `thread` of `threads` even ones: the first tasks % threads slices are one longer. */
-static void ep_static_share(ep_session_impl *session, uint32_t step, uint32_t thread,
-                            unsigned char *scratch) {
-    uint32_t tasks = (uint32_t)session->head.descriptor->step_tasks[step];
-    uint32_t share = tasks / session->threads;
-    uint32_t extra = tasks % session->threads;
-    uint32_t lo = share * thread + (thread < extra ? thread : extra);
-    uint32_t hi = lo + share + (thread < extra ? 1u : 0u);
-    if (lo < hi) {
-        ep_call(session, step, scratch, lo, hi);
-    }
-}
-
-static void ep_dynamic_share(ep_session_impl *session, uint32_t step, unsigned char *scratch) {
-    uint32_t tasks = (uint32_t)session->head.descriptor->step_tasks[step];
-    uint32_t chunk = tasks / (session->threads * EP_CHUNKS) + 1u;
-    for (;;) {
-        uint32_t lo = EP_FETCH_ADD(&session->shared.next_task, chunk, __ATOMIC_RELAXED);
-        if (lo >= tasks) {
-            return;
-        }
-        ep_call(session, step, scratch, lo, tasks - lo < chunk ? tasks : lo + chunk);
-    }
-}
-
-/* None between two steps that thread 0 does alone (see ep_static_share), unless each is to be timed. */
-static int ep_barrier_after(const ep_session_impl *session, uint32_t step) {
-    const ep_descriptor *descriptor = session->head.descriptor;
-    return session->threads > 1 &&
-           (session->dynamic || session->step_ns != NULL || step + 1 == descriptor->step_count ||
-            descriptor->step_tasks[step] > 1 || descriptor->step_tasks[step + 1] > 1);
-}
-
-/* All that one thread does in a run. After a failure every thread still walks on to the end, from barrier to
- * barrier, without calling kernels: nobody waits for somebody who has left. */
-static void ep_walk(ep_session_impl *session, uint32_t thread) {
-    const ep_descriptor *descriptor = session->head.descriptor;
-    uint64_t *step_ns = thread == 0 ? session->step_ns : NULL;
-    uint64_t before = step_ns != NULL ? ep_platform_now_ns() : 0;
-    for (uint32_t step = 0; step < descriptor->step_count; step++) {
-        if (EP_LOAD_RELAXED(&session->shared.failed) == 0) {
-            unsigned char *scratch = ep_scratch(session, step, thread);
-            if (session->dynamic) {
-                ep_dynamic_share(session, step, scratch);
-            } else {
-                ep_static_share(session, step, thread, scratch);
-            }
-        }
-        if (ep_barrier_after(session, step)) {
-            ep_barrier(session);
-        }
-        if (step_ns != NULL) {
-            uint64_t now = ep_platform_now_ns();
-            step_ns[step] = now - before;
-            before = now;
-        }
-    }
-}
-
 #if defined(EP_HAVE_THREADS)
 
-/* Returns when run number `seen` + 1 has begun. A worker that is about to sleep counts itself before it looks
- * a last time, and ep_pool_kick looks at the count after it has published the run: one of them sees the
- * other. */
-static void ep_pool_wait(ep_session_impl *session, uint32_t seen) {
+/* A thread that comes when half of the steps are over is late. */
+static void ep_pool_note_wake(ep_session_impl *session) {
+    uint32_t left = EP_LOAD_RELAXED(&session->shared.limit) - EP_LOAD_RELAXED(&session->shared.phase);
+    EP_STORE_RELAXED(&session->shared.late, left < session->head.descriptor->step_count / 2 ? 1u : 0u);
+}
+
+/* Returns when there is another run than `seen`: its number. A worker that is about to sleep counts itself
+ * before it looks a last time, and ep_pool_kick looks at the count after it has published the run: one of
+ * them sees the other. */
+static uint32_t ep_pool_wait(ep_session_impl *session, uint32_t seen) {
     ep_shared *shared = &session->shared;
     for (unsigned spins = 0; spins < EP_IDLE_SPINS; spins++) {
-        if (EP_LOAD(&shared->run) != seen) {
-            return;
+        uint32_t run = EP_LOAD(&shared->run);
+        if (run != seen) {
+            return run;
         }
         ep_pause();
     }
@@ -172,12 +33,25 @@ static void ep_pool_wait(ep_session_impl *session, uint32_t seen) {
     }
     __atomic_fetch_sub(&shared->sleepers, 1u, __ATOMIC_SEQ_CST);
     ep_monitor_unlock(&session->monitor);
+    ep_pool_note_wake(session);
+    return EP_LOAD(&shared->run);
+}
+
+/* Waking costs this thread 5 us or more, the thread that wakes comes 50 us later, and a run does not wait for
+ * it: for a short one it is not worth while. */
+static int ep_pool_worth_waking(ep_session_impl *session) {
+    if (EP_LOAD_RELAXED(&session->shared.late) == 0 || ++session->unwoken >= EP_LATE_RUNS) {
+        session->unwoken = 0;
+        return 1;
+    }
+    return 0;
 }
 
 static void ep_pool_kick(ep_session_impl *session) {
     ep_shared *shared = &session->shared;
     __atomic_fetch_add(&shared->run, 1u, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&shared->sleepers, __ATOMIC_SEQ_CST) != 0) {
+    if (__atomic_load_n(&shared->sleepers, __ATOMIC_SEQ_CST) != 0 &&
+        (EP_LOAD_RELAXED(&shared->stop) != 0 || ep_pool_worth_waking(session))) {
         ep_monitor_lock(&session->monitor);
         ep_monitor_wake_all(&session->monitor);
         ep_monitor_unlock(&session->monitor);
@@ -212,7 +86,7 @@ static void ep_worker_settle(ep_worker *worker) {
 #else
 
 static void ep_worker_settle(ep_worker *worker) {
-    (void)worker;
+    EP_STORE_RELAXED(&worker->core, 1u);
 }
 
 #endif
@@ -221,12 +95,12 @@ static void ep_worker_main(void *argument) {
     ep_worker *worker = argument;
     ep_session_impl *session = worker->session;
     ep_worker_settle(worker);
-    for (uint32_t seen = 0;; seen++) {
-        ep_pool_wait(session, seen);
+    for (uint32_t seen = 0;;) {
+        seen = ep_pool_wait(session, seen);
         if (EP_LOAD(&session->shared.stop) != 0) {
             return;
         }
-        ep_walk(session, worker->index);
+        ep_walk(session, worker->index, EP_LOAD(&session->shared.limit));
     }
 }
 
@@ -270,6 +144,14 @@ static ep_status ep_pool_start(ep_session_impl *session) {
             return EP_E_THREAD_START;
         }
         session->pool++;
+    }
+    for (uint32_t i = 0; i < session->pool; i++) {
+        for (unsigned yields = 0; yields < EP_SETTLE_YIELDS; yields++) {
+            if (EP_LOAD_RELAXED(&session->workers[i].core) != 0) {
+                break;
+            }
+            ep_platform_yield();
+        }
     }
     return EP_OK;
 }

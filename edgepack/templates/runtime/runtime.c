@@ -18,6 +18,8 @@
 #include "cpu.c"
 #include "sha256.c"
 #include "params.c"
+#include "state.h"
+#include "tasks.c"
 #include "executor.c"
 #include "session.c"
 #include "api.c"

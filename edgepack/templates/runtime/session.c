@@ -4,6 +4,7 @@
 /* Byte offsets within a session's memory, from a 64-byte aligned start. */
 typedef struct ep_layout {
     uint64_t workers;
+    uint64_t lanes;
     uint64_t pointers;
     uint64_t arena;
     uint64_t scratch;
@@ -55,6 +56,8 @@ static ep_status ep_layout_make(const ep_descriptor *descriptor, uint32_t thread
 #if defined(EP_HAVE_THREADS)
     total = ep_round_up(total + (uint64_t)threads * sizeof(ep_worker));
 #endif
+    layout->lanes = total;
+    total += (uint64_t)threads * sizeof(ep_lane);
     layout->pointers = total;
     total += ((uint64_t)descriptor->input_count + descriptor->output_count) * sizeof(void *);
     layout->arena = ep_round_up(total);
@@ -104,6 +107,10 @@ static ep_session_impl *ep_session_place(const ep_model *model, const ep_options
     session->threads = options->threads;
     session->caller_threads = options->caller_threads;
     session->dynamic = options->threads > 1 && options->schedule == EP_SCHEDULE_DYNAMIC;
+    session->lanes = (ep_lane *)(void *)(base + (size_t)layout->lanes);
+    for (uint32_t i = 0; i < options->threads; i++) {
+        session->lanes[i].next = 0;
+    }
     session->scratch = base + (size_t)layout->scratch;
     session->scratch_bytes = (size_t)layout->scratch_bytes;
 #if defined(EP_HAVE_THREADS)
@@ -232,7 +239,9 @@ static ep_status ep_session_arm(ep_session_impl *session, const ep_const_buffer 
         session->context.outputs[i] = outputs[i].data;
     }
     EP_STORE_RELAXED(&session->shared.failed, 0u);
-    EP_STORE_RELAXED(&session->shared.next_task, 0u);
+    session->last_ns = session->step_ns != NULL ? ep_platform_now_ns() : 0;
+    EP_STORE(&session->shared.limit,
+             EP_LOAD_RELAXED(&session->shared.phase) + session->head.descriptor->step_count);
     return EP_OK;
 }
 
@@ -248,8 +257,10 @@ static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *in
     }
     if (session->threads > 1) {
         ep_pool_kick(session);
+        ep_walk(session, 0, EP_LOAD_RELAXED(&session->shared.limit));
+    } else {
+        ep_walk_alone(session);
     }
-    ep_walk(session, 0);
     status = EP_LOAD_RELAXED(&session->shared.failed) ? EP_E_KERNEL : EP_OK;
     EP_STORE(&session->shared.state, (uint32_t)EP_IDLE);
     return status;
@@ -277,7 +288,11 @@ static ep_status ep_session_work_impl(ep_session *head, uint32_t thread) {
     if (EP_LOAD(&session->shared.state) != EP_RUNNING) {
         return EP_E_STATE;
     }
-    ep_walk(session, thread);
+    if (session->threads > 1) {
+        ep_walk(session, thread, EP_LOAD(&session->shared.limit));
+    } else {
+        ep_walk_alone(session);
+    }
     ep_status status = EP_LOAD_RELAXED(&session->shared.failed) ? EP_E_KERNEL : EP_OK;
     if (EP_FETCH_ADD(&session->shared.leaving, 1u, __ATOMIC_ACQ_REL) + 1 == session->threads) {
         EP_STORE(&session->shared.state, (uint32_t)EP_IDLE);

@@ -413,10 +413,10 @@ static inline ep_status ep_session_run(ep_session *session, const ep_const_buffe
 }
 
 /* A run on the caller's own threads (option caller_threads): one thread calls begin; then each of `threads`
- * threads calls work with its own index, 0 to threads - 1, once. All must be able to run at the same time,
- * for they wait for each other; each returns the status of the run. Handing the session over to them (a
- * queue, a lock) is what orders begin before work. The pointed-to buffers, not the two arrays, must live
- * until the last work returns. */
+ * threads calls work with its own index, 0 to threads - 1, once. They wait for what another one has begun;
+ * who comes when all is done returns at once. Each returns the status of the run. Handing the session over to
+ * them (a queue, a lock) is what orders begin before work. The pointed-to buffers, not the two arrays, must
+ * live until the last work returns. */
 static inline ep_status ep_session_begin(ep_session *session, const ep_const_buffer *inputs,
                                          size_t input_count, const ep_buffer *outputs, size_t output_count) {
     if (session == NULL) {
