@@ -356,11 +356,18 @@ class ImplicitGemm:
                 product, 0, c.group_in, lambda r, k: e.load(pixels, k + r * c.in_channels), unroll, ahead
             )
             return
-        bases = [e.let(self._address(origin, group)) for origin in origins]
         row, column = c.dilation[0] * c.width * c.in_channels, c.dilation[1] * c.in_channels
+        step = c.strides[1] * c.in_channels
+        # Inside of a padded image a tile lies in one output row, see _inside: one pointer serves its pixels.
+        bases = [e.let(self._address(origin, group)) for origin in origins[: 1 if c.padded else None]]
 
         def taps(part: Any, offset: Any, depth: int) -> None:
-            self._accumulate(product, part, depth, lambda r, k: e.load(self.x, bases[r] + offset + k), 2)
+            element = lambda r, k: e.load(self.x, bases[r] + offset + k)  # noqa: E731
+            if c.padded:
+                view = e.rebased(self.x, e.let(bases[0] + offset), (rows - 1) * step + depth)
+                element = lambda r, k: e.load(view, k + r * step)  # noqa: E731
+            unroll = next((u for u in (2, 3) if depth % u == 0), 1)
+            self._accumulate(product, part, depth, element, unroll)
 
         def tap_row(i: Any) -> None:
             if self.contiguous:
@@ -401,8 +408,6 @@ class ImplicitGemm:
             ahead: what else to prefetch.
         """
         e, c = self.e, self.conv
-        if depth % unroll:
-            unroll = 1
         prefetches = [] if ahead is None else [ahead]
         if c.groups * self.column_blocks > 1 and c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2:
             sweep = self.tile_count // (self.shares if self.weights_first else self.pixel_blocks)
