@@ -73,6 +73,13 @@ def test_embedded_params(build: Build, variant: str) -> None:
     run([program, "numbers", bundle.root])  # a file can still be given
 
 
+def test_large_arena(tmp_path: Path) -> None:
+    """One that begins on a page, in memory for huge pages."""
+    cc, flags = VARIANTS["address"]
+    bundle = make_sources(tmp_path / "bundle", unused_arena=3 << 20).build(cc=cc, flags=flags, shared=False)
+    run([link(bundle, "address", "runs.c"), "numbers", bundle.root])
+
+
 @pytest.mark.parametrize("variant", ["gcc", "address"])
 @pytest.mark.parametrize("name", STATUSES)
 def test_statuses(build: Build, variant: str, name: str, tmp_path: Path) -> None:

@@ -204,9 +204,11 @@ def make_sources(
     requires: Sequence[str] = (),
     threads: int = 2,
     heterogeneous: bool = False,
+    unused_arena: int = 0,
 ) -> MiniBundle:
     """Writes everything but what a compiler makes: sources, project, params, recorded data."""
     plan = mini_plan(name, seed)
+    plan = replace(plan, arena=replace(plan.arena, nbytes=plan.arena.nbytes + unused_arena))
     for folder in ("params", "test"):
         (root / folder).mkdir(parents=True)
     raw = root / "params.bin"

@@ -3,7 +3,9 @@
 #ifndef EDGEPACK_INTERNAL_H
 #define EDGEPACK_INTERNAL_H
 
-#define EP_ALIGNMENT 64u /* a cache line, and the widest vector */
+#define EP_ALIGNMENT 64u        /* a cache line, and the widest vector */
+#define EP_PAGE      4096u      /* where a large arena begins: 1 % faster than in the middle of a page */
+#define EP_LARGE     (1u << 21) /* bytes of a huge page */
 
 /* What a run needs; the generated run_step turns the plan's arguments into pointers with the macros below. */
 struct ep_context {

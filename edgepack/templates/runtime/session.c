@@ -60,7 +60,8 @@ static ep_status ep_layout_make(const ep_descriptor *descriptor, uint32_t thread
     total += (uint64_t)threads * sizeof(ep_lane);
     layout->pointers = total;
     total += ((uint64_t)descriptor->input_count + descriptor->output_count) * sizeof(void *);
-    layout->arena = ep_round_up(total);
+    layout->arena = descriptor->arena_bytes < EP_LARGE ? ep_round_up(total)
+                                                       : (total + (EP_PAGE - 1u)) & ~(uint64_t)(EP_PAGE - 1u);
     layout->scratch = layout->arena + ep_round_up(descriptor->arena_bytes);
     layout->scratch_bytes =
         threads > descriptor->scratch_threads ? ep_round_up(descriptor->scratch_bytes) : 0;
