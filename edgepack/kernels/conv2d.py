@@ -350,7 +350,7 @@ class ImplicitGemm:
             first = e.let(self._address(origins[0], group))
             pixels = e.rebased(self.x, first, rows * c.in_channels)
             unroll = 2 - c.group_in % 2
-            lines = -(-rows * c.in_channels // LINE) if c.groups == 1 else 0
+            lines = -(-rows * c.in_channels // LINE) if c.groups == 1 and rows > 2 else 0
             ahead = stream_prefetch(e, pixels, rows * c.in_channels, lines, c.group_in, unroll)
             self._accumulate(
                 product, 0, c.group_in, lambda r, k: e.load(pixels, k + r * c.in_channels), unroll, ahead
@@ -409,7 +409,8 @@ class ImplicitGemm:
         """
         e, c = self.e, self.conv
         prefetches = [] if ahead is None else [ahead]
-        if c.groups * self.column_blocks > 1 and c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2:
+        large = c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2
+        if product.rows > 2 and large and c.groups * self.column_blocks > 1:
             sweep = self.tile_count // (self.shares if self.weights_first else self.pixel_blocks)
             share = -(-depth * product.width // (LINE * sweep))
             parts = c.depth // depth
