@@ -31,24 +31,24 @@ from tests.support.executor import Executor
 #: (height and width, input channels, output channels): the stages of ResNet-18.
 LAYERS = [(56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512)]
 
-#: Name, output tile, tiles from which on the fused form is taken.
+#: Name, output tile, whether fused.
 FORMS = [
-    ("direct", 0, 1),
-    ("F2 fused", 2, 1),
-    ("F2 split", 2, 10**9),
-    ("F4 fused", 4, 1),
-    ("F4 split", 4, 10**9),
+    ("direct", 0, True),
+    ("F2 fused", 2, True),
+    ("F2 split", 2, False),
+    ("F4 fused", 4, True),
+    ("F4 split", 4, False),
 ]
 
 
 @contextmanager
-def _forced(m: int, fused_tiles: int) -> Iterator[None]:
-    chosen, threshold = winograd.winograd_tile, winograd.FUSED_TILES
-    winograd.winograd_tile, winograd.FUSED_TILES = (lambda conv, target: m), fused_tiles  # type: ignore[assignment]
+def _forced(m: int, fused: bool) -> Iterator[None]:
+    chosen, fuses = winograd.winograd_tile, winograd.worth_fusing
+    winograd.winograd_tile, winograd.worth_fusing = (lambda *_: m), (lambda *_: fused)  # type: ignore[assignment]
     try:
         yield
     finally:
-        winograd.winograd_tile, winograd.FUSED_TILES = chosen, threshold
+        winograd.winograd_tile, winograd.worth_fusing = chosen, fuses
 
 
 def _aligned(nbytes: int) -> np.ndarray:

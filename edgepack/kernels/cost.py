@@ -25,12 +25,12 @@ TILE_STEPS = 12
 #: the transform, its loads and its stores.
 TRANSFORM_COST = {2: (6.0, 8.0), 4: (7.0, 9.0)}
 
-#: Cost of one byte of weights that does not stay in the caches from run to run, in multiply-adds per lane.
-#: A core reads 10 to 20 GB/s from memory while it could do 50 to 80 G multiply-adds.
-STREAM_COST = 3.0
+#: Cost of reading one byte of weights, in multiply-adds per lane of a 512-bit vector: they come from memory
+#: or the last cache, for a network's weights do not stay in a core's own. A core of 237 GFLOPS read 20 GB/s.
+STREAM_COST = 5.0
 
-#: Weights up to this size, summed over the network's layers of that kind, tend to stay in the last cache.
-RESIDENT_BYTES = 2 * 1024 * 1024
+#: How much of the shorter of computing and reading weights is not hidden behind the longer.
+NOT_HIDDEN = 0.5
 
 #: With ``optimize="balanced"`` weights may grow up to this size.
 BALANCED_BYTES = 1024 * 1024
@@ -44,14 +44,12 @@ def winograd_tile(conv: Conv2d, target: CpuTarget) -> int:
     channels = conv.in_channels * conv.out_channels
     vectors_in, vectors_out = (-(-c // lanes) * lanes for c in (conv.in_channels, conv.out_channels))
 
-    def product(count: float, depth: int) -> float:
-        return count / EFFICIENCY * (1 + TILE_STEPS / depth)
+    def product(count: float, depth: int, positions: int) -> float:
+        computing = count / EFFICIENCY * (1 + TILE_STEPS / depth)
+        reading = STREAM_COST * lanes / 16 * positions * channels * 4
+        return max(computing, reading) + NOT_HIDDEN * min(computing, reading)
 
-    def streamed(positions: int) -> float:
-        nbytes = positions * channels * 4
-        return STREAM_COST * lanes / 16 * nbytes if nbytes > RESIDENT_BYTES else 0.0
-
-    best = product(conv.pixels * channels * 9, conv.depth) + streamed(9)
+    best = product(conv.pixels * channels * 9, conv.depth, 9)
     chosen = 0
     for m in (2, 4):
         positions = (m + 2) ** 2
@@ -60,11 +58,8 @@ def winograd_tile(conv: Conv2d, target: CpuTarget) -> int:
         tiles = conv.batch * -(-conv.out_height // m) * -(-conv.out_width // m)
         elements = tiles * positions
         cost_in, cost_out = TRANSFORM_COST[m]
-        cost = (
-            product(elements * channels, conv.in_channels)
-            + elements * (vectors_in * cost_in + vectors_out * cost_out)
-            + streamed(positions)
-        )
+        cost = product(elements * channels, conv.in_channels, positions)
+        cost += elements * (vectors_in * cost_in + vectors_out * cost_out)
         if cost < best:
             best, chosen = cost, m
     return chosen

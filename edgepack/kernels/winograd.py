@@ -37,6 +37,9 @@ __all__ = ["winograd"]
 #: From this many tiles on, reading the weights once per block of tiles costs less than V in the arena.
 FUSED_TILES = 128
 
+#: From this many tiles of a thread on, if they are one block, computing hides that it reads all weights.
+FUSED_TILES_OF_THREAD = 24
+
 #: Panels of one block of the fused form.
 BLOCK_PANELS = 6
 
@@ -74,7 +77,8 @@ class _Winograd:
         self.panels = _panels(geometry.count, tile.rows, target.threads)
         self.panel_count = sum(n for _, n in self.panels)
         self.block_panels = self._block_panels()
-        self.fused = geometry.count >= FUSED_TILES and self.block_panels >= 2
+        self.weight_bytes = self.a2 * self.depth * geometry.conv.out_channels * 4
+        self.fused = worth_fusing(geometry, self.panel_count, self.block_panels, self.weight_bytes, target)
 
     def _block_panels(self) -> int:
         """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
@@ -98,7 +102,8 @@ class _Winograd:
         rule = f"conv2d.winograd{g.m}"
         flops = g.conv.flops
         if self.fused:
-            slots = self.block_panels * self.panels[0][0]
+            # An odd number of slots spreads the places of a tile over the sets of the caches.
+            slots = self.block_panels * self.panels[0][0] | 1
             scratch = (self.a2 * slots * self.depth * 4, self.a2 * slots * columns * 4)
             parameters["slots"] = str(slots)
             return Implementation(
@@ -255,8 +260,7 @@ class _Winograd:
         """
         depth = self.depth
         chunks = column_chunks(width, self.lanes)
-        large = self.a2 * depth * self.g.conv.out_channels * 4 > self.target.l2_bytes
-        ahead = large or worth_prefetching(self.target, depth, width)
+        ahead = self.weight_bytes > self.target.l2_bytes or worth_prefetching(self.target, depth, width)
         begin, end = panels
 
         def position(k: Any) -> None:
@@ -321,6 +325,16 @@ class _Winograd:
                 e.prefetch(u, start + div(step, unroll) * LINE + s * (part * LINE))
 
         return prefetch
+
+
+def worth_fusing(g: Geometry, panels: int, block: int, weight_bytes: int, target: CpuTarget) -> bool:
+    """Whether the fused form is faster: ``panels`` in all, ``block`` of which are one block."""
+    each = -(-panels // target.threads)
+    if block < min(2, each):
+        return False
+    if g.count >= FUSED_TILES or 2 * weight_bytes <= target.l2_bytes:
+        return True
+    return block >= each and g.count >= FUSED_TILES_OF_THREAD * target.threads
 
 
 def _panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
