@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import peak
 from engines import ENGINES
 from markdown import replace_section, table
-from networks import BENCHMARKS, folded, save
+from networks import BENCHMARKS, MORE, folded, save
 from work import Work, work_of
 
 import edgepack
@@ -355,7 +355,10 @@ def alone() -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "networks", nargs="*", metavar="NETWORK", help=f"of {', '.join((*BENCHMARKS, *MORE))}"
+    )
+    parser.add_argument("--more", action="store_true", help=f"by default {', '.join(MORE)}")
     parser.add_argument("--engines", default=",".join(ENGINES), help="comma separated (default: %(default)s)")
     parser.add_argument("--threads", default="1,2", help="comma separated (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=6)
@@ -364,8 +367,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all times to this file too")
     options = parser.parse_args()
     engines = [engine for engine in options.engines.split(",") if engine]
-    names = options.networks or list(BENCHMARKS)
-    if unknown := {*names} - {*BENCHMARKS} | {*engines} - {*ENGINES}:
+    names = options.networks or list(MORE if options.more else BENCHMARKS)
+    if unknown := {*names} - {*BENCHMARKS, *MORE} | {*engines} - {*ENGINES}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     with alone():
         run(options, names, engines)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import onnx
 
-from tests.models import NETWORKS, transformers, vision
+from tests.models import NETWORKS, families, transformers, vision
 from tests.models.light import light
 
-__all__ = ["BENCHMARKS", "folded", "save"]
+__all__ = ["BENCHMARKS", "MORE", "folded", "save"]
 
 #: Name in the tables to what builds the model. Weights are seeded; sizes are the real networks'.
 BENCHMARKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -31,11 +31,42 @@ BENCHMARKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "mlp": vision.mlp,
 }
 
+#: Other families, for which no rule was made: what holds for the networks above should hold for these.
+MORE: dict[str, Callable[[], onnx.ModelProto]] = {
+    "mobilenetv1": families.mobilenetv1,
+    "mobilenetv3_large": families.mobilenetv3_large,
+    "efficientnet_b0": families.efficientnet_b0,
+    "regnety_400mf": families.regnety_400mf,
+    "resnext50": families.resnext50,
+    "shufflenetv2": families.shufflenetv2,
+    "convnext_tiny": families.convnext_tiny,
+    "deit_small": partial(transformers.vit, size=224, layers=12, width=384, heads=6, classes=1000),
+    "distilbert": partial(
+        transformers.bert,
+        layers=6,
+        width=768,
+        heads=12,
+        vocabulary=30522,
+        batch=1,
+        length=128,
+        distilled=True,
+    ),
+    # Half of the usual size along both sides.
+    "segformer_b0": partial(
+        transformers.segformer,
+        size=256,
+        stages=transformers.SEGFORMER_B0,
+        blocks=2,
+        decoder=256,
+        classes=150,
+    ),
+}
+
 
 def save(name: str, folder: Path) -> Path:
     """Writes ``<name>.onnx`` into the folder; returns its path."""
     path = folder / f"{name}.onnx"
-    onnx.save(BENCHMARKS[name](), str(path))
+    onnx.save({**BENCHMARKS, **MORE}[name](), str(path))
     return path
 
 

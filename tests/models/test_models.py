@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from tests.models import DIMS, NETWORKS, build
+from tests.models import DIMS, NETWORKS, build, families
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.models.light import LIGHT, light_path
 from tests.models.odd import ODD
@@ -50,6 +51,31 @@ DEPRECATED = ("groupnorm_18",)
 @pytest.mark.parametrize("name", [name for name in (*CASES, *ODD) if name not in DEPRECATED])
 def test_small_model_is_valid(name: str) -> None:
     onnx.checker.check_model({**CASES, **ODD}[name]())
+
+
+@pytest.mark.parametrize(
+    ("build_family", "count"),
+    [
+        (families.mobilenetv1, 4_231_976),
+        (families.mobilenetv3_large, 5_483_032),
+        (families.efficientnet_b0, 5_288_548),
+        (families.regnety_400mf, 4_344_144),
+        (families.resnext50, 25_028_904),
+        (families.shufflenetv2, 2_278_604),
+        (families.convnext_tiny, 28_589_128),
+    ],
+)
+def test_families_are_the_real_architectures(
+    build_family: Callable[..., onnx.ModelProto], count: int
+) -> None:
+    model = build_family(size=64)
+    onnx.checker.check_model(model)
+    constants = {
+        name for node in model.graph.node if node.op_type in ("Reshape", "Split") for name in node.input
+    }
+    assert parameters(model) == count + sum(
+        int(np.prod(t.dims)) for t in model.graph.initializer if t.name in constants
+    )
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

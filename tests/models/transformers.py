@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
 from tests.models.builder import Graph
 
-__all__ = ["bert", "segformer", "vit"]
+__all__ = ["SEGFORMER_B0", "bert", "segformer", "vit"]
 
 
 def bert(
@@ -20,8 +22,11 @@ def bert(
     batch: int | str = "batch",
     length: int | str = "sequence",
     decomposed_norm: bool = True,
+    distilled: bool = False,
 ) -> onnx.ModelProto:
     """BERT-style encoder: int64 ``input_ids`` and ``attention_mask`` in; last_hidden_state and pooled out.
+
+    ``distilled``, as DistilBERT is: no token types, nothing pooled.
 
     The shape arithmetic (Shape, Gather, Concat, Expand, Slice of the position ids) is that of torch's
     exporter.
@@ -41,8 +46,10 @@ def bert(
         g.const([1]),
     )
     x = g.op("Add", x, g.op("Gather", g.weight(512, width, std=0.2), positions))
-    types = g.op("ConstantOfShape", g.op("Shape", ids), value=onnx.helper.make_tensor("zero", 7, [1], [0]))
-    x = g.op("Add", x, g.op("Gather", g.weight(2, width, std=0.2), types))
+    if not distilled:
+        zero = onnx.helper.make_tensor("zero", 7, [1], [0])
+        types = g.op("ConstantOfShape", g.op("Shape", ids), value=zero)
+        x = g.op("Add", x, g.op("Gather", g.weight(2, width, std=0.2), types))
     x = g.layer_norm(x, width, decomposed=decomposed_norm)
     bias = _mask_bias(g, mask)
     for _ in range(layers):
@@ -51,10 +58,11 @@ def bert(
         y = g.linear(g.act(g.linear(x, width, 4 * width), "gelu"), 4 * width, width, gain=2.0)
         x = g.layer_norm(g.op("Add", x, y), width, decomposed=decomposed_norm)
     g.op("Identity", x, name="last_hidden_state")
-    first = g.op("Gather", x, g.const(0), axis=1)
-    g.op("Tanh", g.gemm(first, width, width), name="pooled")
     g.output("last_hidden_state", shape=[batch, length, width])
-    g.output("pooled", shape=[batch, width])
+    if not distilled:
+        first = g.op("Gather", x, g.const(0), axis=1)
+        g.op("Tanh", g.gemm(first, width, width), name="pooled")
+        g.output("pooled", shape=[batch, width])
     return g.model()
 
 
@@ -95,46 +103,62 @@ def vit(
     return g.model()
 
 
-def segformer(seed: int = 0, size: int = 64) -> onnx.ModelProto:
-    """SegFormer-like: overlapping patches, attention over fewer keys, convolutional MLP, bilinear heads."""
+#: Stages of SegFormer: width, heads, kernel and stride of the patches, factor by which keys are fewer.
+SEGFORMER_B0 = ((32, 1, 7, 4, 8), (64, 2, 3, 2, 4), (160, 5, 3, 2, 2), (256, 8, 3, 2, 1))
+
+
+def segformer(
+    seed: int = 0,
+    size: int = 64,
+    *,
+    stages: Sequence[tuple[int, int, int, int, int]] = ((16, 1, 7, 4, 4), (32, 2, 3, 2, 2)),
+    blocks: int = 1,
+    decoder: int = 32,
+    classes: int = 5,
+) -> onnx.ModelProto:
+    """SegFormer-like: overlapping patches, attention over fewer keys, convolutional MLP, bilinear heads.
+
+    SegFormer-B0 has the stages ``SEGFORMER_B0`` of 2 blocks each, and a decoder of width 256.
+    """
     g = Graph("segformer", seed=seed)
     x, cin, features = g.input("pixels", [1, 3, size, size]), 3, []
-    for width, heads, kernel, stride, reduction in ((16, 1, 7, 4, 4), (32, 2, 3, 2, 2)):
+    for width, heads, kernel, stride, reduction in stages:
         x = g.conv(x, cin, width, kernel, stride=stride, bias=True, gain=1.0)
         size //= stride
         x = g.layer_norm(_to_tokens(g, x, width, size), width)
-        normed = g.layer_norm(x, width)
-        y = g.conv(
-            _to_image(g, normed, width, size),
-            width,
-            width,
-            reduction,
-            stride=reduction,
-            pads=[0] * 4,
-            bias=True,
-        )
-        y = g.layer_norm(_to_tokens(g, y, width, size // reduction), width)
-        x = g.op("Add", x, _attention(g, normed, y, width, heads))
-        y = _to_image(g, g.linear(g.layer_norm(x, width), width, 4 * width), 4 * width, size)
-        y = g.conv(y, 4 * width, 4 * width, 3, groups=4 * width, bias=True)
-        y = g.linear(g.act(_to_tokens(g, y, 4 * width, size), "gelu"), 4 * width, width)
-        x = _to_image(g, g.layer_norm(g.op("Add", x, y), width), width, size)
+        for _ in range(blocks):
+            x = _segformer_block(g, x, width, size, heads, reduction)
+        x = _to_image(g, g.layer_norm(x, width), width, size)
         features.append((x, width, size))
         cin = width
     target = features[0][2]
     heads_out = []
     for feature, width, extent in features:
-        y = _to_image(g, g.linear(_to_tokens(g, feature, width, extent), width, 32), 32, extent)
-        sizes = g.const([1, 32, target, target])
+        y = _to_image(g, g.linear(_to_tokens(g, feature, width, extent), width, decoder), decoder, extent)
+        sizes = g.const([1, decoder, target, target])
         heads_out.append(
             g.op(
                 "Resize", y, "", "", sizes, mode="linear", coordinate_transformation_mode="pytorch_half_pixel"
             )
         )
-    x = g.conv_bn(g.op("Concat", *heads_out, axis=1), 64, 32, 1)
-    g.nodes.append(onnx.helper.make_node("Identity", [g.conv(x, 32, 5, 1, bias=True)], ["segments"]))
+    x = g.conv_bn(g.op("Concat", *heads_out, axis=1), len(stages) * decoder, decoder, 1)
+    x = g.conv(x, decoder, classes, 1, bias=True)
+    g.nodes.append(onnx.helper.make_node("Identity", [x], ["segments"]))
     g.output("segments")
     return g.model()
+
+
+def _segformer_block(g: Graph, x: str, width: int, size: int, heads: int, reduction: int) -> str:
+    """Attention over keys of ``reduction`` x ``reduction`` pixels each, then two products around a 3x3."""
+    normed = keys = g.layer_norm(x, width)
+    if reduction > 1:
+        image = _to_image(g, normed, width, size)
+        y = g.conv(image, width, width, reduction, stride=reduction, pads=[0] * 4, bias=True)
+        keys = g.layer_norm(_to_tokens(g, y, width, size // reduction), width)
+    x = g.op("Add", x, _attention(g, normed, keys, width, heads))
+    y = _to_image(g, g.linear(g.layer_norm(x, width), width, 4 * width), 4 * width, size)
+    y = g.conv(y, 4 * width, 4 * width, 3, groups=4 * width, bias=True)
+    return g.op("Add", x, g.linear(g.act(_to_tokens(g, y, 4 * width, size), "gelu"), 4 * width, width))
 
 
 def _mask_bias(g: Graph, mask: str) -> str:

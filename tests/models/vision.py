@@ -7,9 +7,12 @@ import onnx
 from tests.models.builder import Graph
 
 __all__ = [
+    "channels_last_norm",
+    "classifier",
     "convnext",
     "ds_cnn",
     "efficientnet",
+    "inverted_residual",
     "mlp",
     "mobilenetv2",
     "mobilenetv3",
@@ -38,7 +41,7 @@ def resnet50(seed: int = 0, size: int = 224) -> onnx.ModelProto:
             cin = 4 * width
     x = g.op("Flatten", g.op("GlobalAveragePool", x), axis=1)
     g.nodes[-1].name = "flatten"
-    _classifier(g, x, cin, 1000)
+    classifier(g, x, cin, 1000)
     return g.model()
 
 
@@ -58,11 +61,11 @@ def mobilenetv2(seed: int = 0, size: int = 224) -> onnx.ModelProto:
     )
     for expand, cout, blocks, stride in rows:
         for block in range(blocks):
-            x = _inverted_residual(g, x, cin, cout, expand * cin, stride=stride if block == 0 else 1)
+            x = inverted_residual(g, x, cin, cout, expand * cin, stride=stride if block == 0 else 1)
             cin = cout
     x = g.conv_bn(x, cin, 1280, 1, act="relu6", gain=1.0)
     x = g.op("ReduceMean", x, axes=[2, 3], keepdims=0)
-    _classifier(g, x, 1280, 1000)
+    classifier(g, x, 1280, 1000)
     return g.model()
 
 
@@ -73,7 +76,7 @@ def mobilenetv3(seed: int = 0, size: int = 96) -> onnx.ModelProto:
     cin = 16
     rows = ((16, 16, 3, 2, True, "Relu"), (72, 24, 3, 2, False, "Relu"), (96, 40, 5, 2, True, "HardSwish"))
     for hidden, cout, kernel, stride, excite, act in (*rows, (240, 40, 5, 1, True, "HardSwish")):
-        x = _inverted_residual(
+        x = inverted_residual(
             g,
             x,
             cin,
@@ -88,7 +91,7 @@ def mobilenetv3(seed: int = 0, size: int = 96) -> onnx.ModelProto:
     x = g.conv_bn(x, cin, 240, 1, act="HardSwish")
     x = g.op("Flatten", g.op("GlobalAveragePool", x))
     x = g.op("HardSwish", g.gemm(x, 240, 128))
-    _classifier(g, x, 128, 100)
+    classifier(g, x, 128, 100)
     return g.model()
 
 
@@ -98,12 +101,12 @@ def efficientnet(seed: int = 0, size: int = 96) -> onnx.ModelProto:
     x = g.conv_bn(g.input("input", ["batch", 3, size, size]), 3, 32, 3, stride=2, act="silu")
     cin = 32
     for hidden, cout, kernel, stride in ((32, 16, 3, 1), (96, 24, 3, 2), (144, 24, 3, 1), (144, 40, 5, 2)):
-        x = _inverted_residual(
+        x = inverted_residual(
             g, x, cin, cout, hidden, stride=stride, kernel=kernel, act="silu", gate="Sigmoid"
         )
         cin = cout
     x = g.conv_bn(x, cin, 320, 1, act="silu")
-    _classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), 320, 100)
+    classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), 320, 100)
     return g.model()
 
 
@@ -119,7 +122,7 @@ def regnet(seed: int = 0, size: int = 96) -> onnx.ModelProto:
         y = g.conv_bn(y, cout, cout, 1, act="", gamma=(0.3, 0.7))
         x = g.op("Relu", g.op("Add", y, g.conv_bn(x, cin, cout, 1, stride=2, act="")))
         cin = cout
-    _classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), cin, 100)
+    classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), cin, 100)
     return g.model()
 
 
@@ -130,7 +133,7 @@ def convnext(seed: int = 0, size: int = 64) -> onnx.ModelProto:
     cin = 32
     for cout in (32, 64):
         if cin != cout:
-            x = g.conv(_channels_last_norm(g, x, cin), cin, cout, 2, stride=2, pads=[0] * 4, bias=True)
+            x = g.conv(channels_last_norm(g, x, cin), cin, cout, 2, stride=2, pads=[0] * 4, bias=True)
         for _ in range(2):
             y = g.op("Transpose", g.conv(x, cout, cout, 7, groups=cout, bias=True), perm=[0, 2, 3, 1])
             y = g.linear(g.layer_norm(y, cout), cout, 4 * cout)
@@ -142,7 +145,7 @@ def convnext(seed: int = 0, size: int = 64) -> onnx.ModelProto:
             x = g.op("Add", x, g.op("Transpose", y, perm=[0, 3, 1, 2]))
         cin = cout
     x = g.layer_norm(g.op("Flatten", g.op("GlobalAveragePool", x)), cin)
-    _classifier(g, x, cin, 100)
+    classifier(g, x, cin, 100)
     return g.model()
 
 
@@ -242,12 +245,13 @@ def mlp(seed: int = 0, batch: int | str = 1) -> onnx.ModelProto:
     return g.model()
 
 
-def _classifier(g: Graph, x: str, cin: int, classes: int) -> None:
+def classifier(g: Graph, x: str, cin: int, classes: int) -> None:
+    """The output "logits": a fully connected layer."""
     g.op("Gemm", x, g.weight(classes, cin), g.weight(classes, std=0.1), transB=1, name="logits")
     g.output("logits")
 
 
-def _inverted_residual(
+def inverted_residual(
     g: Graph,
     x: str,
     cin: int,
@@ -258,18 +262,29 @@ def _inverted_residual(
     kernel: int = 3,
     act: str = "relu6",
     gate: str = "",
+    reduced: int = 0,
+    gate_act: str = "Relu",
+    gain: float = 2.0,
 ) -> str:
+    """Expand, depthwise, project (MobileNetV2 and after).
+
+    Args:
+        gate: the operator that makes the gates of squeeze and excite, if there are any.
+        reduced: channels of the gates' hidden layer (0: a quarter of ``hidden``), ``gate_act`` behind it.
+        gain: of the projection; gates and SiLU want more than 2, else nothing is left of the input.
+    """
     y = x
     if hidden != cin:
         y = g.conv_bn(y, cin, hidden, 1, act=act, gain=1.0)
     y = g.conv_bn(y, hidden, hidden, kernel, stride=stride, groups=hidden, act=act)
     if gate:
-        y = g.squeeze_excite(y, hidden, max(8, hidden // 4), "Relu", gate)
-    y = g.conv_bn(y, hidden, cout, 1, act="", gamma=(0.5, 0.9))
+        y = g.squeeze_excite(y, hidden, reduced or max(8, hidden // 4), gate_act, gate)
+    y = g.conv_bn(y, hidden, cout, 1, act="", gamma=(0.5, 0.9), gain=gain)
     return g.op("Add", x, y) if stride == 1 and cin == cout else y
 
 
-def _channels_last_norm(g: Graph, x: str, channels: int) -> str:
+def channels_last_norm(g: Graph, x: str, channels: int) -> str:
+    """LayerNormalization over the channels of an NCHW tensor, as torch exports ConvNeXt's."""
     y = g.layer_norm(g.op("Transpose", x, perm=[0, 2, 3, 1]), channels)
     return g.op("Transpose", y, perm=[0, 3, 1, 2])
 
