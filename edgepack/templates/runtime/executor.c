@@ -3,21 +3,59 @@
 enum {
     EP_IDLE_SPINS = 4000,   /* 40 to 150 us: cheaper than a wake-up if the next run comes at once */
     EP_SETTLE_YIELDS = 100, /* until a new thread, which may be on this core, has found one of its own */
-    EP_LATE_RUNS = 16       /* one of so many wakes threads that came too late when last woken */
+    EP_WAKE_NS = 100000     /* a shorter run wakes nobody: that takes 5 to 10 us, and they come 50 us later */
 };
 
 #if defined(EP_HAVE_THREADS)
 
-/* A thread that comes when half of the steps are over is late. */
-static void ep_pool_note_wake(ep_session_impl *session) {
-    uint32_t left = EP_LOAD_RELAXED(&session->shared.limit) - EP_LOAD_RELAXED(&session->shared.phase);
-    EP_STORE_RELAXED(&session->shared.late, left < session->head.descriptor->step_count / 2 ? 1u : 0u);
+#if defined(EP_HAVE_CORES)
+
+/* Linux starts and wakes a thread on the core of the one that did so more often than not, and two threads
+ * that spin for each other share that core until it balances: 5 to 15 ms, the whole of the first runs. So
+ * each worker that starts or wakes leaves a core that it finds taken. Two that do so at the same time may
+ * meet again, hence the attempts. */
+static void ep_worker_settle(ep_worker *worker) {
+    const ep_session_impl *session = worker->session;
+    for (unsigned attempt = 0; attempt < 3; attempt++) {
+        uint32_t core = ep_platform_core();
+        uint32_t caller = EP_LOAD_RELAXED(&session->caller_core);
+        int taken = core == caller;
+        ep_cores others;
+        EP_STORE_RELAXED(&worker->core, core);
+        ep_cores_clear(&others);
+        ep_cores_add(&others, caller);
+        for (uint32_t i = 0; i < session->threads - 1; i++) {
+            uint32_t other = EP_LOAD_RELAXED(&session->workers[i].core);
+            taken |= i + 1 < worker->index && other == core;
+            ep_cores_add(&others, other);
+        }
+        if (core == 0 || !taken || ep_platform_avoid(&others) != 0) {
+            return;
+        }
+    }
 }
+
+static void ep_note_caller(ep_session_impl *session) {
+    EP_STORE_RELAXED(&session->caller_core, ep_platform_core());
+}
+
+#else
+
+static void ep_worker_settle(ep_worker *worker) {
+    EP_STORE_RELAXED(&worker->core, 1u);
+}
+
+static void ep_note_caller(ep_session_impl *session) {
+    (void)session;
+}
+
+#endif
 
 /* Returns when there is another run than `seen`: its number. A worker that is about to sleep counts itself
  * before it looks a last time, and ep_pool_kick looks at the count after it has published the run: one of
  * them sees the other. */
-static uint32_t ep_pool_wait(ep_session_impl *session, uint32_t seen) {
+static uint32_t ep_pool_wait(ep_worker *worker, uint32_t seen) {
+    ep_session_impl *session = worker->session;
     ep_shared *shared = &session->shared;
     for (unsigned spins = 0; spins < EP_IDLE_SPINS; spins++) {
         uint32_t run = EP_LOAD(&shared->run);
@@ -33,70 +71,29 @@ static uint32_t ep_pool_wait(ep_session_impl *session, uint32_t seen) {
     }
     __atomic_fetch_sub(&shared->sleepers, 1u, __ATOMIC_SEQ_CST);
     ep_monitor_unlock(&session->monitor);
-    ep_pool_note_wake(session);
+    ep_worker_settle(worker);
     return EP_LOAD(&shared->run);
-}
-
-/* Waking costs this thread 5 us or more, the thread that wakes comes 50 us later, and a run does not wait for
- * it: for a short one it is not worth while. */
-static int ep_pool_worth_waking(ep_session_impl *session) {
-    if (EP_LOAD_RELAXED(&session->shared.late) == 0 || ++session->unwoken >= EP_LATE_RUNS) {
-        session->unwoken = 0;
-        return 1;
-    }
-    return 0;
 }
 
 static void ep_pool_kick(ep_session_impl *session) {
     ep_shared *shared = &session->shared;
     __atomic_fetch_add(&shared->run, 1u, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&shared->sleepers, __ATOMIC_SEQ_CST) != 0 &&
-        (EP_LOAD_RELAXED(&shared->stop) != 0 || ep_pool_worth_waking(session))) {
+        (EP_LOAD_RELAXED(&shared->stop) != 0 || session->run_ns == 0 || session->run_ns >= EP_WAKE_NS)) {
+        ep_note_caller(session);
         ep_monitor_lock(&session->monitor);
         ep_monitor_wake_all(&session->monitor);
         ep_monitor_unlock(&session->monitor);
+        ep_platform_yield(); /* to one that wakes on this core, and leaves it */
     }
 }
-
-#if defined(EP_HAVE_CORES)
-
-/* Linux starts a thread on the core of the one that made it more often than not, and two threads that spin
- * for each other share that core until it balances: 5 to 15 ms, the whole of the first runs. So each worker
- * leaves a core that it finds taken. Two that do so at the same time may meet again, hence the attempts. */
-static void ep_worker_settle(ep_worker *worker) {
-    const ep_session_impl *session = worker->session;
-    for (unsigned attempt = 0; attempt < 3; attempt++) {
-        uint32_t core = ep_platform_core();
-        int taken = core == session->caller_core;
-        ep_cores others;
-        EP_STORE_RELAXED(&worker->core, core);
-        ep_cores_clear(&others);
-        ep_cores_add(&others, session->caller_core);
-        for (uint32_t i = 0; i < session->threads - 1; i++) {
-            uint32_t other = EP_LOAD_RELAXED(&session->workers[i].core);
-            taken |= i + 1 < worker->index && other == core;
-            ep_cores_add(&others, other);
-        }
-        if (core == 0 || !taken || ep_platform_avoid(&others) != 0) {
-            return;
-        }
-    }
-}
-
-#else
-
-static void ep_worker_settle(ep_worker *worker) {
-    EP_STORE_RELAXED(&worker->core, 1u);
-}
-
-#endif
 
 static void ep_worker_main(void *argument) {
     ep_worker *worker = argument;
     ep_session_impl *session = worker->session;
     ep_worker_settle(worker);
     for (uint32_t seen = 0;;) {
-        seen = ep_pool_wait(session, seen);
+        seen = ep_pool_wait(worker, seen);
         if (EP_LOAD(&session->shared.stop) != 0) {
             return;
         }
@@ -125,9 +122,7 @@ static ep_status ep_pool_start(ep_session_impl *session) {
     if (ep_monitor_init(&session->monitor) != 0) {
         return EP_E_THREAD_START;
     }
-#if defined(EP_HAVE_CORES)
-    session->caller_core = ep_platform_core();
-#endif
+    ep_note_caller(session);
     for (uint32_t i = 0; i < session->threads - 1; i++) {
         ep_worker *worker = &session->workers[i];
         worker->session = session;

@@ -257,8 +257,10 @@ static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *in
         return status;
     }
     if (session->threads > 1) {
+        uint64_t before = ep_platform_now_ns();
         ep_pool_kick(session);
         ep_walk(session, 0, EP_LOAD_RELAXED(&session->shared.limit));
+        session->run_ns = ep_platform_now_ns() - before;
     } else {
         ep_walk_alone(session);
     }

@@ -23,7 +23,6 @@ typedef struct ep_shared {
     uint32_t failed __attribute__((aligned(EP_ALIGNMENT))); /* a kernel of this run failed */
     uint32_t state;                                         /* EP_IDLE, ... */
     uint32_t leaving;                                       /* caller threads that finished this run */
-    uint32_t late;                                          /* the last worker to wake up came too late */
     uint32_t run __attribute__((aligned(EP_ALIGNMENT)));    /* changes when the pool has something to do */
     uint32_t limit;                                         /* the phase at which this run is over */
     uint32_t stop;
@@ -44,6 +43,7 @@ typedef struct ep_session_impl {
     uint32_t dynamic;
     uint32_t pool; /* workers that run */
     uint64_t *step_ns;
+    uint64_t run_ns;  /* how long the last run took, in a session with a pool; 0: not known */
     uint64_t last_ns; /* when the last step ended, if step_ns is set */
     ep_lane *lanes;   /* one for each thread */
     unsigned char *scratch;
@@ -53,8 +53,7 @@ typedef struct ep_session_impl {
     size_t block_bytes;
 #if defined(EP_HAVE_THREADS)
     ep_worker *workers;
-    uint32_t caller_core; /* of the thread that made the session */
-    uint32_t unwoken;     /* runs for which the pool was left asleep */
+    uint32_t caller_core; /* of the thread that made the session, or last woke the pool */
     ep_monitor monitor;
 #endif
     ep_shared shared;
