@@ -26,7 +26,7 @@ from edgepack.kernels.contract import Implementation, Operand, Packing, RuleErro
 from edgepack.kernels.conv2d import Conv2d
 from edgepack.kernels.cost import winograd_tile
 from edgepack.kernels.emit import Emitter, balanced, div, index, mod
-from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, tile_for, worth_prefetching
+from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.kernels.winograd_tiles import Geometry, Image, Output
 from edgepack.kernels.winograd_transforms import transform_weights
@@ -34,11 +34,8 @@ from edgepack.target import CpuTarget
 
 __all__ = ["winograd"]
 
-#: From this many tiles on, reading the weights once per block of tiles costs less than V in the arena.
-FUSED_TILES = 128
-
-#: From this many tiles of a thread on, if they are one block, computing hides that it reads all weights.
-FUSED_TILES_OF_THREAD = 24
+#: What a byte of V in the arena costs in bytes of weights, which are read in order and fetched ahead.
+ARENA_COST = 1.5
 
 #: Panels of one block of the fused form.
 BLOCK_PANELS = 6
@@ -78,7 +75,7 @@ class _Winograd:
         self.panel_count = sum(n for _, n in self.panels)
         self.block_panels = self._block_panels()
         self.weight_bytes = self.a2 * self.depth * geometry.conv.out_channels * 4
-        self.fused = worth_fusing(geometry, self.panel_count, self.block_panels, self.weight_bytes, target)
+        self.fused = worth_fusing(geometry, self.panel_count, self.block_panels, self.blocks, target)
 
     def _block_panels(self) -> int:
         """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
@@ -260,7 +257,7 @@ class _Winograd:
         """
         depth = self.depth
         chunks = column_chunks(width, self.lanes)
-        ahead = self.weight_bytes > self.target.l2_bytes or worth_prefetching(self.target, depth, width)
+        ahead = self.weight_bytes > self.target.l1d_bytes
         begin, end = panels
 
         def position(k: Any) -> None:
@@ -327,14 +324,21 @@ class _Winograd:
         return prefetch
 
 
-def worth_fusing(g: Geometry, panels: int, block: int, weight_bytes: int, target: CpuTarget) -> bool:
-    """Whether the fused form is faster: ``panels`` in all, ``block`` of which are one block."""
+def worth_fusing(g: Geometry, panels: int, block: int, columns: int, target: CpuTarget) -> bool:
+    """Whether the fused form is faster, by what either reads and writes outside of the L2 cache.
+
+    Fused, each block of ``block`` of the ``panels`` reads the weights, unless they stay in the cache. Split,
+    V is written, perhaps read by another core, and read for each of ``columns`` blocks of output channels.
+    """
     each = -(-panels // target.threads)
     if block < min(2, each):
         return False
-    if g.count >= FUSED_TILES or 2 * weight_bytes <= target.l2_bytes:
+    a2, depth = g.a**2, g.conv.in_channels
+    weights = a2 * depth * g.conv.out_channels * 4
+    if 2 * weights <= target.l2_bytes:
         return True
-    return block >= each and g.count >= FUSED_TILES_OF_THREAD * target.threads
+    blocks = target.threads * -(-each // block)
+    return blocks * weights <= ARENA_COST * (2 + columns) * (a2 * g.count * depth * 4)
 
 
 def _panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
