@@ -48,6 +48,8 @@ class Group:
         operators: names of the fused operators, in order.
         anchor: the operator that decides the schedule, or None.
         nodes: indices of the model's nodes whose values it computes on the way to its output.
+        pitch: elements from one row of its output to the next (a row is the last dimension), where that is
+            part of a wider tensor; None where rows follow each other.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Group:
     operators: tuple[str, ...]
     anchor: Anchor | None = None
     nodes: tuple[int, ...] = ()
+    pitch: int | None = None
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ class ImplicitGemm:
         self.x = e.pointer(c.batch * c.height * c.width * c.in_channels)
         self.w = e.pointer(self.zero_at + self.zeros)
         self.extra, operands = self.group.epilogue_pointers(e)
-        self.y = e.pointer(c.pixels * c.out_channels)
+        self.y = e.pointer(self.group.output_elements)
         column_blocks = c.groups * self.column_blocks
         e.tasks(self._task)
         ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
@@ -298,7 +298,8 @@ class ImplicitGemm:
                 lambda: self._inner_loops(product, origins, group),
                 lambda: self._border_loops(product, origins, group),
             )
-        y = e.rebased(self.y, first, elements)
+        pitch = self.group.pitch
+        y = e.rebased(self.y, e.let(pixel * pitch + channel), (rows - 1) * pitch + width)
         for r in range(rows):
             place = unravel(pixel + r, self.group.output_shape[:-1])
             for at, lanes in chunks:
@@ -306,7 +307,7 @@ class ImplicitGemm:
                 offset = r * c.out_channels + at
                 here = {p: (operand, offset) for p, operand in operands.items()}
                 stored = self.group.epilogue.apply(e, value, (*place, channel + at), lanes, self.extra, here)
-                e.vstore(y, offset, stored, lanes)
+                e.vstore(y, r * pitch + at, stored, lanes)
 
     def _origin(self, pixel: Any) -> tuple[Any, Any, Any]:
         """(image, input row, input column) of the window's first tap; negative in the padding."""

@@ -25,12 +25,21 @@ class AnchoredGroup:
         params: the group's parameter buffers (without outputs).
         output_shape: shape of the anchor's output and of the group's.
         epilogue: the tail.
+        pitch: elements from one row of the output to the next; more than the last dimension has where the
+            output is part of a wider tensor.
     """
 
     anchor: Anchor
     params: tuple[Any, ...]
     output_shape: tuple[int, ...]
     epilogue: Epilogue
+    pitch: int
+
+    @property
+    def output_elements(self) -> int:
+        """From the output's first element to its last, both included."""
+        *outer, row = self.output_shape
+        return (prod(outer) - 1) * self.pitch + row
 
     def operand_shape(self, operand: int) -> tuple[int, ...]:
         """Shape of the anchor's operand."""
@@ -72,7 +81,8 @@ def anchored(group: Group, kinds: Sequence[str]) -> AnchoredGroup:
     epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
-    return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue)
+    pitch = group.pitch or epilogue.shape[-1]
+    return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue, pitch)
 
 
 def _last_reduction(blocks: Sequence[Block]) -> int:

@@ -27,6 +27,9 @@ Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
 #: The rule that serves whatever TVM can lower.
 PLAIN = "plain"
 
+#: Rules that heed a group's ``pitch``.
+PITCHED = {"conv2d.winograd", "conv2d.igemm"}
+
 #: In order of preference.
 RULES: Sequence[tuple[str, Rule]] = (
     ("conv2d.depthwise", depthwise_conv2d),
@@ -48,11 +51,15 @@ def implement(
 ) -> Implementation:
     """The implementation of a group.
 
+    A group with a ``pitch`` is served by a rule that heeds it, or not at all (RuleError).
+
     Args:
         constants: indices of the group's parameters that are constant at every call.
         warn: is told in one sentence of a rule that failed in a way that it did not foresee.
     """
     for name, rule in RULES:
+        if group.pitch is not None and name not in PITCHED:
+            continue
         try:
             found = rule(group, target, constants)
         except RuleError:

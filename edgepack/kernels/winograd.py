@@ -141,7 +141,7 @@ class _Winograd:
         e, g = self._emitter(), self.g
         x, u = self._input(e), self._weights(e)
         extra, operands = self.group.epilogue_pointers(e)
-        y = e.pointer(g.conv.pixels * g.conv.out_channels)
+        y = e.pointer(self.group.output_elements)
         v = e.pointer(self.a2 * slots * self.depth)
         products = e.pointer(self.a2 * slots * self.tile.columns)
         image = Image(e, g, self.target, x, u, self._zero_at)
@@ -201,7 +201,7 @@ class _Winograd:
         e, g, width = self._emitter(), self.g, self.tile.columns
         v, u = e.pointer(self.a2 * g.count * self.depth), self._weights(e)
         extra, operands = self.group.epilogue_pointers(e)
-        y = e.pointer(g.conv.pixels * g.conv.out_channels)
+        y = e.pointer(self.group.output_elements)
         products = e.pointer(self.a2 * slots * width)
         output = Output(e, g, self.target, self.group, y, extra, width)
         each = -(-self.panel_count // groups)

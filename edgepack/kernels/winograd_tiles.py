@@ -202,14 +202,18 @@ class Output:
         size = ((g.m - 1) * (conv.out_width + 1)) * conv.out_channels + width
         operands = {p: e.rebased(self.extra[p], first, size) for p in self.group.epilogue.dense}
         source = (products, e.let(slot * self.columns))
-        y = e.rebased(self.y, first, size)
+        pitch = self.group.pitch
+        reach = ((g.m - 1) * (conv.out_width + 1)) * pitch + width
+        y = e.rebased(self.y, e.let(pixel * pitch + column), reach)
         whole_rows, whole_columns = conv.out_height % g.m == 0, conv.out_width % g.m == 0
 
         def store(c: Any, i: int, j: Any, value: Any, lanes: int) -> None:
-            offset = (i * conv.out_width + j) * conv.out_channels + c
+            number = i * conv.out_width + j
+            offset = number * conv.out_channels + c
             at = (place[0], top + i, left + j, column + c)
             here = {p: (operand, offset) for p, operand in operands.items()}
-            e.vstore(y, offset, self.group.epilogue.apply(e, value, at, lanes, self.extra, here), lanes)
+            stored = self.group.epilogue.apply(e, value, at, lanes, self.extra, here)
+            e.vstore(y, number * pitch + c, stored, lanes)
 
         def whole(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
             for j, value in enumerate(line):

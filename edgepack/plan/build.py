@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import relax
 
-from edgepack.errors import ModelError
 from edgepack.graph.lower import Group, Lowered
-from edgepack.graph.rewrite import is_constant, node_index, numpy_of, op_name
-from edgepack.kernels.contract import Array, Implementation, Operand, Stage
+from edgepack.kernels.contract import Array, Implementation, Operand, RuleError, Stage
 from edgepack.kernels.copy import copy
 from edgepack.kernels.rules import implement
 from edgepack.plan.arena import Request, aligned, plan_arena
+from edgepack.plan.join import join
+from edgepack.plan.program import Call, Program, Value, read
 from edgepack.plan.reporter import Reporter
 from edgepack.plan.types import DTYPE_BYTES, Argument, Constant, Kernel, Plan, Step, TensorSpec
 from edgepack.target import CpuTarget
@@ -33,33 +32,6 @@ class Built:
     plan: Plan
     functions: Mapping[str, Any]
     constants: tuple[Array, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Value:
-    """A tensor of the program: an input, a constant, or what a call computes."""
-
-    kind: Literal["input", "constant", "buffer"]
-    index: int
-    nbytes: int = 0
-
-
-@dataclass
-class _Call:
-    group: Group
-    arguments: list[_Value]
-    results: list[_Value]
-    implementation: Implementation | None = None
-    symbols: tuple[str, ...] = ()
-    nodes: tuple[int, ...] = ()
-
-
-@dataclass
-class _Program:
-    calls: list[_Call] = field(default_factory=list)
-    constants: list[Array] = field(default_factory=list)
-    buffers: list[_Value] = field(default_factory=list)
-    outputs: list[_Value] = field(default_factory=list)
 
 
 def build_plan(
@@ -83,73 +55,14 @@ def build_plan(
     Raises:
         ModelError: for what a static plan cannot hold.
     """
-    program = _read(lowered)
+    program = read(lowered)
     chooser = _Chooser(program, target, symbol_prefix, reporter or Reporter())
+    join(program, chooser.serves)
     for call in program.calls:
-        chooser.choose(call)
+        if call.implementation is None:
+            chooser.choose(call)
     layout = _Layout(program, chooser, outputs, nodes, target.threads)
     return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
-
-
-# Reading the module ------------------------------------------------------------------------------------
-
-
-def _read(lowered: Lowered) -> _Program:
-    function = lowered.module["main"]
-    program = _Program()
-    values: dict[Any, Any] = {param: _Value("input", i) for i, param in enumerate(function.params)}
-    constants: dict[Any, _Value] = {}
-
-    def value(expr: Any) -> Any:
-        if expr in values:
-            return values[expr]
-        if is_constant(expr):
-            if expr not in constants:
-                program.constants.append(numpy_of(expr))
-                constants[expr] = _Value("constant", len(program.constants) - 1)
-            return constants[expr]
-        if isinstance(expr, relax.Tuple):
-            return [value(f) for f in expr.fields]
-        if isinstance(expr, relax.TupleGetItem):
-            return value(expr.tuple_value)[expr.index]
-        raise ModelError(f"the compiled graph has a {type(expr).__name__}, which a static plan cannot hold")
-
-    def buffer(ty: Any) -> _Value:
-        nbytes = prod(int(d) for d in ty.shape) * DTYPE_BYTES[str(ty.dtype)]
-        made = _Value("buffer", len(program.buffers), nbytes)
-        program.buffers.append(made)
-        return made
-
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            expr = binding.value
-            operator = op_name(expr)
-            if operator == "relax.call_tir":
-                ty = binding.var.ty
-                fields = list(ty.fields) if isinstance(ty, relax.TupleType) else None
-                results = [buffer(t) for t in (fields or [ty])]
-                group = lowered.groups[expr.args[0].name_hint]
-                program.calls.append(
-                    _Call(group, list(value(expr.args[1])), results, nodes=_nodes(group, binding))
-                )
-                values[binding.var] = results if fields is not None else results[0]
-            elif operator == "relax.reshape":
-                values[binding.var] = value(expr.args[0])
-            elif isinstance(expr, relax.Call):
-                raise ModelError(
-                    f"operator {operator or expr.op} cannot be compiled ahead of time",
-                    hint="Its shape depends on data, or it needs a library that devices do not have.",
-                )
-            else:
-                values[binding.var] = value(expr)
-    result = value(function.body.body)
-    program.outputs = list(result) if isinstance(result, list) else [result]
-    return program
-
-
-def _nodes(group: Group, binding: Any) -> tuple[int, ...]:
-    last = node_index(binding.var)
-    return tuple(sorted({*group.nodes, *([] if last is None else [last])}))
 
 
 # Choosing kernels --------------------------------------------------------------------------------------
@@ -158,7 +71,7 @@ def _nodes(group: Group, binding: Any) -> tuple[int, ...]:
 class _Chooser:
     """One implementation for each different group; equal groups share kernels."""
 
-    def __init__(self, program: _Program, target: CpuTarget, prefix: str, reporter: Reporter) -> None:
+    def __init__(self, program: Program, target: CpuTarget, prefix: str, reporter: Reporter) -> None:
         self.target, self.prefix, self.reporter = target, prefix, reporter
         self.functions: dict[str, Any] = {}
         self.kernels: dict[str, Kernel] = {}
@@ -167,7 +80,7 @@ class _Chooser:
         self._constant = self._constant_params(program)
 
     @staticmethod
-    def _constant_params(program: _Program) -> dict[str, frozenset[int]]:
+    def _constant_params(program: Program) -> dict[str, frozenset[int]]:
         """For each group, the parameters that are constant at all its calls."""
         found: dict[str, frozenset[int]] = {}
         for call in program.calls:
@@ -175,10 +88,10 @@ class _Chooser:
             found[call.group.name] = found.get(call.group.name, here) & here
         return found
 
-    def choose(self, call: _Call) -> None:
+    def choose(self, call: Call) -> None:
         group = call.group
         constants = self._constant[group.name]
-        key = (tvm_ffi.structural_hash(group.function), repr(group.anchor), constants)
+        key = (tvm_ffi.structural_hash(group.function), repr(group.anchor), constants, group.pitch)
         for known, implementation, symbols in self._made.get(key, []):
             if tvm_ffi.structural_equal(known.function, group.function):
                 call.implementation, call.symbols = implementation, symbols
@@ -188,6 +101,16 @@ class _Chooser:
         call.implementation = implementation
         call.symbols = self.add(implementation, group.operators, _bytes_moved(group))
         self._made.setdefault(key, []).append((group, implementation, call.symbols))
+
+    def serves(self, call: Call, group: Group) -> bool:
+        """Chooses for the call as if it had another group; False if no rule serves that."""
+        before, call.group = call.group, group
+        try:
+            self.choose(call)
+        except RuleError:
+            call.group = before
+            return False
+        return True
 
     def add(
         self, implementation: Implementation, operators: tuple[str, ...], bytes_moved: int
@@ -227,7 +150,7 @@ class _Layout:
 
     def __init__(
         self,
-        program: _Program,
+        program: Program,
         chooser: _Chooser,
         outputs: Sequence[TensorSpec],
         nodes: Sequence[str],
@@ -253,7 +176,7 @@ class _Layout:
             self._emit_copy(value, index, outputs[index].nbytes)
         self._close_lifetimes()
 
-    def _assign_outputs(self) -> list[tuple[_Value, int]]:
+    def _assign_outputs(self) -> list[tuple[Value, int]]:
         """Results that are outputs are computed in the caller's memory; returns what has to be copied
         there."""
         copies = []
@@ -264,7 +187,7 @@ class _Layout:
                 copies.append((value, index))
         return copies
 
-    def _emit(self, call: _Call) -> None:
+    def _emit(self, call: Call) -> None:
         implementation = call.implementation
         assert implementation is not None
         first_step = len(self.steps)
@@ -309,7 +232,7 @@ class _Layout:
     def _argument(
         self,
         operand: Operand,
-        call: _Call,
+        call: Call,
         implementation: Implementation,
         temps: Sequence[int],
         scratch: Sequence[int],
@@ -326,17 +249,18 @@ class _Layout:
             return Argument("arena", temps[operand.index])  # an index into the requests until they are placed
         return Argument("scratch", 0, scratch[operand.index])
 
-    def _value(self, value: _Value) -> Argument:
+    def _value(self, value: Value) -> Argument:
         if value.kind == "input":
             return Argument("input", value.index)
         if value.kind == "constant":
             return Argument("constant", self._constant(value.index, "", lambda array: array))
         if value.index in self._output_of:
-            return Argument("output", self._output_of[value.index])
+            return Argument("output", self._output_of[value.index], value.offset)
         if value.index not in self._request_index:
             self._request_index[value.index] = len(self.requests)
-            self.requests.append(Request(f"buffer{value.index}", value.nbytes, 0, 0))
-        return Argument("arena", self._request_index[value.index])
+            nbytes = self.program.buffers[value.index].nbytes
+            self.requests.append(Request(f"buffer{value.index}", nbytes, 0, 0))
+        return Argument("arena", self._request_index[value.index], value.offset)
 
     def _constant(self, source: int, key: str, transform: Callable[[Array], Array]) -> int:
         """Index of the constant; equal arrays are stored once."""
@@ -357,7 +281,7 @@ class _Layout:
             self._by_source[(source, key)] = self._by_digest[identity]
         return self._by_source[(source, key)]
 
-    def _emit_copy(self, value: _Value, output: int, nbytes: int) -> None:
+    def _emit_copy(self, value: Value, output: int, nbytes: int) -> None:
         implementation = copy(nbytes)
         matching = [
             s for s, k in self.chooser.kernels.items() if k.rule == "copy" and k.bytes_moved == 2 * nbytes
@@ -369,7 +293,7 @@ class _Layout:
         if value.kind == "buffer":
             self._touch(value, len(self.steps) - 1)
 
-    def _touch(self, value: _Value, step: int) -> None:
+    def _touch(self, value: Value, step: int) -> None:
         first, last = self._lifetimes.get(value.index, (step, step))
         self._lifetimes[value.index] = (min(first, step), max(last, step))
 
@@ -391,7 +315,7 @@ class _Layout:
         def placed(argument: Argument) -> Argument:
             if argument.kind != "arena":
                 return argument
-            return Argument("arena", 0, offsets[self.requests[argument.index].name])
+            return Argument("arena", 0, offsets[self.requests[argument.index].name] + argument.offset)
 
         steps = tuple(
             replace(
