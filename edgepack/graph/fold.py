@@ -50,6 +50,10 @@ class _FoldViews(Rewriter):
             return self.emit(relax.op.reshape(args[0], shape_of(call)))
         if name == "relax.permute_dims":
             return self._transpose(call, args[0])
+        if name == "relax.where" and is_constant(args[0]):
+            chosen = _chosen(call, args)
+            if chosen is not None:
+                return chosen
         if name == "relax.astype" and dtype_of(args[0]) == dtype_of(call):
             return args[0]
         return super().visit_call(call, args)
@@ -61,6 +65,15 @@ class _FoldViews(Rewriter):
         if kept == sorted(kept):
             return self.emit(relax.op.reshape(data, shape_of(call)))
         return self.emit(relax.op.permute_dims(data, axes))
+
+
+def _chosen(call: Any, args: Sequence[Any]) -> Any:
+    """The operand that a condition without exceptions chooses: importers write index < 0 for any index."""
+    condition = numpy_of(args[0])
+    if not condition.size or condition.any() != condition.all():
+        return None
+    chosen = args[1] if condition.all() else args[2]
+    return chosen if shape_of(chosen) == shape_of(call) else None
 
 
 def _axes(call: Any, rank: int) -> list[int]:
@@ -82,6 +95,8 @@ def _evaluate(name: str, call: Any, args: Sequence[Any]) -> np.ndarray[Any, Any]
         return values[0].astype(dtype_of(call))
     if name == "relax.broadcast_to":
         return np.broadcast_to(values[0], shape_of(call))
+    if name == "relax.less":
+        return np.asarray(np.less(*values))
     if name in ELEMENTWISE and values[0].dtype == np.float32:
         return ELEMENTWISE[name](*values)
     return None

@@ -12,7 +12,9 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import IRModule
 
+from edgepack.graph.attention import fuse_attention
 from edgepack.graph.fold import fold_views
+from edgepack.graph.gates import keep_gates_apart
 from edgepack.graph.layout import channels_last
 from edgepack.graph.legalize import ANCHOR, legalize
 from edgepack.graph.precision import accumulate_in_float32
@@ -26,7 +28,7 @@ class Anchor:
     """The operator of a group that has rules of its own.
 
     Attributes:
-        kind: "conv2d", "matmul", "max_pool2d", "avg_pool2d".
+        kind: "conv2d", "matmul", "attention", "max_pool2d", "avg_pool2d".
         attributes: the Relax operator's attributes.
         operands: for each operand, the index of the group's parameter that it is, or None if the group
             computes it.
@@ -114,8 +116,10 @@ def lower(module: IRModule) -> Lowered:
         module = accumulate_in_float32(module)
         module = channels_last(module)
         module = fold_views(module)
+        module = fuse_attention(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
+        module = keep_gates_apart(module)
         module = _fold_constants(module)
         module = t.DeadCodeElimination(["main"])(module)
         fused = t.FuseOps()(module)

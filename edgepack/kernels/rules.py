@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edgepack.graph.lower import Group
+from edgepack.kernels.attention import attention
 from edgepack.kernels.contract import Implementation, RuleError
 from edgepack.kernels.conv2d import conv2d
 from edgepack.kernels.elementwise import elementwise
@@ -36,6 +37,7 @@ RULES: Sequence[tuple[str, Rule]] = (
     ("conv2d.winograd", winograd),
     ("conv2d.igemm", conv2d),
     ("pool2d", pool2d),
+    ("attention", attention),
     ("matmul.packed", dense),
     ("matmul.batched", batched_matmul),
     ("rowwise", rowwise),

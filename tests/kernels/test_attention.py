@@ -1,0 +1,162 @@
+"""Attention as one kernel: where its operands lie, its steps, odd sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models.builder import Graph
+from tests.models.evaluate import random_inputs, run_onnxruntime
+from tests.support.compiled import assert_close, plan_of
+from tests.support.executor import Executor, host_target
+
+REGISTER_FILES = {"128x32": (128, 32), "256x16": (256, 16), "512x32": (512, 32)}
+
+Step = Callable[[Graph, str], str]
+
+
+def _scaled(g: Graph, scores: str) -> str:
+    return g.op("Div", scores, g.const(5.0))
+
+
+def _masked(*shape: int) -> Step:
+    return lambda g, scores: g.op("Add", _scaled(g, scores), g.input("mask", shape))
+
+
+def _chosen(*shape: int) -> Step:
+    def step(g: Graph, scores: str) -> str:
+        kept = g.op("Greater", g.input("mask", shape), g.const(-0.5))
+        return g.op("Where", kept, g.op("Mul", g.const(0.3), scores), g.const(-1e4))
+
+    return step
+
+
+def _heads(g: Graph, name: str, batch: int, length: int, heads: int, width: int, perm: list[int]) -> str:
+    x = g.op("Reshape", g.input(name, (batch, length, heads * width)), g.const([0, 0, heads, width]))
+    return g.op("Transpose", x, perm=perm)
+
+
+def separate(
+    batch: int, heads: int, rows: int, keys: int, width: int, columns: int, step: Step = _scaled
+) -> onnx.ModelProto:
+    """Queries, keys and values of their own, heads beside each other."""
+    g = Graph("attention", seed=3)
+    q = _heads(g, "q", batch, rows, heads, width, [0, 2, 1, 3])
+    k = _heads(g, "k", batch, keys, heads, width, [0, 2, 3, 1])
+    v = _heads(g, "v", batch, keys, heads, columns, [0, 2, 1, 3])
+    return _finished(g, q, k, v, [batch, rows, heads * columns], step)
+
+
+def fused(kind: str, rows: int, heads: int, width: int) -> onnx.ModelProto:
+    """One tensor of queries, keys and values, taken apart in one of the ways of exporters."""
+    g = Graph("attention", seed=3)
+    x = g.input("x", (2, rows, 3 * heads * width))
+    if kind == "split":
+        parts = g.ops("Split", x, g.const([heads * width] * 3), outputs=3, axis=2)
+        split = [g.op("Reshape", p, g.const([0, 0, heads, width])) for p in parts]
+        q, k, v = (g.op("Transpose", p, perm=[0, 2, 1, 3]) for p in split)
+    elif kind == "slice":
+        ends = [(i * heads * width, (i + 1) * heads * width, 2) for i in range(3)]
+        parts = [g.op("Slice", x, *(g.const([n]) for n in end)) for end in ends]
+        split = [g.op("Reshape", p, g.const([0, 0, heads, width])) for p in parts]
+        q, k, v = (g.op("Transpose", p, perm=[0, 2, 1, 3]) for p in split)
+    else:
+        x = g.op("Reshape", x, g.const([2, rows, 3, heads, width]))
+        x = g.op("Transpose", x, perm=[2, 0, 3, 1, 4])
+        q, k, v = (g.op("Gather", x, g.const(i), axis=0) for i in (0, 1, -1))
+    if kind == "slice":  # as torch's scaled_dot_product_attention is exported
+        q, k = (g.op("Mul", t, g.const(float(width**-0.25))) for t in (q, k))
+    k = g.op("Transpose", k, perm=[0, 1, 3, 2])
+    return _finished(g, q, k, v, [2, rows, heads * width], lambda g, scores: scores)
+
+
+def plain(shape: tuple[int, ...], keys: int, columns: int) -> onnx.ModelProto:
+    """Operands that lie as a product wants them, and a result that is not merged."""
+    *batch, _, depth = shape
+    g = Graph("attention", seed=3)
+    q, k, v = (
+        g.input("q", shape),
+        g.input("k", (*batch, depth, keys)),
+        g.input("v", (*batch, keys, columns)),
+    )
+    weights = g.op("Softmax", g.op("MatMul", q, k), axis=-1)
+    g.op("MatMul", weights, v, name="y")
+    g.output("y")
+    return g.model()
+
+
+def _finished(g: Graph, q: str, k: str, v: str, shape: list[int], step: Step) -> onnx.ModelProto:
+    weights = g.op("Softmax", step(g, g.op("MatMul", q, k)), axis=-1)
+    merged = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
+    g.op("Reshape", merged, g.const(shape), name="y")
+    g.output("y")
+    return g.model()
+
+
+MODELS = {
+    "a mask of keys": separate(2, 3, 33, 29, 12, 20, _masked(2, 1, 1, 29)),
+    "a mask of pairs": separate(1, 3, 49, 37, 16, 7, _masked(1, 1, 49, 37)),
+    "a choice": separate(2, 2, 70, 31, 9, 33, _chosen(2, 1, 1, 31)),
+    "a remainder of one": separate(1, 1, 129, 17, 5, 1),
+    "more keys than rows": separate(1, 2, 17, 203, 24, 40),
+    "split": fused("split", 50, 3, 16),
+    "slice": fused("slice", 19, 2, 10),
+    "gather": fused("gather", 67, 2, 24),
+    "without a batch": plain((35, 16), 16, 30),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Executor:
+    bits, registers = REGISTER_FILES[request.param]
+    target = replace(host_target(), vector_bits=bits, vector_registers=registers)
+    built = {name: plan_of(model, f"m{i}", target) for i, (name, model) in enumerate(MODELS.items())}
+    return Executor(built, tmp_path_factory.mktemp("attention"), target)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_attention_is_one_step_and_right(compiled: Executor, name: str) -> None:
+    model, plan = MODELS[name], compiled.built[name].plan
+    assert not plan.warnings
+    rules = [kernel.rule for kernel in plan.kernels]
+    assert rules.count("attention") == 1 and len(plan.steps) <= 2  # the condition of a choice
+    inputs = random_inputs(model, 5)
+    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
+    results = compiled.run(name, [np.asarray(inputs[spec.name]) for spec in plan.inputs], seed=7)
+    assert_close(model, dict(zip((spec.name for spec in plan.outputs), results, strict=True)), expected)
+
+
+def test_infinite_scores_and_nan(compiled: Executor) -> None:
+    """A key that is masked with -inf has weight 0; NaN stays in its row."""
+    model, plan = MODELS["a mask of pairs"], compiled.built["a mask of pairs"].plan
+    inputs = random_inputs(model, 5)
+    mask = np.array(inputs["mask"])
+    mask[..., 3:9] = -np.inf
+    mask[0, 0, 4, 20] = np.nan
+    mask[0, 0, 5, :] = -np.inf
+    inputs["mask"] = mask
+    (expected,) = run_onnxruntime(model, inputs)
+    (got,) = compiled.run("a mask of pairs", [np.asarray(inputs[spec.name]) for spec in plan.inputs])
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    assert np.isnan(expected).any(axis=-1).sum() == 2
+
+
+def test_weights_that_are_read_elsewhere_are_kept(tmp_path: Path) -> None:
+    g = Graph("attention", seed=3)
+    q, k, v = g.input("q", (2, 20, 8)), g.input("k", (2, 8, 24)), g.input("v", (2, 24, 16))
+    g.op("Softmax", g.op("MatMul", q, k), axis=-1, name="weights")
+    g.op("MatMul", "weights", v, name="y")
+    g.output("y")
+    g.output("weights")
+    model = g.model()
+    built = plan_of(model)
+    assert "attention" not in {kernel.rule for kernel in built.plan.kernels}
+    inputs = random_inputs(model, 5)
+    results = Executor({"m": built}, tmp_path).run("m", [inputs[spec.name] for spec in built.plan.inputs])
+    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
+    assert_close(model, dict(zip((spec.name for spec in built.plan.outputs), results, strict=True)), expected)
