@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,8 @@ LARGEST_WINDOW = 16
 #: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
 #: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
 UNROLLED_TAPS, UNROLLED_STEP = 64, 512
-
+#: Floats in a cache line.
+LINE = 16
 #: Which taps of each pixel of a step lie inside the image, along the width.
 Taps = tuple[tuple[bool, ...], ...]
 
@@ -84,10 +86,13 @@ class _Builder(ABC):
         if max(window.size) > LARGEST_WINDOW:
             raise RuleError(f"a window of {window.size}")
         self.window, self.group, self.target = window, group, target
+        taps = window.size[0] * window.size[1]
         self.lanes = target.lanes("float32")
         while self.lanes > window.channels:
             self.lanes //= 2
-        taps = window.size[0] * window.size[1]
+        if self.lanes == LINE and window.channels % LINE == LINE // 2 and taps <= 9:
+            # Half of the pixels begin in the middle of a cache line, where halves are faster.
+            self.lanes //= 2
         self.one_by_one = target.arch.startswith("x86")
         # Other CPUs' vector loads have no displacement: pointers to all rows would not fit the registers.
         displacement = target.arch.startswith(("x86", "aarch64"))
@@ -95,7 +100,7 @@ class _Builder(ABC):
         self.columns = self._columns()
         self.steps = -(-window.channels // self.lanes)
         self.block = self._steps_per_block()
-        self.rows = self._rows_per_task()
+        self.row_parts = self._row_parts()
         self.e = Emitter(self.lanes, strict_math=target.strict_math)
 
     # What fits ------------------------------------------------------------------------------------------
@@ -133,13 +138,11 @@ class _Builder(ABC):
             block += 1
         return block
 
-    def _rows_per_task(self) -> int:
-        """Few enough for the threads to have tasks to share, for each reads rows of its neighbours again."""
-        g = self.window
-        rows = 4 if g.size[0] <= 3 else 8
-        others = g.batch * -(-self.steps // self.block)
-        wanted = -(-4 * self.target.threads // others)
-        return max(1, min(rows, g.out_height // wanted))
+    def _row_parts(self) -> int:
+        """Into how many parts the rows are cut: few, for each reads rows of its neighbours again."""
+        g, threads = self.window, self.target.threads
+        parts = -(-g.out_height // (4 if g.size[0] <= 3 else 8))
+        return min(g.out_height, -(-parts // threads) * threads)
 
     # Loops ----------------------------------------------------------------------------------------------
 
@@ -152,18 +155,21 @@ class _Builder(ABC):
             operands.append(Operand("packed", 0))
         self.extra, extra_operands = self.group.epilogue_pointers(e)
         self.y = e.pointer(g.batch * g.out_height * g.out_width * g.channels)
-        counts = (-(-self.steps // self.block), g.batch, -(-g.out_height // self.rows))
+        # Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
+        counts = (g.batch, self.row_parts, -(-self.steps // self.block))
         lo, hi = e.task_range()
         e.loop(lo, hi, lambda i: self._task(unravel(e.let(lo + hi - 1 - i), counts)))
-        tasks = counts[0] * counts[1] * counts[2]
-        return Stage(e.finish(), tasks, (*operands, *extra_operands, Operand("output", 0)))
+        return Stage(e.finish(), prod(counts), (*operands, *extra_operands, Operand("output", 0)))
 
     def _task(self, task: Sequence[Any]) -> None:
         """Strip by strip, in it row by row."""
         e, g = self.e, self.window
-        block, image, rows = (e.let(i) for i in task)
-        channels = self._range(block, self.block, self.steps)
-        lines = self._range(rows, self.rows, g.out_height)
+        image, rows, block = (e.let(i) for i in task)
+        channels: tuple[Any, Any] = (0, self.steps)
+        if self.block < self.steps:
+            begin = e.let(block * self.block)
+            channels = begin, e.let(tirx.min(begin + self.block, index(self.steps)))
+        top, bottom = (e.let(div((rows + i) * g.out_height, self.row_parts)) for i in (0, 1))
         strips: list[tuple[int, int]] = []
         at = 0
         for size, count in balanced(g.out_width, self.columns):
@@ -174,18 +180,9 @@ class _Builder(ABC):
 
             def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
                 x = e.let(i * len(taps) + start)
-                e.loop(*lines, lambda y: self._row(image, y, x, taps, channels))
+                e.loop(top, bottom, lambda y: self._row(image, y, x, taps, channels))
 
             e.loop(0, last - first, strip)
-
-    def _range(self, i: Any, size: int, total: int) -> tuple[Any, Any]:
-        """Begin and end of the ``i``-th part."""
-        if size >= total:
-            return 0, total
-        begin = self.e.let(i * size)
-        if total % size == 0:
-            return begin, begin + size
-        return begin, self.e.let(tirx.min(begin + size, index(total)))
 
     def _taps(self, x: int, size: int) -> Taps:
         g = self.window
@@ -233,8 +230,8 @@ class _Builder(ABC):
         e, g = self.e, self.window
         size, lanes = len(strip.taps), self.lanes
         accumulators = e.local(size * lanes)
-        for at in range(0, size * lanes, lanes):
-            e.vstore(accumulators, at, e.f32(self.initial(), lanes), lanes)
+        for i in range(size):
+            e.vstore(accumulators, i * lanes, e.f32(self.initial(), lanes), lanes)
         kh, kw = g.size
         taps = [(i, j) for j in range(kw) for i in range(size) if strip.taps[i][j]]
         if self.one_by_one:
