@@ -7,7 +7,6 @@ they lie (heads are split and merged by strides) and writes its rows where the n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -17,7 +16,9 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
 
 from edgepack.graph.legalize import ANCHOR
+from edgepack.graph.projections import joined
 from edgepack.graph.rewrite import Rewriter, dtype_of, is_constant, op_name, shape_of
+from edgepack.graph.uses import Uses
 from edgepack.graph.views import View, number_of, strides_of, view_of
 
 __all__ = ["fuse_attention"]
@@ -64,14 +65,12 @@ class _Attention:
 class _FuseAttention(Rewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self.uses: Counter[Any] = Counter()
-        self.count = _uses(module["main"])
+        self.uses = Uses(module)
         self.made: dict[Any, _Attention] = {}
 
     def bind(self, old: Any, new: Any) -> None:
         super().bind(old, new)
-        if isinstance(new, relax.Var):
-            self.uses[new] += self.count[old]
+        self.uses.bind(old, new)
 
     def definition(self, expr: Any) -> Any:
         return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
@@ -156,6 +155,7 @@ class _FuseAttention(Rewriter):
         if (values.strides[-1] != 1 and values.shape[-1] > 1) or values.scale != 1:
             values = View(value, 0, values.shape, strides_of(values.shape))
         scale, steps = _leading_scale(query.scale * key.scale, steps)
+        query, key, values = joined(self, self.uses, (query, key, values))
         swapped = key.picked([*range(rank - 2), rank - 1, rank - 2])
         return _Attention(query, swapped, values, scale, tuple(steps), tuple(range(rank)))
 
@@ -176,24 +176,6 @@ class _FuseAttention(Rewriter):
         emitted = self.emit(call)
         self.made[emitted] = found
         return emitted
-
-
-def _uses(function: Any) -> Counter[Any]:
-    """How often each variable of a function is read."""
-    count: Counter[Any] = Counter()
-
-    def visit(expr: Any) -> None:
-        count[expr] += 1
-
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            relax.analysis.post_order_visit(
-                binding.value, lambda e: visit(e) if isinstance(e, relax.Var) else None
-            )
-    relax.analysis.post_order_visit(
-        function.body.body, lambda e: visit(e) if isinstance(e, relax.Var) else None
-    )
-    return count
 
 
 def _leading_scale(scale: float, steps: list[_Step]) -> tuple[float, list[_Step]]:

@@ -17,6 +17,7 @@ from edgepack.graph.fold import fold_views
 from edgepack.graph.gates import keep_gates_apart
 from edgepack.graph.layout import channels_last
 from edgepack.graph.legalize import ANCHOR, legalize
+from edgepack.graph.norms import fuse_norms
 from edgepack.graph.precision import accumulate_in_float32
 from edgepack.graph.rewrite import node_index, op_name
 
@@ -116,6 +117,7 @@ def lower(module: IRModule) -> Lowered:
         module = accumulate_in_float32(module)
         module = channels_last(module)
         module = fold_views(module)
+        module = fuse_norms(module)
         module = fuse_attention(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)

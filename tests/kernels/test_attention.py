@@ -75,6 +75,18 @@ def fused(kind: str, rows: int, heads: int, width: int) -> onnx.ModelProto:
     return _finished(g, q, k, v, [2, rows, heads * width], lambda g, scores: scores)
 
 
+def projected(rows: int, heads: int, width: int, biased: bool) -> onnx.ModelProto:
+    """Queries, keys and values are products of one tensor: one product, then the attention."""
+    g = Graph("attention", seed=3)
+    x, total = g.input("x", (2, rows, 20)), heads * width
+    parts = []
+    for i, perm in enumerate(([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])):
+        y = g.op("MatMul", x, g.weight(20, total, std=0.3))
+        y = g.op("Add", g.weight(total, std=0.5), y) if biased or i == 1 else y
+        parts.append(g.op("Transpose", g.op("Reshape", y, g.const([0, 0, heads, width])), perm=perm))
+    return _finished(g, *parts, [2, rows, total], _scaled)
+
+
 def plain(shape: tuple[int, ...], keys: int, columns: int) -> onnx.ModelProto:
     """Operands that lie as a product wants them, and a result that is not merged."""
     *batch, _, depth = shape
@@ -107,6 +119,8 @@ MODELS = {
     "split": fused("split", 50, 3, 16),
     "slice": fused("slice", 19, 2, 10),
     "gather": fused("gather", 67, 2, 24),
+    "projected": projected(18, 2, 12, biased=True),
+    "projected, one biased": projected(23, 3, 8, biased=False),
     "without a batch": plain((35, 16), 16, 30),
 }
 
