@@ -33,7 +33,6 @@ __all__ = ["depthwise_conv2d", "pool2d"]
 
 #: Wider windows would unroll into too much code.
 LARGEST_WINDOW = 16
-
 #: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
 #: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
 UNROLLED_TAPS, UNROLLED_STEP = 64, 512
@@ -110,7 +109,7 @@ class _Builder(ABC):
 
         x86 takes weights from memory and goes through the inputs one by one; elsewhere accumulators, all
         inputs of a row and a weight have registers, so that neighbouring multiply-adds are independent.
-        What waits for the memory rather than for the arithmetic has enough with 8.
+        What waits for memory rather than for arithmetic has enough with 8.
         """
         g, registers = self.window, max(8, self.target.vector_registers)
         if self.one_by_one:
@@ -169,7 +168,8 @@ class _Builder(ABC):
         if self.block < self.steps:
             begin = e.let(block * self.block)
             channels = begin, e.let(tirx.min(begin + self.block, index(self.steps)))
-        top, bottom = (e.let(div((rows + i) * g.out_height, self.row_parts)) for i in (0, 1))
+        n = self.row_parts
+        top, bottom = (e.let(div((rows + i) * g.out_height + n - 1, n)) for i in (0, 1))
         strips: list[tuple[int, int]] = []
         at = 0
         for size, count in balanced(g.out_width, self.columns):
@@ -213,17 +213,17 @@ class _Builder(ABC):
         e.loop(*channels, step)
 
     def _inside(self, top: Any) -> tuple[Any, Any]:
-        """The rows [begin, end) of the window that lie inside the image.
-
-        For a loop over the rows the end is never a constant, or LLVM would unroll it.
-        """
+        """The rows [begin, end) of the window that lie inside the image."""
         e, g = self.e, self.window
         d = g.dilation[0]
         begin = e.let(tirx.max(index(0), div(d - 1 - top, d))) if g.pads[0] else 0
         lowest = (g.out_height - 1) * g.strides[0] - g.pads[0] + (g.size[0] - 1) * d
         if self.unrolled and lowest < g.height:
             return begin, g.size[0]
-        return begin, e.let(tirx.min(index(g.size[0]), div(g.height - top + d - 1, d)))
+        end = tirx.min(index(g.size[0]), div(g.height - top + d - 1, d))
+        if not self.unrolled:  # by way of a float, or LLVM would know how often the loop runs, and unroll it
+            end = tirx.Cast("int32", tirx.Cast("float32", end) + e.f32(0.25, 1))
+        return begin, e.let(end)
 
     def _step(self, strip: _Strip, begin: Any, end: Any, number: Any, channel: Any, finish: Any) -> None:
         """All pixels of a row of a strip, for one vector of channels."""
