@@ -185,7 +185,8 @@ class ImplicitGemm:
         soon after each other. With large weights its input fits half of the L2 cache.
         """
         c, threads = self.conv, self.target.threads
-        columns, most = c.groups * self.column_blocks, max(1, self.tile_count // 4)
+        columns = c.groups * self.column_blocks
+        most = max(1, self.tile_count // (2 if self.weights_first else 4))
         if not self.weights_first:
             count = min(most, 16 * threads) if columns == 1 else most
             return count // threads * threads or count

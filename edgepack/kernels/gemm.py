@@ -12,17 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgepack.kernels.emit import Emitter, Index, div, mod
+from edgepack.kernels.emit import Emitter, Index, div
 from edgepack.target import CpuTarget
 
 __all__ = [
     "Tile",
     "accumulate",
     "column_chunks",
-    "share_prefetch",
     "stream_prefetch",
     "tile_for",
-    "worth_prefetching",
 ]
 
 #: Floats in a cache line.
@@ -66,36 +64,6 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     if rows <= most // 2:
         per_row = min(vectors, max(1, (registers - 1) // (rows + 1)), 4)
     return Tile(min(rows, most), min(columns, per_row * lanes))
-
-
-def worth_prefetching(target: CpuTarget, depth: int, columns: int) -> bool:
-    """Whether a block of weights is too long for the hardware's prefetcher to have it ready.
-
-    Measured, it gains 10 to 30 % where a block fills most of the L1 cache, and costs 5 % where it does not.
-    """
-    return depth * columns * 4 >= target.l1d_bytes * 2 // 3
-
-
-def share_prefetch(
-    e: Emitter, weights: Any, following: Index, columns: int, tiles: int, number: Any
-) -> Callable[[Index], None]:
-    """A ``prefetch`` for :func:`accumulate` by which ``tiles`` tiles fetch the weights that come next.
-
-    While a tile walks over its own weights, two steps per iteration, it asks for its share of the cache lines
-    at the same place of the next ones: of ``2 * columns`` floats, every ``tiles``-th line.
-
-    Args:
-        following: where the next weights begin; as long, and laid out as, the current ones.
-        number: of this tile, from 0.
-    """
-    lines = max(1, 2 * columns // LINE)
-
-    def prefetch(step: Index) -> None:
-        for share in range(-(-lines // tiles)):
-            line = mod(number + share * tiles, lines)
-            e.prefetch(weights, following + step * columns + line * LINE)
-
-    return prefetch
 
 
 def stream_prefetch(
