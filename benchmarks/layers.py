@@ -101,8 +101,8 @@ def main() -> None:
     text = table([*header, "least / ms"], rows, left=2)
     text += (
         f"\n\n{options.threads} thread{'s' if options.threads > 1 else ''}. By operations: after "
-        "Winograd, its transforms not counted, at peak. By bytes: each operand of a step once, from the level "
-        "of memory that holds all of the step's. Least: step by step the longer of the two."
+        "Winograd, its transforms not counted, at peak. By bytes: each operand of a step once, from the "
+        "level of memory that holds all of the step's. Least: step by step the longer of the two."
     )
     print("\n" + text)
     if options.write:
