@@ -14,7 +14,7 @@ from tvm import tirx
 from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter, index
-from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum
+from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum, quotient
 
 __all__ = ["Epilogue"]
 
@@ -150,6 +150,8 @@ class Epilogue:
             return e.splat(x, lanes)
         if kind in {"Max", "Min"}:
             return (maximum if kind == "Max" else minimum)(e, again(x.a), again(x.b))
+        if kind == "Div":
+            return quotient(e, again(x.a), again(x.b))
         if kind in BINARY:
             return type(x)(again(x.a), again(x.b))
         if kind == "Select":

@@ -18,7 +18,7 @@ from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter, index
 from edgepack.kernels.values import COMPARISONS, DTYPES, Value, Values
-from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum, power
+from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum, power, quotient
 
 __all__ = ["Cut", "Undecided", "Vectors"]
 
@@ -295,7 +295,8 @@ class Vectors(Values):
             return Value((maximum if kind == "Max" else minimum)(self.e, p, q), lanes, dtype)
         if kind == "Div" and dtype != "float32" and right.number in {None, 0}:
             raise RuleError("an integer quotient")
-        result = Value(self.e.let(type(x)(p, q)), lanes, dtype)
+        divided = kind == "Div" and dtype == "float32"
+        result = Value(self.e.let(quotient(self.e, p, q) if divided else type(x)(p, q)), lanes, dtype)
         if kind in {"Max", "Min"} and lanes == 1 and dtype in {"int32", "int64"}:
             return self._clamped(kind, result, a, b)
         return result

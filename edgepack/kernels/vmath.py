@@ -2,8 +2,7 @@
 
 Each states its largest error; tests/kernels/test_vmath.py measures it against float64.
 
-Sources: the Cephes library's single precision functions (expf, logf, tanhf, erff; S. Moshier) and, for erf of
-|x| >= 1, Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26 (absolute error 1.5e-7).
+Source: the Cephes library's single precision functions (expf, logf, tanhf; S. Moshier).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tvm.tirx import IntImm
 
 from edgepack.kernels.emit import Emitter
 
-__all__ = ["UNARY", "elementary", "maximum", "minimum", "power"]
+__all__ = ["UNARY", "elementary", "maximum", "minimum", "power", "quotient"]
 
 Expr = Any
 
@@ -334,30 +333,48 @@ def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
 
 
 def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """x P(x**2) for |x| < 1 (Cephes), else 1 - t Q(t) e**(-x**2) with x's sign (A&S 7.1.26).
+    """x P(t), t = 2 (x / 3.84)**2 - 1, of |x| <= 3.84; beyond, erf rounds to one.
 
-    Error at most 4 ulp.
+    P was fitted to erf(x) / x with the least largest relative error, 1.6e-8. In t its coefficients are small,
+    so nothing cancels. No division and no branch: 22 operations. Error at most 4 ulp.
     """
-    a = _absolute(e, x, lanes)
-    z = e.let(x * x)
+    end = 3.84
+    x = e.let(tirx.Max(e.f32(-end, lanes), e.let(tirx.Min(e.f32(end, lanes), x))))
+    t = e.let(e.let(x * x) * e.f32(2 / end**2, lanes) - e.f32(1, lanes))
     p = _polynomial(
         e,
-        z,
+        t,
         (
-            7.853861353153693e-5,
-            -8.010193625184903e-4,
-            5.188327685732524e-3,
-            -2.685381193529856e-2,
-            1.128358514861418e-1,
-            -3.761262582423300e-1,
-            1.128379165726710e0,
+            -5.714123253710568e-4,
+            1.4691156102344394e-3,
+            -1.1616945266723633e-3,
+            1.8120266031473875e-3,
+            -6.245790980756283e-3,
+            1.1830669827759266e-2,
+            -1.777128130197525e-2,
+            2.7387091889977455e-2,
+            -4.089893400669098e-2,
+            5.634051933884621e-2,
+            -7.3013074696064e-2,
+            9.080056846141815e-2,
+            -1.1055368185043335e-1,
+            1.365184485912323e-1,
+            -1.8376538157463074e-1,
+            3.6823946237564087e-1,
         ),
         lanes,
     )
-    t = e.let(e.f32(1, lanes) / (e.f32(1, lanes) + a * e.f32(0.3275911, lanes)))
-    q = _polynomial(e, t, (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592), lanes)
-    large = e.let(e.f32(1, lanes) - q * t * exp(e, e.let(e.f32(0, lanes) - a * a), lanes))
-    return _settled(e, tirx.Select(a < e.f32(1, lanes), p * x, _with_sign_of(e, large, x, lanes)), lanes)
+    y = e.let(tirx.Min(e.f32(1, lanes), e.let(p * x)))
+    return _settled(e, tirx.Max(e.f32(-1, lanes), y), lanes)
+
+
+def quotient(e: Emitter, a: Expr, b: Expr) -> Expr:
+    """a / b; a product where b is a number, within 1.5 ulp: a division costs as much as 10 to 20 of them."""
+    number = b.value if type(b).__name__ == "Broadcast" else b
+    if e.strict_math or type(number).__name__ != "FloatImm" or not 1e-30 < abs(number.value) < 1e30:
+        return tirx.Div(a, b)
+    reciprocal = tirx.const(1 / number.value, str(number.ty.dtype))
+    return a * (tirx.Broadcast(reciprocal, b.lanes) if b is not number else reciprocal)
 
 
 #: TIR intrinsic name -> function of (emitter, float32 vector of ``lanes`` lanes, lanes).
