@@ -43,6 +43,9 @@ class Syntax:
     broadcast: str
     stack: str
     branch: str
+    #: What begins a comment, and how the frame pointer, where a function has one, is set and used.
+    comment: str = "#"
+    frame: tuple[str, str] = ("", "")
 
 
 X86 = Syntax(
@@ -50,16 +53,19 @@ X86 = Syntax(
     multiply=r"^v?mulps\b",
     load=r"^v?mov[ua]ps\s+[^%]*\(|^vf\w+ps\s+[^%]*\([^)]*\)(?!\{1to)|^v?(mul|add)ps\s+[^%]*\(",
     broadcast=r"^vbroadcastss|\{1to|^shufps|^v?movss\s+[^%]*\(|^vpermilps",
-    stack=r"\((%rsp|%rbp)\)|\(%rsp,",
+    stack=r"\(%rsp[,)]",
     branch=r"^j\w+\s+(\.L\w+)",
+    frame=(r"^movq\s+%rsp, %rbp", r"\(%rbp[,)]"),
 )
 AARCH64 = Syntax(
     fma=r"^fml[as]\s+v\d+\.4s|^fml[as]\.4s",
     multiply=r"^fmul\s+v\d+\.4s|^fmul\.4s",
     load=r"^ld(r|ur|p)\s+q|^ld1\s+\{\s*v\d+\.4s",
     broadcast=r"^ld1r|^dup\s+v|^ld(r|ur|p)\s+s",
-    stack=r"\[sp\b|\[x29\b",
+    stack=r"\[sp\b|^add\s+\w+, sp,",
     branch=r"^(?:b\.\w+|cbn?z\s+\w+,|tbn?z\s+\w+,[^,]*,|b)\s+(\.L\w+)",
+    comment="//",
+    frame=(r"^(mov|add)\s+x29, sp", r"\[x29\b"),
 )
 ARM = Syntax(
     fma=r"^vfm[as]\.f32\s+q|^vml[as]\.f32\s+q",
@@ -68,6 +74,8 @@ ARM = Syntax(
     broadcast=r"^vld1\.32\s+\{d\d+\[\]|^vdup|^vldr?\s+s",
     stack=r"\bsp\b",
     branch=r"^b\w*\s+(\.L\w+)",
+    comment="@",
+    frame=(r"^(mov|add)\s+r11, sp", r"\[r11\b"),
 )
 RISCV = Syntax(
     fma=r"^vfn?m(acc|add|sac|sub)\.v",
@@ -76,6 +84,7 @@ RISCV = Syntax(
     broadcast=r"^flw|^vlse32|^vfmv\.v\.f",
     stack=r"\bsp\b|^vs\d+r\.v|^vl\d+r\.v",
     branch=r"^b\w+\s+.*?(\.L\w+)$",
+    frame=(r"^addi\s+s0, sp", r"\(s0\)"),
 )
 WASM = Syntax(
     fma=r"^f32x4\.relaxed_n?madd",
@@ -97,6 +106,8 @@ class Machine:
     model: tuple[str, str] = ("", "")
     #: an independent multiply-add of this machine with {i} for one of its registers
     independent: str = ""
+    #: a second model (triple, CPU) whose prediction stands beside the first one's
+    second: tuple[str, str] = ("", "")
 
 
 def machines() -> Iterator[Machine]:
@@ -117,7 +128,11 @@ def machines() -> Iterator[Machine]:
     yield Machine("raspberrypi2 (ARMv7)", of("raspberrypi2"), ARM, (arm, "cortex-a57"), vfma)
     neon = "fmla v{i}.4s, v30.4s, v31.s[0]"
     yield Machine("raspberrypi4 (cortex-a72)", of("raspberrypi4"), AARCH64, (arm64, "cortex-a72"), neon)
-    for cpu in ("cortex-a53", "cortex-a76", "apple-m1"):
+    # llvm-mca commits the results of cores in order in order, so that by its model of Cortex-A53 a load waits
+    # for the multiply-adds before it; by that of A55 multiply-adds may be overtaken.
+    a53 = of("raspberrypi4", cpu="cortex-a53")
+    yield Machine("cortex-a53", a53, AARCH64, (arm64, "cortex-a53"), neon, (arm64, "cortex-a55"))
+    for cpu in ("cortex-a76", "apple-m1"):
         yield Machine(cpu, of("raspberrypi4", cpu=cpu), AARCH64, (arm64, cpu), neon)
     riscv = CpuTarget(
         "riscv64-unknown-linux-gnu",
@@ -179,20 +194,41 @@ KERNELS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @dataclass(frozen=True)
 class Loop:
-    """The instructions of an innermost loop."""
+    """The instructions of an innermost loop.
+
+    Attributes:
+        setting: of the vector unit when the loop begins (RISC-V).
+        framed: whether the function has a frame pointer.
+    """
 
     lines: tuple[str, ...]
+    setting: str = ""
+    framed: bool = False
 
     def count(self, pattern: str) -> int:
         """How many instructions match."""
         return sum(bool(re.search(pattern, line)) for line in self.lines)
 
+    def spills(self, syntax: Syntax) -> int:
+        """How many instructions touch the stack."""
+        frame = syntax.frame[1] if self.framed else ""
+        return self.count(f"{syntax.stack}|{frame}" if frame else syntax.stack)
 
-def _instructions(text: str) -> list[str]:
+    def vectors(self, pattern: str) -> int:
+        """How many vector registers matching instructions compute: with LMUL 2 each of them does two."""
+        total, each = 0, 1
+        for line in (self.setting, *self.lines):
+            found = re.match(r"vset\w+\s.*\bm([1248])\b", line)
+            each = int(found[1]) if found else each
+            total += each * bool(re.search(pattern, line))
+        return total
+
+
+def _instructions(text: str, comment: str) -> list[str]:
     """Instructions and labels of a function, comments and directives removed."""
     found = []
     for written in text.splitlines():
-        line = re.sub(r"\s*(#|//|@ ).*$", "", written).strip().replace("\t", " ")
+        line = written.split(comment)[0].strip().replace("\t", " ")
         is_label = re.match(r"^[\w.$]+:$", line)
         if line and (is_label or not line.startswith(".")) and not line.startswith(".Ltmp"):
             found.append(line)
@@ -201,6 +237,7 @@ def _instructions(text: str) -> list[str]:
 
 def _native_loops(lines: Sequence[str], syntax: Syntax) -> Iterator[Loop]:
     """From a label to the last branch back to it, if no other loop lies between."""
+    framed = bool(syntax.frame[0]) and any(re.match(syntax.frame[0], line) for line in lines)
     labels = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
     spans: dict[str, tuple[int, int]] = {}
     for i, line in enumerate(lines):
@@ -209,7 +246,9 @@ def _native_loops(lines: Sequence[str], syntax: Syntax) -> Iterator[Loop]:
             spans[match[1]] = (labels[match[1]], i)
     for begin, end in spans.values():
         if not any(begin <= b and e <= end and (b, e) != (begin, end) for b, e in spans.values()):
-            yield Loop(tuple(line for line in lines[begin : end + 1] if not line.endswith(":")))
+            body = tuple(line for line in lines[begin : end + 1] if not line.endswith(":"))
+            setting = next((line for line in reversed(lines[:begin]) if line.startswith("vset")), "")
+            yield Loop(body, setting, framed)
 
 
 def _wasm_loops(lines: Sequence[str]) -> Iterator[Loop]:
@@ -230,26 +269,27 @@ def loops_of(assembly: str, symbol: str, machine: Machine) -> list[Loop]:
         raise ValueError(f"{symbol} is not in the assembly")
     text = assembly[begin.end() :]
     ends = re.search(r"^\s*(\.size|end_function)\b|^\.Lfunc_end", text, re.MULTILINE)
-    lines = _instructions(text[: ends.start()] if ends else text)
+    lines = _instructions(text[: ends.start()] if ends else text, machine.syntax.comment)
     loops = _wasm_loops(lines) if machine.syntax is WASM else _native_loops(lines, machine.syntax)
     return [loop for loop in loops if arithmetic(loop, machine)]
 
 
 def arithmetic(loop: Loop, machine: Machine) -> int:
-    """Multiply-adds, fused or not."""
-    return loop.count(machine.syntax.fma) + loop.count(machine.syntax.multiply)
+    """Multiply-adds of vectors, fused or not."""
+    return loop.vectors(machine.syntax.fma) + loop.vectors(machine.syntax.multiply)
 
 
 def hot_loops(loops: Sequence[Loop], machine: Machine, rule: str) -> list[tuple[str, Loop]]:
     """[(what it is, loop)]: the loop with the most arithmetic; of Winograd the product, which is the densest,
-    and the transform, which is the longest."""
+    and the transform that is worst: of those that touch the stack most, the longest."""
     if not loops:
         return []
     if not rule.startswith("conv2d.winograd"):
         return [("", max(loops, key=lambda loop: arithmetic(loop, machine)))]
     large = [loop for loop in loops if arithmetic(loop, machine) >= 8] or list(loops)
     product = max(large, key=lambda loop: arithmetic(loop, machine) / len(loop.lines))
-    transform = max((loop for loop in loops if loop is not product), key=lambda loop: len(loop.lines))
+    others = (loop for loop in loops if loop is not product)
+    transform = max(others, key=lambda loop: (loop.spills(machine.syntax), len(loop.lines)))
     return [(", product", product), (", transform", transform)]
 
 
@@ -262,18 +302,18 @@ def _mca() -> str | None:
     return next((name for name in (*found, shutil.which("llvm-mca")) if name), None)
 
 
-def _cycles(lines: Sequence[str], machine: Machine) -> float | None:
+def _cycles(lines: Sequence[str], machine: Machine, setting: str = "") -> float | None:
     """llvm-mca's cycles of one iteration; None if it does not know an instruction or the CPU."""
     program = _mca()
     if program is None or not machine.model[0]:
         return None
     triple, cpu = machine.model
     features = ",".join(machine.target.features)
-    prefix = "vsetvli zero, zero, e32, m1, ta, ma\n" if machine.syntax is RISCV else ""
+    prefix = f"{setting or 'vsetvli zero, zero, e32, m1, ta, ma'}\n" if machine.syntax is RISCV else ""
     if machine.syntax is ARM:
         prefix = ".fpu neon-vfpv4\n"
     command = [program, f"-mtriple={triple}", f"-mcpu={cpu}", f"-mattr={features}", "-iterations=200"]
-    command += ["-instruction-info=0", "-resource-pressure=0", "-skip-unsupported-instructions=parse-failure"]
+    command += ["-instruction-info=0", "-resource-pressure=0"]
     # A branch's target lies outside of the text.
     body = [re.sub(machine.syntax.branch, lambda m: m[0].replace(m[1], "0b"), line) for line in lines]
     text = prefix + "0:\n" + "\n".join(body) + "\n"
@@ -286,10 +326,20 @@ def fraction_of_peak(loop: Loop, machine: Machine) -> float | None:
     """Cycles that the multiply-adds alone would take, by the cycles of the loop."""
     chains = 12 if machine.target.vector_registers < 32 or machine.syntax is X86 else 24
     alone = _cycles("\n".join(machine.independent.format(i=i) for i in range(chains)).splitlines(), machine)
-    cycles = _cycles(loop.lines, machine)
+    cycles = _cycles(loop.lines, machine, loop.setting)
     if cycles is None or alone is None:
         return None
     return arithmetic(loop, machine) * alone / chains / cycles
+
+
+def prediction(loop: Loop, machine: Machine) -> str:
+    """The fraction of peak by the machine's model, and by the second one if it has one."""
+    fraction = fraction_of_peak(loop, machine)
+    text = "" if fraction is None else f"{fraction:.0%}"
+    if machine.second[1]:
+        other = fraction_of_peak(loop, replace(machine, model=machine.second, second=("", "")))
+        text += "" if other is None else f" ({other:.0%})"
+    return text
 
 
 # Table ----------------------------------------------------------------------------------------------------
@@ -310,15 +360,17 @@ def rows_for(machine: Machine, verbose: bool) -> Iterator[list[str]]:
         for part, loop in hot_loops(loops, machine, rule):
             if verbose:
                 print(f"--- {machine.name}: {name}{part}\n" + "\n".join(loop.lines))
-            fraction = fraction_of_peak(loop, machine)
-            patterns = (s.fma, s.multiply, s.load, s.broadcast, s.stack)
+            loads = loop.vectors(s.load) + loop.count(s.broadcast)
             yield [
                 machine.name,
                 name + part,
                 f"{rule} {tile}".strip(),
                 str(len(loop.lines)),
-                *(str(loop.count(pattern)) for pattern in patterns),
-                "" if fraction is None else f"{fraction:.0%}",
+                *(str(loop.vectors(pattern)) for pattern in (s.fma, s.multiply, s.load)),
+                str(loop.count(s.broadcast)),
+                f"{arithmetic(loop, machine) / loads:.1f}" if loads else "",
+                str(loop.spills(s)),
+                prediction(loop, machine),
             ]
 
 
@@ -331,6 +383,7 @@ HEADER = [
     "mul + add",
     "vector loads",
     "broadcasts",
+    "FMAs per load",
     "stack",
     "of peak",
 ]
@@ -359,9 +412,17 @@ def main() -> None:
     models = ", ".join(f"{m.name}: {m.model[1] or 'none'}" for m in chosen)
     text = (
         f"{table(HEADER, rows, left=3)}\n\n"
-        "One iteration of the innermost loop. Stack: instructions that touch the stack (spills). Of peak: "
+        "One iteration of the innermost loop. Stack: instructions that touch the stack (spills). FMAs per "
+        "load: multiply-adds, fused or not, by vector loads and broadcasts; a depthwise tap that x86 takes "
+        "from memory is a load too. On RISC-V vector instructions of LMUL 2 count twice. Of a Winograd "
+        "convolution's transforms, the one that touches the stack most, or is longest. Of peak: "
         f"{version}, models: {models}; loads hit L1. (LLVM models Cortex-A72 as A57, Cortex-A76 as Neoverse "
-        "N1 and Apple's cores as Cyclone; Cortex-A7 has no model, A57 stands for it.)"
+        "N1 and Apple's cores as Cyclone; Cortex-A7 has no model, A57 stands for it. llvm-mca commits the "
+        "results of in-order cores in order: by its models of Cortex-A53 and SpacemiT X60 a load waits for "
+        "the multiply-adds before it. In brackets for Cortex-A53: the same loop by the model of Cortex-A55, "
+        "of that model's peak, two multiply-adds in a cycle. Neither was compared with hardware. A loop of "
+        "WebAssembly has many instructions because each operand is fetched (`local.get`) and each address "
+        "added by instructions of their own.)"
     )
     print("\n" + text)
     if options.write:
