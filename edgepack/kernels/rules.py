@@ -14,6 +14,7 @@ from edgepack.kernels.contract import Implementation, RuleError
 from edgepack.kernels.conv2d import conv2d
 from edgepack.kernels.elementwise import elementwise
 from edgepack.kernels.generic import generic, plain, rows
+from edgepack.kernels.grouped import grouped_conv2d
 from edgepack.kernels.matmul import batched_matmul, dense
 from edgepack.kernels.rowwise import rowwise
 from edgepack.kernels.window import depthwise_conv2d, pool2d
@@ -35,6 +36,7 @@ PITCHED = {"conv2d.winograd", "conv2d.igemm"}
 RULES: Sequence[tuple[str, Rule]] = (
     ("conv2d.depthwise", depthwise_conv2d),
     ("conv2d.winograd", winograd),
+    ("conv2d.grouped", grouped_conv2d),
     ("conv2d.igemm", conv2d),
     ("pool2d", pool2d),
     ("attention", attention),
