@@ -26,7 +26,7 @@ from edgepack.kernels.gemm import accumulate, column_chunks, tile_for
 from edgepack.kernels.interleave import transposed
 from edgepack.kernels.values import Value, storage_dtype
 from edgepack.kernels.vectors import Cut, Undecided, Vectors
-from edgepack.kernels.vmath import elementary
+from edgepack.kernels.vmath import LOG2_E, elementary, exp_below
 from edgepack.target import CpuTarget
 
 __all__ = ["attention"]
@@ -333,7 +333,8 @@ class _Kernel:
     def _exponentials(self, size: int, largest: Sequence[Any]) -> None:
         """scores = e**(scores - largest), and the reciprocals of their sums."""
         e = self.e
-        tops = [e.let(e.vload(m, 0)) for m in largest]
+        strict = e.strict_math
+        tops = [e.let(e.vload(m, 0) if strict else e.vload(m, 0) * e.f32(LOG2_E)) for m in largest]
         sums = [e.local(self.lanes) for _ in tops]
         for s in sums:
             e.vstore(s, 0, e.f32(0))
@@ -341,7 +342,11 @@ class _Kernel:
         def key(k: Any) -> None:
             for n, (top, s) in enumerate(zip(tops, sums, strict=True)):
                 at = k * index(size) + index(n * self.lanes)
-                p = elementary(e, "tirx.exp", e.let(e.vload(self.scores, at) - top), self.lanes)
+                score = e.let(e.vload(self.scores, at))
+                if strict:
+                    p = elementary(e, "tirx.exp", e.let(score - top), self.lanes)
+                else:
+                    p = exp_below(e, score, top, self.lanes)
                 e.vstore(self.scores, at, p)
                 e.vstore(s, 0, e.vload(s, 0) + p)
 

@@ -15,9 +15,11 @@ from tvm.tirx import IntImm
 
 from edgepack.kernels.emit import Emitter
 
-__all__ = ["UNARY", "elementary", "maximum", "minimum", "power", "quotient"]
+__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "maximum", "minimum", "power", "quotient"]
 
 Expr = Any
+
+LOG2_E = 1.44269504088896341
 
 
 def _int32(lanes: int) -> str:
@@ -70,7 +72,7 @@ def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
     # Twice the polynomial times 2**(k - 1): neither overflows before the result does. The lower clamp makes
     # the scale's exponent field 0, which is the value 0. Clamps take NaN from their second operand.
     x = e.let(tirx.Max(e.f32(-87.6, lanes), e.let(tirx.Min(e.f32(89.0, lanes), x))))
-    shifted = e.let(x * e.f32(1.44269504088896341, lanes) + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
+    shifted = e.let(x * e.f32(LOG2_E, lanes) + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
     k = e.let(shifted - e.f32(12582912.0, lanes))
     r = e.let(x - k * e.f32(0.693359375, lanes))
     r = e.let(r - k * e.f32(-2.12194440e-4, lanes))
@@ -87,6 +89,27 @@ def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
     exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
     scale = tirx.reinterpret(_float32(lanes), exponent + _i32(e, 126 << 23, lanes))
     return _settled(e, y * scale, lanes)
+
+
+def exp_below(e: Emitter, x: Expr, top: Expr, lanes: int) -> Expr:
+    """A weight of a softmax: e**x over e**largest, ``top`` the largest score times :data:`LOG2_E`.
+
+    2**t, t = x log2 e - top, which is at most about 0: a relative error of 8e-8 + 1e-7 (|t| + |top|), of which
+    the part that the scores of a row share cancels. Below 2**-125 it is that; NaN stays NaN. A third less to
+    do than for :func:`exp`: nothing overflows, and the exponent is added to the polynomial's bits.
+    """
+    t = e.let(tirx.Max(e.f32(-125, lanes), e.let(x * e.f32(LOG2_E, lanes) - top)))
+    shifted = e.let(t + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
+    r = e.let(t - e.let(shifted - e.f32(12582912.0, lanes)))
+    p = _polynomial(
+        e,
+        r,
+        (1.5345811e-4, 1.3399931e-3, 9.6184891e-3, 5.5503286e-2, 2.4022646e-1, 6.9314718e-1, 1.0),
+        lanes,
+    )
+    exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
+    bits = tirx.reinterpret(_int32(lanes), p) + exponent
+    return e.let(tirx.reinterpret(_float32(lanes), bits))
 
 
 def _reinterpreted(e: Emitter, x: Expr, lanes: int) -> Expr:

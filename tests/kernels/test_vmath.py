@@ -80,6 +80,7 @@ class _Library:
         functions["f_pow"] = _binary(vmath.power, lanes)
         functions["f_max"] = _binary(lambda e, a, b, n: vmath.maximum(e, a, b), lanes)
         functions["f_min"] = _binary(lambda e, a, b, n: vmath.minimum(e, a, b), lanes)
+        functions["f_below"] = _binary(vmath.exp_below, lanes)
         for exponent in (*EXPONENTS, *QUARTERS):
             functions[_power_symbol(exponent)] = _binary(
                 lambda e, a, b, n, y=exponent: vmath.power(e, a, e.f32(y, n), n, y), lanes
@@ -174,6 +175,19 @@ def test_power_of_zero_negative_and_nan(call: _Library) -> None:
     exponents = np.array([2, -2, 0, 2, 3, -1, 0.5, 7, 1, np.nan, 0, 2, np.inf, -np.inf], np.float32)
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(call("pow", bases, exponents), np.power(bases, exponents), rtol=1e-6)
+
+
+def test_exp_below_the_largest(call: _Library) -> None:
+    x = -np.exp(np.random.default_rng(5).uniform(-12, 5, COUNT)).astype(np.float32)
+    x[:4] = 0, -np.inf, np.nan, -1e4
+    top = np.full(COUNT, 2 * vmath.LOG2_E, np.float32)
+    got = call("below", x + np.float32(2), top)
+    exact = np.exp2((x + np.float32(2)).astype(np.float64) * vmath.LOG2_E - top)
+    t = np.log2(exact[4:])
+    error = np.abs(got[4:] - exact[4:]) / exact[4:]
+    assert (error <= 8e-8 + 1e-7 * (np.abs(t) + top[0]))[t > -125].all()
+    assert got[0] == pytest.approx(1) and np.isnan(got[2])
+    assert (got[[1, 3]] <= 2.4e-38).all() and (got[4:][t <= -125] <= 2.4e-38).all()
 
 
 @pytest.mark.parametrize("exponent", QUARTERS)
