@@ -129,7 +129,12 @@ def conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
         lambda w: pack_weights(w, conv.groups, tile.columns, zeros),
     )
     return Implementation(
-        "conv2d.igemm", (stage,), (packing,), parameters=builder.parameters(), flops=conv.flops
+        "conv2d.igemm",
+        (stage,),
+        (packing,),
+        scratch=builder.scratch,
+        parameters=builder.parameters(),
+        flops=conv.flops,
     )
 
 
@@ -140,7 +145,8 @@ class _Product:
     Attributes:
         chunks: its columns as full vectors, see :func:`column_chunks`.
         weights: where its columns' weights begin.
-        number: of the tile, among those that are done before the next columns are.
+        number: of the tile, among those that are done before the next weights are.
+        part: of the reduction, see :meth:`ImplicitGemm._slices`.
     """
 
     accumulators: Any
@@ -149,6 +155,7 @@ class _Product:
     weights: Any
     width: int
     number: Any
+    part: Any
 
 
 class ImplicitGemm:
@@ -163,6 +170,7 @@ class ImplicitGemm:
         self.column_blocks = -(-conv.group_out // tile.columns)  # per group
         self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
         self.shares = self._shares()
+        self.slices = self._slices()
         self.pixel_blocks = self._pixel_blocks()
         #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
         self.zeros = max(conv.group_in if conv.padded else 0, self.lanes - 1)
@@ -178,6 +186,34 @@ class ImplicitGemm:
         threads = self.target.threads
         return threads if self.weights_first and self.conv.pixels >= 96 * threads else 1
 
+    def _slices(self) -> int:
+        """Parts of the reduction that are done one after the other, for all tiles of a task in each.
+
+        More than one where the weights of a block of columns and the next ones would push each other out of
+        the L2 cache; the tiles' sums wait in the thread's scratch.
+        """
+        c, kh = self.conv, self.conv.kernel[0]
+        nbytes = c.depth * min(self.tile.columns, c.group_out) * 4
+        if nbytes <= self.target.l2_bytes * 3 // 16 or self.tile_count == 1:
+            return 1
+        if c.kernel != (1, 1):
+            return kh
+        enough = (
+            n for n in range(2, 17) if nbytes <= n * self.target.l2_bytes // 8 and c.depth % (2 * n) == 0
+        )
+        return next(enough, 1)
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        """Bytes of scratch of one thread: the sums of a task's tiles, if they have to wait."""
+        tiles = -(-self.tile_count // self.pixel_blocks)
+        return (tiles * self._sums * 4,) if self.slices > 1 else ()
+
+    @property
+    def _sums(self) -> int:
+        """Floats in the sums of a tile."""
+        return self.tile.rows * (-(-self.tile.columns // self.lanes) * self.lanes)
+
     def _pixel_blocks(self) -> int:
         """Blocks of tiles, equally many tasks for each thread where that is possible.
 
@@ -192,6 +228,8 @@ class ImplicitGemm:
             return count // threads * threads or count
         bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
         fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
+        if self.slices > 1:  # the sums too
+            fits = max(4, min(fits, self.target.l2_bytes // 16 // (self._sums * 4)))
         least = min(most, max(-(-self.tile_count // fits), -(-4 * threads // columns), self.shares))
         if self.shares == 1:
             more = range(least, min(most, least + threads))
@@ -219,9 +257,13 @@ class ImplicitGemm:
         self.extra, operands = self.group.epilogue_pointers(e)
         self.y = e.pointer(self.group.output_elements)
         column_blocks = c.groups * self.column_blocks
+        ends = [Operand("output", 0)]
+        if self.slices > 1:
+            self.sums = e.pointer(self.scratch[0] // 4)
+            ends.append(Operand("scratch", 0))
         e.tasks(self._task)
-        ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
-        return Stage(e.finish(), column_blocks * self.pixel_blocks, (*ends, *operands, Operand("output", 0)))
+        begin = (Operand("param", self.group.operand(0)), Operand("packed", 0))
+        return Stage(e.finish(), column_blocks * self.pixel_blocks, (*begin, *operands, *ends))
 
     def _task(self, task: Any) -> None:
         e = self.e
@@ -256,21 +298,33 @@ class ImplicitGemm:
         e, c = self.e, self.conv
         weights = e.let((group * c.group_out + column * self.tile.columns) * c.depth)
         channel = e.let(group * c.group_out + column * self.tile.columns)
-        done, pixel = 0, 0
-        for rows, count in self.tiles:
-            begin = e.let(tirx.max(first, index(done)))
-            end = e.let(tirx.max(begin, tirx.min(last, index(done + count))))
+        start = first if self.slices > 1 else self.sweep
 
-            def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
-                self._tile(
-                    i - self.sweep, e.let((i - done) * rows + pixel), rows, group, weights, channel, width
-                )
+        def tiles(part: Any) -> None:
+            done, pixel = 0, 0
+            for rows, count in self.tiles:
+                begin = e.let(tirx.max(first, index(done)))
+                end = e.let(tirx.max(begin, tirx.min(last, index(done + count))))
 
-            e.loop(begin, end, tile)
-            done, pixel = done + count, pixel + rows * count
+                def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
+                    at = e.let((i - done) * rows + pixel)
+                    self._tile(i - start, at, rows, group, weights, channel, width, part)
+
+                e.loop(begin, end, tile)
+                done, pixel = done + count, pixel + rows * count
+
+        e.loop(0, self.slices, tiles)
 
     def _tile(
-        self, number: Any, pixel: Any, rows: int, group: Any, weights: Any, channel: Any, width: int
+        self,
+        number: Any,
+        pixel: Any,
+        rows: int,
+        group: Any,
+        weights: Any,
+        channel: Any,
+        width: int,
+        part: Any,
     ) -> None:
         """Tile ``number`` of a block of ``width`` columns, the first of which is ``channel``."""
         e, c = self.e, self.conv
@@ -279,17 +333,33 @@ class ImplicitGemm:
         lanes = width if width in (2, 4, 8) else self.lanes
         per_row = len(chunks) * lanes
         accumulators = e.local(rows * per_row)
-        for at in range(0, rows * per_row, lanes):
-            e.vstore(accumulators, at, e.f32(0, lanes), lanes)
+        sums = e.let(number * self._sums)
+
+        def zero() -> None:
+            for at in range(0, rows * per_row, lanes):
+                e.vstore(accumulators, at, e.f32(0, lanes), lanes)
+
+        def resume() -> None:
+            for at in range(0, rows * per_row, lanes):
+                e.vstore(accumulators, at, e.vload(self.sums, sums + at, lanes), lanes)
+
+        def wait() -> None:
+            for at in range(0, rows * per_row, lanes):
+                e.vstore(self.sums, sums + at, e.vload(accumulators, at, lanes), lanes)
+
+        if self.slices > 1:
+            e.branch(tirx.EQ(part, index(0)), zero, resume)
+        else:
+            zero()
         origins = [self._origin(pixel + r) for r in range(rows)]
         first, elements = e.let(pixel * c.out_channels + channel), (rows - 1) * c.out_channels + width
         operands = {p: e.rebased(self.extra[p], first, elements) for p in self.group.epilogue.dense}
-        for operand in operands.values():
+        for operand in operands.values() if self.slices == 1 else ():
             for r in range(rows):
                 for at in range(0, width, LINE):
                     e.prefetch(operand, r * c.out_channels + at, 3)
         full = column_chunks(per_row, lanes)
-        product = _Product(accumulators, rows, full, weights, width, number)
+        product = _Product(accumulators, rows, full, weights, width, number, part)
         inside = self._inside(origins)
         if inside is None:
             self._inner_loops(product, origins, group)
@@ -300,15 +370,23 @@ class ImplicitGemm:
                 lambda: self._border_loops(product, origins, group),
             )
         pitch = self.group.pitch
-        y = e.rebased(self.y, e.let(pixel * pitch + channel), (rows - 1) * pitch + width)
-        for r in range(rows):
-            place = unravel(pixel + r, self.group.output_shape[:-1])
-            for at, lanes in chunks:
-                value = e.let(e.vload(accumulators, r * per_row + at, lanes))
-                offset = r * c.out_channels + at
-                here = {p: (operand, offset) for p, operand in operands.items()}
-                stored = self.group.epilogue.apply(e, value, (*place, channel + at), lanes, self.extra, here)
-                e.vstore(y, r * pitch + at, stored, lanes)
+
+        def store() -> None:
+            y = e.rebased(self.y, e.let(pixel * pitch + channel), (rows - 1) * pitch + width)
+            for r in range(rows):
+                place = unravel(pixel + r, self.group.output_shape[:-1])
+                for at, count in chunks:
+                    value = e.let(e.vload(accumulators, r * per_row + at, count))
+                    offset = r * c.out_channels + at
+                    here = {p: (operand, offset) for p, operand in operands.items()}
+                    position = (*place, channel + at)
+                    stored = self.group.epilogue.apply(e, value, position, count, self.extra, here)
+                    e.vstore(y, r * pitch + at, stored, count)
+
+        if self.slices > 1:
+            e.branch(tirx.EQ(part, index(self.slices - 1)), store, wait)
+        else:
+            store()
 
     def _origin(self, pixel: Any) -> tuple[Any, Any, Any]:
         """(image, input row, input column) of the window's first tap; negative in the padding."""
@@ -349,14 +427,15 @@ class ImplicitGemm:
         rows = product.rows
         if c.kernel == (1, 1) and c.strides == (1, 1) and not c.padded:
             # The rows are neighbours in memory, and so are those of the next tile.
-            first = e.let(self._address(origins[0], group))
+            depth = c.group_in // self.slices
+            first = e.let(self._address(origins[0], group) + product.part * depth)
             pixels = e.rebased(self.x, first, rows * c.in_channels)
-            unroll = 2 - c.group_in % 2
-            lines = -(-rows * c.in_channels // LINE) if c.groups == 1 and rows > 2 else 0
-            ahead = stream_prefetch(e, pixels, rows * c.in_channels, lines, c.group_in, unroll)
-            self._accumulate(
-                product, 0, c.group_in, lambda r, k: e.load(pixels, k + r * c.in_channels), unroll, ahead
-            )
+            unroll = 2 - depth % 2
+            whole = c.groups == 1 and rows > 2 and self.slices == 1
+            lines = -(-rows * c.in_channels // LINE) if whole else 0
+            ahead = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)
+            element = lambda r, k: e.load(pixels, k + r * c.in_channels)  # noqa: E731
+            self._accumulate(product, product.part, depth, element, unroll, ahead)
             return
         row, column = c.dilation[0] * c.width * c.in_channels, c.dilation[1] * c.in_channels
         step = c.strides[1] * c.in_channels
@@ -377,7 +456,10 @@ class ImplicitGemm:
             else:
                 e.loop(0, kw, lambda j: taps(i * kw + j, e.let(i * row + j * column), c.group_in))
 
-        e.loop(0, kh, tap_row)
+        if self.slices > 1:
+            tap_row(product.part)
+        else:
+            e.loop(0, kh, tap_row)
 
     def _border_loops(self, product: _Product, origins: list[tuple[Any, Any, Any]], group: Any) -> None:
         """Tap by tap; a pixel in the padding is read from the zeros behind the weights."""
@@ -392,7 +474,10 @@ class ImplicitGemm:
                 pointers.append(self._select(valid, e.let(self._address((n, row, column), group))))
             self._accumulate(product, i * kw + j, c.group_in, lambda r, k: e.load(pointers[r], k), 1)
 
-        e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
+        if self.slices > 1:
+            e.loop(0, kw, lambda j: tap(product.part, j))
+        else:
+            e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
 
     def _accumulate(
         self,
@@ -413,12 +498,13 @@ class ImplicitGemm:
         prefetches = [] if ahead is None else [ahead]
         large = c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2
         if product.rows > 2 and large and c.groups * self.column_blocks > 1:
-            sweep = self.tile_count // (self.shares if self.weights_first else self.pixel_blocks)
+            alone = self.weights_first and self.slices == 1
+            sweep = -(-self.tile_count // (self.shares if alone else self.pixel_blocks))
             share = -(-depth * product.width // (LINE * sweep))
-            parts = c.depth // depth
-            start = (
-                product.weights + c.depth * product.width + (product.number * parts + part) * (share * LINE)
-            )
+            size = c.depth // self.slices  # of what follows the current weights
+            parts = size // depth
+            turn = product.number * parts + part - product.part * parts
+            start = product.weights + (product.part + 1) * (size * product.width) + turn * (share * LINE)
             prefetches.append(stream_prefetch(e, self.w, e.let(start), share, depth, unroll))
 
         def prefetch(step: Any) -> None:

@@ -42,7 +42,12 @@ def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impleme
 
     packing = Packing(found.operand(1), f"matmul:{tile.columns}:{builder.zeros}", pack)
     return Implementation(
-        "matmul.packed", (stage,), (packing,), parameters=builder.parameters(), flops=conv.flops
+        "matmul.packed",
+        (stage,),
+        (packing,),
+        scratch=builder.scratch,
+        parameters=builder.parameters(),
+        flops=conv.flops,
     )
 
 
