@@ -69,6 +69,9 @@ class _Grouped:
     def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
         self.conv, self.group, self.target = conv, group, target
         self.lanes = target.lanes("float32")
+        if conv.strides[1] > 1 and 2 * conv.group_out == self.lanes == 16:
+            # A shuffle for one or two taps costs more than the other half of a vector brings.
+            self.lanes = conv.group_out
         c, lanes = conv, self.lanes
         if lanes % c.group_out or c.group_in > c.group_out:
             raise RuleError("groups do not fill a vector")
