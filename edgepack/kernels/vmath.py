@@ -94,9 +94,9 @@ def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
 def exp_below(e: Emitter, x: Expr, top: Expr, lanes: int) -> Expr:
     """A weight of a softmax: e**x over e**largest, ``top`` the largest score times :data:`LOG2_E`.
 
-    2**t, t = x log2 e - top, which is at most about 0: a relative error of 8e-8 + 1e-7 (|t| + |top|), of which
-    the part that the scores of a row share cancels. Below 2**-125 it is that; NaN stays NaN. A third less to
-    do than for :func:`exp`: nothing overflows, and the exponent is added to the polynomial's bits.
+    2**t, t = x log2 e - top, at most about 0: a relative error of 8e-8 + 1e-7 (|t| + |top|), of which what
+    the scores of a row share cancels. Below 2**-125 it is that; NaN stays NaN. A third less to do than for
+    :func:`exp`: nothing overflows, and the exponent is added to the polynomial's bits.
     """
     t = e.let(tirx.Max(e.f32(-125, lanes), e.let(x * e.f32(LOG2_E, lanes) - top)))
     shifted = e.let(t + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds

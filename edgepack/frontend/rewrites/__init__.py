@@ -22,6 +22,7 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "ConvTranspose"): decompose.conv_transpose,
     ("", "CumSum"): decompose.cum_sum,
     ("", "Equal"): decompose.equal_bool,
+    ("", "LRN"): decompose.local_response_normalization,
     ("", "LpNormalization"): decompose.lp_normalization,
     ("", "OneHot"): decompose.one_hot,
     ("", "QLinearConv"): quantised.qlinear_conv,

@@ -17,6 +17,7 @@ __all__ = [
     "equal_bool",
     "fast_gelu",
     "gelu",
+    "local_response_normalization",
     "lp_normalization",
     "one_hot",
     "quick_gelu",
@@ -73,6 +74,38 @@ def lp_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | No
     norm = editor.reduce(f"ReduceL{values.get('p', 2)}", x, values.get("axis", -1))
     tiny = editor.scalar(float(np.finfo(editor.dtype(x)).tiny), editor.dtype(x))
     return [editor.op("Div", x, editor.op("Max", norm, tiny))]
+
+
+def local_response_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """x / (bias + alpha / size * sum of squares of neighbouring channels)**beta.
+
+    The sum is one of slices of the squares between zeros, which vectors along the channels read as they lie.
+    """
+    import numpy as np
+
+    values, x = attributes(node), str(node.input[0])
+    shape, dtype = editor.shape(x), editor.dtype(x)
+    if shape is None:
+        return None
+    size, channels = int(values["size"]), shape[1]
+    before = (size - 1) // 2
+    zeros = [
+        editor.const(np.zeros([shape[0], n, *shape[2:]], dtype)) for n in (before, size - 1 - before) if n
+    ]
+    squares = editor.op("Mul", x, x)
+    if size > 1:
+        parts = [zeros[0], squares, *zeros[1:]] if before else [squares, *zeros]
+        padded = editor.op("Concat", *parts, axis=1)
+        starts = [
+            [editor.const(np.asarray([i], np.int64)) for i in (n, n + channels, 1)] for n in range(size)
+        ]
+        slices = [editor.op("Slice", padded, *start) for start in starts]
+        squares = slices[0]
+        for part in slices[1:]:
+            squares = editor.op("Add", squares, part)
+    scaled = editor.op("Mul", squares, editor.scalar(values.get("alpha", 1e-4) / size, dtype))
+    base = editor.op("Add", scaled, editor.scalar(values.get("bias", 1.0), dtype))
+    return [editor.op("Div", x, editor.op("Pow", base, editor.scalar(values.get("beta", 0.75), dtype)))]
 
 
 def one_hot(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
