@@ -280,14 +280,18 @@ def arithmetic(loop: Loop, machine: Machine) -> int:
 
 
 def hot_loops(loops: Sequence[Loop], machine: Machine, rule: str) -> list[tuple[str, Loop]]:
-    """[(what it is, loop)]: the loop with the most arithmetic; of Winograd the product, which is the densest,
-    and the transform that is worst: of those that touch the stack most, the longest."""
+    """[(what it is, loop)]: the densest of the loops with most arithmetic (sparser ones are for borders).
+
+    Of Winograd the product, and the transform that is worst: of those that touch the stack most, the longest.
+    """
     if not loops:
         return []
-    if not rule.startswith("conv2d.winograd"):
-        return [("", max(loops, key=lambda loop: arithmetic(loop, machine)))]
-    large = [loop for loop in loops if arithmetic(loop, machine) >= 8] or list(loops)
+    most = max(arithmetic(loop, machine) for loop in loops)
+    least = 8 if rule.startswith("conv2d.winograd") else most // 2
+    large = [loop for loop in loops if arithmetic(loop, machine) >= least] or list(loops)
     product = max(large, key=lambda loop: arithmetic(loop, machine) / len(loop.lines))
+    if not rule.startswith("conv2d.winograd"):
+        return [("", product)]
     others = (loop for loop in loops if loop is not product)
     transform = max(others, key=lambda loop: (loop.spills(machine.syntax), len(loop.lines)))
     return [(", product", product), (", transform", transform)]

@@ -448,6 +448,9 @@ class ImplicitGemm:
                 view = e.rebased(self.x, e.let(bases[0] + offset), (rows - 1) * step + depth)
                 element = lambda r, k: e.load(view, k + r * step)  # noqa: E731
             unroll = next((u for u in (2, 3) if depth % u == 0), 1)
+            if self.target.vector_registers < 32 and not self.target.arch.startswith("x86"):
+                # Elsewhere weights and broadcasts of three steps do not fit the registers.
+                unroll = 2
             self._accumulate(product, part, depth, element, unroll)
 
         def tap_row(i: Any) -> None:
@@ -523,6 +526,7 @@ class ImplicitGemm:
             product.width,
             unroll,
             prefetch,
+            rest=True,
         )
 
     def _select(self, valid: Any, at: Any) -> Any:

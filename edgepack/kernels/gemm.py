@@ -107,6 +107,7 @@ def accumulate(
     stride: int,
     unroll: int,
     prefetch: Callable[[Index], None] | None = None,
+    rest: bool = False,
 ) -> None:
     """accumulators[r, c] += sum over k < depth of row(r, k) * weights[at + k * stride + c].
 
@@ -114,17 +115,16 @@ def accumulate(
         accumulators: local buffer of rows x columns, where columns is the sum of the chunks' lanes.
         row: element ``k`` of row ``r`` as a scalar.
         unroll: steps of the reduction per loop iteration; used where it divides ``depth``.
+        rest: use it in any case; the steps that are left over follow the loop.
         prefetch: emits prefetches for a loop iteration, given the first step of it.
     """
     columns = sum(lanes for _, lanes in chunks)
-    while depth % unroll:
+    while depth % unroll and not rest:
         unroll -= 1
 
-    def steps(k: Index) -> None:
-        if prefetch is not None:
-            prefetch(k * unroll)
-        for u in range(unroll):
-            step = k * unroll + u
+    def some(first: Index, count: int) -> None:
+        for u in range(count):
+            step = first + u
             loaded = [e.let(e.vload(weights, at + step * stride + c, lanes)) for c, lanes in chunks]
             for r in range(rows):
                 scalar = e.let(row(r, step))
@@ -133,4 +133,10 @@ def accumulate(
                     product = e.splat(scalar, lanes) * weight
                     e.vstore(accumulators, where, e.vload(accumulators, where, lanes) + product, lanes)
 
-    e.loop(0, depth // unroll, steps)
+    def iteration(k: Index) -> None:
+        if prefetch is not None:
+            prefetch(k * unroll)
+        some(k * unroll, unroll)
+
+    e.loop(0, depth // unroll, iteration)
+    some(depth - depth % unroll, depth % unroll)

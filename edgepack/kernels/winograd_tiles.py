@@ -25,6 +25,7 @@ from edgepack.kernels.winograd_transforms import (
     input_groups,
     input_rows,
     output_groups,
+    output_lines,
     output_rows,
 )
 from edgepack.target import CpuTarget
@@ -72,10 +73,15 @@ class Geometry:
         return image, e.let(div(rest, self.columns)), e.let(mod(rest, self.columns))
 
 
-def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int], None]) -> None:
-    """``body(channel, lanes)`` for the vectors of channels."""
+def _each_vector(e: Emitter, lanes: int, channels: int, tile: Any, body: Callable[[Any, int], None]) -> None:
+    """``body(channel, lanes)`` for the vectors of channels.
+
+    LLVM does not know that ``tile`` is not negative, so the loop's end is no constant to it: it would unroll
+    loops of a few vectors, mix them with their neighbours, and spill.
+    """
     full = channels // lanes
-    e.loop(0, full, lambda k: body(e.let(k * lanes), lanes))
+    end = full if full < 2 else e.let(tirx.min(tile + full, index(full)))
+    e.loop(0, end, lambda k: body(e.let(k * lanes), lanes))
     for at, rest in column_chunks(channels - full * lanes, lanes):
         body(index(full * lanes + at), rest)
 
@@ -86,7 +92,7 @@ class Image:
     def __init__(self, e: Emitter, g: Geometry, target: CpuTarget, x: Any, zeros: Any, zero_at: int) -> None:
         self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
         self.lanes = target.lanes("float32")
-        self.groups = input_groups(g.m, target.vector_registers)
+        self.groups = input_groups(g.m, target)
 
     def read(self, v: Any, tile: Any, slot: Any, slots: int, channels: tuple[Any, int] | None = None) -> None:
         """V of one tile.
@@ -105,7 +111,7 @@ class Image:
 
         def body(valid: Sequence[bool]) -> None:
             for group in self.groups:
-                self._group(group, rows, valid, (v, target), slots, count)
+                self._group(group, rows, valid, (v, target), slots, count, tile)
 
         e.switch(groups_of(g.columns, inside), tx, body)
 
@@ -117,6 +123,7 @@ class Image:
         target: tuple[Any, Any],
         slots: int,
         count: int,
+        tile: Any,
     ) -> None:
         """Rows ``group`` of V, for ``count`` channels."""
         e, g = self.e, self.g
@@ -135,7 +142,7 @@ class Image:
                     stored = e.f32(0, lanes) if value is None else value
                     e.vstore(v, at + c + (i * g.a + j) * (slots * depth), stored, lanes)
 
-        _each_vector(e, self.lanes, count, vector)
+        _each_vector(e, self.lanes, count, tile, vector)
 
     def _rows(self, image: Any, ty: Any, tx: Any, start: Any) -> list[Any]:
         """A buffer for each row of the tile, which begins at its first column; zeros in the padding."""
@@ -190,7 +197,7 @@ class Output:
     ) -> None:
         self.e, self.g, self.group, self.y, self.extra, self.columns = e, g, group, y, extra, columns
         self.lanes = target.lanes("float32")
-        self.groups = output_groups(g.m, target.vector_registers)
+        self.groups = output_groups(g.m, target)
 
     def write(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> None:
         """The output of one tile, ``width`` channels from ``column`` on."""
@@ -232,7 +239,7 @@ class Output:
 
         def all_vectors(emit: Callable[[Any, int, Sequence[Any], int], None]) -> None:
             for rows in self.groups:
-                self._rows(source, slots, rows, width, emit)
+                self._rows(source, slots, rows, width, tile, emit)
 
         if whole_rows and whole_columns:
             all_vectors(whole)
@@ -246,6 +253,7 @@ class Output:
         slots: int,
         rows: Sequence[int],
         width: int,
+        tile: Any,
         emit: Callable[[Any, int, Sequence[Any], int], None],
     ) -> None:
         """``emit(channel, i, line, lanes)`` for each of ``rows`` and each vector of channels."""
@@ -254,11 +262,12 @@ class Output:
 
         def vector(c: Any, lanes: int) -> None:
             t = Transform(e, lanes)
-            columns = []
-            for j in range(g.a):
-                places = [(buffer, at + c + (i * g.a + j) * (slots * self.columns)) for i in range(g.a)]
-                columns.append(output_rows(t, g.m, rows, _Lazy(e, places, lanes)))
-            for n, i in enumerate(rows):
-                emit(c, i, output_rows(t, g.m, range(g.m), [column[n] for column in columns]), lanes)
 
-        _each_vector(e, self.lanes, width, vector)
+            def column(j: int) -> list[Any]:
+                places = [(buffer, at + c + (i * g.a + j) * (slots * self.columns)) for i in range(g.a)]
+                return output_rows(t, g.m, rows, _Lazy(e, places, lanes))
+
+            for i, line in zip(rows, output_lines(t, g.m, len(rows), column), strict=True):
+                emit(c, i, line, lanes)
+
+        _each_vector(e, self.lanes, width, tile, vector)

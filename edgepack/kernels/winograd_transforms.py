@@ -11,7 +11,7 @@ need more registers than there are, so they are computed in groups, each of whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
@@ -20,8 +20,17 @@ from tvm import tirx
 
 from edgepack.kernels.contract import Array
 from edgepack.kernels.emit import Emitter
+from edgepack.target import CpuTarget
 
-__all__ = ["Transform", "input_groups", "input_rows", "output_groups", "output_rows", "transform_weights"]
+__all__ = [
+    "Transform",
+    "input_groups",
+    "input_rows",
+    "output_groups",
+    "output_lines",
+    "output_rows",
+    "transform_weights",
+]
 
 Expr = Any
 
@@ -56,18 +65,28 @@ def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array
     return np.concatenate([*parts, np.zeros(zeros, np.float32)])
 
 
-def input_groups(m: int, registers: int) -> tuple[tuple[int, ...], ...]:
-    """The rows of a transformed input tile that are computed together."""
+def input_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
+    """The rows of a transformed input tile that are computed together.
+
+    Their first halves are kept in registers, and outside of AVX-512, which takes them from memory, so are the
+    constants. Without FMA, two rows that share their sums are worth more than a few spills.
+    """
+    large = target.vector_registers >= 32
     if m == 2:
-        return ((0, 1, 2, 3),) if registers >= 32 else ((0, 1), (2, 3))
-    return ((1, 2, 3, 4), (0, 5)) if registers >= 32 else ((1, 2), (3, 4), (0, 5))
+        return ((0, 1, 2, 3),) if large else ((0, 1), (2, 3))
+    if large and target.arch.startswith("x86"):
+        return ((1, 2, 3, 4), (0, 5))
+    if large or not target.fma:
+        return ((1, 2), (3, 4), (0, 5))
+    return ((1,), (2,), (3,), (4,), (0,), (5,))
 
 
-def output_groups(m: int, registers: int) -> tuple[tuple[int, ...], ...]:
+def output_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of an output tile that are computed together."""
     if m == 2:
         return ((0, 1),)
-    return ((0, 1, 2, 3),) if registers >= 32 else ((0, 2), (1, 3))
+    large = target.vector_registers >= 32 and target.arch.startswith("x86")
+    return ((0, 1, 2, 3),) if large else ((0, 2), (1, 3))
 
 
 class Transform:
@@ -132,3 +151,31 @@ def output_rows(t: Transform, m: int, rows: Sequence[int], x: Sequence[Expr]) ->
         found[1] = t.times(ROOT, t.add(near, far))
         found[3] = t.mad(ROOT / 2, t.mad(4.0, far, near), x[5])
     return [found[r] for r in rows]
+
+
+def output_lines(
+    t: Transform, m: int, count: int, column: Callable[[int], Sequence[Expr]]
+) -> list[list[Expr]]:
+    """The rows of A^T X A, given columns of A^T X, each of ``count`` elements.
+
+    Columns of which only sums and differences are needed are asked for in pairs: that takes fewer registers
+    than six columns.
+    """
+    if m == 2:
+        columns = [column(j) for j in range(4)]
+        return [output_rows(t, m, range(2), [c[n] for c in columns]) for n in range(count)]
+    pairs = []
+    for j in (1, 3):
+        x, y = column(j), column(j + 1)
+        pairs.append([(t.add(x[n], y[n]), t.sub(x[n], y[n])) for n in range(count)])
+    near, far = pairs
+    first = column(0)
+    lines = []
+    for n in range(count):
+        second = t.times(ROOT, t.add(near[n][1], far[n][1]))
+        third = t.mad(2.0, far[n][0], near[n][0])
+        lines.append([t.mad(2.0, near[n][0], t.add(first[n], far[n][0])), second, third])
+    last = column(5)
+    for n in range(count):
+        lines[n].append(t.mad(ROOT / 2, t.mad(4.0, far[n][1], near[n][1]), last[n]))
+    return lines
