@@ -46,6 +46,7 @@ REWRITTEN = {
     "ConvTranspose": ["convtranspose_output_shape"],
     "CumSum": ["cumsum", "cumsum_exclusive_reverse", "cumsum_int_exclusive"],
     "Equal": ["equal_bool"],
+    "LRN": ["lrn", "lrn_one"],
     "LpNormalization": ["lpnorm", "lpnorm_1"],
     "OneHot": ["onehot_constant_depth"],
     "QLinearConv": ["qlinear_conv"],
