@@ -355,10 +355,9 @@ def alone() -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "networks", nargs="*", metavar="NETWORK", help=f"of {', '.join((*BENCHMARKS, *MORE))}"
-    )
-    parser.add_argument("--more", action="store_true", help=f"by default {', '.join(MORE)}")
+    default = f"default: all of {', '.join(BENCHMARKS)}"
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=default)
+    parser.add_argument("--more", action="store_true", help=f"instead {', '.join(MORE)}")
     parser.add_argument("--engines", default=",".join(ENGINES), help="comma separated (default: %(default)s)")
     parser.add_argument("--threads", default="1,2", help="comma separated (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=6)
@@ -399,7 +398,7 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
     text = report(results, networks, engines, machine, options.rounds)
     print("\n" + text)
     if options.write:
-        replace_section("Side by side", text, "compare.py")
+        replace_section("More networks" if options.more else "Side by side", text, "compare.py")
     if options.json:
         data = {t: {r.network.name: r.times for r in found} for t, found in results.items()}
         options.json.write_text(json.dumps(data), encoding="utf-8")
