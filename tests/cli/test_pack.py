@@ -209,6 +209,8 @@ def start_hanging(model: Path, output: Path) -> tuple[subprocess.Popen[str], int
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
+        # A job in the background of a shell ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
     )
     while process.poll() is None:
         for path in output.parent.glob(".*/job/pid"):
