@@ -9,7 +9,7 @@ when they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,9 +17,8 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.graph.lower import Group
-from edgepack.graph.views import strides_of
 from edgepack.kernels.affine import Affine, Atoms
-from edgepack.kernels.blocks import Block, blocks_of
+from edgepack.kernels.attention_form import AttentionForm
 from edgepack.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.kernels.emit import Emitter, balanced, div, index, mod, unravel
 from edgepack.kernels.gemm import accumulate, column_chunks, tile_for
@@ -39,7 +38,7 @@ def attention(group: Group, target: CpuTarget, constants: frozenset[int]) -> Imp
     """Rule ``attention`` for the anchor of that kind."""
     if group.anchor is None or group.anchor.kind != "attention":
         raise RuleError("another operator")
-    form = _Form.of(group)
+    form = AttentionForm.of(group)
     kernel = _Kernel(form, target)
     stage = kernel.stage()
     flops = 2 * prod(form.batch) * form.rows * form.keys * (form.depth + form.columns)
@@ -47,61 +46,6 @@ def attention(group: Group, target: CpuTarget, constants: frozenset[int]) -> Imp
     return Implementation(
         "attention", (stage,), scratch=kernel.scratch_bytes, parameters=parameters, flops=flops
     )
-
-
-@dataclass(frozen=True)
-class _Form:
-    """What is computed: sizes, where the operands lie, and the steps between product and softmax.
-
-    Strides are of the batch dimensions, then of the operand's own two.
-    """
-
-    batch: tuple[int, ...]
-    rows: int
-    depth: int
-    keys: int
-    columns: int
-    query: tuple[int, ...]
-    key: tuple[int, ...]
-    value: tuple[int, ...]
-    output: tuple[int, ...]
-    scale: float
-    params: tuple[Any, ...]
-    scores: Any
-    weighed: Any  # what the softmax reads
-    blocks: Mapping[Any, Block]
-
-    @classmethod
-    def of(cls, group: Group) -> _Form:
-        assert group.anchor is not None
-        a = group.anchor.attributes
-        batch = tuple(int(n) for n in a["batch"])
-        rows, depth, keys, columns = (int(a[n]) for n in ("rows", "depth", "keys", "columns"))
-        order = [int(i) for i in a["order"]]
-        shape = (*batch, rows, columns)
-        strides = strides_of([shape[axis] for axis in order])
-        *params, result = group.function.params
-        blocks = blocks_of(group.function)
-        if group.outputs != 1 or not blocks[-1].target.same_as(result) or not blocks[-1].reductions:
-            raise RuleError("something follows the product with the values")
-        largest = next(b for b in blocks[1:] if b.reductions)
-        loads = [x for x in (largest.value.a, largest.value.b) if not x.source.same_as(largest.target)]
-        return cls(
-            batch,
-            rows,
-            depth,
-            keys,
-            columns,
-            tuple(a["query"]),
-            tuple(a["key"]),
-            tuple(a["value"]),
-            (0, *(strides[order.index(axis)] for axis in range(len(shape)))),
-            float(a["scale"]),
-            tuple(params),
-            blocks[0].target,
-            loads[0].source,
-            {b.target: b for b in blocks if not b.reductions},
-        )
 
 
 class _Scores(Vectors):
@@ -127,7 +71,7 @@ class _Task:
 
 
 class _Kernel:
-    def __init__(self, form: _Form, target: CpuTarget) -> None:
+    def __init__(self, form: AttentionForm, target: CpuTarget) -> None:
         self.form, self.target = form, target
         lanes = target.lanes("float32")
         while lanes > form.rows:

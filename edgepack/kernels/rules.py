@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.attention import attention
+from edgepack.kernels.batched import batched_matmul
 from edgepack.kernels.contract import Implementation, RuleError
 from edgepack.kernels.conv2d import conv2d
 from edgepack.kernels.elementwise import elementwise
 from edgepack.kernels.generic import generic, plain, rows
 from edgepack.kernels.grouped import grouped_conv2d
-from edgepack.kernels.matmul import batched_matmul, dense
+from edgepack.kernels.matmul import dense
 from edgepack.kernels.rowwise import rowwise
 from edgepack.kernels.window import depthwise_conv2d, pool2d
 from edgepack.kernels.winograd import winograd

@@ -18,7 +18,8 @@ from edgepack.kernels.blocks import Block
 from edgepack.kernels.contract import RuleError
 from edgepack.kernels.emit import Emitter, index
 from edgepack.kernels.values import COMPARISONS, DTYPES, Value, Values
-from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum, power, quotient
+from edgepack.kernels.vmath import UNARY, elementary, maximum, minimum, quotient
+from edgepack.kernels.vpower import power
 
 __all__ = ["Cut", "Undecided", "Vectors"]
 

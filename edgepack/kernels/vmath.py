@@ -15,10 +15,11 @@ from tvm.tirx import IntImm
 
 from edgepack.kernels.emit import Emitter
 
-__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "maximum", "minimum", "power", "quotient"]
+__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "maximum", "minimum", "quotient"]
 
 Expr = Any
 
+#: log2 of e.
 LOG2_E = 1.44269504088896341
 
 
@@ -156,40 +157,6 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
     return _settled(e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes)
 
 
-def power(e: Emitter, x: Expr, y: Expr, lanes: int, exponent: float | None = None) -> Expr:
-    """x**y with C's rules for 0, 1 and negative bases, but NaN for -inf to a fraction and -1 to infinity.
-
-    Multiples of 1/4 from -4 to 4 that are known when compiling are products, quotients and square roots,
-    within 5 ulp. Otherwise e**(y ln |x|) in float32, whose relative error grows with the exponent of the
-    result: at most 1.5e-7 * (2 + |y ln x|).
-
-    Args:
-        exponent: ``y`` where it is constant.
-    """
-    one = e.f32(1, lanes)
-    if exponent is not None and abs(exponent) <= 4 and exponent * 4 == int(exponent * 4):
-        return _quarters(e, x, int(exponent * 4), lanes)
-    if e.strict_math:
-        return _strict_power(e, x, y, lanes)
-    a = _absolute(e, x, lanes)
-    r = exp(e, e.let(y * log(e, a, lanes)), lanes)
-    if exponent is not None:
-        if exponent != int(exponent):
-            negative = e.f32(float("nan"), lanes)
-        else:
-            negative = r if exponent % 2 == 0 else e.let(e.f32(0, lanes) - r)
-        r = e.let(tirx.Select(x < e.f32(0, lanes), negative, r))
-        return r
-    whole = tirx.EQ(truncate(e, y, lanes), y)
-    half = e.let(y * e.f32(0.5, lanes))
-    even = tirx.EQ(truncate(e, half, lanes), half)
-    signed = e.let(tirx.Select(even, r, e.f32(0, lanes) - r))
-    negative = e.let(tirx.Select(whole, signed, e.f32(float("nan"), lanes)))
-    r = e.let(tirx.Select(x < e.f32(0, lanes), negative, r))
-    r = e.let(tirx.Select(tirx.EQ(y, e.f32(0, lanes)), one, r))
-    return e.let(tirx.Select(tirx.EQ(x, one), one, r))
-
-
 def _intrinsic(name: str) -> Callable[[Emitter, Expr, int], Expr]:
     def call(e: Emitter, x: Expr, lanes: int) -> Expr:
         return e.let(tirx.call_llvm_pure_intrin(_float32(lanes), name, x))
@@ -198,37 +165,6 @@ def _intrinsic(name: str) -> Callable[[Emitter, Expr, int], Expr]:
 
 
 _sqrt = _intrinsic("llvm.sqrt")
-
-
-def _square(x: Expr) -> Expr:
-    return x * x
-
-
-def _quarters(e: Emitter, x: Expr, quarters: int, lanes: int) -> Expr:
-    """x**(quarters / 4) from squares and square roots.
-
-    The reciprocal comes last for exponents above -1, where x**-1 could overflow before the result does, and
-    first for others, where x**4 could underflow.
-    """
-    if quarters <= -4:
-        x = e.let(e.f32(1, lanes) / x)
-    whole, fraction = divmod(abs(quarters), 4)
-    factors = []
-    square, bits = x, whole
-    while bits:
-        if bits & 1:
-            factors.append(square)
-        bits >>= 1
-        if bits:
-            square = e.let(_square(square))
-    if fraction:
-        root = _sqrt(e, x, lanes)
-        factors += [root] if fraction & 2 else []
-        factors += [_sqrt(e, root, lanes)] if fraction & 1 else []
-    value = factors[0] if factors else e.f32(1, lanes)
-    for factor in factors[1:]:
-        value = e.let(value * factor)
-    return e.let(e.f32(1, lanes) / value) if -4 < quarters < 0 else value
 
 
 def _rsqrt(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -246,16 +182,6 @@ def _libm(function: str) -> Callable[[Emitter, Expr, int], Expr]:
         return e.let(e.vload(elements, 0, lanes))
 
     return call
-
-
-def _strict_power(e: Emitter, x: Expr, y: Expr, lanes: int) -> Expr:
-    bases, exponents = e.local(lanes), e.local(lanes)
-    e.vstore(bases, 0, x, lanes)
-    e.vstore(exponents, 0, y, lanes)
-    for i in range(lanes):
-        one = tirx.call_pure_extern("float32", "powf", e.load(bases, i), e.load(exponents, i))
-        e.vstore(bases, i, one, 1)
-    return e.let(e.vload(bases, 0, lanes))
 
 
 def _strict_sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:

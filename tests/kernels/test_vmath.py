@@ -13,7 +13,7 @@ import pytest
 
 from edgepack.codegen.cpu import compile_object
 from edgepack.config.device import load_device
-from edgepack.kernels import vmath
+from edgepack.kernels import vmath, vpower
 from edgepack.kernels.emit import Emitter
 from edgepack.toolchains import resolve
 from tests.support.executor import host_target
@@ -77,13 +77,13 @@ def _binary(function: Callable[..., Any], lanes: int) -> Any:
 class _Library:
     def __init__(self, lanes: int, folder: Path) -> None:
         functions = {f"f_{name}": _unary(name, lanes) for name in FUNCTIONS}
-        functions["f_pow"] = _binary(vmath.power, lanes)
+        functions["f_pow"] = _binary(vpower.power, lanes)
         functions["f_max"] = _binary(lambda e, a, b, n: vmath.maximum(e, a, b), lanes)
         functions["f_min"] = _binary(lambda e, a, b, n: vmath.minimum(e, a, b), lanes)
         functions["f_below"] = _binary(vmath.exp_below, lanes)
         for exponent in (*EXPONENTS, *QUARTERS):
             functions[_power_symbol(exponent)] = _binary(
-                lambda e, a, b, n, y=exponent: vmath.power(e, a, e.f32(y, n), n, y), lanes
+                lambda e, a, b, n, y=exponent: vpower.power(e, a, e.f32(y, n), n, y), lanes
             )
         compile_object(functions, host_target(), folder / "vmath.o")
         resolve(load_device("host")).link_shared(
