@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from edgepack.target import CpuTarget
 
 if TYPE_CHECKING:
-    from edgepack.kernels.conv2d import Conv2d
+    from edgepack.kernels.convolution import Conv2d
 
 __all__ = ["winograd_tile"]
 

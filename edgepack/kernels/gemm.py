@@ -76,9 +76,9 @@ def stream_prefetch(
 
     Args:
         start: of the first line, in elements of ``buffer``; it may lie behind its end.
-        unroll: as given to :func:`accumulate`; it must divide ``depth``.
+        unroll: as given to :func:`accumulate`.
     """
-    iterations = depth // unroll
+    iterations = max(1, depth // unroll)
     each = -(-lines // iterations)
     shift = max(0, (iterations // max(lines, 1)).bit_length() - 1)
 
@@ -115,8 +115,8 @@ def accumulate(
         accumulators: local buffer of rows x columns, where columns is the sum of the chunks' lanes.
         row: element ``k`` of row ``r`` as a scalar.
         unroll: steps of the reduction per loop iteration; used where it divides ``depth``.
-        rest: use it in any case; the steps that are left over follow the loop.
         prefetch: emits prefetches for a loop iteration, given the first step of it.
+        rest: use ``unroll`` in any case; the steps that are left over follow the loop.
     """
     columns = sum(lanes for _, lanes in chunks)
     while depth % unroll and not rest:

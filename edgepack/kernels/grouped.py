@@ -18,8 +18,9 @@ import numpy as np
 from tvm import tirx
 
 from edgepack.graph.lower import Group
+from edgepack.kernels.blocking import RESIDENT_WEIGHTS
 from edgepack.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
-from edgepack.kernels.conv2d import RESIDENT_WEIGHTS, Conv2d
+from edgepack.kernels.convolution import Conv2d
 from edgepack.kernels.emit import Emitter, balanced, div, groups_of, index, unravel
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.kernels.interleave import shuffle

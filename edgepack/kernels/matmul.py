@@ -10,7 +10,8 @@ from typing import Any
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, Packing, RuleError
-from edgepack.kernels.conv2d import Conv2d, ImplicitGemm, pack_weights
+from edgepack.kernels.conv2d import ImplicitGemm
+from edgepack.kernels.convolution import Conv2d, pack_weights
 from edgepack.kernels.gemm import tile_for
 from edgepack.kernels.group import anchored
 from edgepack.target import CpuTarget
@@ -40,7 +41,7 @@ def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impleme
         "matmul.packed",
         (stage,),
         (packing,),
-        scratch=builder.scratch,
+        scratch=builder.cut.scratch,
         parameters=builder.parameters(),
         flops=conv.flops,
     )

@@ -24,7 +24,7 @@ from tvm import tirx
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
-from edgepack.kernels.conv2d import Conv2d
+from edgepack.kernels.convolution import Conv2d
 from edgepack.kernels.emit import Emitter, balanced, div, groups_of, index, unravel
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.target import CpuTarget

@@ -23,7 +23,7 @@ from tvm import tirx
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
-from edgepack.kernels.conv2d import Conv2d
+from edgepack.kernels.convolution import Conv2d
 from edgepack.kernels.cost import winograd_tile
 from edgepack.kernels.emit import Emitter, balanced, div, index, mod
 from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, tile_for

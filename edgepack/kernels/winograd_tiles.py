@@ -16,7 +16,7 @@ from tvm.tirx import DeclBuffer, Var
 from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind
 
-from edgepack.kernels.conv2d import Conv2d
+from edgepack.kernels.convolution import Conv2d
 from edgepack.kernels.emit import Emitter, div, groups_of, index, mod
 from edgepack.kernels.gemm import column_chunks
 from edgepack.kernels.group import AnchoredGroup

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -21,13 +22,11 @@ def _finish(g: Graph, y: str) -> onnx.ModelProto:
     return g.model()
 
 
-def _conv(
-    cin: int, cout: int, kernel: int, size: int, batch: int = 1, **attributes: object
-) -> onnx.ModelProto:
+def _conv(cin: int, cout: int, kernel: int, size: int, batch: int = 1, **attributes: Any) -> onnx.ModelProto:
     g = Graph("conv", seed=1)
     w, b = g.weight(cout, cin, kernel, kernel), g.weight(cout)
-    pads = [kernel // 2] * 4
-    return _finish(g, g.op("Conv", g.input("x", [batch, cin, size, size]), w, b, pads=pads, **attributes))
+    attributes.setdefault("pads", [kernel // 2] * 4)
+    return _finish(g, g.op("Conv", g.input("x", [batch, cin, size, size]), w, b, **attributes))
 
 
 def _matmul(rows: int, depth: int, columns: int) -> onnx.ModelProto:
@@ -47,13 +46,28 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
+#: Windows of one row: there is nothing to slice but a plain product's channels.
+WHOLE: dict[str, Callable[[], onnx.ModelProto]] = {
+    "1x1 stride 2": lambda: _conv(256, 96, 1, 14, strides=[2, 2]),
+    "1x1 padded": lambda: _conv(320, 72, 1, 9, pads=[1, 0, 1, 2]),
+    "1x1 stride 2 padded, batch": lambda: _conv(256, 70, 1, 9, batch=2, strides=[2, 1], pads=[1, 1, 1, 1]),
+}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_reduction_in_slices(case: str, tmp_path: Path) -> None:
-    model = CASES[case]()
-    target = replace(host_target(), l2_bytes=64 * 1024)
-    built = plan_of(model, target=target)
+    _check(CASES[case](), tmp_path, slices=True)
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_reduction_that_cannot_be_sliced(case: str, tmp_path: Path) -> None:
+    _check(WHOLE[case](), tmp_path, slices=False)
+
+
+def _check(model: onnx.ModelProto, tmp_path: Path, slices: bool) -> None:
+    built = plan_of(model, target=replace(host_target(), l2_bytes=64 * 1024))
     # The rule is taken for large weights only; this one uses scratch for nothing but the sums.
-    assert any(a.kind == "scratch" for step in built.plan.steps for a in step.arguments)
+    assert slices == any(a.kind == "scratch" for step in built.plan.steps for a in step.arguments)
     inputs = random_inputs(model, 3)
     expected = run_onnxruntime(model, inputs)
     got = Executor({"m": built}, tmp_path).run("m", list(inputs.values()))

@@ -161,7 +161,7 @@ def test_few_column_blocks_are_shared_by_all_threads() -> None:
 
 
 def test_cost_model_prefers_larger_tiles_while_weights_are_small() -> None:
-    from edgepack.kernels.conv2d import Conv2d
+    from edgepack.kernels.convolution import Conv2d
 
     target = host_target()
     image = Conv2d(1, 56, 56, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1), 1, 1, 1, 1, 1)

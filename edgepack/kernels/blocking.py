@@ -1,0 +1,109 @@
+"""How a convolution or product is cut into tiles, blocks of tiles, and slices of the reduction.
+
+Tasks are (block of columns, block of tiles) pairs. What is chosen depends on what fits the caches, and on the
+number of threads.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.kernels.convolution import Conv2d
+from edgepack.kernels.emit import balanced, index
+from edgepack.kernels.gemm import Tile
+from edgepack.target import CpuTarget
+
+__all__ = ["RESIDENT_WEIGHTS", "Blocking"]
+
+#: Weights up to this size stay in the L2 cache while pixels stream past them; larger ones are read once.
+RESIDENT_WEIGHTS = 256 * 1024
+
+
+class Blocking:
+    """The cut of one convolution for a register tile and a target.
+
+    Attributes:
+        tiles: (rows, number of tiles) of the heights of tile that there are, in order.
+        column_blocks: blocks of columns of a group.
+        weights_first: whether the pixels stay while weights stream past them.
+    """
+
+    def __init__(self, conv: Conv2d, tile: Tile, target: CpuTarget) -> None:
+        self.conv, self.tile, self.target = conv, tile, target
+        self.lanes = target.lanes("float32")
+        self.tiles = balanced(conv.pixels, tile.rows)
+        self.tile_count = sum(count for _, count in self.tiles)
+        self.column_blocks = -(-conv.group_out // tile.columns)
+        self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
+
+    @cached_property
+    def shares(self) -> int:
+        """Parts of the pixels that are done one after the other, the columns anew in each.
+
+        With large weights and one part, threads share out the columns, and each reads all of the input, half
+        of which the other thread wrote. From 96 rows for each thread on it is faster to read the weights
+        once for each thread: multiplying takes several times as long as that.
+        """
+        threads = self.target.threads
+        return threads if self.weights_first and self.conv.pixels >= 96 * threads else 1
+
+    @cached_property
+    def slices(self) -> int:
+        """Parts of the reduction that are done one after the other, for all tiles of a task in each.
+
+        More than one where the weights of a block of columns and the next ones would push each other out of
+        the L2 cache; the tiles' sums wait in the thread's scratch. A part is a row of the window, or a run of
+        channels of a plain product.
+        """
+        c = self.conv
+        nbytes = c.depth * min(self.tile.columns, c.group_out) * 4
+        if nbytes <= self.target.l2_bytes * 3 // 16 or self.tile_count == 1:
+            return 1
+        if not c.pointwise:
+            return c.kernel[0]
+        enough = (
+            n for n in range(2, 17) if nbytes <= n * self.target.l2_bytes // 8 and c.depth % (2 * n) == 0
+        )
+        return next(enough, 1)
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        """Bytes of scratch of one thread: the sums of a task's tiles, if they have to wait."""
+        tiles = -(-self.tile_count // self.pixel_blocks)
+        return (tiles * self.sums * 4,) if self.slices > 1 else ()
+
+    @property
+    def sums(self) -> int:
+        """Floats in the sums of a tile."""
+        return self.tile.rows * (-(-self.tile.columns // self.lanes) * self.lanes)
+
+    @cached_property
+    def pixel_blocks(self) -> int:
+        """Blocks of tiles, equally many tasks for each thread where that is possible.
+
+        With small weights a block is a few tiles, so that all columns of a row of the output are written
+        soon after each other. With large weights its input fits half of the L2 cache.
+        """
+        c, threads = self.conv, self.target.threads
+        columns = c.groups * self.column_blocks
+        most = max(1, self.tile_count // (2 if self.weights_first else 4))
+        if not self.weights_first:
+            count = min(most, 16 * threads) if columns == 1 and self.slices == 1 else most
+            return count // threads * threads or count
+        bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
+        fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
+        if self.slices > 1:  # the sums too
+            fits = max(4, min(fits, self.target.l2_bytes // 16 // (self.sums * 4)))
+        least = min(most, max(-(-self.tile_count // fits), -(-4 * threads // columns), self.shares))
+        if self.shares == 1:
+            more = range(least, min(most, least + threads))
+            return next((n for n in more if n * columns % threads == 0), least)
+        return min(-(-least // threads), most // threads) * threads
+
+    def first_tile(self, block: Any) -> Any:
+        """Of a block of pixels; blocks differ by at most one tile."""
+        size, rest = divmod(self.tile_count, self.pixel_blocks)
+        return block * size + tirx.min(block, index(rest)) if rest else block * size
