@@ -17,8 +17,8 @@ from tvm.ir import IRModule
 
 from edgepack.graph.legalize import ANCHOR
 from edgepack.graph.projections import joined
-from edgepack.graph.rewrite import Rewriter, dtype_of, is_constant, op_name, shape_of
-from edgepack.graph.uses import Uses
+from edgepack.graph.rewrite import dtype_of, is_constant, op_name, shape_of
+from edgepack.graph.uses import CountingRewriter
 from edgepack.graph.views import View, number_of, strides_of, view_of
 
 __all__ = ["fuse_attention"]
@@ -62,18 +62,10 @@ class _Attention:
     order: tuple[int, ...]
 
 
-class _FuseAttention(Rewriter):
+class _FuseAttention(CountingRewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self.uses = Uses(module)
         self.made: dict[Any, _Attention] = {}
-
-    def bind(self, old: Any, new: Any) -> None:
-        super().bind(old, new)
-        self.uses.bind(old, new)
-
-    def definition(self, expr: Any) -> Any:
-        return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
 
     def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
         name = op_name(call)
@@ -81,7 +73,7 @@ class _FuseAttention(Rewriter):
             found = self._match(args[0], args[1], shape_of(call))
             if found is not None:
                 return self._emit(found)
-        if name == "relax.permute_dims" and args[0] in self.made and self.uses[args[0]] == 1:
+        if name == "relax.permute_dims" and args[0] in self.made and self.read_once(args[0]):
             known = self.made[args[0]]
             axes = call.attrs.axes
             order = tuple(int(a) for a in axes) if axes is not None else ()
@@ -92,27 +84,23 @@ class _FuseAttention(Rewriter):
     # Finding ----------------------------------------------------------------------------------------------
 
     def _match(self, weights: Any, value: Any, shape: tuple[int, ...]) -> _Attention | None:
-        softmax = self._only(weights)
+        softmax = self.only(weights)
         if op_name(softmax) != "relax.nn.softmax" or dtype_of(softmax) != "float32":
             return None
         rank = len(shape)
         if int(softmax.attrs.axis) % rank != rank - 1 or len(shape_of(softmax)) != rank:
             return None
         steps: list[_Step] = []
-        product = self._only(softmax.args[0])
+        product = self.only(softmax.args[0])
         while op_name(product) in STEPS:
             step, inner = self._step(product, shape_of(softmax))
             if step is None:
                 return None
             steps.insert(0, step)
-            product = self._only(inner)
+            product = self.only(inner)
         if op_name(product) != "relax.matmul":
             return None
         return self._attention(product, steps, value, shape)
-
-    def _only(self, expr: Any) -> Any:
-        """What a variable of one use is bound to."""
-        return self.definition(expr) if self.uses[expr] == 1 else None
 
     def _step(self, call: Any, shape: tuple[int, ...]) -> tuple[_Step | None, Any]:
         """The step and the argument that the scores come from: the one that leads to a product."""
@@ -125,17 +113,15 @@ class _FuseAttention(Rewriter):
         return _Step(op_name(call), tuple(others)), inner[0]
 
     def _leads_to_product(self, expr: Any) -> bool:
-        call = self._only(expr)
+        call = self.only(expr)
         while op_name(call) in STEPS:
-            following = [a for a in call.args if self._only(a) is not None]
-            call = next(
-                (c for c in map(self._only, following) if op_name(c) in {*STEPS, "relax.matmul"}), None
-            )
+            before = map(self.only, call.args)
+            call = next((c for c in before if op_name(c) in {*STEPS, "relax.matmul"}), None)
         return op_name(call) == "relax.matmul"
 
     def _unbroadcast(self, expr: Any) -> Any:
-        call = self.definition(expr)
-        return call.args[0] if op_name(call) == "relax.broadcast_to" else expr
+        call = self.call(expr, "relax.broadcast_to")
+        return call.args[0] if call is not None else expr
 
     def _attention(
         self, product: Any, steps: list[_Step], value: Any, shape: tuple[int, ...]
@@ -155,7 +141,7 @@ class _FuseAttention(Rewriter):
         if (values.strides[-1] != 1 and values.shape[-1] > 1) or values.scale != 1:
             values = View(value, 0, values.shape, strides_of(values.shape))
         scale, steps = _leading_scale(query.scale * key.scale, steps)
-        query, key, values = joined(self, self.uses, (query, key, values))
+        query, key, values = joined(self, (query, key, values))
         swapped = key.picked([*range(rank - 2), rank - 1, rank - 2])
         return _Attention(query, swapped, values, scale, tuple(steps), tuple(range(rank)))
 

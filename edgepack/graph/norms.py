@@ -16,8 +16,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from edgepack.graph.rewrite import Rewriter, constant, dtype_of, is_constant, numpy_of, op_name, shape_of
-from edgepack.graph.uses import Uses
+from edgepack.graph.rewrite import constant, dtype_of, is_constant, numpy_of, op_name, shape_of
+from edgepack.graph.uses import CountingRewriter
 from edgepack.graph.views import number_of
 
 __all__ = ["fuse_norms"]
@@ -36,15 +36,10 @@ class _Norm:
     beta: Array | None = None
 
 
-class _FuseNorms(Rewriter):
+class _FuseNorms(CountingRewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self.uses = Uses(module)
         self.made: dict[Any, _Norm] = {}
-
-    def bind(self, old: Any, new: Any) -> None:
-        super().bind(old, new)
-        self.uses.bind(old, new)
 
     def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
         name = op_name(call)
@@ -72,7 +67,7 @@ class _FuseNorms(Rewriter):
         """A normalisation and constants along its axis: with those taken in."""
         for one, other in (args, args[::-1]):
             norm = self.made.get(one) if isinstance(one, relax.Var) else None
-            if norm is None or self.uses[one] != 1 or shape != shape_of(one) or norm.beta is not None:
+            if norm is None or not self.read_once(one) or shape != shape_of(one) or norm.beta is not None:
                 continue
             weight = _along_last(other, shape)
             if weight is None:
@@ -95,7 +90,7 @@ class _FuseNorms(Rewriter):
 
     def _norm(self, numerator: Any, radicand: Any) -> _Norm | None:
         """What is divided by the root of ``radicand``, if that is its own mean square plus a number."""
-        total = self._call(radicand, "relax.add")
+        total = self.call(radicand, "relax.add")
         if total is None:
             return None
         for mean, number in (total.args, total.args[::-1]):
@@ -119,19 +114,14 @@ class _FuseNorms(Rewriter):
         """Whether both are one value, or mean the same of one value."""
         return a.same_as(b) or (meaning(a) is not None and meaning(a).same_as(meaning(b)))
 
-    def _call(self, expr: Any, *names: str) -> Any:
-        """What the expression is bound to if it calls one of these operators."""
-        call = self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
-        return call if op_name(call) in names else None
-
     def _root(self, expr: Any) -> Any:
-        call = self._call(expr, "relax.sqrt", "relax.power")
+        call = self.call(expr, "relax.sqrt", "relax.power")
         if call is None or (op_name(call) == "relax.power" and number_of(call.args[1]) != 0.5):
             return None
         return call.args[0]
 
     def _reciprocal_root(self, expr: Any) -> Any:
-        call = self._call(expr, "relax.rsqrt", "relax.divide", "relax.power")
+        call = self.call(expr, "relax.rsqrt", "relax.divide", "relax.power")
         if call is None:
             return None
         if op_name(call) == "relax.rsqrt":
@@ -142,14 +132,14 @@ class _FuseNorms(Rewriter):
 
     def _mean(self, expr: Any) -> Any:
         """What this is the mean of along its last axis, which it keeps."""
-        call = self._call(expr, "relax.mean")
+        call = self.call(expr, "relax.mean")
         if call is None or not call.attrs.keepdims or call.attrs.axis is None:
             return None
         rank = len(shape_of(call.args[0]))
         return call.args[0] if [int(a) % rank for a in call.attrs.axis] == [rank - 1] else None
 
     def _squared(self, expr: Any) -> Any:
-        call = self._call(expr, "relax.power", "relax.multiply", "relax.square")
+        call = self.call(expr, "relax.power", "relax.multiply", "relax.square")
         if call is None:
             return None
         name = op_name(call)
@@ -161,7 +151,7 @@ class _FuseNorms(Rewriter):
 
     def _centred(self, expr: Any) -> Any:
         """x where the expression is x - mean of x."""
-        call = self._call(expr, "relax.subtract")
+        call = self.call(expr, "relax.subtract")
         if call is None:
             return None
         mean = self._mean(call.args[1])

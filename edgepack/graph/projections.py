@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from edgepack.graph.rewrite import Rewriter, constant, is_constant, numpy_of, op_name, shape_of
-from edgepack.graph.uses import Uses
+from edgepack.graph.uses import CountingRewriter
 from edgepack.graph.views import View
 
 __all__ = ["joined"]
@@ -31,9 +31,9 @@ class _Projection:
     bias: Array
 
 
-def joined(rewriter: Rewriter, uses: Uses, views: Sequence[View]) -> list[View]:
+def joined(rewriter: CountingRewriter, views: Sequence[View]) -> list[View]:
     """The views, of fewer tensors where they are projections of one tensor that nothing else reads."""
-    found = [_projection(rewriter, uses, view.base) for view in views]
+    found = [_projection(rewriter, view.base) for view in views]
     result = list(views)
     done: set[int] = set()
     for i, first in enumerate(found):
@@ -60,13 +60,13 @@ def _join(rewriter: Rewriter, group: Sequence[tuple[int, _Projection]], views: l
         views[k] = replace(view, base=base)
 
 
-def _projection(rewriter: Rewriter, uses: Uses, expr: Any) -> _Projection | None:
-    call = _only(rewriter, uses, expr)
+def _projection(rewriter: CountingRewriter, expr: Any) -> _Projection | None:
+    call = rewriter.only(expr)
     bias = None
     if op_name(call) == "relax.add":
         for one, other in (call.args, call.args[::-1]):
             if is_constant(other) and numpy_of(other).size == shape_of(expr)[-1]:
-                bias, call = numpy_of(other).reshape(-1), _only(rewriter, uses, one)
+                bias, call = numpy_of(other).reshape(-1), rewriter.only(one)
                 break
     if op_name(call) != "relax.matmul" or shape_of(call) != shape_of(expr) or not is_constant(call.args[1]):
         return None
@@ -75,11 +75,6 @@ def _projection(rewriter: Rewriter, uses: Uses, expr: Any) -> _Projection | None
         return None
     zeros = np.zeros(weights.shape[1], np.float32)
     return _Projection(call.args[0], weights, zeros if bias is None else bias)
-
-
-def _only(rewriter: Rewriter, uses: Uses, expr: Any) -> Any:
-    """What a variable of one use is bound to."""
-    return rewriter.builder.lookup_binding(expr) if isinstance(expr, relax.Var) and uses[expr] == 1 else None
 
 
 def _widened(view: View, width: int, total: int, start: int) -> View | None:

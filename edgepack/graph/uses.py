@@ -1,4 +1,6 @@
-"""How often the values of a function are read, while a pass rewrites it."""
+"""Who reads a value and what it is bound to, while a pass rewrites: for passes that find several bindings and
+replace them by one.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +10,54 @@ from typing import Any
 from tvm import relax
 from tvm.ir import IRModule
 
-__all__ = ["Uses"]
+from edgepack.graph.rewrite import Rewriter, op_name
+
+__all__ = ["CountingRewriter"]
 
 
-class Uses:
-    """Counts for the variables of a new function, from those of the old one that they stand for."""
+class CountingRewriter(Rewriter):
+    """A rewriter that looks back: its operands are variables of the new function, which it knows."""
 
     def __init__(self, module: IRModule) -> None:
-        self._old: Counter[Any] = Counter()
+        super().__init__(module)
+        self._old = _reads(module)
         self._new: Counter[Any] = Counter()
-        function = module["main"]
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                self._count(binding.value)
-        self._count(function.body.body)
-
-    def _count(self, expr: Any) -> None:
-        def visit(part: Any) -> None:
-            if isinstance(part, relax.Var):
-                self._old[part] += 1
-
-        relax.analysis.post_order_visit(expr, visit)
 
     def bind(self, old: Any, new: Any) -> None:
-        """Records that ``new`` stands for ``old``."""
+        """Records that ``old`` is now ``new``: what reads one will read the other."""
+        super().bind(old, new)
         if isinstance(new, relax.Var):
             self._new[new] += self._old[old]
 
-    def __getitem__(self, new: Any) -> int:
-        return self._new[new]
+    def read_once(self, expr: Any) -> bool:
+        """Whether the expression is a variable that is read in one place of the function."""
+        return self._new[expr] == 1
+
+    def definition(self, expr: Any) -> Any:
+        """What a variable is bound to; None for a parameter, and for what is no variable."""
+        return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+
+    def only(self, expr: Any) -> Any:
+        """What a variable that is read once is bound to: it may go when its reader goes. Else None."""
+        return self.definition(expr) if self.read_once(expr) else None
+
+    def call(self, expr: Any, *names: str) -> Any:
+        """What a variable is bound to if that calls one of these operators, else None."""
+        definition = self.definition(expr)
+        return definition if op_name(definition) in names else None
+
+
+def _reads(module: IRModule) -> Counter[Any]:
+    """For each variable of ``main``, how many operands it is."""
+    counts: Counter[Any] = Counter()
+
+    def visit(part: Any) -> None:
+        if isinstance(part, relax.Var):
+            counts[part] += 1
+
+    function = module["main"]
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            relax.analysis.post_order_visit(binding.value, visit)
+    relax.analysis.post_order_visit(function.body.body, visit)
+    return counts
