@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from tests.models.builder import Graph
-from tests.models.vision import channels_last_norm, classifier, inverted_residual
+from tests.models.vision import SMALL, bottlenecks, channels_last_norm, classifier, head, inverted_residual
 
 __all__ = [
     "convnext_tiny",
@@ -16,9 +16,6 @@ __all__ = [
     "resnext50",
     "shufflenetv2",
 ]
-
-#: Of the last convolution of a block with a residual connection, so that sums of many stay small.
-SMALL = (0.2, 0.5)
 
 
 def mobilenetv1(seed: int = 0, size: int = 224) -> onnx.ModelProto:
@@ -31,7 +28,7 @@ def mobilenetv1(seed: int = 0, size: int = 224) -> onnx.ModelProto:
         x = g.conv_bn(x, cin, cin, 3, stride=stride, groups=cin)
         x = g.conv_bn(x, cin, cout, 1)
         cin = cout
-    return _with_head(g, x, cin)
+    return head(g, x, cin, 1000)
 
 
 def mobilenetv3_large(seed: int = 0, size: int = 224) -> onnx.ModelProto:
@@ -109,7 +106,7 @@ def efficientnet_b0(seed: int = 0, size: int = 224) -> onnx.ModelProto:
                 gain=8.0,
             )
             cin = cout
-    return _with_head(g, g.conv_bn(x, cin, 1280, 1, act="silu"), 1280)
+    return head(g, g.conv_bn(x, cin, 1280, 1, act="silu"), 1280, 1000)
 
 
 def regnety_400mf(seed: int = 0, size: int = 224) -> onnx.ModelProto:
@@ -128,26 +125,14 @@ def regnety_400mf(seed: int = 0, size: int = 224) -> onnx.ModelProto:
                 x = g.conv_bn(x, cin, cout, 1, stride=stride, act="", gamma=(0.5, 0.9))
             x = g.op("Relu", g.op("Add", y, x))
             cin = cout
-    return _with_head(g, x, cin)
+    return head(g, x, cin, 1000)
 
 
 def resnext50(seed: int = 0, size: int = 224) -> onnx.ModelProto:
     """25.0 M parameters: ResNet-50 with 3x3 convolutions in 32 groups of 4 to 32 channels (Xie, 2017)."""
     g = Graph("resnext50", seed=seed)
-    x = g.conv_bn(g.input("input", [1, 3, size, size]), 3, 64, 7, stride=2)
-    x = g.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    cin = 64
-    for width, blocks, first in ((128, 3, 1), (256, 4, 2), (512, 6, 2), (1024, 3, 2)):
-        for block in range(blocks):
-            stride = first if block == 0 else 1
-            y = g.conv_bn(x, cin, width, 1)
-            y = g.conv_bn(y, width, width, 3, stride=stride, groups=32)
-            y = g.conv_bn(y, width, 2 * width, 1, act="", gamma=SMALL)
-            if block == 0:
-                x = g.conv_bn(x, cin, 2 * width, 1, stride=stride, act="", gamma=(0.5, 0.9))
-            x = g.op("Relu", g.op("Add", y, x))
-            cin = 2 * width
-    return _with_head(g, x, cin)
+    x, cin = bottlenecks(g, size, width=128, groups=32)
+    return head(g, x, cin, 1000)
 
 
 def shufflenetv2(seed: int = 0, size: int = 224) -> onnx.ModelProto:
@@ -194,9 +179,4 @@ def convnext_tiny(seed: int = 0, size: int = 224) -> onnx.ModelProto:
         cin = cout
     x = channels_last_norm(g, g.op("GlobalAveragePool", x), cin)
     classifier(g, g.op("Flatten", x), cin, 1000)
-    return g.model()
-
-
-def _with_head(g: Graph, x: str, channels: int) -> onnx.ModelProto:
-    classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), channels, 1000)
     return g.model()

@@ -7,11 +7,14 @@ import onnx
 from tests.models.builder import Graph
 
 __all__ = [
+    "SMALL",
+    "bottlenecks",
     "channels_last_norm",
     "classifier",
     "convnext",
     "ds_cnn",
     "efficientnet",
+    "head",
     "inverted_residual",
     "mlp",
     "mobilenetv2",
@@ -22,23 +25,14 @@ __all__ = [
     "yolo",
 ]
 
+#: Of the last convolution of a block with a residual connection, so that sums of many stay small.
+SMALL = (0.2, 0.5)
+
 
 def resnet50(seed: int = 0, size: int = 224) -> onnx.ModelProto:
     """25.6 M parameters; input 1x3x224x224, 1000 logits (He et al., 2015)."""
     g = Graph("resnet50", seed=seed)
-    x = g.conv_bn(g.input("input", [1, 3, size, size]), 3, 64, 7, stride=2)
-    x = g.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    cin = 64
-    for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for block in range(blocks):
-            step = stride if block == 0 else 1
-            y = g.conv_bn(x, cin, width, 1)
-            y = g.conv_bn(y, width, width, 3, stride=step)
-            y = g.conv_bn(y, width, 4 * width, 1, act="", gamma=(0.2, 0.5))
-            if block == 0:
-                x = g.conv_bn(x, cin, 4 * width, 1, stride=step, act="", gamma=(0.5, 0.9))
-            x = g.op("Relu", g.op("Add", y, x))
-            cin = 4 * width
+    x, cin = bottlenecks(g, size, width=64)
     x = g.op("Flatten", g.op("GlobalAveragePool", x), axis=1)
     g.nodes[-1].name = "flatten"
     classifier(g, x, cin, 1000)
@@ -106,8 +100,7 @@ def efficientnet(seed: int = 0, size: int = 96) -> onnx.ModelProto:
         )
         cin = cout
     x = g.conv_bn(x, cin, 320, 1, act="silu")
-    classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), 320, 100)
-    return g.model()
+    return head(g, x, 320, 100)
 
 
 def regnet(seed: int = 0, size: int = 96) -> onnx.ModelProto:
@@ -122,8 +115,7 @@ def regnet(seed: int = 0, size: int = 96) -> onnx.ModelProto:
         y = g.conv_bn(y, cout, cout, 1, act="", gamma=(0.3, 0.7))
         x = g.op("Relu", g.op("Add", y, g.conv_bn(x, cin, cout, 1, stride=2, act="")))
         cin = cout
-    classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), cin, 100)
-    return g.model()
+    return head(g, x, cin, 100)
 
 
 def convnext(seed: int = 0, size: int = 64) -> onnx.ModelProto:
@@ -249,6 +241,36 @@ def classifier(g: Graph, x: str, cin: int, classes: int) -> None:
     """The output "logits": a fully connected layer."""
     g.op("Gemm", x, g.weight(classes, cin), g.weight(classes, std=0.1), transB=1, name="logits")
     g.output("logits")
+
+
+def head(g: Graph, x: str, cin: int, classes: int) -> onnx.ModelProto:
+    """The mean over the image, and the classifier: the finished model."""
+    classifier(g, g.op("Flatten", g.op("GlobalAveragePool", x)), cin, classes)
+    return g.model()
+
+
+def bottlenecks(g: Graph, size: int, *, width: int, groups: int = 1) -> tuple[str, int]:
+    """ResNet-50 up to its last feature map, and the channels of that.
+
+    Args:
+        width: of the 3x3 convolutions in the first stage; it doubles from stage to stage.
+        groups: of the 3x3 convolutions.
+    """
+    x = g.conv_bn(g.input("input", [1, 3, size, size]), 3, 64, 7, stride=2)
+    x = g.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    cin, cout = 64, 256
+    for blocks, first in ((3, 1), (4, 2), (6, 2), (3, 2)):
+        for block in range(blocks):
+            stride = first if block == 0 else 1
+            y = g.conv_bn(x, cin, width, 1)
+            y = g.conv_bn(y, width, width, 3, stride=stride, groups=groups)
+            y = g.conv_bn(y, width, cout, 1, act="", gamma=SMALL)
+            if block == 0:
+                x = g.conv_bn(x, cin, cout, 1, stride=stride, act="", gamma=(0.5, 0.9))
+            x = g.op("Relu", g.op("Add", y, x))
+            cin = cout
+        width, cout = 2 * width, 2 * cout
+    return x, cin
 
 
 def inverted_residual(
