@@ -22,8 +22,9 @@ from edgepack.bundle.manifest import (
     RecordedTensor,
 )
 from edgepack.bundle.measure import runtime_text_bytes
+from edgepack.bundle.papers import papers
 from edgepack.bundle.record import make_manifest
-from edgepack.bundle.render import TEMPLATES, render
+from edgepack.bundle.render import TEMPLATES
 from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.sums import list_files, sha256_file, write_sums
 from edgepack.bundle.writer import normalise_modes
@@ -199,20 +200,11 @@ def _copy_recorded(recipe: Recipe) -> Recorded:
 
 
 def _write_papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> Manifest:
-    """README, CMake and pkg-config files, bill of materials, manifest, checksums: in this order."""
+    """Texts, bill of materials, manifest, checksums: in this order."""
     root = recipe.bundle
     built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
-    project = driver.render_project(
-        plan,
-        params_mode=recipe.params_mode,
-        shared=built.get("shared"),
-        static=built.get("static"),
-        libraries=recipe.device.libraries,
-    )
-    for name, text in project.items():
+    for name, text in papers(recipe, plan, manifest).items():
         _write(root / name, text)
-    values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
-    _write(root / "README.md", render("bundle/README.md.j2", values))
     manifest = manifest.model_copy(update={"files": _files(root)})
     _write(root / SBOM, render_sbom(manifest))
     manifest = manifest.model_copy(update={"files": _files(root)})

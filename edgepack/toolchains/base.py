@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 from edgepack.config.device import CompilerTarget, Device
 from edgepack.config.toolchain import ToolchainConfig
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.toolchains.elf_symbols import hide_symbols
-from edgepack.toolchains.link import Linker, linker_for
+from edgepack.toolchains.formats import format_for
+from edgepack.toolchains.formats.base import ObjectFormat
 from edgepack.toolchains.process import run, run_checked
 
 __all__ = ["DISCARD_DEBUG", "Toolchain"]
@@ -121,12 +121,12 @@ class Toolchain(ABC):
         ``libraries``: names like ``m``, beside those of the device. An undefined symbol is an error.
         """
         with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
-            options = self._linker.shared(exported, soname, Path(folder))
+            options = self.format.shared(exported, soname, Path(folder))
             self._link(objects, output, options, libraries, f"linking {output.name}")
 
     def link_program(self, objects: Sequence[Path], output: Path, *, libraries: Sequence[str] = ()) -> None:
         """Link a stripped, position independent program."""
-        self._link(objects, output, self._linker.program(), libraries, f"linking {output.name}")
+        self._link(objects, output, self.format.program(), libraries, f"linking {output.name}")
 
     def archive(
         self, objects: Sequence[Path], output: Path, *, exported: Sequence[str] | None = None
@@ -143,8 +143,8 @@ class Toolchain(ABC):
             for path in objects:
                 member = Path(folder, path.name)
                 self.strip_debug(path.absolute(), member)
-                if exported is not None and self.device.object_format == "elf":
-                    hide_symbols(member, exported)
+                if exported is not None:
+                    self.format.hide_symbols(member, exported)
             made = Path(folder, "out.a")
             command = [*self.archiver(), "rcsD", made.name, *names]
             self._run(command, f"archiving {output.name}", cwd=Path(folder))
@@ -159,11 +159,11 @@ class Toolchain(ABC):
 
         def compile_and_link(output: Any, objects: Any, options: Sequence[str] | None = None) -> None:
             paths = [objects] if isinstance(objects, (str, os.PathLike)) else list(objects)
-            command = [*self.driver(), *self._linker.plugin(), "-o", os.fspath(output)]
-            command += [*(str(path) for path in paths), *(options or ()), *self._linker.libraries(())]
+            command = [*self.driver(), *self.format.plugin(), "-o", os.fspath(output)]
+            command += [*(str(path) for path in paths), *(options or ()), *self.format.libraries(())]
             self._run(command, f"linking {Path(output).name}")
 
-        compile_and_link.output_format = self._linker.suffix  # type: ignore[attr-defined]
+        compile_and_link.output_format = self.format.suffix  # type: ignore[attr-defined]
         compile_and_link.object_format = "o"  # type: ignore[attr-defined]
         compile_and_link.get_target_triple = lambda: self.device.llvm.triple  # type: ignore[attr-defined]
         return compile_and_link
@@ -219,8 +219,9 @@ class Toolchain(ABC):
         return done.output.strip() if done.returncode == 0 else ""
 
     @cached_property
-    def _linker(self) -> Linker:
-        return linker_for(self.device)
+    def format(self) -> ObjectFormat:
+        """The format of what it makes."""
+        return format_for(self.device)
 
     def _link(
         self,
@@ -232,7 +233,7 @@ class Toolchain(ABC):
     ) -> None:
         command = [*self.driver(), *options, "-o", str(output.absolute())]
         command += [str(path.absolute()) for path in objects]
-        command += [*self._linker.libraries(libraries), *self.config.link_flags]
+        command += [*self.format.libraries(libraries), *self.config.link_flags]
         self._run(command, what)
 
     def _run(self, command: Sequence[str], what: str, cwd: Path | None = None) -> str:

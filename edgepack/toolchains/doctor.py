@@ -13,8 +13,9 @@ from edgepack.config.device import Device
 from edgepack.config.toolchain import toolchain_names
 from edgepack.errors import ConfigError, EdgepackError
 from edgepack.toolchains import resolve
-from edgepack.toolchains.audit import AuditKind, audit
+from edgepack.toolchains.audit import audit
 from edgepack.toolchains.base import Toolchain
+from edgepack.toolchains.report import AuditKind
 
 __all__ = ["Diagnosis", "diagnose", "examine_runners", "examine_toolchain", "trial"]
 

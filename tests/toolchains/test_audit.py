@@ -10,10 +10,12 @@ import pytest
 
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
-from edgepack.toolchains import ar, resolve
-from edgepack.toolchains.arm_attributes import attributes, hard_float_object
-from edgepack.toolchains.audit import AuditKind, audit
-from edgepack.toolchains.elf_symbols import hide_symbols
+from edgepack.toolchains import resolve
+from edgepack.toolchains.audit import audit
+from edgepack.toolchains.formats import ar
+from edgepack.toolchains.formats.arm_attributes import attributes, hard_float_object
+from edgepack.toolchains.formats.elf_symbols import hide_symbols
+from edgepack.toolchains.report import AuditKind
 
 from .conftest import SOURCES
 
@@ -133,7 +135,7 @@ def test_a_file_that_is_no_elf(kind: AuditKind, folder: Path) -> None:
 
 def test_a_format_that_cannot_be_checked(folder: Path) -> None:
     device = X86.model_copy(update={"os": "windows"})
-    with pytest.raises(CheckFailedError, match="coff files cannot be checked"):
+    with pytest.raises(ToolchainError, match="coff files can be neither linked nor checked"):
         audit(folder / "x.dll", device, kind="shared")
 
 

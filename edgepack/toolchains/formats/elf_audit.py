@@ -10,9 +10,9 @@ import lief
 
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
-from edgepack.toolchains import ar
-from edgepack.toolchains.arm_attributes import hard_float_object
-from edgepack.toolchains.audit import (
+from edgepack.toolchains.formats import ar
+from edgepack.toolchains.formats.arm_attributes import hard_float_object
+from edgepack.toolchains.report import (
     AuditKind,
     AuditReport,
     Finding,

@@ -1,0 +1,42 @@
+"""The texts of a bundle beside its code: README, CMake and pkg-config files, and what a platform wants beside
+these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from edgepack.bundle.manifest import Manifest
+from edgepack.bundle.render import render
+from edgepack.codegen import driver
+from edgepack.plan.types import Plan
+
+if TYPE_CHECKING:
+    from edgepack.bundle.assemble import Recipe
+
+__all__ = ["papers"]
+
+Papers = Callable[["Recipe", Plan, Manifest], dict[str, str]]
+
+#: By operating system: the function that writes what its users need beside, or instead of, the common texts.
+_PLATFORMS: Mapping[str, str] = {}
+
+
+def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+    """Path in the bundle -> text."""
+    built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
+    texts = driver.render_project(
+        plan,
+        params_mode=recipe.params_mode,
+        shared=built.get("shared"),
+        static=built.get("static"),
+        libraries=recipe.device.libraries,
+    )
+    values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
+    texts["README.md"] = render("bundle/README.md.j2", values)
+    if place := _PLATFORMS.get(recipe.device.os):
+        module, _, name = place.partition(":")
+        more: Papers = getattr(import_module(module), name)
+        texts |= more(recipe, plan, manifest)
+    return texts

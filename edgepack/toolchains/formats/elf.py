@@ -1,0 +1,62 @@
+"""ELF: Linux, Android, bare metal. Linked by GNU ld or lld."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from edgepack.toolchains.formats.base import ObjectFormat
+from edgepack.toolchains.formats.elf_symbols import hide_symbols
+from edgepack.toolchains.report import AuditKind, AuditReport, Finding
+
+__all__ = ["Elf"]
+
+
+class Elf(ObjectFormat):
+    """Options of GNU ld and lld."""
+
+    suffix = "so"
+
+    def _common(self) -> list[str]:
+        return [
+            "-Wl,--gc-sections",
+            "-Wl,--as-needed",
+            "-Wl,--build-id=none",
+            "-Wl,-z,noexecstack",
+            "-Wl,-z,relro",
+            "-Wl,-z,now",
+            f"-Wl,-z,max-page-size={self.device.page_size}",
+        ]
+
+    def shared(self, exported: Sequence[str], soname: str, folder: Path) -> list[str]:
+        script = folder / "exported.map"
+        names = " ".join(f"{name};" for name in exported)
+        script.write_text(
+            f"{{ global: {names} local: *; }};\n" if names else "{ local: *; };\n", encoding="utf-8"
+        )
+        return [
+            "-shared",
+            f"-Wl,-soname,{soname}",
+            f"-Wl,--version-script={script}",
+            "-Wl,-z,defs",
+            "-s",
+            *self._common(),
+        ]
+
+    def program(self) -> list[str]:
+        return ["-pie", "-Wl,-z,defs", "-s", *self._common()]
+
+    def plugin(self) -> list[str]:
+        return ["-shared", "-fPIC", "-Wl,-z,noexecstack", "-Wl,--build-id=none"]
+
+    def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
+        hide_symbols(path, keep)
+
+    def check(
+        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
+    ) -> tuple[AuditReport, list[Finding]]:
+        from edgepack.toolchains.formats.elf_audit import (
+            check,  # loads lief, which takes a quarter of a second
+        )
+
+        return check(path, self.device, kind, exported)
