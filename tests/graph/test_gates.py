@@ -8,11 +8,8 @@ import pytest
 
 from edgepack.frontend.onnx import import_model
 from edgepack.graph.lower import lower
-from edgepack.plan.build import Built
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor
+from tests.support.compiled import Compiled
 
 
 def gated(batch: int, residual: bool) -> Graph:
@@ -27,19 +24,16 @@ def gated(batch: int, residual: bool) -> Graph:
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("residual", [False, True])
 def test_gate_is_a_convolution_with_a_tail(batch: int, residual: bool, tmp_path: Path) -> None:
-    model = gated(batch, residual).model()
-    built: Built = plan_of(model)
-    kernels = {kernel.symbol: kernel for kernel in built.plan.kernels}
-    steps = [kernels[step.kernel] for step in built.plan.steps]
+    compiled = Compiled({"m": gated(batch, residual).model()}, tmp_path)
+    plan = compiled.plan("m")
+    kernels = {kernel.symbol: kernel for kernel in plan.kernels}
+    steps = [kernels[step.kernel] for step in plan.steps]
     assert not [kernel.rule for kernel in steps if kernel.rule in {"generic", "rows", "plain"}]
     last = [kernel for kernel in steps if "conv2d" in kernel.ops][-1]
     assert last.ops == ("conv2d", "add", "tir_sigmoid")
     spread = [kernel.ops for kernel in steps if "multiply" in kernel.ops][-1]
     assert "relu" in spread and ("add" in spread) == residual
-    inputs = random_inputs(model, 1)
-    (expected,) = run_onnxruntime(model, inputs)
-    (found,) = Executor({"m": built}, tmp_path).run("m", [inputs["x"]])
-    assert_close(model, {"y": found}, {"y": expected})
+    compiled.check("m")
 
 
 def test_what_is_not_computed_by_an_anchor_is_fused_as_before() -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor
+from tests.support.compiled import Compiled
 
 WIDTH = 37
 
@@ -71,20 +68,16 @@ def _model(form: Callable[[Graph, str], str]) -> onnx.ModelProto:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Executor:
-    built = {name: plan_of(_model(form), f"m{i}") for i, (name, (form, _)) in enumerate(FORMS.items())}
-    return Executor(built, tmp_path_factory.mktemp("norms"))
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    models = {name: _model(form) for name, (form, _) in FORMS.items()}
+    return Compiled(models, tmp_path_factory.mktemp("norms"))
 
 
 @pytest.mark.parametrize("name", list(FORMS))
-def test_norm_is_one_step_and_right(compiled: Executor, name: str) -> None:
-    form, steps = FORMS[name]
-    model = _model(form)
-    assert len(compiled.built[name].plan.steps) <= steps
-    inputs = random_inputs(model, 5)
-    (expected,) = run_onnxruntime(model, inputs)
-    (got,) = compiled.run(name, [np.asarray(inputs["x"])])
-    assert_close(model, {"y": got}, {"y": expected})
+def test_norm_is_one_step_and_right(compiled: Compiled, name: str) -> None:
+    _, steps = FORMS[name]
+    assert len(compiled.plan(name).steps) <= steps
+    compiled.check(name)
 
 
 def test_what_is_read_elsewhere_is_kept(tmp_path: Path) -> None:
@@ -94,9 +87,4 @@ def test_what_is_read_elsewhere_is_kept(tmp_path: Path) -> None:
     g.op("Mul", "y", g.weight(WIDTH, std=1.0), name="z")
     g.output("y")
     g.output("z")
-    model = g.model()
-    built = plan_of(model)
-    inputs = random_inputs(model, 5)
-    results = Executor({"m": built}, tmp_path).run("m", [inputs["x"]])
-    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
-    assert_close(model, dict(zip((s.name for s in built.plan.outputs), results, strict=True)), expected)
+    Compiled({"m": g.model()}, tmp_path).check("m")

@@ -2,80 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 
-from edgepack.plan.build import Built
-from edgepack.target import CpuTarget
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor
-
-#: Vector width in bits and number of registers: SSE, NEON, AVX2, AVX-512. All run on this machine whatever
-#: its CPU, because LLVM splits vectors that are too wide.
-REGISTER_FILES = {"128x16": (128, 16), "128x32": (128, 32), "256x16": (256, 16), "512x32": (512, 32)}
-
-Activation = Callable[[Graph, str], str]
+from tests.models.single import Body, conv, gelu, pool, silu
+from tests.support.compiled import VECTORS, Compiled, target_with
 
 
 def _relu(g: Graph, x: str) -> str:
     return g.op("Relu", x)
 
 
-def _silu(g: Graph, x: str) -> str:
-    return g.op("Mul", x, g.op("Sigmoid", x))
-
-
-def _gelu(g: Graph, x: str) -> str:
-    erf = g.op("Erf", g.op("Mul", x, g.const(2**-0.5)))
-    return g.op("Mul", g.op("Mul", x, g.const(0.5)), g.op("Add", erf, g.const(1.0)))
-
-
 def _hardswish_tanh(g: Graph, x: str) -> str:
     return g.op("Tanh", g.op("HardSwish", x))
 
 
-def conv(
-    shape: tuple[int, int, int, int],
-    out: int,
-    kernel: tuple[int, int],
-    *,
-    strides: tuple[int, int] = (1, 1),
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
-    dilations: tuple[int, int] = (1, 1),
-    group: int = 1,
-    activation: Activation | None = None,
-    residual: bool = False,
-) -> onnx.ModelProto:
-    g = Graph("conv", seed=3)
-    x = g.input("x", shape)
-    w = g.weight(out, shape[1] // group, *kernel)
-    y = g.op(
-        "Conv", x, w, g.weight(out, std=1.0), strides=strides, pads=pads, dilations=dilations, group=group
-    )
-    if residual:
-        y = g.op("Add", y, g.op("Conv", x, g.weight(out, shape[1], *kernel), strides=strides, pads=pads))
-    y = activation(g, y) if activation else y
-    g.op("Identity", y, name="y")
-    g.output("y")
-    return g.model()
-
-
-def pool(kind: str, shape: tuple[int, int, int, int], **attributes: object) -> onnx.ModelProto:
-    g = Graph("pool", seed=3)
-    g.op(kind, g.input("x", shape), name="y", **attributes)
-    g.output("y")
-    return g.model()
-
-
-def dense(
-    rows: tuple[int, ...], depth: int, columns: int, activation: Activation | None = None
-) -> onnx.ModelProto:
+def dense(rows: tuple[int, ...], depth: int, columns: int, activation: Body | None = None) -> onnx.ModelProto:
     g = Graph("dense", seed=3)
     x = g.input("x", (*rows, depth))
     y = g.op("Add", g.op("MatMul", x, g.weight(depth, columns, std=depth**-0.5)), g.weight(columns, std=1.0))
@@ -97,7 +41,7 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
     "1x1": ("conv2d.igemm", conv((1, 24, 7, 9), 40, (1, 1), activation=_relu)),
     "1x1 stride 2": ("conv2d.igemm", conv((1, 16, 9, 7), 20, (1, 1), strides=(2, 2))),
     "1x1 padded": ("conv2d.igemm", conv((1, 8, 5, 5), 12, (1, 1), pads=(1, 0, 2, 1))),
-    "3x3 same": ("conv2d.igemm", conv((1, 13, 11, 10), 33, (3, 3), pads=(1, 1, 1, 1), activation=_silu)),
+    "3x3 same": ("conv2d.igemm", conv((1, 13, 11, 10), 33, (3, 3), pads=(1, 1, 1, 1), activation=silu)),
     "3x3 stride 2": ("conv2d.igemm", conv((1, 12, 15, 19), 48, (3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
     "3x3 residual": ("conv2d.igemm", conv((1, 16, 8, 8), 17, (3, 3), pads=(1, 1, 1, 1), residual=True)),
     "7x7 on RGB": ("conv2d.igemm", conv((1, 3, 21, 17), 24, (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))),
@@ -106,7 +50,7 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
     "dilated": ("conv2d.igemm", conv((1, 6, 14, 13), 18, (3, 3), dilations=(2, 3), pads=(2, 3, 2, 3))),
     "grouped": (
         "conv2d.igemm",
-        conv((1, 24, 9, 8), 40, (3, 3), group=4, pads=(1, 1, 1, 1), activation=_gelu),
+        conv((1, 24, 9, 8), 40, (3, 3), group=4, pads=(1, 1, 1, 1), activation=gelu),
     ),
     "grouped 1x1": ("conv2d.igemm", conv((1, 30, 5, 6), 60, (1, 1), group=3)),
     "batch of 3": ("conv2d.igemm", conv((3, 10, 6, 7), 21, (3, 3), pads=(1, 1, 1, 1), activation=_relu)),
@@ -115,7 +59,7 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
     "depth multiplier": ("conv2d.grouped", conv((1, 6, 8, 8), 12, (3, 3), group=6, pads=(1, 1, 1, 1))),
     "groups of 4": (
         "conv2d.grouped",
-        conv((1, 28, 9, 11), 28, (3, 3), group=7, pads=(1, 1, 1, 1), activation=_silu, residual=True),
+        conv((1, 28, 9, 11), 28, (3, 3), group=7, pads=(1, 1, 1, 1), activation=silu, residual=True),
     ),
     "groups of 4 with stride": (
         "conv2d.grouped",
@@ -134,7 +78,7 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
     # Of 8 lanes or more, or one group of several vectors.
     "groups of 8": (
         "conv2d.",
-        conv((1, 40, 10, 17), 40, (3, 3), group=5, pads=(1, 1, 1, 1), activation=_gelu),
+        conv((1, 40, 10, 17), 40, (3, 3), group=5, pads=(1, 1, 1, 1), activation=gelu),
     ),
     "groups of 8 with stride": (
         "conv2d.",
@@ -177,9 +121,9 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         "pool2d.average",
         pool("AveragePool", (1, 16, 9, 8), kernel_shape=(2, 3), pads=(1, 1, 0, 1), count_include_pad=1),
     ),
-    "matrix": ("matmul.packed", dense((23,), 37, 61, _gelu)),
+    "matrix": ("matmul.packed", dense((23,), 37, 61, gelu)),
     "one row": ("matmul.packed", dense((1,), 129, 1000)),
-    "two rows": ("matmul.packed", dense((2,), 64, 50, _silu)),
+    "two rows": ("matmul.packed", dense((2,), 64, 50, silu)),
     "tokens": ("matmul.packed", dense((2, 5, 7), 33, 65)),
     "attention": ("matmul.batched", batched((2, 3, 17, 24), (2, 3, 24, 19))),
     "broadcast batch": ("matmul.batched", batched((5, 1, 9, 8), (3, 8, 10))),
@@ -187,49 +131,29 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
 }
 
 
-class _All:
-    def __init__(self, register_file: str, folder: Path) -> None:
-        bits, registers = REGISTER_FILES[register_file]
-        target = CpuTarget(
-            "x86_64-unknown-linux-gnu",
-            "x86-64",
-            vector_bits=bits,
-            vector_registers=registers,
-            threads=3,
-            optimize="size",  # no Winograd: tests/kernels/test_winograd.py has that
-        )
-        built: dict[str, Built] = {}
-        for number, (name, (_, model)) in enumerate(MODELS.items()):
-            built[name] = plan_of(model, f"m{number}", target)
-        self.executor = Executor(built, folder, target)
-
-
-@pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _All:
-    return _All(request.param, tmp_path_factory.mktemp("anchors"))
+@pytest.fixture(scope="module", params=VECTORS)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    target = target_with(request.param, optimize="size")  # no Winograd: that has tests of its own
+    models = {name: model for name, (_, model) in MODELS.items()}
+    return Compiled(models, tmp_path_factory.mktemp("anchors"), target)
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_shape_is_served_by_its_rule_and_right(compiled: _All, name: str) -> None:
-    rule, model = MODELS[name]
-    plan = compiled.executor.built[name].plan
+def test_shape_is_served_by_its_rule_and_right(compiled: Compiled, name: str) -> None:
+    rule, _ = MODELS[name]
+    plan = compiled.plan(name)
     assert not plan.warnings
     assert any(kernel.rule.startswith(rule) for kernel in plan.kernels)
-    inputs = random_inputs(model, 5)
-    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
-    results = compiled.executor.run(name, [np.asarray(inputs[spec.name]) for spec in plan.inputs], seed=7)
-    assert_close(model, dict(zip((spec.name for spec in plan.outputs), results, strict=True)), expected)
+    compiled.check(name)
 
 
 @pytest.mark.parametrize("name", ["3x3 same", "dilated", "padding beyond the kernel", "depthwise dilated"])
-def test_taps_in_the_padding_read_nothing(compiled: _All, name: str) -> None:
+def test_taps_in_the_padding_read_nothing(compiled: Compiled, name: str) -> None:
     """What lies next to the image in memory (here: NaN in the opposite corner) must not leak in at the
     border."""
-    _, model = MODELS[name]
-    plan = compiled.executor.built[name].plan
-    x = np.random.default_rng(0).standard_normal(plan.inputs[0].shape, np.float32)
+    (spec,) = compiled.plan(name).inputs
+    x = np.random.default_rng(0).standard_normal(spec.shape, np.float32)
     x[0, :, 0, 0] = x[-1, :, -1, -1] = np.nan
-    (got,) = compiled.executor.run(name, [x])
-    (expected,) = run_onnxruntime(model, {plan.inputs[0].name: x})
+    got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]
     assert np.isnan(expected).any() and not np.isnan(expected).all()
     assert (np.isnan(got) == np.isnan(expected)).all()

@@ -11,11 +11,9 @@ import onnx
 import pytest
 
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor, host_target
-
-REGISTER_FILES = {"128x32": (128, 32), "256x16": (256, 16), "512x32": (512, 32)}
+from tests.models.evaluate import random_inputs
+from tests.support.compiled import REGISTER_FILES, Compiled
+from tests.support.executor import host_target
 
 Step = Callable[[Graph, str], str]
 
@@ -125,37 +123,32 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Executor:
+@pytest.fixture(scope="module", params=["128x32", "256x16", "512x32"])
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     bits, registers = REGISTER_FILES[request.param]
     target = replace(host_target(), vector_bits=bits, vector_registers=registers)
-    built = {name: plan_of(model, f"m{i}", target) for i, (name, model) in enumerate(MODELS.items())}
-    return Executor(built, tmp_path_factory.mktemp("attention"), target)
+    return Compiled(MODELS, tmp_path_factory.mktemp("attention"), target)
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_attention_is_one_step_and_right(compiled: Executor, name: str) -> None:
-    model, plan = MODELS[name], compiled.built[name].plan
+def test_attention_is_one_step_and_right(compiled: Compiled, name: str) -> None:
+    plan = compiled.plan(name)
     assert not plan.warnings
     rules = [kernel.rule for kernel in plan.kernels]
     assert rules.count("attention") == 1 and len(plan.steps) <= 2  # the condition of a choice
-    inputs = random_inputs(model, 5)
-    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
-    results = compiled.run(name, [np.asarray(inputs[spec.name]) for spec in plan.inputs], seed=7)
-    assert_close(model, dict(zip((spec.name for spec in plan.outputs), results, strict=True)), expected)
+    compiled.check(name)
 
 
-def test_infinite_scores_and_nan(compiled: Executor) -> None:
+def test_infinite_scores_and_nan(compiled: Compiled) -> None:
     """A key that is masked with -inf has weight 0; NaN stays in its row."""
-    model, plan = MODELS["a mask of pairs"], compiled.built["a mask of pairs"].plan
-    inputs = random_inputs(model, 5)
+    name = "a mask of pairs"
+    inputs = random_inputs(MODELS[name], 5)
     mask = np.array(inputs["mask"])
     mask[..., 3:9] = -np.inf
     mask[0, 0, 4, 20] = np.nan
     mask[0, 0, 5, :] = -np.inf
     inputs["mask"] = mask
-    (expected,) = run_onnxruntime(model, inputs)
-    (got,) = compiled.run("a mask of pairs", [np.asarray(inputs[spec.name]) for spec in plan.inputs])
+    got, expected = compiled.run(name, inputs)["y"], compiled.expected(name, inputs)["y"]
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     assert np.isnan(expected).any(axis=-1).sum() == 2
 
@@ -167,10 +160,6 @@ def test_weights_that_are_read_elsewhere_are_kept(tmp_path: Path) -> None:
     g.op("MatMul", "weights", v, name="y")
     g.output("y")
     g.output("weights")
-    model = g.model()
-    built = plan_of(model)
-    assert "attention" not in {kernel.rule for kernel in built.plan.kernels}
-    inputs = random_inputs(model, 5)
-    results = Executor({"m": built}, tmp_path).run("m", [inputs[spec.name] for spec in built.plan.inputs])
-    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
-    assert_close(model, dict(zip((spec.name for spec in built.plan.outputs), results, strict=True)), expected)
+    compiled = Compiled({"m": g.model()}, tmp_path)
+    assert "attention" not in {kernel.rule for kernel in compiled.plan("m").kernels}
+    compiled.check("m")

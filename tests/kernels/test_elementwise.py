@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 
-from edgepack.plan.build import Built
-from edgepack.target import CpuTarget
-from tests.kernels.test_rowwise import REGISTER_FILES
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor
-
-Body = Callable[[Graph, str], str]
-
-
-def model(
-    shape: tuple[int, ...], body: Body, dtype: str = "float32", result: str = "float32"
-) -> onnx.ModelProto:
-    g = Graph("elements", seed=4, opset=17)
-    y = body(g, g.input("x", shape, dtype))
-    g.op("Identity", y, name="y")
-    g.output("y", result)
-    return g.model()
+from tests.models.evaluate import random_inputs
+from tests.models.single import gelu, single
+from tests.support.compiled import REGISTER_FILES, Compiled, target_with
 
 
 def unary(kind: str, shape: tuple[int, ...] = (3, 41)) -> onnx.ModelProto:
-    return model(shape, lambda g, x: g.op(kind, x))
+    return single(shape, lambda g, x: g.op(kind, x))
 
 
 def transpose(shape: tuple[int, ...], perm: list[int]) -> onnx.ModelProto:
-    return model(shape, lambda g, x: g.op("Transpose", x, perm=perm))
+    return single(shape, lambda g, x: g.op("Transpose", x, perm=perm))
 
 
 def pad(shape: tuple[int, ...], pads: list[int], mode: str = "constant") -> onnx.ModelProto:
-    return model(shape, lambda g, x: g.op("Pad", x, g.const(np.array(pads)), g.const(1.5), mode=mode))
+    return single(shape, lambda g, x: g.op("Pad", x, g.const(np.array(pads)), g.const(1.5), mode=mode))
 
 
 def resize(shape: tuple[int, ...], sizes: list[int], mode: str, coordinates: str) -> onnx.ModelProto:
@@ -54,12 +36,7 @@ def resize(shape: tuple[int, ...], sizes: list[int], mode: str, coordinates: str
             coordinate_transformation_mode=coordinates,
         )
 
-    return model(shape, body)
-
-
-def _gelu(g: Graph, x: str) -> str:
-    erf = g.op("Erf", g.op("Mul", x, g.const(2**-0.5)))
-    return g.op("Mul", g.op("Mul", x, g.const(0.5)), g.op("Add", erf, g.const(1.0)))
+    return single(shape, body)
 
 
 def _softplus_of_power(g: Graph, x: str) -> str:
@@ -110,32 +87,30 @@ MODELS: dict[str, onnx.ModelProto] = {
     "one element": unary("Sigmoid", (1,)),
     "three elements": unary("Exp", (3,)),
     "a long row": unary("Tanh", (1, 70001)),
-    "many short rows": model((3000, 7), lambda g, x: g.op("Mul", g.op("Tanh", x), g.weight(7))),
-    "gelu": model((5, 6, 77), _gelu),
-    "softplus of a power": model((4, 33), _softplus_of_power),
-    "log": model((4, 33), lambda g, x: g.op("Log", g.op("Abs", x))),
-    "rounding": model((4, 33), lambda g, x: g.op("Round", g.op("Floor", g.op("Mul", x, g.const(9.0))))),
-    "clip": model((4, 33), lambda g, x: g.op("Clip", x, g.const(-0.5), g.const(0.75))),
-    "where": model((4, 35), _where),
-    "broadcasts": model((2, 3, 5, 11), _broadcasts),
-    "to bool and back": model((4, 33), lambda g, x: g.op("Cast", g.op("Less", x, g.const(0.1)), to=1)),
-    "a bool output": model((4, 33), lambda g, x: g.op("Less", x, g.const(0.1)), result="bool"),
-    "int64": model((4, 33), lambda g, x: g.op("Add", x, g.const(np.array(7))), "int64", "int64"),
-    "uint8 to float": model((4, 33), lambda g, x: g.op("Cast", x, to=1), "uint8"),
-    "concatenation of the last axis": model((3, 5, 23), _concat_last),
-    "concatenation": model((3, 5, 23), lambda g, x: g.op("Concat", x, g.op("Neg", x), axis=1)),
-    "slice with a step": model(
-        (9, 40), lambda g, x: g.op("Slice", x, *_bounds(g, [1, 3], [9, 39], [2, 3], [0, 1]))
-    ),
-    "flip": model((4, 37), lambda g, x: g.op("Slice", x, *_bounds(g, [-1], [-(2**31)], [-1], [1]))),
-    "tile": model((3, 10), lambda g, x: g.op("Tile", x, g.const(np.array([2, 3])))),
-    "expand": model((3, 1, 10), lambda g, x: g.op("Expand", x, g.const(np.array([2, 3, 4, 10])))),
+    "many short rows": single((3000, 7), lambda g, x: g.op("Mul", g.op("Tanh", x), g.weight(7))),
+    "gelu": single((5, 6, 77), gelu),
+    "softplus of a power": single((4, 33), _softplus_of_power),
+    "log": single((4, 33), lambda g, x: g.op("Log", g.op("Abs", x))),
+    "rounding": single((4, 33), lambda g, x: g.op("Round", g.op("Floor", g.op("Mul", x, g.const(9.0))))),
+    "clip": single((4, 33), lambda g, x: g.op("Clip", x, g.const(-0.5), g.const(0.75))),
+    "where": single((4, 35), _where),
+    "broadcasts": single((2, 3, 5, 11), _broadcasts),
+    "to bool and back": single((4, 33), lambda g, x: g.op("Cast", g.op("Less", x, g.const(0.1)), to=1)),
+    "a bool output": single((4, 33), lambda g, x: g.op("Less", x, g.const(0.1)), result="bool"),
+    "int64": single((4, 33), lambda g, x: g.op("Add", x, g.const(np.array(7))), "int64", "int64"),
+    "uint8 to float": single((4, 33), lambda g, x: g.op("Cast", x, to=1), "uint8"),
+    "concatenation of the last axis": single((3, 5, 23), _concat_last),
+    "concatenation": single((3, 5, 23), lambda g, x: g.op("Concat", x, g.op("Neg", x), axis=1)),
+    "slice with a step": single((9, 40), _every_other),
+    "flip": single((4, 37), lambda g, x: g.op("Slice", x, *_bounds(g, [-1], [-(2**31)], [-1], [1]))),
+    "tile": single((3, 10), lambda g, x: g.op("Tile", x, g.const(np.array([2, 3])))),
+    "expand": single((3, 1, 10), lambda g, x: g.op("Expand", x, g.const(np.array([2, 3, 4, 10])))),
     "pad": pad((2, 5, 18), [0, 1, 3, 1, 0, 2]),
     "pad by reflection": pad((5, 18), [1, 3, 2, 4], "reflect"),
     "pad with the edge": pad((5, 18), [1, 3, 2, 4], "edge"),
-    "triangle": model((2, 13, 21), _triangle),
-    "gather": model((3, 5), _gather_rows),
-    "depth to space": model((1, 20, 3, 5), _depth_to_space),
+    "triangle": single((2, 13, 21), _triangle),
+    "gather": single((3, 5), _gather_rows),
+    "depth to space": single((1, 20, 3, 5), _depth_to_space),
     "transpose": transpose((37, 29), [1, 0]),
     "transpose of few columns": transpose((53, 3), [1, 0]),
     "transpose to few columns": transpose((3, 53), [1, 0]),
@@ -144,50 +119,30 @@ MODELS: dict[str, onnx.ModelProto] = {
     "transpose of all": transpose((5, 6, 7, 8), [3, 2, 1, 0]),
     "to channels last": transpose((2, 19, 6, 7), [0, 2, 3, 1]),
     "to channels first": transpose((2, 6, 7, 19), [0, 3, 1, 2]),
-    "transposed sum": model(
-        (19, 34), lambda g, x: g.op("Add", g.op("Transpose", x, perm=[1, 0]), g.weight(34, 19))
-    ),
+    "transposed sum": single((19, 34), _transposed_sum),
     "resize bilinear": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "half_pixel"),
     "resize corners": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "align_corners"),
     "resize nearest": resize((1, 18, 5, 6), [1, 18, 10, 12], "nearest", "asymmetric"),
 }
 
 
-class _All:
-    def __init__(self, register_file: str, folder: Path) -> None:
-        bits, registers = REGISTER_FILES[register_file]
-        target = CpuTarget(
-            "x86_64-unknown-linux-gnu", "x86-64", vector_bits=bits, vector_registers=registers, threads=3
-        )
-        built: dict[str, Built] = {
-            name: plan_of(model, f"m{number}", target) for number, (name, model) in enumerate(MODELS.items())
-        }
-        self.executor = Executor(built, folder, target)
-
-
 @pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _All:
-    return _All(request.param, tmp_path_factory.mktemp("elementwise"))
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled(MODELS, tmp_path_factory.mktemp("elementwise"), target_with(request.param))
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_group_is_served_by_the_rule_and_right(compiled: _All, name: str) -> None:
-    model = MODELS[name]
-    plan = compiled.executor.built[name].plan
+def test_group_is_served_by_the_rule_and_right(compiled: Compiled, name: str) -> None:
+    plan = compiled.plan(name)
     assert not plan.warnings
     assert {kernel.rule for kernel in plan.kernels} == {"elementwise"}
-    inputs = random_inputs(model, 5)
-    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
-    results = compiled.executor.run(name, [np.asarray(inputs[spec.name]) for spec in plan.inputs], seed=7)
-    assert_close(model, dict(zip((spec.name for spec in plan.outputs), results, strict=True)), expected)
+    compiled.check(name)
 
 
 @pytest.mark.parametrize("name", ["gelu", "a long row", "clip", "softplus of a power", "transposed sum"])
-def test_nan_stays_where_it_is(compiled: _All, name: str) -> None:
-    plan = compiled.executor.built[name].plan
+def test_nan_stays_where_it_is(compiled: Compiled, name: str) -> None:
     x = random_inputs(MODELS[name], 6)["x"]
     x.reshape(-1)[[0, x.size // 2, -1]] = np.nan
-    (got,) = compiled.executor.run(name, [x])
-    (expected,) = run_onnxruntime(MODELS[name], {plan.inputs[0].name: x})
+    got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]
     assert np.isnan(got).sum() == 3
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))

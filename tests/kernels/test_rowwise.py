@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 
-from edgepack.plan.build import Built
-from edgepack.target import CpuTarget
 from tests.models import DIMS, build
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor
-
-#: As in test_anchors, and a CPU without vectors.
-REGISTER_FILES = {
-    "scalar": (0, 16),
-    "128x16": (128, 16),
-    "128x32": (128, 32),
-    "256x16": (256, 16),
-    "512x32": (512, 32),
-}
-
-Body = Callable[[Graph, str], str]
-
-
-def model(shape: tuple[int, ...], body: Body, opset: int = 17) -> onnx.ModelProto:
-    g = Graph("rows", seed=4, opset=opset)
-    y = body(g, g.input("x", shape))
-    g.op("Identity", y, name="y")
-    g.output("y")
-    return g.model()
+from tests.models.evaluate import random_inputs
+from tests.models.single import single
+from tests.support.compiled import REGISTER_FILES, Compiled, plan_of, target_with
 
 
 def softmax(shape: tuple[int, ...], axis: int = -1) -> onnx.ModelProto:
-    return model(shape, lambda g, x: g.op("Softmax", x, axis=axis))
+    return single(shape, lambda g, x: g.op("Softmax", x, axis=axis))
 
 
 def norm(shape: tuple[int, ...], *, decomposed: bool = False) -> onnx.ModelProto:
-    return model(shape, lambda g, x: g.layer_norm(x, shape[-1], decomposed=decomposed))
+    return single(shape, lambda g, x: g.layer_norm(x, shape[-1], decomposed=decomposed))
 
 
 def reduce(kind: str, shape: tuple[int, ...], axes: list[int], keepdims: int = 1) -> onnx.ModelProto:
-    return model(shape, lambda g, x: g.op(kind, x, axes=axes, keepdims=keepdims))
+    return single(shape, lambda g, x: g.op(kind, x, axes=axes, keepdims=keepdims))
 
 
 def _reduce_sum(g: Graph, x: str) -> str:
@@ -79,14 +55,14 @@ MODELS: dict[str, onnx.ModelProto] = {
     "softmax of 1000": softmax((1, 1000)),
     "softmax over channels": softmax((2, 21, 5, 7), axis=1),
     "softmax over the rows": softmax((9, 33), axis=0),
-    "softmax with a mask": model((4, 6, 19), _masked_softmax),
-    "log softmax": model((6, 37), lambda g, x: g.op("LogSoftmax", x, axis=-1)),
+    "softmax with a mask": single((4, 6, 19), _masked_softmax),
+    "log softmax": single((6, 37), lambda g, x: g.op("LogSoftmax", x, axis=-1)),
     "layer norm": norm((1, 17, 64)),
     "layer norm of 45": norm((2, 5, 45)),
     "layer norm of 5": norm((11, 5)),
     "layer norm in pieces": norm((2, 9, 51), decomposed=True),
-    "rms norm": model((3, 7, 45), _rms_norm),
-    "sum": model((6, 23, 9), _reduce_sum),
+    "rms norm": single((3, 7, 45), _rms_norm),
+    "sum": single((6, 23, 9), _reduce_sum),
     "mean of the last axis": reduce("ReduceMean", (5, 6, 43), [-1]),
     "mean of two axes": reduce("ReduceMean", (3, 8, 7, 9), [2, 3], 0),
     "mean of the middle": reduce("ReduceMean", (2, 7, 5, 39), [1, 2]),
@@ -97,54 +73,33 @@ MODELS: dict[str, onnx.ModelProto] = {
     "everything": reduce("ReduceMean", (3, 5, 7), [0, 1, 2]),
     "l2": reduce("ReduceL2", (8, 29), [1]),
     "log of a sum of exponentials": reduce("ReduceLogSumExp", (8, 29), [1]),
-    "instance norm": model((2, 13, 9, 6), _instance_norm),
-    "global average": model((2, 70, 7, 7), lambda g, x: g.op("GlobalAveragePool", x)),
+    "instance norm": single((2, 13, 9, 6), _instance_norm),
+    "global average": single((2, 70, 7, 7), lambda g, x: g.op("GlobalAveragePool", x)),
 }
 
 
-class _All:
-    def __init__(self, register_file: str, folder: Path) -> None:
-        bits, registers = REGISTER_FILES[register_file]
-        target = CpuTarget(
-            "x86_64-unknown-linux-gnu", "x86-64", vector_bits=bits, vector_registers=registers, threads=3
-        )
-        built: dict[str, Built] = {
-            name: plan_of(model, f"m{number}", target) for number, (name, model) in enumerate(MODELS.items())
-        }
-        self.executor = Executor(built, folder, target)
-
-
 @pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _All:
-    return _All(request.param, tmp_path_factory.mktemp("rowwise"))
-
-
-def _run(compiled: _All, name: str, inputs: dict[str, np.ndarray], seed: int = 7) -> dict[str, np.ndarray]:
-    plan = compiled.executor.built[name].plan
-    results = compiled.executor.run(name, [np.asarray(inputs[spec.name]) for spec in plan.inputs], seed=seed)
-    return dict(zip((spec.name for spec in plan.outputs), results, strict=True))
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled(MODELS, tmp_path_factory.mktemp("rowwise"), target_with(request.param))
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_reduction_is_served_by_the_rule_and_right(compiled: _All, name: str) -> None:
-    plan = compiled.executor.built[name].plan
+def test_reduction_is_served_by_the_rule_and_right(compiled: Compiled, name: str) -> None:
+    plan = compiled.plan(name)
     assert not plan.warnings
     assert {kernel.rule for kernel in plan.kernels} <= {"rowwise", "elementwise"}
     assert name == "softmax of one" or "rowwise" in {kernel.rule for kernel in plan.kernels}
-    inputs = random_inputs(MODELS[name], 5)
-    expected = run_onnxruntime(MODELS[name], inputs)
-    outputs = [o.name for o in MODELS[name].graph.output]
-    assert_close(MODELS[name], _run(compiled, name, inputs), dict(zip(outputs, expected, strict=True)))
+    compiled.check(name)
 
 
 @pytest.mark.parametrize("name", ["softmax of 17", "layer norm of 45", "sum", "maximum", "minimum"])
-def test_nan_stays_in_its_own_row(compiled: _All, name: str) -> None:
+def test_nan_stays_in_its_own_row(compiled: Compiled, name: str) -> None:
     inputs = random_inputs(MODELS[name], 6)
     x = inputs["x"]
     row = (0,) * (x.ndim - 1)
     x[(*row, 1)] = np.nan
-    (got,) = _run(compiled, name, inputs).values()
-    clean = _run(compiled, name, {"x": np.nan_to_num(x)})["y"]
+    (got,) = compiled.run(name, inputs).values()
+    clean = compiled.run(name, {"x": np.nan_to_num(x)})["y"]
     reached = np.isnan(got)
     assert reached.any() and not reached.all()
     np.testing.assert_array_equal(got[~reached], clean[~reached])
@@ -153,11 +108,11 @@ def test_nan_stays_in_its_own_row(compiled: _All, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["softmax of 17", "softmax of 1000"])
-def test_softmax_of_large_and_infinite_logits(compiled: _All, name: str) -> None:
+def test_softmax_of_large_and_infinite_logits(compiled: Compiled, name: str) -> None:
     x = random_inputs(MODELS[name], 8)["x"] * 200
     x[..., 3] = -np.inf
-    got = _run(compiled, name, {"x": x})["y"]
-    (expected,) = run_onnxruntime(MODELS[name], {"x": x})
+    got = compiled.run(name, {"x": x})["y"]
+    expected = compiled.expected(name, {"x": x})["y"]
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-7)
     assert (got[..., 3] == 0).all()
 

@@ -11,9 +11,8 @@ import onnx
 import pytest
 
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor, host_target
+from tests.support.compiled import Compiled
+from tests.support.executor import host_target
 
 
 def _finish(g: Graph, y: str) -> onnx.ModelProto:
@@ -65,10 +64,7 @@ def test_reduction_that_cannot_be_sliced(case: str, tmp_path: Path) -> None:
 
 
 def _check(model: onnx.ModelProto, tmp_path: Path, slices: bool) -> None:
-    built = plan_of(model, target=replace(host_target(), l2_bytes=64 * 1024))
+    compiled = Compiled({"m": model}, tmp_path, replace(host_target(), l2_bytes=64 * 1024))
     # The rule is taken for large weights only; this one uses scratch for nothing but the sums.
-    assert slices == any(a.kind == "scratch" for step in built.plan.steps for a in step.arguments)
-    inputs = random_inputs(model, 3)
-    expected = run_onnxruntime(model, inputs)
-    got = Executor({"m": built}, tmp_path).run("m", list(inputs.values()))
-    assert_close(model, {"y": got[0]}, {"y": expected[0]})
+    assert slices == any(a.kind == "scratch" for step in compiled.plan("m").steps for a in step.arguments)
+    compiled.check("m", seed=3)

@@ -8,11 +8,9 @@ import pytest
 
 from edgepack.kernels.window import pack_weights
 from edgepack.target import CpuTarget
-from tests.kernels.test_anchors import conv, pool
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor
+from tests.models.single import conv, pool
+from tests.support.compiled import Compiled
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
@@ -75,7 +73,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module", params=list(TARGETS))
-def executor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Executor:
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     triple, bits, registers, cache, optimize = TARGETS[request.param]
     target = CpuTarget(
         triple,
@@ -85,32 +83,25 @@ def executor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         threads=3,
         optimize=optimize,  # type: ignore[arg-type]
     )
-    built = {name: plan_of(model, f"m{i}", target) for i, (name, model) in enumerate(MODELS.items())}
     # The code runs here, whatever it was chosen for: LLVM splits vectors that are too wide.
     here = CpuTarget(X86, "x86-64", vector_bits=bits)
-    return Executor(built, tmp_path_factory.mktemp("window"), here)
+    return Compiled(MODELS, tmp_path_factory.mktemp("window"), target, machine=here)
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_window_is_right(executor: Executor, name: str) -> None:
-    model = MODELS[name]
-    plan = executor.built[name].plan
+def test_window_is_right(compiled: Compiled, name: str) -> None:
+    plan = compiled.plan(name)
     assert any(kernel.rule.startswith(("conv2d.depthwise", "pool2d")) for kernel in plan.kernels)
-    inputs = random_inputs(model, 5)
-    expected = dict(zip((o.name for o in model.graph.output), run_onnxruntime(model, inputs), strict=True))
-    results = executor.run(name, [np.asarray(inputs[spec.name]) for spec in plan.inputs], seed=11)
-    assert_close(model, dict(zip((spec.name for spec in plan.outputs), results, strict=True)), expected)
+    compiled.check(name)
 
 
 @pytest.mark.parametrize("name", ["3x3", "3x3, many blocks", "5x5 on less", "dilated"])
-def test_padding_reads_nothing(executor: Executor, name: str) -> None:
+def test_padding_reads_nothing(compiled: Compiled, name: str) -> None:
     """NaN in two corners must reach the pixels whose windows hold them, and no others."""
-    model = MODELS[name]
-    (spec,) = executor.built[name].plan.inputs
+    (spec,) = compiled.plan(name).inputs
     x = np.random.default_rng(0).standard_normal(spec.shape, np.float32)
     x[0, :, 0, 0] = x[-1, :, -1, -1] = np.nan
-    (got,) = executor.run(name, [x])
-    (expected,) = run_onnxruntime(model, {spec.name: x})
+    got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]
     assert (np.isnan(got) == np.isnan(expected)).all()
 
 

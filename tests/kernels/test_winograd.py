@@ -10,11 +10,10 @@ import onnx
 import pytest
 
 from edgepack.kernels import cost, winograd
-from edgepack.plan.build import Built
 from edgepack.target import CpuTarget
-from tests.kernels.test_anchors import REGISTER_FILES, _gelu, _silu, conv
 from tests.models.evaluate import random_inputs
-from tests.support.compiled import plan_of
+from tests.models.single import conv, gelu, silu
+from tests.support.compiled import Compiled, plan_of, target_with
 from tests.support.executor import Executor, host_target
 
 #: Largest error relative to the largest output; docs/performance.md states it.
@@ -23,11 +22,11 @@ ERROR = {2: 3e-6, 4: 5e-6}
 PADS = (1, 1, 1, 1)
 MODELS: dict[str, onnx.ModelProto] = {
     "same": conv((1, 16, 12, 12), 24, (3, 3), pads=PADS),
-    "odd": conv((1, 13, 11, 7), 33, (3, 3), pads=PADS, activation=_silu),
+    "odd": conv((1, 13, 11, 7), 33, (3, 3), pads=PADS, activation=silu),
     "valid": conv((1, 8, 10, 13), 16, (3, 3)),
     "asymmetric": conv((1, 8, 9, 9), 16, (3, 3), pads=(0, 1, 2, 0)),
     "residual": conv((1, 16, 8, 8), 17, (3, 3), pads=PADS, residual=True),
-    "batch": conv((3, 12, 9, 6), 20, (3, 3), pads=PADS, activation=_gelu),
+    "batch": conv((3, 12, 9, 6), 20, (3, 3), pads=PADS, activation=gelu),
     "one tile": conv((1, 24, 2, 2), 8, (3, 3), pads=PADS),
     "wide": conv((1, 40, 7, 7), 96, (3, 3), pads=PADS),
     "many tiles": conv((1, 8, 50, 47), 18, (3, 3), pads=PADS),
@@ -54,27 +53,6 @@ def _exact(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
         return run_onnxruntime(model, inputs)[0]
 
 
-class _All:
-    def __init__(self, m: int, register_file: str, form: str, folder: Path) -> None:
-        bits, registers = REGISTER_FILES[register_file]
-        target = CpuTarget(
-            "x86_64-unknown-linux-gnu",
-            "x86-64",
-            vector_bits=bits,
-            vector_registers=registers,
-            threads=2,
-            l2_bytes=64 * 1024 if form == "small blocks" else 1024 * 1024,
-        )
-        built: dict[str, Built] = {}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(winograd, "winograd_tile", lambda conv, target: m)
-            patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
-            for number, (name, model) in enumerate(MODELS.items()):
-                built[name] = plan_of(model, f"m{number}", target)
-        self.m = m
-        self.executor = Executor(built, folder, target)
-
-
 @pytest.fixture(scope="module", params=[2, 4])
 def tile(request: pytest.FixtureRequest) -> int:
     return int(request.param)
@@ -88,19 +66,22 @@ def form(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module", params=["128x16", "512x32"])
 def compiled(
     request: pytest.FixtureRequest, tile: int, form: str, tmp_path_factory: pytest.TempPathFactory
-) -> _All:
-    return _All(tile, request.param, form, tmp_path_factory.mktemp("winograd"))
+) -> Compiled:
+    l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
+    target = target_with(request.param, threads=2, l2_bytes=l2_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "winograd_tile", lambda conv, target: tile)
+        patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
+        return Compiled(MODELS, tmp_path_factory.mktemp("winograd"), target)
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_convolution_is_within_the_stated_error(compiled: _All, name: str) -> None:
-    model = MODELS[name]
-    plan = compiled.executor.built[name].plan
-    assert f"conv2d.winograd{compiled.m}" in {kernel.rule for kernel in plan.kernels}
-    inputs = random_inputs(model, 9)
-    expected = _exact(model, inputs)
-    (got,) = compiled.executor.run(name, [inputs["x"]], seed=3)
-    assert np.abs(got - expected).max() <= ERROR[compiled.m] * np.abs(expected).max()
+def test_convolution_is_within_the_stated_error(compiled: Compiled, tile: int, name: str) -> None:
+    assert f"conv2d.winograd{tile}" in {kernel.rule for kernel in compiled.plan(name).kernels}
+    inputs = random_inputs(MODELS[name], 9)
+    expected = _exact(MODELS[name], inputs)
+    got = compiled.run(name, inputs, seed=3)["y"]
+    assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max()
 
 
 def _rules(model: onnx.ModelProto, target: CpuTarget) -> set[str]:
@@ -131,7 +112,7 @@ def test_few_channels_are_convolved_directly() -> None:
 
 
 def test_strict_math_calls_libm(tmp_path: Path) -> None:
-    model = conv((1, 8, 6, 6), 16, (1, 1), activation=_silu)
+    model = conv((1, 8, 6, 6), 16, (1, 1), activation=silu)
     target = replace(host_target(), strict_math=True)
     built = plan_of(model, target=target)
     assert any("expf" in function.script() for function in built.functions.values())

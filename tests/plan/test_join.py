@@ -9,9 +9,7 @@ import onnx
 import pytest
 
 from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import Executor
+from tests.support.compiled import Compiled
 
 
 def _branches(g: Graph, x: str, cin: int, widths: tuple[int, ...]) -> list[str]:
@@ -74,12 +72,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto], int]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_concatenation_in_place(case: str, tmp_path: Path) -> None:
     build, left = CASES[case]
-    model = build()
-    built = plan_of(model)
-    kept = [k for k in built.plan.kernels if set(k.ops) == {"concatenate"}]
+    compiled = Compiled({"m": build()}, tmp_path)
+    kept = [k for k in compiled.plan("m").kernels if set(k.ops) == {"concatenate"}]
     assert len(kept) == left
-    inputs = random_inputs(model, 5)
-    expected = run_onnxruntime(model, inputs)
-    got = Executor({"m": built}, tmp_path).run("m", list(inputs.values()))
-    names = [output.name for output in model.graph.output]
-    assert_close(model, dict(zip(names, got, strict=True)), dict(zip(names, expected, strict=True)))
+    compiled.check("m")

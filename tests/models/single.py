@@ -1,0 +1,71 @@
+"""Models of one operator, or few, of any shape: what the kernels' tests are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+
+from tests.models.builder import Graph
+
+__all__ = ["Body", "conv", "gelu", "pool", "silu", "single"]
+
+#: Adds nodes behind a tensor; returns the last one's output.
+Body = Callable[[Graph, str], str]
+
+
+def single(
+    shape: tuple[int, ...], body: Body, dtype: str = "float32", result: str = "float32"
+) -> onnx.ModelProto:
+    """``x`` of this shape, what ``body`` puts behind it, and ``y``."""
+    g = Graph("single", seed=4)
+    g.op("Identity", body(g, g.input("x", shape, dtype)), name="y")
+    g.output("y", result)
+    return g.model()
+
+
+def conv(
+    shape: tuple[int, int, int, int],
+    out: int,
+    kernel: tuple[int, int],
+    *,
+    strides: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilations: tuple[int, int] = (1, 1),
+    group: int = 1,
+    activation: Body | None = None,
+    residual: bool = False,
+) -> onnx.ModelProto:
+    """A convolution with a bias, the sum with another convolution if ``residual``, and an activation."""
+    g = Graph("conv", seed=3)
+    x = g.input("x", shape)
+    w = g.weight(out, shape[1] // group, *kernel)
+    y = g.op(
+        "Conv", x, w, g.weight(out, std=1.0), strides=strides, pads=pads, dilations=dilations, group=group
+    )
+    if residual:
+        y = g.op("Add", y, g.op("Conv", x, g.weight(out, shape[1], *kernel), strides=strides, pads=pads))
+    y = activation(g, y) if activation else y
+    g.op("Identity", y, name="y")
+    g.output("y")
+    return g.model()
+
+
+def pool(kind: str, shape: tuple[int, int, int, int], **attributes: Any) -> onnx.ModelProto:
+    """One node of a pooling operator."""
+    g = Graph("pool", seed=3)
+    g.op(kind, g.input("x", shape), name="y", **attributes)
+    g.output("y")
+    return g.model()
+
+
+def gelu(g: Graph, x: str) -> str:
+    """GELU of the error function, its argument scaled by a product."""
+    erf = g.op("Erf", g.op("Mul", x, g.const(2**-0.5)))
+    return g.op("Mul", g.op("Mul", x, g.const(0.5)), g.op("Add", erf, g.const(1.0)))
+
+
+def silu(g: Graph, x: str) -> str:
+    """SiLU."""
+    return g.act(x, "silu")
