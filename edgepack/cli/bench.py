@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from edgepack.bundle.text import human_bytes, human_count
+from edgepack.cli.options import json_option, runner_option, threads_option, timeout_option
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
 
 if TYPE_CHECKING:
-    from edgepack.bundle.manifest import Manifest
     from edgepack.runners.loader import Measurement
     from edgepack.runners.profile import ProfileEntry
 
@@ -21,23 +21,26 @@ __all__ = ["command"]
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--threads", type=click.IntRange(min=1), help="Threads that compute.  [default: the device's]")
+@threads_option
 @click.option(
     "--runs", type=click.IntRange(min=1), default=50, show_default=True, help="Runs that are measured."
 )
 @click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Runs before that.")
 @click.option("--profile", is_flag=True, help="Measure each step of the model too.")
 @click.option(
+    "--variant",
+    metavar="DEVICE",
+    help="The kernels to measure, of a bundle for several kinds of CPU.  [default: what this CPU takes]",
+)
+@click.option(
     "--peak",
     type=click.FloatRange(min=0, min_open=True),
     metavar="GFLOPS",
     help="What one core of the device can do at most; the profile then shows the fraction reached.",
 )
-@click.option("--runner", help="What runs the program.  [default: this machine, or the device's emulator]")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that the program may take."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@runner_option
+@timeout_option
+@json_option
 @verbosity_options
 def command(
     *,
@@ -47,6 +50,7 @@ def command(
     runs: int,
     warmup: int,
     profile: bool,
+    variant: str | None,
     peak: float | None,
     runner: str | None,
     timeout: float | None,
@@ -62,17 +66,26 @@ def command(
         opened = Bundle(bundle)
         show("bench", f"{opened.manifest.name}, {runs} runs")
         result = opened.bench(
-            runner=runner, threads=threads, runs=runs, warmup=warmup, profile=profile, timeout=timeout
+            runner=runner,
+            threads=threads,
+            runs=runs,
+            warmup=warmup,
+            profile=profile,
+            variant=variant,
+            timeout=timeout,
         )
     limit = peak * result.threads if peak is not None else None
-    entries = profile_entries(opened.manifest, result.steps_us, limit) if profile else []
+    code = opened.manifest.code(result.variant)
+    entries = profile_entries(code, result.steps_us, limit) if profile else []
     if as_json:
         profiled = {"profile": [entry.to_json() for entry in entries]} if profile else {}
         print_json({**result.to_json(), **profiled})
         return
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
-    click.echo(f"{opened.manifest.name} on {result.where}, {threads_text}, {len(result.runs_ms)} runs\n")
-    click.echo(_table(result, opened.manifest))
+    taken = f", kernels of {result.variant}" if result.variant else ""
+    runs_text = f"{len(result.runs_ms)} runs"
+    click.echo(f"{opened.manifest.name} on {result.where}{taken}, {threads_text}, {runs_text}\n")
+    click.echo(_table(result, code.flops))
     if profile:
         click.echo("\n" + _profile(entries))
         if any("winograd" in entry.rule for entry in entries):
@@ -81,7 +94,7 @@ def command(
         click.echo(f"\nnote: {result.runner} is an emulator; its times say nothing about the device's speed.")
 
 
-def _table(result: Measurement, manifest: Manifest) -> str:
+def _table(result: Measurement, flops: int) -> str:
     summary = result.summary
     rows = [
         ["min", f"{summary['min_ms']:.3f} ms"],
@@ -93,8 +106,8 @@ def _table(result: Measurement, manifest: Manifest) -> str:
         ["peak memory", human_bytes(result.peak_rss_bytes)],
         ["of it arena", human_bytes(result.arena_bytes)],
     ]
-    if manifest.flops and result.real_speed and summary["median_ms"] > 0:
-        rows.append(["speed", f"{human_count(manifest.flops / summary['median_ms'] * 1e3)}FLOP/s"])
+    if flops and result.real_speed and summary["median_ms"] > 0:
+        rows.append(["speed", f"{human_count(flops / summary['median_ms'] * 1e3)}FLOP/s"])
     return table(rows, right=[1])
 
 

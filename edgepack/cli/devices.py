@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from edgepack.cli.output import Settings, print_json, table, verbosity_options
-from edgepack.errors import ConfigError
+from edgepack.cli.catalogue import list_all, show_one
+from edgepack.cli.output import Settings, verbosity_options
 
 __all__ = ["command"]
 
@@ -22,31 +22,13 @@ def command(name: str | None, as_json: bool, settings: Settings) -> None:
     NAME is a device's name or a path to a YAML file. Folders in the environment variable
     EDGEPACK_DEVICE_PATH are searched first. How to write your own: docs/devices.md.
     """
-    from edgepack.config.device import DEVICES, resolve_device
+    from edgepack.config.device import DEVICES
 
     if name is not None:
-        from edgepack.config.show import as_yaml
-
-        resolved = resolve_device(name)
-        if as_json:
-            print_json(resolved.model.model_dump(mode="json"))
-        else:
-            click.echo(as_yaml(resolved), nl=False)
+        show_one(DEVICES, name, as_json=as_json)
         return
-    devices, broken = [], []
-    for each in DEVICES.names():
-        try:
-            devices.append(resolve_device(each).model)
-        except ConfigError as error:
-            broken.append(str(error.message))
-    if as_json:
-        print_json([device.model_dump(mode="json") for device in devices])
-    else:
-        click.echo(table([_row(device) for device in devices], header=_HEADER, right=[4]))
-    for text in broken:
-        click.echo(f"edgepack: left out: {text}", err=True)
-    if not (as_json or settings.quiet):
-        click.echo("\n`edgepack devices NAME` shows all fields of one; `--device FILE.yaml` takes your own.")
+    hint = "`edgepack devices NAME` shows all fields of one; `--device FILE.yaml` takes your own."
+    list_all(DEVICES, settings, as_json=as_json, header=_HEADER, row=_row, right=[4], hint=hint)
 
 
 _HEADER = ("DEVICE", "ARCH", "CPU", "VECTOR", "THREADS", "TOOLCHAIN", "RUNNER", "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgepack.cli.options import json_option
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds that compiling may take.  [default: 3600]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option
 @verbosity_options
 def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -> None:
     """Compile MODEL (an ONNX file) into a bundle for a device."""

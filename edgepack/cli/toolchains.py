@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from edgepack.cli.output import Settings, print_json, table, verbosity_options
-from edgepack.errors import ConfigError
+from edgepack.cli.catalogue import list_all, show_one
+from edgepack.cli.output import Settings, verbosity_options
 
 __all__ = ["command"]
 
@@ -20,29 +22,17 @@ def command(name: str | None, as_json: bool, settings: Settings) -> None:
     NAME is a toolchain's name or a path to a YAML file. Folders in the environment variable
     EDGEPACK_TOOLCHAIN_PATH are searched first. Whether they are installed is what `edgepack doctor` tells.
     """
-    from edgepack.config.toolchain import TOOLCHAINS, resolve_toolchain
+    from edgepack.config.toolchain import TOOLCHAINS
 
     if name is not None:
-        from edgepack.config.show import as_yaml
-
-        resolved = resolve_toolchain(name)
-        if as_json:
-            print_json(resolved.model.model_dump(mode="json"))
-        else:
-            click.echo(as_yaml(resolved), nl=False)
+        show_one(TOOLCHAINS, name, as_json=as_json)
         return
-    found, broken = [], []
-    for each in TOOLCHAINS.names():
-        try:
-            found.append(resolve_toolchain(each).model)
-        except ConfigError as error:
-            broken.append(error.message)
-    if as_json:
-        print_json([toolchain.model_dump(mode="json") for toolchain in found])
-    else:
-        rows = [(t.name, t.family, t.description) for t in found]
-        click.echo(table(rows, header=("TOOLCHAIN", "FAMILY", "")))
-    for text in broken:
-        click.echo(f"edgepack: left out: {text}", err=True)
-    if not (as_json or settings.quiet):
-        click.echo("\n`edgepack doctor --device NAME` tries each of them out.")
+    hint = "`edgepack doctor --device NAME` tries each of them out."
+    list_all(TOOLCHAINS, settings, as_json=as_json, header=_HEADER, row=_row, hint=hint)
+
+
+_HEADER = ("TOOLCHAIN", "FAMILY", "")
+
+
+def _row(toolchain: Any) -> tuple[str, ...]:
+    return (toolchain.name, toolchain.family, toolchain.description)

@@ -1,0 +1,59 @@
+"""What ``edgepack devices`` and ``edgepack toolchains`` do: show all fields of one file, or list all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgepack.cli.output import Settings, print_json, table
+from edgepack.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edgepack.config.load import Kind
+
+__all__ = ["list_all", "show_one"]
+
+
+def show_one(kind: Kind[Any], name: str, *, as_json: bool) -> None:
+    """Prints all fields of a file, named or by its path; ConfigError if it cannot be loaded."""
+    from edgepack.config.show import as_yaml
+
+    resolved = kind.load(name)
+    if as_json:
+        print_json(resolved.model.model_dump(mode="json"))
+    else:
+        click.echo(as_yaml(resolved), nl=False)
+
+
+def list_all(
+    kind: Kind[Any],
+    settings: Settings,
+    *,
+    as_json: bool,
+    header: Sequence[str],
+    row: Callable[[Any], Sequence[str]],
+    hint: str,
+    right: Sequence[int] = (),
+) -> None:
+    """Prints every file that can be loaded, and on standard error why the others cannot.
+
+    Args:
+        row: a model's cells under ``header``; ``right`` has the columns that are aligned to the right.
+        hint: what comes under the table.
+    """
+    found, broken = [], []
+    for name in kind.names():
+        try:
+            found.append(kind.load(name).model)
+        except ConfigError as error:
+            broken.append(error.message)
+    if as_json:
+        print_json([model.model_dump(mode="json") for model in found])
+    else:
+        click.echo(table([row(model) for model in found], header=header, right=right))
+    for text in broken:
+        click.echo(f"edgepack: left out: {text}", err=True)
+    if not (as_json or settings.quiet):
+        click.echo(f"\n{hint}")

@@ -1,0 +1,21 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["json_option", "runner_option", "threads_option", "timeout_option"]
+
+#: Of the commands that run a bundle's program.
+runner_option = click.option(
+    "--runner", help="What runs the program.  [default: this machine, or the device's emulator]"
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads that compute.  [default: the device's]"
+)
+timeout_option = click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that the program may take."
+)
+
+#: Of those that give a result.
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
