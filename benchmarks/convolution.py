@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from edgepack.kernels import winograd
 from edgepack.plan.build import Built
-from tests.kernels.test_anchors import conv
+from tests.models.single import conv
 from tests.support.compiled import plan_of
 from tests.support.executor import Executor
 
