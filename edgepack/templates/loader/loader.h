@@ -10,6 +10,8 @@
 
 #include <edgepack/runtime.h>
 
+#include "loader/compare.h"
+
 enum { LOADER_OK = 0, LOADER_FAILED = 1, LOADER_ERROR = 2, LOADER_PATH = 4096 };
 
 /* ---- system.c: what differs between systems ---- */
@@ -77,24 +79,8 @@ void tensors_fill(const tensors *to);
 
 /* ---- tolerances.c ---- */
 
-typedef struct tolerance {
-    double absolute;
-    double relative;
-} tolerance;
-
 /* Reads `count` lines "atol rtol". Returns 0, or the number of the first line that is wrong. */
 size_t tolerances_parse(const char *text, size_t nbytes, tolerance *to, size_t count);
-
-/* ---- compare.c ---- */
-
-typedef struct comparison {
-    uint64_t elements;
-    uint64_t mismatches; /* elements with |value - reference| > atol + rtol * |reference| */
-    double max_abs_err;  /* infinite if one of the two is NaN or infinite and the other is not the same */
-    double max_abs_ref;  /* of the finite ones */
-} comparison;
-
-comparison compare(const ep_tensor *tensor, const void *value, const void *reference, tolerance allowed);
 
 /* ---- the commands ---- */
 
