@@ -1,29 +1,43 @@
 /* Compares an output with what was recorded.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "loader/loader.h"
+#include "loader/compare.h"
 
-#include <math.h>
-#include <string.h>
+#include <float.h>
 
 static double from_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return (double)value;
+    union {
+        uint32_t bits;
+        float value;
+    } pun;
+    pun.bits = bits;
+    return (double)pun.value;
+}
+
+static double from_wide_bits(uint64_t bits) {
+    union {
+        uint64_t bits;
+        double value;
+    } pun;
+    pun.bits = bits;
+    return pun.value;
+}
+
+static double infinity(void) {
+    return from_bits(0x7f800000u);
 }
 
 static double from_half(uint16_t half) {
-    uint32_t sign = (uint32_t)(half >> 15);
     uint32_t exponent = (uint32_t)(half >> 10) & 31u;
     uint32_t fraction = half & 1023u;
     double value;
     if (exponent == 31) {
-        value = fraction != 0 ? (double)NAN : (double)INFINITY;
+        value = fraction != 0 ? from_bits(0x7fc00000u) : infinity();
     } else if (exponent == 0) {
-        value = ldexp((double)fraction, -24);
+        value = (double)fraction / 16777216.0; /* 2**24 */
     } else {
-        value = ldexp((double)(fraction + 1024u), (int)exponent - 25);
+        value = from_bits((exponent + 112u) << 23 | fraction << 13);
     }
-    return sign ? -value : value;
+    return half >> 15 ? -value : value;
 }
 
 static uint64_t load(const void *data, uint64_t index, size_t size) {
@@ -36,7 +50,6 @@ static uint64_t load(const void *data, uint64_t index, size_t size) {
 }
 
 static double to_real(uint32_t dtype, uint64_t bits) {
-    double wide;
     switch (dtype) {
     case EP_FLOAT16:
         return from_half((uint16_t)bits);
@@ -45,8 +58,7 @@ static double to_real(uint32_t dtype, uint64_t bits) {
     case EP_FLOAT32:
         return from_bits((uint32_t)bits);
     case EP_FLOAT64:
-        memcpy(&wide, &bits, sizeof wide);
-        return wide;
+        return from_wide_bits(bits);
     case EP_INT8:
         return (double)(int8_t)bits;
     case EP_INT16:
@@ -60,6 +72,14 @@ static double to_real(uint32_t dtype, uint64_t bits) {
     }
 }
 
+static double absolute(double value) {
+    return value < 0 ? -value : value;
+}
+
+static int finite(double value) {
+    return absolute(value) <= DBL_MAX;
+}
+
 /* |a - b|: exact where it is small enough to matter, also between integers that double cannot tell apart. */
 static double distance(uint32_t dtype, uint64_t a, uint64_t b, double real_a, double real_b) {
     if (a == b) {
@@ -71,13 +91,13 @@ static double distance(uint32_t dtype, uint64_t a, uint64_t b, double real_a, do
     if (dtype == EP_UINT64) {
         return a < b ? (double)(b - a) : (double)(a - b);
     }
-    if (isnan(real_a) && isnan(real_b)) {
+    if (real_a != real_a && real_b != real_b) { /* both are NaN */
         return 0;
     }
-    if (!isfinite(real_a) || !isfinite(real_b)) {
-        return real_a == real_b ? 0 : (double)INFINITY;
+    if (!finite(real_a) || !finite(real_b)) {
+        return real_a == real_b ? 0 : infinity();
     }
-    return fabs(real_a - real_b);
+    return absolute(real_a - real_b);
 }
 
 comparison compare(const ep_tensor *tensor, const void *value, const void *reference, tolerance allowed) {
@@ -90,7 +110,7 @@ comparison compare(const ep_tensor *tensor, const void *value, const void *refer
         double real_a = to_real(tensor->dtype, a);
         double real_b = to_real(tensor->dtype, b);
         double error = distance(tensor->dtype, a, b, real_a, real_b);
-        double magnitude = isfinite(real_b) ? fabs(real_b) : 0;
+        double magnitude = finite(real_b) ? absolute(real_b) : 0;
         result.max_abs_err = error > result.max_abs_err ? error : result.max_abs_err;
         result.max_abs_ref = magnitude > result.max_abs_ref ? magnitude : result.max_abs_ref;
         result.mismatches += error > allowed.absolute + allowed.relative * magnitude;
