@@ -12,6 +12,17 @@ typedef struct ep_layout {
     size_t total;           /* with room to align the start */
 } ep_layout;
 
+/* What EP_SESSION_BYTES leaves for the state, a lane, a worker and three roundings is enough. */
+#if defined(EP_HAVE_THREADS)
+#define EP_WORKER_BYTES (sizeof(ep_worker) + EP_ALIGNMENT)
+#else
+#define EP_WORKER_BYTES 0
+#endif
+typedef char ep_session_bytes_suffice[sizeof(ep_session_impl) + sizeof(ep_lane) + EP_WORKER_BYTES + 3 * EP_ALIGNMENT <=
+                                              EP_SESSION_BYTES(0, 0)
+                                          ? 1
+                                          : -1];
+
 static uint64_t ep_round_up(uint64_t nbytes) {
     return (nbytes + (EP_ALIGNMENT - 1u)) & ~(uint64_t)(EP_ALIGNMENT - 1u);
 }

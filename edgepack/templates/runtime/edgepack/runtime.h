@@ -379,6 +379,11 @@ static inline size_t ep_model_missing_features(const ep_descriptor *descriptor, 
 /* ---- Sessions
  * ----------------------------------------------------------------------------------------------- */
 
+/* Enough memory for a session of one thread, as a constant: for an array that is not allocated. `tensors` is
+ * the number of inputs and outputs; the generated header has it as <NAME>_SESSION_BYTES. */
+#define EP_SESSION_BYTES(arena_bytes, tensors) \
+    ((arena_bytes) + ((arena_bytes) < 2097152 ? 0 : 4096) + 8 * (tensors) + 128 * sizeof(void *) + 256)
+
 /* Bytes of memory that a session with these options needs, all of it: arena, scratch of each thread, state.
  * options: null means EP_OPTIONS_INIT; `memory` and `allocator` are not looked at. */
 static inline ep_status ep_session_bytes(const ep_model *model, const ep_options *options, size_t *nbytes) {
@@ -434,6 +439,10 @@ static inline ep_status ep_session_work(ep_session *session, uint32_t thread) {
 static inline ep_status ep_session_profile(ep_session *session, uint64_t *step_ns, size_t count) {
     return session == NULL ? EP_E_NULL : session->descriptor->api->session_profile(session, step_ns, count);
 }
+
+/* Only where there is no operating system: the firmware's clock, in nanoseconds, that the firmware may define
+ * and the libraries then use. Without it, ep_session_profile gives EP_E_UNSUPPORTED. */
+uint64_t edgepack_now_ns(void);
 
 /* Ends the session's threads and gives its memory back. Null is fine. Not during a run. */
 static inline void ep_session_destroy(ep_session *session) {
