@@ -18,10 +18,11 @@ typedef struct ep_layout {
 #else
 #define EP_WORKER_BYTES 0
 #endif
-typedef char ep_session_bytes_suffice[sizeof(ep_session_impl) + sizeof(ep_lane) + EP_WORKER_BYTES + 3 * EP_ALIGNMENT <=
-                                              EP_SESSION_BYTES(0, 0)
-                                          ? 1
-                                          : -1];
+typedef char
+    ep_session_bytes_suffice[sizeof(ep_session_impl) + sizeof(ep_lane) + EP_WORKER_BYTES + 3 * EP_ALIGNMENT <=
+                                     EP_SESSION_BYTES(0, 0)
+                                 ? 1
+                                 : -1];
 
 static uint64_t ep_round_up(uint64_t nbytes) {
     return (nbytes + (EP_ALIGNMENT - 1u)) & ~(uint64_t)(EP_ALIGNMENT - 1u);
