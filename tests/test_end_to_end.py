@@ -71,9 +71,10 @@ def test_odd_model_is_right_in_every_output(name: str, device: str, tmp_path: Pa
     assert result.ok, result
 
 
+@pytest.mark.parametrize("name", ["mobilenetv2", "resnet18"])
 @pytest.mark.parametrize("device", ["linux-x86_64", "linux-x86_64-v3"])
-def test_older_cpus_of_this_kind(device: str, tmp_path: Path) -> None:
-    model = save(build("mobilenetv2"), tmp_path)
+def test_older_cpus_of_this_kind(name: str, device: str, tmp_path: Path) -> None:
+    model = save(build(name), tmp_path)
     assert edgepack.pack(model, device, tmp_path / "out", cache=False).verify().ok
 
 

@@ -177,7 +177,7 @@ class ImplicitGemm:
         e, c = self.e, self.conv
         chunks = column_chunks(width, self.lanes)
         # A last narrow vector is computed in full: a register file with vectors of two widths spills.
-        lanes = width if width in (2, 4, 8) else self.lanes
+        lanes = width if width < self.lanes and width in (2, 4, 8) else self.lanes
         per_row = len(chunks) * lanes
         accumulators = e.local(rows * per_row)
         sums = e.let(number * self.cut.sums)

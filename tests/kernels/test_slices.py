@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
 from tests.models.builder import Graph
-from tests.support.compiled import Compiled
-from tests.support.executor import host_target
+from tests.support.compiled import VECTORS, Compiled, target_with
 
 
 def _finish(g: Graph, y: str) -> onnx.ModelProto:
@@ -39,7 +36,7 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "3x3 stride 2, batch": lambda: _conv(64, 40, 3, 9, batch=2, strides=[2, 2]),
     "5x5": lambda: _conv(24, 33, 5, 12),
     "3x3 dilated": lambda: _conv(48, 70, 3, 17, dilations=[2, 2]),
-    "1x1": lambda: _conv(384, 100, 1, 9),
+    "1x1": lambda: _conv(448, 100, 1, 9),
     "matmul": lambda: _matmul(50, 768, 200),
     "matmul, one tile of columns": lambda: _matmul(37, 512, 24),
 }
@@ -53,18 +50,25 @@ WHOLE: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
+@pytest.fixture(scope="module", params=VECTORS)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    models = {name: make() for name, make in (CASES | WHOLE).items()}
+    target = target_with(request.param, l2_bytes=64 * 1024)
+    return Compiled(models, tmp_path_factory.mktemp("slices"), target)
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_reduction_in_slices(case: str, tmp_path: Path) -> None:
-    _check(CASES[case](), tmp_path, slices=True)
+def test_reduction_in_slices(case: str, compiled: Compiled) -> None:
+    assert _has_sums(compiled, case)
+    compiled.check(case, seed=3)
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_reduction_that_cannot_be_sliced(case: str, tmp_path: Path) -> None:
-    _check(WHOLE[case](), tmp_path, slices=False)
+def test_reduction_that_cannot_be_sliced(case: str, compiled: Compiled) -> None:
+    assert not _has_sums(compiled, case)
+    compiled.check(case, seed=3)
 
 
-def _check(model: onnx.ModelProto, tmp_path: Path, slices: bool) -> None:
-    compiled = Compiled({"m": model}, tmp_path, replace(host_target(), l2_bytes=64 * 1024))
-    # The rule is taken for large weights only; this one uses scratch for nothing but the sums.
-    assert slices == any(a.kind == "scratch" for step in compiled.plan("m").steps for a in step.arguments)
-    compiled.check("m", seed=3)
+def _has_sums(compiled: Compiled, name: str) -> bool:
+    """The rule is taken for large weights only; this one uses scratch for nothing but the sums."""
+    return any(a.kind == "scratch" for step in compiled.plan(name).steps for a in step.arguments)
