@@ -382,7 +382,7 @@ static inline size_t ep_model_missing_features(const ep_descriptor *descriptor, 
 /* Enough memory for a session of one thread, as a constant: for an array that is not allocated. `tensors` is
  * the number of inputs and outputs; the generated header has it as <NAME>_SESSION_BYTES. */
 #define EP_SESSION_BYTES(arena_bytes, tensors) \
-    ((arena_bytes) + ((arena_bytes) < 2097152 ? 0 : 4096) + 8 * (tensors) + 128 * sizeof(void *) + 256)
+    ((arena_bytes) + ((arena_bytes) < 2097152 ? 0 : 4096) + 8 * (tensors) + 128 * sizeof(void *) + 320)
 
 /* Bytes of memory that a session with these options needs, all of it: arena, scratch of each thread, state.
  * options: null means EP_OPTIONS_INIT; `memory` and `allocator` are not looked at. */
