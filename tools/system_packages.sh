@@ -13,10 +13,14 @@ needed=(
   "pkg-config pkg-config"
   "aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu"
   "arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf"
+  "riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu"
+  "x86_64-linux-musl-gcc musl-tools"
   "qemu-aarch64 qemu-user"
   "qemu-arm qemu-user"
+  "qemu-riscv64 qemu-user"
   "/usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross"
   "/usr/arm-linux-gnueabihf/lib/libc.so.6 libc6-dev-armhf-cross"
+  "/usr/riscv64-linux-gnu/lib/libc.so.6 libc6-dev-riscv64-cross"
   "/usr/include/stdio.h libc6-dev"
 )
 

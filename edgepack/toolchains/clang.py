@@ -13,7 +13,10 @@ class ClangToolchain(GnuToolchain):
     family = "clang"
 
     def accepts(self, command: list[str]) -> str:
-        return ""  # every clang builds for every target
+        """Every clang builds for every target, but without a sysroot it takes the libraries of glibc."""
+        if self.device.libc == "musl" and not self.sysroot():
+            return "needs `sysroot:`, a folder with musl's headers and libraries"
+        return ""
 
     def cpu_flags(self) -> list[str]:
         return [f"--target={self.target.target}", *super().cpu_flags()]

@@ -25,6 +25,10 @@ class GnuToolchain(Toolchain):
             return f"builds for {machine or 'an unknown machine'}"
         if arch == "arm" and machine.endswith("hf") != self.device.hard_float:
             return f"builds for {machine}, whose float ABI is another"
+        # Debian's musl-gcc is the system's gcc with other libraries: only its name tells.
+        musl = "musl" in machine or "musl" in Path(command[0]).name
+        if self.device.os == "linux" and musl != (self.device.libc == "musl"):
+            return f"builds for {machine}, whose libc is another than {self.device.libc}"
         return ""
 
     @cached_property

@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-__all__ = ["attributes", "hard_float_object"]
+__all__ = [
+    "CPU_ARCH",
+    "FP_ARCH",
+    "SIMD_ARCH",
+    "TAG_CPU_ARCH",
+    "TAG_FP_ARCH",
+    "TAG_SIMD_ARCH",
+    "attributes",
+    "hard_float_object",
+]
+
+TAG_CPU_ARCH, TAG_FP_ARCH, TAG_SIMD_ARCH = 6, 10, 12
+
+#: Names of the values of these tags.
+CPU_ARCH = (
+    *("before ARMv4", "ARMv4", "ARMv4T", "ARMv5T", "ARMv5TE", "ARMv5TEJ", "ARMv6", "ARMv6KZ", "ARMv6T2"),
+    *("ARMv6K", "ARMv7", "ARMv6-M", "ARMv6S-M", "ARMv7E-M", "ARMv8-A", "ARMv8-R", "ARMv8-M baseline"),
+    *("ARMv8-M mainline", "ARMv8.1-A", "ARMv8.2-A", "ARMv8.3-A", "ARMv8.1-M mainline", "ARMv9-A"),
+)
+FP_ARCH = (
+    *("no FPU", "VFPv1", "VFPv2", "VFPv3", "VFPv3-D16", "VFPv4", "VFPv4-D16", "ARMv8's FPU"),
+    "ARMv8's FPU of 16 registers",
+)
+SIMD_ARCH = ("no NEON", "NEON", "NEON with FMA", "ARMv8's NEON", "ARMv8.1's NEON")
 
 _TAG_FILE = 1
 _TAG_CPU_RAW_NAME, _TAG_CPU_NAME, _TAG_COMPATIBILITY = 4, 5, 32

@@ -44,7 +44,9 @@ class Elf(ObjectFormat):
         ]
 
     def program(self) -> list[str]:
-        return ["-pie", "-Wl,-z,defs", "-s", *self._common()]
+        # A program with musl brings it along, and runs where another libc or none is.
+        kind = "-static" if self.device.libc == "musl" else "-pie"
+        return [kind, "-Wl,-z,defs", "-s", *self._common()]
 
     def plugin(self) -> list[str]:
         return ["-shared", "-fPIC", "-Wl,-z,noexecstack", "-Wl,--build-id=none"]

@@ -12,6 +12,7 @@ from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
 from edgepack.toolchains.formats import ar
 from edgepack.toolchains.formats.arm_attributes import hard_float_object
+from edgepack.toolchains.formats.elf_cpu import CPU_CHECK, cpu_architecture, says_its_cpu
 from edgepack.toolchains.report import (
     AuditKind,
     AuditReport,
@@ -57,6 +58,7 @@ def _check_linked(
     pages = [s.alignment for s in binary.segments if _word(s.type) == "LOAD"]
     findings = [
         *_machine(binary, device),
+        *cpu_architecture(binary, device),
         *_needed(needed, device),
         *_run_path(binary),
         *_glibc(versions, device),
@@ -77,7 +79,7 @@ def _check_linked(
         exported=defined,
         undefined=tuple(sorted({s.name for s in undefined})),
         page_alignment=min(pages, default=0),
-        checks=_LINKED_CHECKS,
+        checks=_checks(_LINKED_CHECKS, device),
     )
     return report, findings
 
@@ -96,7 +98,7 @@ def _check_objects(
         form = _format(binary)
         findings += [
             Finding(f"{f.check} of {name}", f.found, f.allowed) if kind == "static" else f
-            for f in (*_machine(binary, device), *_object_float_abi(binary, device), *_object_stack(binary))
+            for f in _object(binary, device)
         ]
         for symbol in binary.symtab_symbols:
             if not symbol.name or _word(symbol.binding) == _STB_LOCAL:
@@ -123,9 +125,21 @@ def _check_objects(
         exported=tuple(sorted(visible)),
         undefined=undefined,
         members=tuple(name for name, _ in files) if kind == "static" else (),
-        checks=_OBJECT_CHECKS,
+        checks=_checks(_OBJECT_CHECKS, device),
     )
     return report, findings
+
+
+def _checks(names: tuple[str, ...], device: Device) -> tuple[str, ...]:
+    return (names[0], CPU_CHECK, *names[1:]) if says_its_cpu(device) else names
+
+
+def _object(binary: Any, device: Device) -> Iterator[Finding]:
+    """What is wrong with one relocatable object, but for its symbols."""
+    yield from _machine(binary, device)
+    yield from cpu_architecture(binary, device)
+    yield from _object_float_abi(binary, device)
+    yield from _object_stack(binary)
 
 
 def _parse(data: bytes, name: str) -> Any:
