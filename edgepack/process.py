@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from edgepack.errors import ToolchainError
 
@@ -39,6 +39,7 @@ def execute(
     cwd: Path,
     env: Mapping[str, str] | None = None,
     what: str = "",
+    stdin: int | IO[bytes] | None = None,
 ) -> Completed:
     """Run a command in its own process group; on a time-out or an interrupt all of it is ended.
 
@@ -48,6 +49,7 @@ def execute(
         cwd: working directory.
         env: variables to set besides this process's.
         what: what is run, for messages; default the program's name.
+        stdin: what it reads, a file or its descriptor; default nothing.
 
     Raises:
         ToolchainError: it cannot be started, or ran out of time; with what it printed.
@@ -62,7 +64,7 @@ def execute(
             command,
             cwd=cwd,
             env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",

@@ -8,7 +8,9 @@ __all__ = ["json_option", "runner_option", "threads_option", "timeout_option"]
 
 #: Of the commands that run a bundle's program.
 runner_option = click.option(
-    "--runner", help="What runs the program.  [default: this machine, or the device's emulator]"
+    "--runner",
+    metavar="NAME[:PLACE]",
+    help="What runs the program: native, qemu, ssh:USER@HOST, ...  [default: this machine, or the device's]",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Threads that compute.  [default: the device's]"

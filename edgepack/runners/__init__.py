@@ -14,22 +14,28 @@ from importlib.metadata import entry_points
 from typing import NamedTuple, cast
 
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.runners.base import DeviceLike, Runner, setting
+from edgepack.runners.base import DeviceLike, Runner, at_place, setting
 
-__all__ = ["Selected", "find_runner", "runner_names", "select_runner"]
+__all__ = ["Selected", "find_runner", "placed", "runner_names", "select_runner"]
 
 GROUP = "edgepack.runners"
 
-_BUILTIN = {"native": "edgepack.runners.native", "qemu": "edgepack.runners.qemu_user"}
+_BUILTIN = {
+    "native": "edgepack.runners.native",
+    "qemu": "edgepack.runners.qemu_user",
+    "ssh": "edgepack.runners.ssh",
+}
 _EMULATORS = frozenset({"qemu"})
 
 
 class Selected(NamedTuple):
-    """A runner that was found to be available, its name, and what it uses."""
+    """A runner that was found to be available, its name, what it uses, and the device with the place that was
+    asked for."""
 
     name: str
     runner: Runner
     where: str
+    device: DeviceLike
 
 
 def runner_names() -> list[str]:
@@ -62,17 +68,38 @@ def find_runner(name: str) -> Runner:
     )
 
 
+def placed(device: DeviceLike, name: str, place: str) -> DeviceLike:
+    """The device with the place at which the runner of this name is to run its programs; "" leaves it.
+
+    Raises:
+        ConfigError: the runner is unknown, or runs nothing elsewhere.
+    """
+    if not place:
+        return device
+    if not getattr(find_runner(name), "PLACE", ""):
+        raise ConfigError(
+            f"The runner {name} runs programs on this machine only, not at {place!r}.",
+            hint=f"Leave out what stands behind the colon: --runner {name}.",
+        )
+    return at_place(device, name, place)
+
+
 def select_runner(device: DeviceLike, override: str | None = None) -> Selected:
     """The runner for a device's programs: the one asked for; else this machine itself where it can run them;
     else the one that the device's profile names.
 
+    Args:
+        override: the name, or ``NAME:PLACE`` for a runner that runs programs elsewhere (``ssh:pi@board``).
+
     Raises:
-        ConfigError: the name is unknown.
+        ConfigError: the name is unknown, or there is no place to be named.
         ToolchainError: the runner cannot run this device's programs here, with what is missing.
     """
     profile = str(setting(device, "name") or "native")
     if override:
-        names = [override]
+        name, _, place = override.partition(":")
+        names = [name]
+        device = placed(device, name, place)
     elif profile in _EMULATORS:  # it is there for machines of another kind
         names = ["native", profile]
     else:
@@ -82,6 +109,6 @@ def select_runner(device: DeviceLike, override: str | None = None) -> Selected:
         runner = find_runner(name)
         ok, where, hint = runner.available(device)
         if ok:
-            return Selected(name, runner, where)
+            return Selected(name, runner, where, device)
         hints.append(hint)
     raise ToolchainError(f"The runner {names[-1]} cannot run programs of {device.name} here.", hint=hints[-1])

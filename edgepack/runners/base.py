@@ -14,6 +14,7 @@ __all__ = [
     "DeviceLike",
     "Runner",
     "arch_of",
+    "at_place",
     "host_os",
     "setting",
 ]
@@ -60,7 +61,11 @@ class Availability(NamedTuple):
 
 class Runner(Protocol):
     """A module of ``edgepack.runners``, or of another package by the entry point group
-    ``edgepack.runners``."""
+    ``edgepack.runners``.
+
+    One that runs programs elsewhere also has ``PLACE``, a text: how a place is written (``USER@HOST``). What
+    the user wrote is then the setting ``place``.
+    """
 
     #: Whether its times are the device's own (an emulator's are not).
     REAL_SPEED: bool
@@ -72,6 +77,29 @@ class Runner(Protocol):
     def run(self, device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
         """Run ``argv`` (the program first; paths of this machine) and wait at most ``timeout`` seconds."""
         ...
+
+
+class _AtPlace:
+    """A device whose runner's settings differ."""
+
+    def __init__(self, device: DeviceLike, runner: Mapping[str, Any]) -> None:
+        self._device = device
+        self.runner = runner
+        self.name, self.arch, self.os = device.name, device.arch, device.os
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+
+def at_place(device: DeviceLike, runner: str, place: str) -> DeviceLike:
+    """The device with a place for this runner; its other settings stay if the profile names the same one."""
+    keys = (
+        ("timeout", "program", "environment", "options")
+        if setting(device, "name") == runner
+        else ("timeout",)
+    )
+    kept = {key: value for key in keys if (value := setting(device, key))}
+    return _AtPlace(device, {**kept, "name": runner, "place": place})
 
 
 def setting(device: DeviceLike, key: str) -> Any:

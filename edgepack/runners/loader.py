@@ -244,7 +244,7 @@ def _run(
 
     def call(parts: Sequence[str | Path]) -> Mapping[str, Any]:
         argv = [program, *(root / part if isinstance(part, Path) else part for part in parts)]
-        return _result(selected, selected.runner.run(manifest.device, argv, timeout=seconds, cwd=root))
+        return _result(selected, selected.runner.run(selected.device, argv, timeout=seconds, cwd=root))
 
     result = call(arguments)
     if result["status"] not in STATUSES:
