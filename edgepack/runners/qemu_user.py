@@ -57,6 +57,9 @@ def available(device: DeviceLike) -> Availability:
             False, "", f"qemu-{guest.qemu} was not found: apt-get install qemu-user (or qemu-user-static)."
         )
     where = f"{qemu} {_version(qemu)}".rstrip()
+    wanted, cpu = str(setting(device, "cpu") or ""), _cpu(device, qemu)
+    if cpu != wanted:
+        where += f" (as {cpu}: it does not know {wanted})"
     sysroot = _sysroot(device, guest)
     if sysroot is None:
         return Availability(
@@ -83,8 +86,8 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     prefix: list[str | Path] = [str(qemu)]
     if sysroot:
         prefix += ["-L", sysroot]
-    if cpu := setting(device, "cpu"):
-        prefix += ["-cpu", str(cpu)]
+    if cpu := _cpu(device, str(qemu)):
+        prefix += ["-cpu", cpu]
     what = f"{Path(argv[0]).name} under qemu-{guest.qemu}"
     environment = setting(device, "environment") or {}
     return execute([*prefix, *argv], timeout=timeout, cwd=cwd, env=environment, what=what)
@@ -103,6 +106,24 @@ def _version(qemu: str) -> str:
         return ""
     words = done.stdout.split()
     return words[words.index("version") + 1] if "version" in words[:-1] else ""
+
+
+def _cpu(device: DeviceLike, qemu: str) -> str:
+    """The CPU to show to the program: the profile's, or all that this qemu has where it is too old for it."""
+    wanted = str(setting(device, "cpu") or "")
+    known = _cpus(qemu)
+    return "max" if wanted and "max" in known and wanted.split(",", maxsplit=1)[0] not in known else wanted
+
+
+@cache
+def _cpus(qemu: str) -> frozenset[str]:
+    """Names that this qemu lists; empty if it lists none."""
+    command = [qemu, "-cpu", "help"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    return frozenset(done.stdout.split())
 
 
 def _sysroot(device: DeviceLike, guest: _Guest) -> str | None:

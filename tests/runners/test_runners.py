@@ -169,17 +169,36 @@ def test_runs_with_sysroot_cpu_and_environment_of_the_profile(
     ]
 
 
-def _fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A qemu-riscv64 on PATH that prints its arguments."""
+@LINUX
+@pytest.mark.parametrize(
+    ("listed", "shown"),
+    [("rv64 rv99 max", "rv99,v=true"), ("rv64 max", "max"), ("rv64", "rv99,v=true")],
+    ids=["known", "too new", "too new, and no max"],
+)
+def test_a_cpu_that_this_qemu_does_not_know_is_replaced_by_all_it_has(
+    listed: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = _fake_qemu(tmp_path, monkeypatch, listed)
+    device = Device(arch="riscv64", libc="musl", runner={"name": "qemu", "cpu": "rv99,v=true"})
+    note = " (as max: it does not know rv99,v=true)" if shown == "max" else ""
+    assert qemu_user.available(device).where == f"{fake} 9.9{note}"
+    done = qemu_user.run(device, [tmp_path / "program"], timeout=20, cwd=tmp_path)
+    assert done.stdout.splitlines()[:2] == ["-cpu", shown]
+
+
+def _fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpus: str = "") -> Path:
+    """A qemu-riscv64 on PATH that knows ``cpus`` and prints its arguments."""
     folder = tmp_path / "path"
     folder.mkdir()
     fake = folder / "qemu-riscv64"
     fake.write_text(
         '#!/bin/sh\nif [ "$1" = --version ]; then echo "qemu-riscv64 version 9.9 (Debian)"; exit; fi\n'
+        f'if [ "$2" = help ]; then echo "{cpus}"; exit; fi\n'
         'for a in "$@"; do echo "$a"; done; echo "$EDGEPACK_TEST"\n'
     )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     qemu_user._version.cache_clear()
+    qemu_user._cpus.cache_clear()
     assert shutil.which("qemu-riscv64") == str(fake)
     return fake
