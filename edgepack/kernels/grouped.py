@@ -120,7 +120,7 @@ class _Grouped:
         self.x = e.pointer(c.batch * c.height * c.width * c.in_channels)
         self.w = e.pointer(c.depth * c.out_channels)
         self.extra, extra_operands = self.group.epilogue_pointers(e)
-        self.y = e.pointer(c.pixels * c.out_channels)
+        self.y = e.pointer(self.group.output_elements)
         counts = (c.batch, self.row_parts, -(-self.vectors // self.block))
         e.tasks(lambda task: self._task(unravel(task, counts)))
         ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
@@ -168,7 +168,7 @@ class _Grouped:
 
     def _step(self, position: tuple[Any, Any, Any], number: Any, lanes: int, taps: Taps) -> None:
         """Neighbouring pixels of one row, from ``position`` on, for a vector of ``lanes`` channels."""
-        e, c = self.e, self.conv
+        e, c, pitch = self.e, self.conv, self.group.pitch
         image, y, x = position
         channel = e.let(number * self.lanes)
         first = div(channel, c.group_out) * c.group_in
@@ -189,11 +189,11 @@ class _Grouped:
             self._window_row(accumulators, base, at, lanes, taps)
 
         e.loop(begin, end, row)
-        target = e.let(((image * c.out_height + y) * c.out_width + x) * c.out_channels + channel)
+        target = e.let(((image * c.out_height + y) * c.out_width + x) * pitch + channel)
         for i in range(len(taps)):
             value = e.let(e.vload(accumulators, i * lanes, lanes))
             stored = self.group.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
-            e.vstore(self.y, target + i * c.out_channels, stored, lanes)
+            e.vstore(self.y, target + i * pitch, stored, lanes)
 
     def _window_row(self, accumulators: Any, base: Any, weights: Any, lanes: int, taps: Taps) -> None:
         """A row of the window: of the input from ``base`` on, of the weights from ``weights`` on."""

@@ -31,7 +31,7 @@ Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
 PLAIN = "plain"
 
 #: Rules that heed a group's ``pitch``.
-PITCHED = {"conv2d.winograd", "conv2d.igemm"}
+PITCHED = {"conv2d.depthwise", "conv2d.winograd", "conv2d.grouped", "conv2d.igemm", "pool2d"}
 
 #: In order of preference.
 RULES: Sequence[tuple[str, Rule]] = (
@@ -56,15 +56,16 @@ def implement(
 ) -> Implementation:
     """The implementation of a group.
 
-    A group with a ``pitch`` is served by a rule that heeds it, or not at all (RuleError).
+    Also for a group with a ``pitch`` the first rule that serves it decides: if that one does not heed the
+    pitch, no rule serves the group (RuleError), for a slower rule would cost more than a copy.
 
     Args:
         constants: indices of the group's parameters that are constant at every call.
         warn: is told in one sentence of a rule that failed in a way that it did not foresee.
     """
-    for name, rule in RULES:
-        if group.pitch is not None and name not in PITCHED:
-            continue
+    for i, (name, rule) in enumerate(RULES):
+        if group.pitch is not None and PITCHED.isdisjoint(later for later, _ in RULES[i:]):
+            break
         try:
             found = rule(group, target, constants)
         except RuleError:
@@ -73,6 +74,8 @@ def implement(
             reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
             warn(f"kernel {group.name}: rule {name} failed ({reason}); a slower rule is used")
         else:
+            if group.pitch is not None and name not in PITCHED:
+                break
             if name == PLAIN:
                 warn(f"kernel {group.name}: no schedule serves it; it runs in one thread, not vectorised")
             return found

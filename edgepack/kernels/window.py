@@ -153,7 +153,7 @@ class _Builder(ABC):
             self.w = e.pointer(g.size[0] * g.size[1] * self.steps * self.lanes)
             operands.append(Operand("packed", 0))
         self.extra, extra_operands = self.group.epilogue_pointers(e)
-        self.y = e.pointer(g.batch * g.out_height * g.out_width * g.channels)
+        self.y = e.pointer(self.group.output_elements)
         # Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
         counts = (g.batch, self.row_parts, -(-self.steps // self.block))
         lo, hi = e.task_range()
@@ -199,7 +199,7 @@ class _Builder(ABC):
         e, g = self.e, self.window
         top = e.let(y * g.strides[0] - g.pads[0])
         source = e.let(((image * g.height + top) * g.width + (x * g.strides[1] - g.pads[1])) * g.channels)
-        target = e.let(((image * g.out_height + y) * g.out_width + x) * g.channels)
+        target = e.let(((image * g.out_height + y) * g.out_width + x) * self.group.pitch)
         strip = _Strip((image, y, x), top, source, target, taps)
         begin, end = self._inside(top)
         finish = self.finisher(begin, end, taps)
@@ -262,7 +262,7 @@ class _Builder(ABC):
         for i in range(size):
             value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)
             stored = self.group.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
-            e.vstore(self.y, strip.target + i * g.channels + channel, stored, lanes)
+            e.vstore(self.y, strip.target + i * self.group.pitch + channel, stored, lanes)
 
     def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:
         """Row ``k`` of the window, unless it lies in the padding."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
+from edgepack.kernels import rules
 from tests.models.builder import Graph
-from tests.support.compiled import Compiled
+from tests.support.compiled import Compiled, target_with
 
 
 def _branches(g: Graph, x: str, cin: int, widths: tuple[int, ...]) -> list[str]:
@@ -73,6 +76,104 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto], int]] = {
 def test_concatenation_in_place(case: str, tmp_path: Path) -> None:
     build, left = CASES[case]
     compiled = Compiled({"m": build()}, tmp_path)
-    kept = [k for k in compiled.plan("m").kernels if set(k.ops) == {"concatenate"}]
-    assert len(kept) == left
+    assert _concatenations(compiled) == left
+    compiled.check("m")
+
+
+def _concatenations(compiled: Compiled, name: str = "m") -> int:
+    """How many are left."""
+    return sum(set(kernel.ops) == {"concatenate"} for kernel in compiled.plan(name).kernels)
+
+
+def _rules(compiled: Compiled, name: str = "m") -> set[str]:
+    return {kernel.rule for kernel in compiled.plan(name).kernels}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What stands between two convolutions, of an odd width and of a vector's, in a concatenation.
+
+    Attributes:
+        rule: that is expected to compute it.
+        op_type: of the operator, of which ``attributes`` says what is not 3x3 with padding 1.
+        cin, width: channels of its input and of its output.
+        groups: of a convolution.
+    """
+
+    rule: str
+    op_type: str
+    cin: int
+    width: int
+    groups: int = 1
+    batch: int = 1
+    stride: int = 1
+    attributes: dict[str, Any] | None = None
+
+    def model(self) -> onnx.ModelProto:
+        g = Graph("part", seed=5)
+        x = g.input("x", [self.batch, self.cin, 13, 11])
+        x = g.op("Relu", g.conv(x, self.cin, self.cin, 1, bias=True))
+        left, right = (g.conv(x, self.cin, width, 1, stride=self.stride) for width in (7, 16))
+        if self.op_type == "Conv":
+            part = g.conv(x, self.cin, self.width, groups=self.groups, stride=self.stride, bias=True)
+            part = g.op("Relu", part)
+        else:
+            window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [self.stride] * 2, "pads": [1] * 4}
+            part = g.op(self.op_type, x, **window, **self.attributes or {})
+        y = g.op("Concat", left, part, right, axis=1)
+        return _finish(g, g.conv(y, 7 + self.width + 16, 8, 1))
+
+
+DEPTHWISE, GROUPED = "conv2d.depthwise", "conv2d.grouped"
+PADDING_COUNTS = {"count_include_pad": 1}
+
+PARTS = {
+    "depthwise": Part(DEPTHWISE, "Conv", 32, 32, groups=32),
+    "depthwise, odd": Part(DEPTHWISE, "Conv", 43, 43, groups=43, batch=2),
+    "depthwise, few channels": Part(DEPTHWISE, "Conv", 3, 3, groups=3),
+    "depthwise, stride 2": Part(DEPTHWISE, "Conv", 24, 24, groups=24, batch=3, stride=2),
+    "max": Part("pool2d.max", "MaxPool", 48, 48),
+    "max, odd": Part("pool2d.max", "MaxPool", 37, 37, batch=2, stride=2),
+    "average": Part("pool2d.average", "AveragePool", 32, 32, batch=2),
+    "average, odd": Part("pool2d.average", "AveragePool", 19, 19, attributes=PADDING_COUNTS),
+    "groups side by side": Part(GROUPED, "Conv", 32, 32, groups=8),
+    "groups, a narrow vector": Part(GROUPED, "Conv", 20, 20, groups=5, batch=2),
+    "groups, odd": Part(GROUPED, "Conv", 19, 38, groups=19),
+    "groups that fill a vector": Part(GROUPED, "Conv", 32, 32, groups=4, batch=2, stride=2),
+}
+
+
+@pytest.fixture(scope="module", params=["256x16", "512x32"])
+def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    models = {name: part.model() for name, part in PARTS.items()}
+    return Compiled(models, tmp_path_factory.mktemp("parts"), target_with(request.param))
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_part_is_computed_in_place_by_its_rule(parts: Compiled, name: str) -> None:
+    assert _concatenations(parts, name) == 0
+    assert PARTS[name].rule in _rules(parts, name)
+    parts.check(name)
+
+
+def test_copy_stays_where_the_first_rule_ignores_the_pitch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The slower rule behind it, which heeds the pitch, does not take over."""
+    monkeypatch.setattr(rules, "PITCHED", {"conv2d.winograd", "conv2d.igemm"})
+    compiled = Compiled({"m": PARTS["depthwise"].model()}, tmp_path)
+    assert _concatenations(compiled) == 1
+    assert DEPTHWISE in _rules(compiled)
+    compiled.check("m")
+
+
+def test_copy_stays_beside_a_part_that_no_rule_computes_in_place(tmp_path: Path) -> None:
+    """The schedule that serves windows as large as that ignores a pitch; the other part has one no more."""
+    g = Graph("large", seed=6)
+    x = g.op("Relu", g.conv(g.input("x", [1, 16, 9, 7]), 16, 16, 1, bias=True))
+    pools = [g.op("MaxPool", x, kernel_shape=[k, k], pads=[k // 2] * 4) for k in (3, 17)]
+    model = _finish(g, g.conv(g.op("Concat", *pools, axis=1), 32, 8, 1))
+    compiled = Compiled({"m": model}, tmp_path)
+    assert _concatenations(compiled) == 1
+    assert {"pool2d.max", "generic"} <= _rules(compiled)
     compiled.check("m")
