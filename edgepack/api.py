@@ -133,6 +133,7 @@ def pack(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     toolchain: str | None = None,
+    sdk: PathLike | None = None,
     params: ParamsMode | None = None,
     inputs: Mapping[str, PathLike] | None = None,
     seed: int = 0,
@@ -153,6 +154,7 @@ def pack(
         shapes: an input's name to its shape, where the model leaves it open.
         dims: a symbolic dimension's name to its value.
         toolchain: default the device's.
+        sdk: folder of the toolchain's SDK (the Android NDK); default as the toolchain finds it.
         params: where the params go: a file of the bundle that the library maps, inside the library, or a file
             that the application hands in. Default what the device says.
         inputs: an input's name to a .npy file for the recorded data; the rest is drawn from ``seed``.
@@ -180,7 +182,7 @@ def pack(
         what = "is a folder" if model.is_dir() else "does not exist"
         raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
     profile = load_device(device) if isinstance(device, str) else device
-    compiler = resolve(profile, toolchain)
+    compiler = resolve(profile, toolchain, sdk)
     name = check_name(name) if name is not None else default_name(model)
     mode = params or profile.params
     if mode not in ("file", "embed", "caller"):

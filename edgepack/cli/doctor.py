@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from edgepack.cli.options import runner_option, sdk_option
 from edgepack.cli.output import Settings, heading, print_json, progress, table, verbosity_options
 from edgepack.errors import ToolchainError
 
@@ -17,13 +19,15 @@ __all__ = ["command"]
 
 @click.command("doctor")
 @click.option("--device", default="host", show_default=True, help="A device's name, or its YAML file.")
+@sdk_option
+@runner_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @verbosity_options
-def command(device: str, as_json: bool, settings: Settings) -> int:
+def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, settings: Settings) -> int:
     """Try every toolchain and runner for a device, and say how to get what is missing.
 
     Each toolchain really compiles, links and checks a small library and program. Exit code 4 if the device's
-    own toolchain does not work, or no runner can run its programs here.
+    own toolchain does not work, or no runner can run its programs here; with --runner, if that one cannot.
     """
     from edgepack.config.device import load_device
     from edgepack.toolchains.doctor import diagnose
@@ -32,10 +36,10 @@ def command(device: str, as_json: bool, settings: Settings) -> int:
     found: list[Diagnosis] = []
     with progress(settings) as show:
         show("trying the toolchains", f"for {profile.name}")
-        for each in diagnose(profile):
+        for each in diagnose(profile, runner=runner or "", sdk=sdk):
             found.append(each)
             show(f"tried {each.kind}", each.name)
-    healthy = any(d.ok for d in found if d.kind == "runner") and all(
+    healthy = any(d.ok for d in found if d.kind == "runner" and (d.chosen or not runner)) and all(
         d.ok for d in found if d.kind == "toolchain" and d.chosen
     )
     if as_json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-__all__ = ["json_option", "runner_option", "threads_option", "timeout_option"]
+__all__ = ["json_option", "runner_option", "sdk_option", "threads_option", "timeout_option"]
 
 #: Of the commands that run a bundle's program.
 runner_option = click.option(
@@ -17,6 +19,13 @@ threads_option = click.option(
 )
 timeout_option = click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that the program may take."
+)
+
+#: Of those that compile.
+sdk_option = click.option(
+    "--sdk",
+    type=click.Path(path_type=Path),
+    help="Folder of the toolchain's SDK (the Android NDK).  [default: as the toolchain finds it]",
 )
 
 #: Of those that give a result.

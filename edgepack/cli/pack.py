@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.cli.options import json_option
+from edgepack.cli.options import json_option, sdk_option
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
 )
 @click.option("--toolchain", help="Name of a toolchain, or its YAML file.  [default: the device's]")
+@sdk_option
 @click.option(
     "--params",
     type=click.Choice(["file", "embed", "caller"]),

@@ -264,7 +264,7 @@ def _anchor(document: Document, data: dict[str, Any], path: KeyPath) -> None:
         if isinstance(value, dict):
             _anchor(document, value, here)
         elif isinstance(value, str) and (
-            (key == "sysroot" and value) or (key == "toolchain" and _is_path(value))
+            (key in {"sysroot", "sdk"} and value) or (key == "toolchain" and _is_path(value))
         ):
             origin = document.origin(here)
             if origin.line and not value.startswith("{"):

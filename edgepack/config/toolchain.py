@@ -31,6 +31,7 @@ class ToolchainConfig(Frozen):
     compile_flags: tuple[str, ...] = Field(default=(), description="More flags, for compiling.")
     link_flags: tuple[str, ...] = Field(default=(), description="More flags, for linking.")
     sysroot: str = Field(default="", description="Folder with the target's headers and libraries.")
+    sdk: str = Field(default="", description="Folder of the SDK, for a family that needs one (`ndk`).")
     environment: dict[str, str] = Field(default={}, description="Environment variables for the commands.")
     timeout: int = Field(default=600, ge=1, description="Seconds until a command is given up.")
     install: str = Field(default="", description="What to do if it is missing.")

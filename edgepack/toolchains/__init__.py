@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgepack.errors import ConfigError
@@ -21,6 +23,7 @@ _BUILT_IN = {
     "zig": "edgepack.toolchains.zig:ZigToolchain",
     "gcc": "edgepack.toolchains.gcc:GccToolchain",
     "clang": "edgepack.toolchains.clang:ClangToolchain",
+    "ndk": "edgepack.toolchains.ndk:NdkToolchain",
 }
 
 
@@ -47,12 +50,23 @@ def family_class(family: str) -> type[Toolchain]:
     return found
 
 
-def resolve(device: Device, override: str | None = None) -> Toolchain:
+def resolve(
+    device: Device, override: str | None = None, sdk: str | os.PathLike[str] | None = None
+) -> Toolchain:
     """The toolchain for a device: ``override`` (a name or a YAML file), else the one that the device names.
 
-    Nothing is run yet. Raises ConfigError for an unknown toolchain, or one that cannot build for the device.
+    ``sdk``: the folder of its SDK, instead of its file's. Nothing is run yet. Raises ConfigError for an
+    unknown toolchain, one that cannot build for the device, or one that needs no SDK.
     """
     from edgepack.config.toolchain import load_toolchain
 
     config = load_toolchain(override or device.toolchain)
-    return family_class(config.family)(config, device)
+    family = family_class(config.family)
+    if sdk is not None:
+        if not family.uses_sdk:
+            raise ConfigError(
+                f"toolchain {config.name} is not part of an SDK: --sdk {os.fspath(sdk)} would do nothing",
+                hint=f"Leave it out, or choose another --toolchain for {device.name}.",
+            )
+        config = config.model_copy(update={"sdk": str(Path(sdk).expanduser().absolute())})
+    return family(config, device)

@@ -43,6 +43,9 @@ class Toolchain(ABC):
 
     family: ClassVar[str]
 
+    #: Whether it is looked for in the folder `sdk:` of its file, or of ``--sdk``.
+    uses_sdk: ClassVar[bool] = False
+
     def __init__(self, config: ToolchainConfig, device: Device) -> None:
         """Raises ConfigError if the device does not say how this family spells it."""
         if self.family not in device.compilers:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgepack.config.device import Device
-from edgepack.config.toolchain import toolchain_names
+from edgepack.config.toolchain import load_toolchain, toolchain_names
 from edgepack.errors import ConfigError, EdgepackError
-from edgepack.toolchains import resolve
+from edgepack.toolchains import family_class, resolve
 from edgepack.toolchains.audit import audit
 from edgepack.toolchains.base import Toolchain
 from edgepack.toolchains.report import AuditKind
@@ -54,21 +54,27 @@ class Diagnosis:
         return asdict(self)
 
 
-def diagnose(device: Device) -> Iterator[Diagnosis]:
-    """Try every toolchain and runner for a device, one after the other."""
+def diagnose(device: Device, *, runner: str = "", sdk: Path | None = None) -> Iterator[Diagnosis]:
+    """Try every toolchain and runner for a device, one after the other.
+
+    Args:
+        runner: a runner with a place (``ssh:pi@board``), to be tried there.
+        sdk: folder of the SDK, for the toolchains that are part of one.
+    """
     # The device may name a file that is in none of the folders.
     for name in dict.fromkeys((*toolchain_names(), device.toolchain)):
-        yield examine_toolchain(device, name)
-    yield from examine_runners(device)
+        yield examine_toolchain(device, name, sdk)
+    yield from examine_runners(device, runner)
 
 
-def examine_toolchain(device: Device, name: str) -> Diagnosis:
+def examine_toolchain(device: Device, name: str, sdk: Path | None = None) -> Diagnosis:
     """Try one toolchain: find it, ask its version, build and check each artifact of the device."""
     chosen = name == device.toolchain
     label = Path(name).stem if name.endswith((".yaml", ".yml")) else name
     version = found = ""
     try:
-        toolchain = resolve(device, name)
+        in_sdk = family_class(load_toolchain(name).family).uses_sdk
+        toolchain = resolve(device, name, sdk if in_sdk else None)
         found = shlex.join(toolchain.executable())
         version = toolchain.version()
         with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
@@ -106,14 +112,18 @@ def trial(toolchain: Toolchain, folder: Path) -> dict[AuditKind, Path]:
     return built
 
 
-def examine_runners(device: Device) -> Iterator[Diagnosis]:
-    """Ask every runner whether it can run the device's programs here."""
-    from edgepack.runners import find_runner, runner_names
+def examine_runners(device: Device, wanted: str = "") -> Iterator[Diagnosis]:
+    """Ask every runner whether it can run the device's programs here; the one of ``wanted`` at its place."""
+    from edgepack.runners import find_runner, placed, runner_names
 
+    wanted_name, _, place = wanted.partition(":")
+    if wanted:
+        find_runner(wanted_name)  # an unknown one is the user's mistake
     for name in runner_names():
-        chosen = name == device.runner.name
+        chosen = name == (wanted_name or device.runner.name)
         try:
-            ok, found, hint = find_runner(name).available(device)
+            there = placed(device, name, place) if name == wanted_name else device
+            ok, found, hint = find_runner(name).available(there)
         except ConfigError as error:
             yield Diagnosis("runner", name, False, chosen, problem=error.message, hint=error.hint)
             continue

@@ -26,7 +26,8 @@ def test_the_host_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_table_marks_what_the_device_uses(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--device", "raspberrypi2", "--quiet"]) == 0
     out = capsys.readouterr().out
-    rows = {tuple(line.split()[1:3]): line.split()[0] for line in out.splitlines()[1:6]}
+    table = out.partition("\n\n")[0]
+    rows = {tuple(line.split()[1:3]): line.split()[0] for line in table.splitlines()[1:]}
     assert rows["toolchain", "zig"] == "ok"
     assert rows["runner", "qemu"] == "ok"
     assert rows["runner", "native"] == "--"

@@ -32,7 +32,7 @@ _STB_LOCAL = "LOCAL"
 #: Which checks apply to what kind of file.
 _LINKED_CHECKS = (
     *("machine", "float ABI", "needed libraries", "run path", "glibc version", "undefined symbols"),
-    *("exported symbols", "text relocations", "executable stack", "page alignment"),
+    *("exported symbols", "text relocations", "executable stack", "page alignment", "dynamic loader"),
 )
 _OBJECT_CHECKS = ("machine", "float ABI", "undefined symbols", "global symbols", "executable stack")
 
@@ -62,6 +62,7 @@ def _check_linked(
         *_needed(needed, device),
         *_run_path(binary),
         *_glibc(versions, device),
+        *_dynamic_loader(binary, device, kind),
         *_undefined(undefined, device),
         *_exported(defined, exported, kind),
         *_text_relocations(binary),
@@ -236,9 +237,20 @@ def _version_key(text: str) -> tuple[int, ...]:
 
 def _glibc(versions: Sequence[str], device: Device) -> Iterator[Finding]:
     floor = device.audit.glibc
-    bad = [v for v in versions if floor and _version_key(v) > _version_key(floor)]
+    foreign = device.libc != "glibc"
+    bad = [v for v in versions if foreign or (floor and _version_key(v) > _version_key(floor))]
     if bad:
-        yield Finding("glibc version", ", ".join(f"GLIBC_{v}" for v in bad), f"up to GLIBC_{floor}")
+        allowed = f"none, the device has {device.libc}" if foreign else f"up to GLIBC_{floor}"
+        yield Finding("glibc version", ", ".join(f"GLIBC_{v}" for v in bad), allowed)
+
+
+def _dynamic_loader(binary: Any, device: Device, kind: AuditKind) -> Iterator[Finding]:
+    """Android's programs name another one than Linux's, and do not start without it."""
+    if device.os != "android" or kind != "program":
+        return
+    allowed = "/system/bin/linker64" if _format(binary) == "ELF64" else "/system/bin/linker"
+    if binary.interpreter != allowed:
+        yield Finding("dynamic loader", binary.interpreter or "none", allowed)
 
 
 def _undefined(symbols: Sequence[Any], device: Device) -> Iterator[Finding]:
