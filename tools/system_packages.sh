@@ -22,6 +22,8 @@ needed=(
   "/usr/arm-linux-gnueabihf/lib/libc.so.6 libc6-dev-armhf-cross"
   "/usr/riscv64-linux-gnu/lib/libc.so.6 libc6-dev-riscv64-cross"
   "/usr/include/stdio.h libc6-dev"
+  "ssh openssh-client"
+  "/usr/sbin/sshd openssh-server"
 )
 
 missing_packages() {
@@ -42,7 +44,15 @@ missing_packages() {
   fi
 }
 
+# The tests start an sshd of their own, on loopback. Debian would start one for the whole network.
+keep_sshd_off() {
+  echo "ssh.service is masked, so that installing openssh-server opens no port (undo: systemctl unmask ssh)."
+  mkdir -p /etc/systemd/system
+  ln -sf /dev/null /etc/systemd/system/ssh.service
+}
+
 install() {
+  if [[ " $* " == *" openssh-server "* ]]; then keep_sshd_off; fi
   echo "Installing $*..."
   { apt-get -qq update || true; } && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes \
     --no-install-recommends "$@" >/dev/null
