@@ -84,6 +84,7 @@ class Bundle:
         runs: int = 50,
         warmup: int = 5,
         profile: bool = False,
+        variant: str | None = None,
         timeout: float | None = None,
     ) -> Measurement:
         """Let the bundle's own program measure itself. Errors as in :meth:`verify`."""
@@ -97,6 +98,7 @@ class Bundle:
             runs=runs,
             warmup=warmup,
             profile=profile,
+            variant=variant,
             timeout=timeout,
         )
 
@@ -173,7 +175,7 @@ def pack(
     """
     from edgepack.bundle.writer import check_destination, workplace
     from edgepack.compile import DEFAULT_TIMEOUT
-    from edgepack.config.device import load_device
+    from edgepack.config.device import load_device, load_variant
     from edgepack.toolchains import resolve
 
     stages = _Stages(progress)
@@ -192,16 +194,33 @@ def pack(
     check_destination(destination, force=force, model=model)
     if optimize not in ("latency", "size", "balanced"):
         raise ConfigError(f"No kernels are made for {optimize!r}.", hint="Use latency, size or balanced.")
-    target = replace(profile.cpu_target(), optimize=optimize, strict_math=strict_math)
-    job = _job(model, name, target, shapes=shapes or {}, dims=dims or {}, inputs=inputs or {}, seed=seed)
+    devices = [*(load_variant(profile, other) for other in profile.variants), profile]
+    jobs = [
+        _job(
+            model,
+            name,
+            replace(one.cpu_target(), threads=profile.threads, optimize=optimize, strict_math=strict_math),
+            prefix=f"edgepack_{name}_" if one is profile else f"edgepack_{name}_v{number}_",
+            shapes=shapes or {},
+            dims=dims or {},
+            inputs=inputs or {},
+            seed=seed,
+        )
+        for number, one in enumerate(devices)
+    ]
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
     with workplace(destination) as place:
-        digest = _compile(job, place.job, stages, cache, timeout or DEFAULT_TIMEOUT)
-        from edgepack.bundle.assemble import Recipe, assemble
+        from edgepack.bundle.assemble import Compiled, Recipe, assemble
         from edgepack.bundle.manifest import ModelRecord, OptionsRecord
         from edgepack.cache import tool_versions
 
+        compiled = []
+        for one, job in zip(devices, jobs, strict=True):
+            folder = place.job if len(jobs) == 1 else place.job / one.name
+            folder.mkdir(exist_ok=True)
+            digest = _compile(job, folder, stages, cache, timeout or DEFAULT_TIMEOUT)
+            compiled.append(Compiled(one, folder))
         record = ModelRecord(
             file=model.name,
             sha256=digest,
@@ -212,11 +231,11 @@ def pack(
             name=name,
             model=record,
             device=profile,
+            compiled=tuple(compiled),
             toolchain=compiler,
             toolchain_version=version,
             params_mode=mode,
             options=OptionsRecord(optimize=optimize, strict_math=strict_math),
-            results=place.job,
             build=place.build,
             bundle=place.bundle,
             tools=tool_versions(),
@@ -256,6 +275,7 @@ def _job(
     name: str,
     target: CpuTarget,
     *,
+    prefix: str,
     shapes: Mapping[str, Sequence[int]],
     dims: Mapping[str, int],
     inputs: Mapping[str, PathLike],
@@ -271,7 +291,7 @@ def _job(
         model=model,
         name=name,
         target=target,
-        symbol_prefix=f"edgepack_{name}_",
+        symbol_prefix=prefix,
         shapes={key: tuple(int(extent) for extent in shape) for key, shape in shapes.items()},
         dims=dict(dims),
         seed=seed,

@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgepack.bundle.layout import MANIFEST, SBOM, BundleLayout
 from edgepack.bundle.manifest import (
@@ -31,13 +32,22 @@ from edgepack.bundle.writer import normalise_modes
 from edgepack.codegen import driver
 from edgepack.config.device import ArtifactKind, Device
 from edgepack.plan.params import write_params
+from edgepack.plan.shared import share_params
 from edgepack.plan.types import Plan
 from edgepack.toolchains.audit import audit
 from edgepack.toolchains.base import Toolchain
 
-__all__ = ["Recipe", "assemble"]
+__all__ = ["Compiled", "Recipe", "assemble"]
 
 _Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The worker's results for one device: ``folder`` holds the files of ``compile.RESULT_FILES``."""
+
+    device: Device
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,12 @@ class Recipe:
 
     Attributes:
         name: the model's name, a C identifier.
+        device: what the bundle is for.
+        compiled: kernels for each kind of CPU, in the order in which the library tries them; the last are the
+            device's own.
         params_mode: where the params go.
         options: what the kernels were chosen by.
         tools: versions of the packages that took part.
-        results: the worker's folder.
         build: an empty folder for objects.
         bundle: an empty folder that becomes the bundle.
     """
@@ -57,12 +69,12 @@ class Recipe:
     name: str
     model: ModelRecord
     device: Device
+    compiled: tuple[Compiled, ...]
     toolchain: Toolchain
     toolchain_version: str
     params_mode: driver.ParamsMode
     options: OptionsRecord
     tools: Mapping[str, str]
-    results: Path
     build: Path
     bundle: Path
 
@@ -70,6 +82,11 @@ class Recipe:
     def layout(self) -> BundleLayout:
         """Where its files go."""
         return BundleLayout(self.name, self.device.os)
+
+    @property
+    def kernels(self) -> list[str]:
+        """Where the kernels' objects go, in the order of ``compiled``."""
+        return [driver.kernels_object(i, len(self.compiled)) for i in range(len(self.compiled))]
 
 
 def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
@@ -79,16 +96,17 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         ToolchainError: compiling or linking failed.
         CheckFailedError: a file that was built needs or exports what it must not.
     """
-    plan = Plan.from_json((recipe.results / "plan.json").read_text(encoding="utf-8"))
     progress("write sources", "")
-    params_id = _write_sources(recipe, plan)
+    variants, blob = _variants(recipe)
+    plan = variants[-1].plan
+    params_id = _write_sources(recipe, variants, blob)
     artifacts = _build(recipe, progress)
     progress("write bundle", "")
     recorded = _copy_recorded(recipe)
     manifest = make_manifest(
-        plan,
+        variants,
         recipe.model,
-        recipe.device,
+        [one.device for one in recipe.compiled],
         toolchain=(recipe.toolchain.name, recipe.toolchain.family, recipe.toolchain_version),
         options=recipe.options,
         tools=recipe.tools,
@@ -98,23 +116,37 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         text_bytes=_runtime_bytes(recipe),
         artifacts=artifacts,
         recorded=recorded,
-        warnings=json.loads((recipe.results / "warnings.json").read_text(encoding="utf-8")),
+        warnings=[text for one in recipe.compiled for text in _read_json(one.folder / "warnings.json")],
     )
     return _write_papers(recipe, plan, manifest)
 
 
-def _write_sources(recipe: Recipe, plan: Plan) -> bytes:
-    """Params, C sources, kernels' object, licences; returns the params' id."""
+def _variants(recipe: Recipe) -> tuple[list[driver.Variant], Path]:
+    """The plans, and the file with the params of them all."""
+    folders = [one.folder for one in recipe.compiled]
+    plans = [Plan.from_json((folder / "plan.json").read_text(encoding="utf-8")) for folder in folders]
+    blob = folders[-1] / "params.bin"
+    if len(plans) > 1:
+        names = [one.device.name for one in recipe.compiled]
+        blob = recipe.build / "params.bin"
+        plans = share_params(plans, names, [folder / "params.bin" for folder in folders], blob)
+    return [
+        driver.Variant(one.device.name, plan, one.device.cpu_requires)
+        for one, plan in zip(recipe.compiled, plans, strict=True)
+    ], blob
+
+
+def _write_sources(recipe: Recipe, variants: Sequence[driver.Variant], blob: Path) -> bytes:
+    """Params, C sources, kernels' objects, licences; returns the params' id."""
     root = recipe.bundle
     params = root / recipe.layout.params
     params.parent.mkdir(parents=True)
-    params_id = write_params(plan, recipe.results / "params.bin", params)
+    params_id = write_params(variants[-1].plan, blob, params)
     texts = driver.render_model(
-        plan,
+        variants,
         params_id=params_id,
         params_mode=recipe.params_mode,
         cpu_arch=recipe.device.arch,
-        cpu_requires=recipe.device.cpu_requires,
         threads=recipe.device.threads,
         heterogeneous=recipe.device.heterogeneous,
     )
@@ -122,9 +154,8 @@ def _write_sources(recipe: Recipe, plan: Plan) -> bytes:
         _write(root / name, text)
     for name, source in driver.runtime_files().items():
         _write(root / name, source.read_text(encoding="utf-8"))
-    kernels = root / driver.KERNELS_OBJECT
-    kernels.parent.mkdir(parents=True, exist_ok=True)
-    recipe.toolchain.strip_debug(recipe.results / "kernels.o", kernels)
+    for one, name in zip(recipe.compiled, recipe.kernels, strict=True):
+        recipe.toolchain.strip_debug(one.folder / "kernels.o", root / name)
     shutil.copytree(TEMPLATES / "bundle" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
     return params_id
 
@@ -133,21 +164,26 @@ def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
     """Compile and link what the device asks for, and audit it."""
     root, device, toolchain, layout = recipe.bundle, recipe.device, recipe.toolchain, recipe.layout
     progress("compile C", "")
-    model, *loader = _compile(recipe)
-    library = [model, root / driver.KERNELS_OBJECT]
-    exported = [driver.model_symbol(recipe.name)]
+    objects = _compile(recipe)
+    model = objects[driver.MODEL_SOURCE]
+    loader = [objects[name] for name in driver.LOADER_SOURCES if name in objects]
+    library = [model, *(root / name for name in recipe.kernels)]
+    symbol = [driver.model_symbol(recipe.name)]
+    source, functions = driver.shared_library(recipe.name, device.os)
+    exported = {"shared": functions, "static": symbol, "program": []}
     progress("link", "")
     for kind in device.artifacts:
         output = root / layout.artifacts[kind]
         output.parent.mkdir(exist_ok=True)
         if kind == "shared":
-            toolchain.link_shared(library, output, exported=exported, soname=output.name)
+            of_shared = [objects[source], *library[1:]]
+            toolchain.link_shared(of_shared, output, exported=functions, soname=output.name)
         elif kind == "static":
-            toolchain.archive(library, output, exported=exported)
+            toolchain.archive(library, output, exported=symbol)
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")
-    return [_audited(recipe, kind, [] if kind == "program" else exported) for kind in device.artifacts]
+    return [_audited(recipe, kind, exported[kind]) for kind in device.artifacts]
 
 
 def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifact:
@@ -157,8 +193,9 @@ def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifac
     return Artifact(kind=kind, path=path, nbytes=nbytes, audit=report.to_json())
 
 
-def _compile(recipe: Recipe) -> list[Path]:
-    """The objects of model.c and, where there is a program, of the loader; compiled side by side."""
+def _compile(recipe: Recipe) -> dict[str, Path]:
+    """Source -> object: model.c, what a shared library is made from if that is another file, and, where there
+    is a program, the loader; compiled side by side."""
     root = recipe.bundle
     include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
     defines: dict[str, str | None] = {}
@@ -166,27 +203,37 @@ def _compile(recipe: Recipe) -> list[Path]:
         defines[driver.PARAMS_DEFINE] = driver.params_define(root / recipe.layout.params)
 
     def compile_one(name: str, output: Path) -> Path:
-        of_model = defines if name == driver.MODEL_SOURCE else {}
+        of_model = {} if name in driver.LOADER_SOURCES else defines
         recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model)
         return output
 
-    names = [driver.MODEL_SOURCE, *(driver.LOADER_SOURCES if "program" in recipe.device.artifacts else ())]
+    names = [driver.MODEL_SOURCE]
+    if "shared" in recipe.device.artifacts:
+        names.append(driver.shared_library(recipe.name, recipe.device.os)[0])
+    if "program" in recipe.device.artifacts:
+        names += driver.LOADER_SOURCES
+    names = list(dict.fromkeys(names))
     # The loader's objects never meet the model's in an archive, but some of their names are alike.
     outputs = [recipe.build / f"{name.removeprefix('src/').replace('/', '_')}.o" for name in names]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(compile_one, names, outputs))
+        return dict(zip(names, pool.map(compile_one, names, outputs), strict=True))
 
 
 def _runtime_bytes(recipe: Recipe) -> int | None:
     shared = recipe.bundle / recipe.layout.shared
-    return runtime_text_bytes(shared, recipe.bundle / driver.KERNELS_OBJECT) if shared.is_file() else None
+    kernels = [recipe.bundle / name for name in recipe.kernels]
+    return runtime_text_bytes(shared, kernels) if shared.is_file() else None
 
 
 def _copy_recorded(recipe: Recipe) -> Recorded:
-    """``test/``: the recorded tensors and their tolerances."""
-    source, target = recipe.results / "recorded", recipe.bundle / "test"
+    """``test/``: the recorded tensors and their tolerances, the widest of all kinds of CPU."""
+    source, target = recipe.compiled[-1].folder / "recorded", recipe.bundle / "test"
     target.mkdir()
-    data = json.loads((source / "recorded.json").read_text(encoding="utf-8"))
+    data = _read_json(source / "recorded.json")
+    for one in recipe.compiled[:-1]:
+        others = _read_json(one.folder / "recorded" / "recorded.json")["outputs"]
+        for output, other in zip(data["outputs"], others, strict=True):
+            output |= {key: max(output[key], other[key]) for key in ("atol", "rtol")}
     tensors = {
         role: tuple(RecordedTensor(**{**tensor, "file": f"test/{tensor['file']}"}) for tensor in data[role])
         for role in ("inputs", "outputs")
@@ -220,6 +267,10 @@ def _files(root: Path) -> tuple[FileRecord, ...]:
         FileRecord(path=name, nbytes=(root / name).stat().st_size, sha256=sha256_file(root / name))
         for name in list_files(root)
     )
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _write(path: Path, text: str) -> None:

@@ -128,18 +128,20 @@ class BundleLayout:
         """The shared library."""
         if self.os == "windows":
             return f"lib/{self.name}.dll"
+        if self.os == "wasi":
+            return f"lib/{self.name}.wasm"
         suffix = "dylib" if self.os in {"macos", "ios"} else "so"
         return f"lib/lib{self.name}.{suffix}"
 
     @property
     def static(self) -> str:
         """The static library."""
-        return f"lib/{self.name}.lib" if self.os == "windows" else f"lib/lib{self.name}.a"
+        return f"lib/lib{self.name}.a"
 
     @property
     def program(self) -> str:
         """The loader program, built for the device."""
-        return f"bin/{self.name}.exe" if self.os == "windows" else f"bin/{self.name}"
+        return f"bin/{self.name}" + {"windows": ".exe", "wasi": ".wasm"}.get(self.os, "")
 
     @property
     def params(self) -> str:

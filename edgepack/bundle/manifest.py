@@ -33,6 +33,7 @@ __all__ = [
     "StepRecord",
     "Tensor",
     "ToolchainRecord",
+    "VariantRecord",
     "json_schema",
     "load_manifest",
 ]
@@ -165,6 +166,19 @@ class StepRecord(_Record):
     nodes: tuple[str, ...] = ()
 
 
+class VariantRecord(_Record):
+    """Kernels that the library holds for another kind of CPU."""
+
+    name: str = Field(description="of the device that they were made for")
+    cpu: str = Field(default="", description="LLVM CPU name")
+    features: tuple[str, ...] = Field(default=(), description="LLVM features")
+    cpu_requires: tuple[str, ...] = Field(default=(), description="CPU features that the loader checks for")
+    memory: Memory
+    kernels: tuple[KernelRecord, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
+    flops: int = Field(default=0, description="floating point operations of one run")
+
+
 class RecordedTensor(_Record):
     """A recorded input or expected output, and how near a result must be: |out-ref| <= atol + rtol*|ref|."""
 
@@ -214,6 +228,10 @@ class Manifest(_Record):
     kernels: tuple[KernelRecord, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     flops: int = Field(default=0, description="floating point operations of one run")
+    variants: tuple[VariantRecord, ...] = Field(
+        default=(),
+        description="of a library for several kinds of CPU: those that are tried before the device's own",
+    )
     recorded: Recorded
     warnings: tuple[str, ...] = ()
     files: tuple[FileRecord, ...] = ()
@@ -221,6 +239,10 @@ class Manifest(_Record):
     def artifact(self, kind: str) -> Artifact | None:
         """The artifact of this kind, or None if the bundle has none."""
         return next((artifact for artifact in self.artifacts if artifact.kind == kind), None)
+
+    def code(self, variant: str = "") -> Manifest | VariantRecord:
+        """The record of the kernels, steps and memory of a variant; of the device's own by default."""
+        return next((record for record in self.variants if record.name == variant), self)
 
     def to_json(self) -> str:
         """The file's text: sorted keys, so the same manifest gives the same bytes."""

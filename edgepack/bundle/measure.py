@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+from edgepack.toolchains.formats import wasm_sections
 
 __all__ = ["runtime_text_bytes", "text_bytes"]
 
 
 def text_bytes(path: Path) -> int | None:
-    """Bytes of machine code in an ELF, Mach-O or PE file: its executable sections; None for another
+    """Bytes of code in an ELF, Mach-O, PE or WebAssembly file: its executable sections; None for another
     format."""
     import lief
 
-    binary = lief.parse(path.read_bytes())
+    data = path.read_bytes()
+    if data[: len(wasm_sections.MAGIC)] == wasm_sections.MAGIC:
+        return wasm_sections.code_bytes(data)
+    binary = lief.parse(data)
     if isinstance(binary, lief.ELF.Binary):
         flag = lief.ELF.Section.FLAGS.EXECINSTR
         return sum(int(section.size) for section in binary.sections if flag in section.flags_list)
@@ -26,13 +32,12 @@ def text_bytes(path: Path) -> int | None:
     return None
 
 
-def runtime_text_bytes(library: Path, kernels: Path) -> int | None:
-    """Machine code of the library without that of the kernels' object; None where it cannot be told.
+def runtime_text_bytes(library: Path, kernels: Sequence[Path]) -> int | None:
+    """Machine code of the library without that of the kernels' objects; None where it cannot be told.
 
     The linker may have dropped what nobody calls of the kernels too, so this is a floor of what is theirs,
     and never negative.
     """
-    whole, part = text_bytes(library), text_bytes(kernels)
-    if whole is None or part is None:
-        return None
-    return max(0, whole - part)
+    whole, *parts = (text_bytes(path) for path in (library, *kernels))
+    known = [part for part in parts if part is not None]
+    return None if whole is None or len(known) < len(parts) else max(0, whole - sum(known))

@@ -28,6 +28,7 @@ def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
     texts = driver.render_project(
         plan,
+        kernels=recipe.kernels,
         params_mode=recipe.params_mode,
         shared=built.get("shared"),
         static=built.get("static"),

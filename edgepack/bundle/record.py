@@ -22,8 +22,9 @@ from edgepack.bundle.manifest import (
     StepRecord,
     Tensor,
     ToolchainRecord,
+    VariantRecord,
 )
-from edgepack.codegen.driver import ParamsMode, model_symbol
+from edgepack.codegen.driver import ParamsMode, Variant, model_symbol
 from edgepack.config.device import Device
 from edgepack.plan.types import Plan, TensorSpec
 
@@ -31,9 +32,9 @@ __all__ = ["make_manifest"]
 
 
 def make_manifest(
-    plan: Plan,
+    variants: Sequence[Variant],
     model: ModelRecord,
-    device: Device,
+    devices: Sequence[Device],
     *,
     toolchain: tuple[str, str, str],
     options: OptionsRecord,
@@ -49,17 +50,19 @@ def make_manifest(
     """The manifest of a bundle, but for its list of files.
 
     Args:
+        variants: the plans; the last is the device's own.
+        devices: what each is for.
         toolchain: name, family, version.
         params_file: path in the bundle; recorded only where the device needs the file.
         warnings: the worker's; those of the plan come first, each once.
     """
-    kernels = {kernel.symbol: kernel for kernel in plan.kernels}
+    plan = variants[-1].plan
     return Manifest(
         name=plan.name,
         symbol=model_symbol(plan.name),
         edgepack=__version__,
         model=model,
-        device=_device(device),
+        device=_device(devices[-1]),
         toolchain=ToolchainRecord(name=toolchain[0], family=toolchain[1], version=toolchain[2]),
         options=options,
         tools=dict(sorted(tools.items())),
@@ -73,25 +76,44 @@ def make_manifest(
             tensors=len(plan.constants),
             growth=plan.params_growth,
         ),
-        memory=Memory(
+        runtime=Runtime(
+            abi_version=header().abi_version,
+            text_bytes=text_bytes,
+            threads=devices[-1].threads,
+            heterogeneous=devices[-1].heterogeneous,
+        ),
+        artifacts=tuple(artifacts),
+        **_code(plan),
+        variants=tuple(_variant(*pair) for pair in zip(variants[:-1], devices[:-1], strict=True)),
+        recorded=recorded,
+        warnings=tuple(dict.fromkeys((*(w for v in variants for w in v.plan.warnings), *warnings))),
+    )
+
+
+def _code(plan: Plan) -> dict[str, Any]:
+    """What a manifest says of a plan's kernels and their memory."""
+    kernels = {kernel.symbol: kernel for kernel in plan.kernels}
+    return {
+        "memory": Memory(
             arena=plan.arena.nbytes,
             lower_bound=plan.arena.lower_bound,
             peak_step=plan.arena.peak_step,
             scratch_threads=plan.arena.threads,
             scratch_per_thread=plan.arena.scratch_bytes,
         ),
-        runtime=Runtime(
-            abi_version=header().abi_version,
-            text_bytes=text_bytes,
-            threads=device.threads,
-            heterogeneous=device.heterogeneous,
-        ),
-        artifacts=tuple(artifacts),
-        kernels=tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
-        steps=tuple(StepRecord(kernel=s.kernel, tasks=s.tasks, nodes=s.nodes) for s in plan.steps),
-        flops=sum(kernels[step.kernel].flops for step in plan.steps),
-        recorded=recorded,
-        warnings=tuple(dict.fromkeys((*plan.warnings, *warnings))),
+        "kernels": tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
+        "steps": tuple(StepRecord(kernel=s.kernel, tasks=s.tasks, nodes=s.nodes) for s in plan.steps),
+        "flops": sum(kernels[step.kernel].flops for step in plan.steps),
+    }
+
+
+def _variant(variant: Variant, device: Device) -> VariantRecord:
+    return VariantRecord(
+        name=variant.name,
+        cpu=device.llvm.cpu,
+        features=device.llvm.features,
+        cpu_requires=device.cpu_requires,
+        **_code(variant.plan),
     )
 
 

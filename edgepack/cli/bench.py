@@ -13,7 +13,6 @@ from edgepack.cli.options import json_option, runner_option, threads_option, tim
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
 
 if TYPE_CHECKING:
-    from edgepack.bundle.manifest import Manifest
     from edgepack.runners.loader import Measurement
     from edgepack.runners.profile import ProfileEntry
 
@@ -28,6 +27,11 @@ __all__ = ["command"]
 )
 @click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Runs before that.")
 @click.option("--profile", is_flag=True, help="Measure each step of the model too.")
+@click.option(
+    "--variant",
+    metavar="DEVICE",
+    help="The kernels to measure, of a bundle for several kinds of CPU.  [default: what this CPU takes]",
+)
 @click.option(
     "--peak",
     type=click.FloatRange(min=0, min_open=True),
@@ -46,6 +50,7 @@ def command(
     runs: int,
     warmup: int,
     profile: bool,
+    variant: str | None,
     peak: float | None,
     runner: str | None,
     timeout: float | None,
@@ -61,17 +66,26 @@ def command(
         opened = Bundle(bundle)
         show("bench", f"{opened.manifest.name}, {runs} runs")
         result = opened.bench(
-            runner=runner, threads=threads, runs=runs, warmup=warmup, profile=profile, timeout=timeout
+            runner=runner,
+            threads=threads,
+            runs=runs,
+            warmup=warmup,
+            profile=profile,
+            variant=variant,
+            timeout=timeout,
         )
     limit = peak * result.threads if peak is not None else None
-    entries = profile_entries(opened.manifest, result.steps_us, limit) if profile else []
+    code = opened.manifest.code(result.variant)
+    entries = profile_entries(code, result.steps_us, limit) if profile else []
     if as_json:
         profiled = {"profile": [entry.to_json() for entry in entries]} if profile else {}
         print_json({**result.to_json(), **profiled})
         return
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
-    click.echo(f"{opened.manifest.name} on {result.where}, {threads_text}, {len(result.runs_ms)} runs\n")
-    click.echo(_table(result, opened.manifest))
+    taken = f", kernels of {result.variant}" if result.variant else ""
+    runs_text = f"{len(result.runs_ms)} runs"
+    click.echo(f"{opened.manifest.name} on {result.where}{taken}, {threads_text}, {runs_text}\n")
+    click.echo(_table(result, code.flops))
     if profile:
         click.echo("\n" + _profile(entries))
         if any("winograd" in entry.rule for entry in entries):
@@ -80,7 +94,7 @@ def command(
         click.echo(f"\nnote: {result.runner} is an emulator; its times say nothing about the device's speed.")
 
 
-def _table(result: Measurement, manifest: Manifest) -> str:
+def _table(result: Measurement, flops: int) -> str:
     summary = result.summary
     rows = [
         ["min", f"{summary['min_ms']:.3f} ms"],
@@ -92,8 +106,8 @@ def _table(result: Measurement, manifest: Manifest) -> str:
         ["peak memory", human_bytes(result.peak_rss_bytes)],
         ["of it arena", human_bytes(result.arena_bytes)],
     ]
-    if manifest.flops and result.real_speed and summary["median_ms"] > 0:
-        rows.append(["speed", f"{human_count(manifest.flops / summary['median_ms'] * 1e3)}FLOP/s"])
+    if flops and result.real_speed and summary["median_ms"] > 0:
+        rows.append(["speed", f"{human_count(flops / summary['median_ms'] * 1e3)}FLOP/s"])
     return table(rows, right=[1])
 
 

@@ -39,21 +39,26 @@ def command(
     if as_json:
         print_json(result.to_json())
         return 0 if result.ok else 1
+    checks = [(variant.name, variant.outputs) for variant in result.variants if not variant.missing]
     rows = [
         [
-            output.name,
+            f"{output.name} ({name})" if name else output.name,
             "ok" if output.ok else f"{output.mismatches} of {output.elements} wrong",
             f"{output.max_abs_err:.3g}",
             f"{output.max_abs_ref:.3g}",
             f"{output.atol:.3g} + {output.rtol:.3g}*|ref|",
         ]
-        for output in result.outputs
+        for name, outputs in checks or [("", result.outputs)]
+        for output in outputs
     ]
     header = ["output", "result", "max abs error", "max abs reference", "tolerance"]
     click.echo(table(rows, header=header, right=[2, 3]))
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
     verdict = "ok" if result.ok else "FAILED"
     click.echo(f"{verdict}: {bundle} on {result.where}, {threads_text}, against {result.reference}")
+    for variant in result.variants:
+        if variant.missing:
+            click.echo(f"not run: the kernels of {variant.name}; this CPU lacks {variant.missing}")
     if not result.ok:
         click.echo(f"{STATUSES[result.status]}")
     return 0 if result.ok else 1

@@ -24,24 +24,26 @@ from edgepack.plan.types import Argument, Plan, Quantization, Step, TensorSpec
 __all__ = [
     "CPU_FEATURES",
     "INCLUDE_DIRECTORIES",
-    "KERNELS_OBJECT",
     "LOADER_SOURCES",
     "MODEL_SOURCE",
+    "MODULE_EXPORTS",
+    "MODULE_SOURCE",
     "PARAMS_DEFINE",
     "ParamsMode",
+    "Variant",
+    "kernels_object",
     "model_symbol",
     "params_define",
     "render_model",
     "render_project",
     "runtime_files",
+    "shared_library",
 ]
 
 ParamsMode = Literal["file", "embed", "caller"]
 
 #: The one C file of a library: it includes the runtime. Its object and the kernels' object are the library.
 MODEL_SOURCE = "src/model.c"
-#: The kernels' machine code, the one thing in a bundle that cannot be rebuilt there.
-KERNELS_OBJECT = "src/kernels.o"
 #: Sources of the loader program, beside those of the library.
 LOADER_SOURCES = (
     "src/loader/bench.c",
@@ -52,6 +54,13 @@ LOADER_SOURCES = (
     "src/loader/system.c",
     "src/loader/tolerances.c",
     "src/loader/verify.c",
+)
+#: For WebAssembly: the source of the module that JavaScript loads, which includes :data:`MODEL_SOURCE`, and
+#: the functions that it exports.
+MODULE_SOURCE = "src/runtime/module_wasm.c"
+MODULE_EXPORTS = (
+    *("ep_allocate", "ep_release", "ep_create", "ep_destroy", "ep_input", "ep_input_bytes", "ep_output"),
+    *("ep_output_bytes", "ep_run", "ep_profile", "ep_steps", "ep_arena_bytes", "ep_name_of", "ep_text_of"),
 )
 #: Include path of every C file of a bundle.
 INCLUDE_DIRECTORIES = ("include", "src")
@@ -162,9 +171,37 @@ class _Tensor:
         return _quantization(self.spec.quantization) if self.spec.quantization else None
 
 
+@dataclass(frozen=True)
+class Variant:
+    """The kernels of one kind of CPU.
+
+    Attributes:
+        name: of the device that they were made for.
+        plan: their steps; all variants of a library have the same inputs, outputs and params.
+        cpu_requires: features that the loader checks at run time, names of :data:`CPU_FEATURES`.
+    """
+
+    name: str
+    plan: Plan
+    cpu_requires: tuple[str, ...] = ()
+
+
+def kernels_object(index: int, count: int) -> str:
+    """Where the machine code of variant ``index`` of ``count`` lies: the one thing in a bundle that cannot be
+    rebuilt there."""
+    return "src/kernels.o" if count == 1 else f"src/kernels{index}.o"
+
+
 def model_symbol(name: str) -> str:
     """The one symbol that the library of the model ``name`` exports."""
     return f"edgepack_model_{c_identifier(name)}"
+
+
+def shared_library(name: str, os: str) -> tuple[str, list[str]]:
+    """The C file that the shared library of the model ``name`` is compiled from, and what it exports."""
+    if os == "wasi":
+        return MODULE_SOURCE, list(MODULE_EXPORTS)
+    return MODEL_SOURCE, [model_symbol(name)]
 
 
 def params_define(params_file: Path) -> str:
@@ -192,21 +229,20 @@ def runtime_files() -> dict[str, Path]:
 
 
 def render_model(
-    plan: Plan,
+    variants: Sequence[Variant],
     *,
     params_id: bytes,
     params_mode: ParamsMode,
     cpu_arch: str,
-    cpu_requires: Sequence[str],
     threads: int,
     heterogeneous: bool,
 ) -> dict[str, str]:
     """The generated C of a model: ``src/model.c``, ``include/<name>.h``, ``src/loader/config.h``.
 
     Args:
+        variants: in the order in which the loader tries them.
         params_id: what :func:`edgepack.plan.params.write_params` returned.
         cpu_arch: "x86_64", "aarch64", "arm", "riscv64", "wasm32"; others get no feature check.
-        cpu_requires: features that the loader checks at run time, names of :data:`CPU_FEATURES`.
         threads: threads of a session that asks for none.
         heterogeneous: cores of unequal speed: tasks are claimed from a counter.
 
@@ -214,11 +250,15 @@ def render_model(
         ConfigError: an unknown CPU feature.
         InternalError: a step does not fit its kernel.
     """
+    plan = variants[-1].plan
+    described = [_variant(v, i, len(variants), cpu_arch) for i, v in enumerate(variants)]
+    largest = {key: max(v[key] for v in described) for key in ("arena_bytes", "scratch_bytes")}
     values = _values(plan, params_mode) | {
+        "variants": described,
+        "largest": largest,
+        "arena_bytes": largest["arena_bytes"],
         "params_id": [f"0x{byte:02x}" for byte in params_id],
         "arch": _arch(cpu_arch),
-        "cpu_features": _cpu_features(cpu_arch, cpu_requires),
-        "quoted_cpu_features": c_string(",".join(cpu_requires)),
         "threads": max(1, threads),
         "heterogeneous": heterogeneous,
     }
@@ -233,6 +273,7 @@ def render_model(
 def render_project(
     plan: Plan,
     *,
+    kernels: Sequence[str],
     params_mode: ParamsMode,
     shared: str | None,
     static: str | None,
@@ -241,6 +282,7 @@ def render_project(
     """What makes a bundle usable from CMake and pkg-config: CMakeLists.txt, ``cmake/``, ``pkgconfig/``.
 
     Args:
+        kernels: paths in the bundle of the kernels' objects.
         shared, static: paths in the bundle of the built libraries, or None where there is none.
         libraries: system libraries that a program needs with the static library.
     """
@@ -248,7 +290,7 @@ def render_project(
         "shared": shared,
         "static": static,
         "libraries": list(libraries),
-        "kernels_object": KERNELS_OBJECT,
+        "kernels_objects": list(kernels),
         "loader_sources": LOADER_SOURCES,
         "params_path": None if params_mode == "embed" else f"params/{plan.name}.params",
         "image_path": f"params/{plan.name}.params",
@@ -289,16 +331,27 @@ def _values(plan: Plan, params_mode: ParamsMode) -> dict[str, Any]:
         "tensors": tensors,
         "input_count": len(plan.inputs),
         "output_count": len(plan.outputs),
-        "arena_bytes": plan.arena.nbytes,
-        "scratch_bytes": plan.arena.scratch_bytes,
         "params_bytes": plan.params_bytes,
         "image_bytes": params_file_bytes(plan),
         "embedded": params_mode == "embed",
+    }
+
+
+def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[str, Any]:
+    plan = variant.plan
+    return {
+        "suffix": "" if count == 1 else f"_{index}",
+        "quoted_name": c_string(variant.name),
+        "object": kernels_object(index, count).removeprefix("src/"),
+        "arena_bytes": plan.arena.nbytes,
+        "scratch_bytes": plan.arena.scratch_bytes,
+        "scratch_threads": plan.arena.threads,
         "kernels": _kernels(plan),
         "steps": [{"kernel": s.kernel, "arguments": _arguments(plan, s)} for s in plan.steps],
-        "scratch_threads": plan.arena.threads,
         "step_scratch": _rows([n for s in plan.steps for n in (s.scratch_offset, s.scratch_bytes)] or [0, 0]),
         "step_tasks": _rows([s.tasks for s in plan.steps] or [0]),
+        "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
+        "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
     }
 
 

@@ -19,6 +19,7 @@ from pydantic import (
 from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import Frozen, Size
+from edgepack.errors import ConfigError
 from edgepack.target import CpuTarget
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "RunnerChoice",
     "device_names",
     "load_device",
+    "load_variant",
     "resolve_device",
 ]
 
@@ -162,6 +164,11 @@ class Device(Frozen):
     libc: Libc = Field(description="C library.")
     llvm: LlvmTarget
     cpu: CpuModel
+    variants: tuple[Word, ...] = Field(
+        default=(),
+        description="Devices whose kernels a bundle holds too. When it is loaded, the first whose "
+        "`cpu_requires` the CPU has is taken, else this device's own.",
+    )
     threads: int = Field(
         default=1, ge=1, le=1024, description="Threads of a session unless the caller asks otherwise."
     )
@@ -272,6 +279,33 @@ def load_device(name_or_path: str | os.PathLike[str]) -> Device:
     Raises ConfigError: unknown name (with the nearest ones), or what is wrong in the file, with its line.
     """
     return resolve_device(name_or_path).model
+
+
+def load_variant(device: Device, name_or_path: str) -> Device:
+    """One of ``device.variants``.
+
+    Raises ConfigError, as :func:`load_device`, and for a device whose kernels cannot be in the same library.
+    """
+    variant = load_device(name_or_path)
+    for key in ("arch", "os", "libc", "object_format", "hard_float"):
+        mine, other = getattr(device, key), getattr(variant, key)
+        if mine != other:
+            raise ConfigError(
+                f"device {device.name}: its variant {variant.name} cannot be in the same library: {key} is "
+                f"{other!r}, not {mine!r}",
+                hint="Variants differ in `llvm.cpu`, `llvm.features`, `cpu` and `cpu_requires`.",
+            )
+    if variant.variants or not variant.cpu_requires:
+        what = (
+            "has variants itself"
+            if variant.variants
+            else "requires nothing of the CPU: it would always be taken"
+        )
+        raise ConfigError(
+            f"device {device.name}: its variant {variant.name} {what}",
+            hint="Name devices with `cpu_requires`, the most demanding one first.",
+        )
+    return variant
 
 
 def resolve_device(name_or_path: str | os.PathLike[str]) -> Resolved[Device]:

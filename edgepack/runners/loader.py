@@ -20,6 +20,7 @@ __all__ = [
     "STATUSES",
     "Measurement",
     "OutputCheck",
+    "VariantCheck",
     "Verification",
     "bench",
     "percentile",
@@ -58,11 +59,27 @@ class OutputCheck:
 
 
 @dataclass(frozen=True)
+class VariantCheck:
+    """The result for the kernels of one kind of CPU, in a library that has several.
+
+    Attributes:
+        missing: features that this CPU lacks (``avx2,fma``): these kernels were not run.
+    """
+
+    name: str
+    status: str
+    outputs: tuple[OutputCheck, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
 class Verification:
     """The result of running a bundle on its recorded data.
 
     Attributes:
         status: what the program said, one of STATUSES.
+        outputs: of the kernels that are taken where it ran.
+        variants: of a library for several kinds of CPU, all of them.
         runner, where: what it ran on.
         reference: what computed the recorded outputs.
     """
@@ -73,18 +90,19 @@ class Verification:
     threads: int
     reference: str
     outputs: tuple[OutputCheck, ...]
+    variants: tuple[VariantCheck, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether the bundle does on this device what it should."""
-        return self.status == "ok" and all(output.ok for output in self.outputs)
+        outputs = [*self.outputs, *(output for variant in self.variants for output in variant.outputs)]
+        return self.status == "ok" and all(output.ok for output in outputs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; floats that JSON cannot hold become texts (``"nan"``, ``"inf"``)."""
         data = {"ok": self.ok, **asdict(self), "message": STATUSES[self.status]}
-        data["outputs"] = [
-            {key: _plain(value) for key, value in output.items()} for output in data["outputs"]
-        ]
+        for record in (data, *data["variants"]):
+            record["outputs"] = [{k: _plain(v) for k, v in output.items()} for output in record["outputs"]]
         return data
 
 
@@ -98,6 +116,7 @@ class Measurement:
         first_result_ms: from the start of the process to the first result.
         load_ms: opening the model: mapping the params, checking them, making a session.
         steps_us: median time of each step in microseconds (with ``profile``), in the order of the plan.
+        variant: the kernels that were taken, of a library for several kinds of CPU.
     """
 
     runner: str
@@ -111,6 +130,7 @@ class Measurement:
     peak_rss_bytes: int
     arena_bytes: int
     steps_us: tuple[float, ...] = ()
+    variant: str = ""
 
     @property
     def summary(self) -> dict[str, float]:
@@ -145,7 +165,8 @@ def verify(
     threads: int | None = None,
     timeout: float | None = None,
 ) -> Verification:
-    """Run the bundle's program on the recorded inputs and let it compare with the recorded outputs.
+    """Run the bundle's program on the recorded inputs and let it compare with the recorded outputs; each of
+    its variants that the CPU can run, for the machine that takes another one may not be here.
 
     Raises:
         CheckFailedError: the program crashed, refused to run, or printed no result. (A mismatch is a result.)
@@ -153,7 +174,29 @@ def verify(
         ToolchainError: the runner is missing, or the time is up.
     """
     arguments: list[str | Path] = ["verify", Path("test"), *_threads(threads)]
+    variants: list[VariantCheck] = []
+    if manifest.variants:
+        _, info = _run(root, manifest, ["info"], runner, timeout)
+        for variant in info["variants"]:
+            name, missing = str(variant["name"]), str(variant["missing_cpu_features"])
+            if missing:
+                variants.append(VariantCheck(name, "ok", (), missing))
+                continue
+            _, result = _run(root, manifest, [*arguments, "--variant", name], runner, timeout)
+            variants.append(VariantCheck(name, result["status"], _outputs(manifest, result)))
     selected, result = _run(root, manifest, arguments, runner, timeout)
+    return Verification(
+        next((v.status for v in variants if v.status != "ok"), result["status"]),
+        selected.name,
+        selected.where,
+        int(result["threads"]),
+        manifest.recorded.reference,
+        _outputs(manifest, result),
+        tuple(variants),
+    )
+
+
+def _outputs(manifest: Manifest, result: Mapping[str, Any]) -> tuple[OutputCheck, ...]:
     outputs = tuple(
         OutputCheck(
             name=str(output["name"]),
@@ -170,14 +213,7 @@ def verify(
         raise CheckFailedError(
             f"The program checked {len(outputs)} outputs, the manifest has {len(manifest.outputs)}."
         )
-    return Verification(
-        result["status"],
-        selected.name,
-        selected.where,
-        int(result["threads"]),
-        manifest.recorded.reference,
-        outputs,
-    )
+    return outputs
 
 
 def bench(
@@ -189,6 +225,7 @@ def bench(
     runs: int = 50,
     warmup: int = 5,
     profile: bool = False,
+    variant: str | None = None,
     timeout: float | None = None,
 ) -> Measurement:
     """Let the bundle's program measure itself; errors as in :func:`verify`."""
@@ -200,6 +237,15 @@ def bench(
     arguments += ["--warmup", str(warmup), "--runs", str(runs)]
     if profile:
         arguments.append("--profile")
+    if variant is not None:
+        names = [record.name for record in manifest.variants]
+        known = [*names, manifest.device.name] if names else []
+        if variant not in known:
+            raise ConfigError(
+                f"The bundle {root} has no variant {variant!r}.",
+                hint=f"It has {', '.join(known) or 'kernels for one kind of CPU only: leave --variant out'}.",
+            )
+        arguments += ["--variant", variant]
     selected, result = _run(root, manifest, arguments, runner, timeout)
     return Measurement(
         runner=selected.name,
@@ -213,6 +259,7 @@ def bench(
         peak_rss_bytes=int(result["peak_rss_bytes"]),
         arena_bytes=int(result["arena_bytes"]),
         steps_us=tuple(float(value) for value in result.get("steps_us", ())),
+        variant=str(result.get("variant", "")),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from edgepack.bundle.manifest import KernelRecord, Manifest
+from edgepack.bundle.manifest import KernelRecord, Manifest, VariantRecord
 
 __all__ = ["ProfileEntry", "profile_entries"]
 
@@ -53,11 +53,12 @@ class ProfileEntry:
 
 
 def profile_entries(
-    manifest: Manifest, steps_us: Sequence[float], peak_gflops: float | None = None
+    manifest: Manifest | VariantRecord, steps_us: Sequence[float], peak_gflops: float | None = None
 ) -> list[ProfileEntry]:
     """The entries in the order in which they run.
 
     Args:
+        manifest: or the record of the variant that was measured: :meth:`Manifest.code`.
         steps_us: microseconds of each step.
         peak_gflops: what all the threads together can do at most, in 1e9 operations per second.
     """

@@ -13,6 +13,8 @@ from edgepack.codegen.driver import (
     CPU_FEATURES,
     LOADER_SOURCES,
     ParamsMode,
+    Variant,
+    kernels_object,
     model_symbol,
     params_define,
     render_model,
@@ -36,11 +38,10 @@ def render(
     heterogeneous: bool = False,
 ) -> dict[str, str]:
     return render_model(
-        plan,
+        [Variant("device", plan, requires)],
         params_id=bytes(range(32)),
         params_mode=mode,
         cpu_arch=arch,
-        cpu_requires=requires,
         threads=4,
         heterogeneous=heterogeneous,
     )
@@ -105,7 +106,10 @@ def test_loader_sources_are_all_there() -> None:
 
 @pytest.mark.parametrize("shared", [None, "lib/libmini.so"])
 def test_project_names_only_what_was_built(shared: str | None) -> None:
-    texts = render_project(mini_plan(), params_mode="embed", shared=shared, static="lib/libmini.a")
+    kernels = [kernels_object(0, 1)]
+    texts = render_project(
+        mini_plan(), kernels=kernels, params_mode="embed", shared=shared, static="lib/libmini.a"
+    )
     config = texts["cmake/mini-config.cmake"]
     assert ("libmini.so" in config) == (shared is not None)
     assert "mini::static" in config

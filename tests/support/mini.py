@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edgepack.codegen.driver import (
-    KERNELS_OBJECT,
     LOADER_SOURCES,
     MODEL_SOURCE,
     PARAMS_DEFINE,
     ParamsMode,
+    Variant,
+    kernels_object,
     params_define,
     render_model,
     render_project,
@@ -180,7 +181,7 @@ class MiniBundle:
         for folder in (objects, self.root / "lib", self.root / "bin"):
             folder.mkdir(exist_ok=True)
         model = objects / f"{self.plan.name}.o"
-        kernels = self.root / KERNELS_OBJECT
+        kernels = self.root / kernels_object(0, 1)
         prefix = f"-DPREFIX={self.plan.name}_"
         run([*cc, *flags, "-fvisibility=default", prefix, "-c", KERNELS_C, "-o", kernels])
         run([*cc, *flags, *self.includes, *self.defines, "-c", self.root / MODEL_SOURCE, "-o", model])
@@ -217,14 +218,19 @@ def make_sources(
     params_id = write_params(plan, raw, bundle.params)
     raw.unlink()
     texts = render_model(
-        plan,
+        [Variant("device", plan, tuple(requires))],
         params_id=params_id,
         params_mode=mode,
         cpu_arch=arch,
-        cpu_requires=requires,
         threads=threads,
         heterogeneous=heterogeneous,
-    ) | render_project(plan, params_mode=mode, shared=f"lib/lib{name}.so", static=f"lib/lib{name}.a")
+    ) | render_project(
+        plan,
+        kernels=[kernels_object(0, 1)],
+        params_mode=mode,
+        shared=f"lib/lib{name}.so",
+        static=f"lib/lib{name}.a",
+    )
     for relative, text in texts.items():
         path = root / relative
         path.parent.mkdir(parents=True, exist_ok=True)

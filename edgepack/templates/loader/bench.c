@@ -79,7 +79,7 @@ static int measure_runs(benchmark *b, const command *what) {
 
 /* In runs of their own, for the clock and its barriers cost time. */
 static int measure_steps(benchmark *b, const command *what) {
-    size_t steps = what->model->step_count;
+    size_t steps = b->model.descriptor->step_count;
     size_t runs = (size_t)what->runs;
     b->step_ns = calloc(steps * runs + 1, sizeof *b->step_ns);
     b->profile = calloc(steps + 1, sizeof *b->profile);
@@ -116,11 +116,12 @@ static void print(const benchmark *b, const command *what) {
     }
     json_close(&out, ']');
     json_u64(&out, "peak_rss_bytes", system_peak_rss());
-    json_u64(&out, "arena_bytes", what->model->arena_bytes);
+    report_variant(&out, b->model.descriptor);
+    json_u64(&out, "arena_bytes", b->model.descriptor->arena_bytes);
     json_u64(&out, "session_bytes", b->session_bytes);
     if (b->step_ns != NULL) {
         json_open(&out, "steps_us", '['); /* medians */
-        for (size_t step = 0; step < what->model->step_count; step++) {
+        for (size_t step = 0; step < b->model.descriptor->step_count; step++) {
             qsort(b->step_ns + step * runs, runs, sizeof *b->step_ns, by_size);
             json_real(&out, NULL, (double)b->step_ns[step * runs + runs / 2] / 1e3);
         }

@@ -97,3 +97,9 @@ int report_error(const char *code, const char *message, const char *subject) {
 int report_status(ep_status status) {
     return report_error(ep_status_name(status), ep_status_string(status), "");
 }
+
+void report_variant(json *to, const ep_descriptor *model) {
+    if (model->variant != NULL) {
+        json_text(to, "variant", model->variant);
+    }
+}

@@ -9,12 +9,11 @@
 
 static const char *const usage =
     "usage: info\n"
-    "       verify DIR [--threads N] [--schedule static|dynamic] [--params FILE]\n"
-    "       bench [DIR] [--threads N] [--schedule static|dynamic] [--params FILE] [--warmup W] [--runs R] "
-    "[--profile]\n"
-    "       run --input NAME=FILE... --output NAME=FILE... [--threads N] [--schedule static|dynamic] "
-    "[--params FILE]\n"
+    "       verify DIR [OPTIONS]\n"
+    "       bench [DIR] [OPTIONS] [--warmup W] [--runs R] [--profile]\n"
+    "       run --input NAME=FILE... --output NAME=FILE... [OPTIONS]\n"
     "       check-params [--params FILE]\n"
+    "OPTIONS: [--threads N] [--schedule static|dynamic] [--params FILE] [--variant NAME]\n"
     "Prints one JSON object. DIR holds input_<i>.bin, output_<i>.bin and tolerances.txt.\n"
     "Exit status: 0 done, 1 outputs differ or params are damaged, 2 it could not be done.\n";
 
@@ -30,6 +29,21 @@ static void print_tensors(json *out, const char *key, const ep_tensor *list, uin
         }
         json_close(out, ']');
         json_u64(out, "nbytes", list[i].nbytes);
+        json_close(out, '}');
+    }
+    json_close(out, ']');
+}
+
+/* The kinds of CPU that the library has kernels for, in the order in which they are tried. */
+static void print_variants(json *out, const ep_descriptor *model) {
+    char missing[512];
+    json_open(out, "variants", '[');
+    for (uint32_t i = 0; i < model->variant_count; i++) {
+        ep_model_missing_features(model->variants[i], missing, sizeof missing);
+        json_open(out, NULL, '{');
+        json_text(out, "name", model->variants[i]->variant);
+        json_text(out, "cpu_features", model->variants[i]->cpu_feature_names);
+        json_text(out, "missing_cpu_features", missing);
         json_close(out, '}');
     }
     json_close(out, ']');
@@ -57,6 +71,7 @@ static int command_info(const command *what) {
     json_bool(&out, "heterogeneous", (model->flags & EP_FLAG_HETEROGENEOUS) != 0);
     json_text(&out, "cpu_features", model->cpu_feature_names);
     json_text(&out, "missing_cpu_features", missing);
+    print_variants(&out, model);
     json_close(&out, '}');
     fputc('\n', stdout);
     return LOADER_OK;
@@ -174,6 +189,18 @@ static int command_run(const command *what) {
     return result;
 }
 
+/* Makes all that follows use this variant; nonzero if there is none of that name. */
+static int take_variant(command *what, const char *name) {
+    const ep_descriptor *model = what->model->exported;
+    for (uint32_t i = 0; i < model->variant_count; i++) {
+        if (strcmp(model->variants[i]->variant, name) == 0) {
+            what->model = model->variants[i];
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* A whole number of at most `most`; nonzero if it is none. */
 static int read_count(const char *text, uint64_t most, uint64_t *value) {
     *value = 0;
@@ -215,6 +242,8 @@ static int take_option(command *what, char **argv, int argc) {
         what->schedule = EP_SCHEDULE_STATIC;
     } else if (strcmp(argv[0], "--schedule") == 0 && strcmp(value, "dynamic") == 0) {
         what->schedule = EP_SCHEDULE_DYNAMIC;
+    } else if (strcmp(argv[0], "--variant") == 0) {
+        return take_variant(what, value) == 0 ? 2 : 0;
     } else if (strcmp(argv[0], "--input") == 0) {
         return known_tensor(what->model->inputs, what->model->input_count, value) ? 2 : 0;
     } else if (strcmp(argv[0], "--output") == 0) {

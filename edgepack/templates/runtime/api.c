@@ -1,5 +1,15 @@
 /* Models, and the table through which the public header calls the library.
  * SPDX-License-Identifier: Apache-2.0 */
+/* The first variant that this CPU can run. */
+static const ep_descriptor *ep_model_choose(const ep_descriptor *descriptor) {
+    for (uint32_t i = 0; i < descriptor->variant_count; i++) {
+        if (ep_cpu_missing(descriptor->variants[i]->cpu_features, NULL, 0) == 0) {
+            return descriptor->variants[i];
+        }
+    }
+    return descriptor;
+}
+
 static ep_status ep_model_begin(const ep_descriptor *descriptor, ep_model *model) {
     static const ep_model empty;
     if (model == NULL) {
@@ -20,6 +30,7 @@ static ep_status ep_model_attach(const ep_descriptor *descriptor, const unsigned
 
 static ep_status ep_model_open_memory_impl(const ep_descriptor *descriptor, const void *image, size_t nbytes,
                                            ep_model *model) {
+    descriptor = ep_model_choose(descriptor);
     ep_status status = ep_model_begin(descriptor, model);
     if (status == EP_OK && image == NULL) {
         status = EP_E_NULL;
@@ -28,6 +39,7 @@ static ep_status ep_model_open_memory_impl(const ep_descriptor *descriptor, cons
 }
 
 static ep_status ep_model_open_impl(const ep_descriptor *descriptor, const char *path, ep_model *model) {
+    descriptor = ep_model_choose(descriptor);
     ep_status status = ep_model_begin(descriptor, model);
     if (status != EP_OK) {
         return status;

@@ -224,7 +224,7 @@ typedef struct ep_descriptor ep_descriptor;
 /* An opened model: code and params. Immutable; any number of threads and sessions may share it. The caller
  * owns the struct; its fields are private. Close it after the last of its sessions is destroyed. */
 typedef struct ep_model {
-    const ep_descriptor *descriptor;
+    const ep_descriptor *descriptor; /* of the variant that was taken */
     const unsigned char *params; /* first byte of the params data */
     const unsigned char *image;  /* first byte of the params file */
     size_t image_bytes;
@@ -308,6 +308,15 @@ struct ep_descriptor {
     int32_t (*run_step)(const struct ep_context *context, uint32_t step, unsigned char *scratch, int32_t lo,
                         int32_t hi);
     const ep_api *api;
+
+    /* A library may hold the kernels of several kinds of CPU. The exported descriptor then lists the others,
+     * in the order in which ep_model_open tries them, and has the most of each of their sizes. Each can be
+     * opened itself. */
+    const ep_descriptor *exported;         /* the library's own, which may be this one */
+    const char *variant;                   /* the kind of CPU, a device's name; null if there is one kind */
+    const ep_descriptor *const *variants;  /* null: none */
+    uint32_t variant_count;
+    uint32_t reserved;
 };
 
 /* EP_OK if this header can talk to the library; else EP_E_NULL, EP_E_LIBRARY or EP_E_ABI. */
@@ -328,7 +337,8 @@ static inline ep_status ep_descriptor_check(const ep_descriptor *descriptor) {
  * ------------------------------------------------------------------------------------------------- */
 
 /* Opens a model with the params file at `path` (UTF-8), which is mapped, not read: the time does not grow
- * with its size, and the file must stay as it is until ep_model_close. A null path means the embedded params.
+ * with its size, and the file must stay as it is until ep_model_close. Of a library's variants, the first that
+ * this CPU can run is taken: model->descriptor. A null path means the embedded params.
  * *model is the caller's memory; after a failure it can be closed, and nothing else. */
 static inline ep_status ep_model_open(const ep_descriptor *descriptor, const char *path, ep_model *model) {
     ep_status status = ep_descriptor_check(descriptor);

@@ -1,0 +1,113 @@
+"""A library with kernels for several kinds of CPU: which are taken, and that all of them are right."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import edgepack
+from edgepack.api import Bundle
+from edgepack.errors import ConfigError
+from tests.models import build, save
+from tests.models.evaluate import random_inputs, run_onnxruntime
+
+DEVICE = "linux-x86_64-multi"
+NAMES = ["linux-x86_64-v4", "linux-x86_64-v3", DEVICE]
+
+#: A CPU that qemu emulates -> the kernels that it takes. (Its AVX-512 is not known to qemu 7.2.)
+CPUS = {"qemu64": DEVICE, "Haswell": "linux-x86_64-v3"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("variants")
+    return edgepack.pack(save(build("ds_cnn"), folder), DEVICE, folder / "out")
+
+
+def program(bundle: Bundle, *arguments: str, before: tuple[str, ...] = ()) -> dict[str, object]:
+    artifact = bundle.manifest.artifact("program")
+    assert artifact is not None
+    command = [*before, str(bundle.path / artifact.path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
+
+
+def test_all_variants_that_this_cpu_has_are_verified(bundle: Bundle) -> None:
+    result = bundle.verify(threads=2)
+    assert result.ok, result
+    assert [variant.name for variant in result.variants] == NAMES
+    ran = [variant for variant in result.variants if not variant.missing]
+    assert ran[-1].name == DEVICE
+    assert all(len(variant.outputs) == 1 for variant in ran)
+    assert json.dumps(result.to_json())
+
+
+def test_the_first_that_fits_is_taken(bundle: Bundle) -> None:
+    result = bundle.verify()
+    best = next(variant.name for variant in result.variants if not variant.missing)
+    measured = bundle.bench(runs=2, profile=True)
+    assert measured.variant == best
+    assert len(measured.steps_us) == len(bundle.manifest.code(best).steps)
+    assert bundle.bench(runs=2, variant=DEVICE).variant == DEVICE
+    with pytest.raises(ConfigError, match="no variant 'linux'"):
+        bundle.bench(variant="linux")
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_an_emulated_cpu_takes_its_own(bundle: Bundle, cpu: str) -> None:
+    qemu = shutil.which("qemu-x86_64")
+    if qemu is None:
+        pytest.skip("needs qemu-x86_64: apt-get install qemu-user")
+    result = program(bundle, "verify", str(bundle.path / "test"), before=(qemu, "-cpu", cpu))
+    assert (result["status"], result["variant"]) == ("ok", CPUS[cpu])
+    refused = program(
+        bundle, "verify", str(bundle.path / "test"), "--variant", NAMES[0], before=(qemu, "-cpu", cpu)
+    )
+    assert refused["code"] == "EP_E_CPU"
+
+
+def test_the_kernels_are_those_of_the_devices(bundle: Bundle) -> None:
+    rules = {name: bundle.manifest.code(name) for name in NAMES}
+    tiles = {name: [k.parameters.get("tile") for k in rules[name].kernels] for name in NAMES}
+    assert len({str(value) for value in tiles.values()}) == len(NAMES)
+    assert {artifact.kind for artifact in bundle.manifest.artifacts} == {"shared", "static", "program"}
+
+
+def test_a_session_takes_the_best(bundle: Bundle) -> None:
+    model = build("ds_cnn")
+    inputs = random_inputs(model, 7)
+    with edgepack.load(bundle) as session:
+        got = list(session.run(inputs).values())
+    for value, expected in zip(got, run_onnxruntime(model, inputs), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("params", ["embed", "caller"])
+def test_params_can_be_shipped_in_other_ways(params: str, tmp_path: Path) -> None:
+    model = save(build("mlp"), tmp_path)
+    bundle = edgepack.pack(model, DEVICE, tmp_path / "out", params=params)  # type: ignore[arg-type]
+    assert bundle.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ("linux-aarch64", "cannot be in the same library: arch is 'aarch64', not 'x86_64'"),
+        ("linux-x86_64", "requires nothing of the CPU"),
+        (DEVICE, "has variants itself"),
+        ("linux-x86_64-v5", "there is no device"),
+    ],
+)
+def test_a_variant_that_does_not_fit_is_refused(variant: str, message: str, tmp_path: Path) -> None:
+    device = tmp_path / "mine.yaml"
+    device.write_text(yaml.safe_dump({"extends": "linux-x86_64", "variants": [variant]}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        edgepack.pack(save(build("mlp"), tmp_path), str(device), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
