@@ -31,6 +31,13 @@ class GnuToolchain(Toolchain):
             return f"builds for {machine}, whose libc is another than {self.device.libc}"
         return ""
 
+    def install_hint(self) -> str:
+        if self.device.libc != "musl":
+            return super().install_hint()
+        if self.device.arch == "x86_64" and self.family == "gcc":
+            return "Install it: apt install musl-tools (Debian, Ubuntu)."
+        return "Debian and Ubuntu have none: name your compiler in a toolchain file, or use zig."
+
     @cached_property
     def _cc(self) -> list[str]:
         return self.find("cc", self.accepts)

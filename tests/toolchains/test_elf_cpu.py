@@ -61,9 +61,7 @@ def test_a_linked_library_says_it_too(folder: Path) -> None:
     toolchain.compile_c(SOURCES / "two_exports.c", folder / "object.o")
     assert _found(folder / "object.o", "raspberrypi0") == []
     toolchain.link_shared([folder / "object.o"], folder / "lib.so", exported=["second"], soname="lib.so")
-    with pytest.raises(
-        CheckFailedError, match=r"lib\.so: CPU architecture: found ARMv7; allowed: "
-    ):
+    with pytest.raises(CheckFailedError, match=r"lib\.so: CPU architecture: found ARMv7; allowed: "):
         audit(folder / "lib.so", load_device("raspberrypi0"), kind="shared", exported=["second"])
 
 

@@ -11,6 +11,8 @@ from edgepack.toolchains.report import AuditKind, AuditReport, Finding
 
 __all__ = ["Elf"]
 
+_NO_EXPORTS = Path(__file__).with_name("no-exports.map")
+
 
 class Elf(ObjectFormat):
     """Options of GNU ld and lld."""
@@ -46,7 +48,7 @@ class Elf(ObjectFormat):
     def program(self) -> list[str]:
         # A program with musl brings it along, and runs where another libc or none is.
         kind = "-static" if self.device.libc == "musl" else "-pie"
-        return [kind, "-Wl,-z,defs", "-s", *self._common()]
+        return [kind, f"-Wl,--version-script={_NO_EXPORTS}", "-Wl,-z,defs", "-s", *self._common()]
 
     def plugin(self) -> list[str]:
         return ["-shared", "-fPIC", "-Wl,-z,noexecstack", "-Wl,--build-id=none"]
