@@ -10,6 +10,7 @@ needed=(
   "make make"
   "clang clang"
   "cmake cmake"
+  "node nodejs"
   "pkg-config pkg-config"
   "aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu"
   "arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf"

@@ -26,12 +26,14 @@ def llvm_target(target: CpuTarget) -> Any:
     if target.cpu:
         spec["mcpu"] = target.cpu
     features = list(target.features)
-    if target.fma and target.arch.startswith(("arm", "thumb")):
+    if target.fma and target.arch.startswith(("arm", "thumb")) and target.pointer_bytes == 4:
         features += ARM_FMA_FEATURES
     if features:
         spec["mattr"] = features
     if target.abi:
         spec["mabi"] = target.abi
+    if target.arch.startswith(("wasm", "thumb")):  # TVM guesses 128, and warns that it did
+        spec["vector-width"] = target.vector_bits or 128
     return tvm.target.Target(spec)
 
 

@@ -23,7 +23,9 @@ GROUP = "edgepack.runners"
 _BUILTIN = {
     "native": "edgepack.runners.native",
     "qemu": "edgepack.runners.qemu_user",
+    "node": "edgepack.runners.node",
     "ssh": "edgepack.runners.ssh",
+    "wasmtime": "edgepack.runners.wasmtime",
 }
 _EMULATORS = frozenset({"qemu"})
 

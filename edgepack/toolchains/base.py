@@ -102,7 +102,8 @@ class Toolchain(ABC):
         ``defines``: macro -> value, or None for one without. ``flags`` come last, so they win.
         """
         source = source.absolute()
-        command = [*self.driver(), *self.COMPILE_FLAGS, *self._path_maps(source.parent, include)]
+        command = [*self.driver(), *self.COMPILE_FLAGS, *self.format.compile_flags]
+        command += [*self._path_maps(source.parent, include)]
         command += [f"-I{folder.absolute()}" for folder in include]
         command += [f"-D{k}" if v is None else f"-D{k}={v}" for k, v in (defines or {}).items()]
         command += [*self.config.compile_flags, *flags]
@@ -175,7 +176,7 @@ class Toolchain(ABC):
 
     #: -g0: objects hold no paths. Sections per function let the linker drop what nobody calls.
     COMPILE_FLAGS: ClassVar[tuple[str, ...]] = (
-        *("-std=c99", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
+        *("-std=c99", "-O2", "-g0", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
         "-ffp-contract=off",
     )
 

@@ -35,6 +35,7 @@ class AuditReport:
         undefined: symbols that it takes from the libraries.
         page_alignment: alignment of its segments in bytes; 0 for what is not linked.
         members: object files in it (static libraries).
+        features: extensions of the instruction set that its code uses (WebAssembly).
         checks: names of the checks that it passed.
     """
 
@@ -49,6 +50,7 @@ class AuditReport:
     undefined: tuple[str, ...] = ()
     page_alignment: int = 0
     members: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

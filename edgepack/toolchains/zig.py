@@ -46,6 +46,10 @@ class ZigToolchain(Toolchain):
         return [*self._zig, "ar"]
 
     def strip_debug(self, source: Path, output: Path) -> None:
+        if self.device.object_format == "wasm":
+            command = [*self._zig, "wasm-ld", "-r", "--strip-debug", str(source), "-o", str(output)]
+            self._run(command, f"stripping {source.name}")
+            return
         # lld ignores --strip-debug with -r, and zig's objcopy takes only linked files.
         command = [*self._zig, "ld.lld", "-r", str(DISCARD_DEBUG), str(source), "-o", str(output)]
         self._run(command, f"stripping {source.name}")

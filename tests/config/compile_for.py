@@ -12,6 +12,7 @@ from pathlib import Path
 import tvm
 from tvm import te
 
+from edgepack.codegen.cpu import llvm_target
 from edgepack.target import CpuTarget
 
 
@@ -28,10 +29,7 @@ def main() -> None:
             "mabi": target.abi,
         }
         print(f"[{name}]", file=sys.stderr, flush=True)
-        chosen = tvm.target.Target(
-            {"kind": "llvm", **{key: value for key, value in options.items() if value}}
-        )
-        built = tvm.compile(tvm.IRModule({"kernel": function}), target=chosen)
+        built = tvm.compile(tvm.IRModule({"kernel": function}), target=llvm_target(target))
         print(f"[/{name}]", file=sys.stderr, flush=True)
         getattr(built, "mod", built).write_to_file(str(Path(sys.argv[1], f"{name}.o")), "o")
 

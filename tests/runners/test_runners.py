@@ -102,7 +102,7 @@ def test_runners_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) ->
     point = EntryPoint("ssh", "edgepack.runners.native", runners.GROUP)
     broken = EntryPoint("broken", "edgepack.no_such_module", runners.GROUP)
     monkeypatch.setattr(runners, "entry_points", lambda group: [point, broken])
-    assert runner_names() == ["broken", "native", "qemu", "ssh"]
+    assert {"broken", "native", "ssh"} < set(runner_names())
     assert find_runner("ssh") is native
     with pytest.raises(ConfigError, match="cannot be imported"):
         find_runner("broken")

@@ -114,6 +114,46 @@ char *system_program_folder(const char *argv0, char *path, size_t capacity) {
     return folder_of(path);
 }
 
+#elif defined(__wasi__)
+
+#include <time.h>
+
+uint64_t system_now_ns(void) {
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
+        return 0;
+    }
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t system_cpu_ns(void) {
+    return 0;
+}
+
+/* The module's linear memory, which only grows, in pages of 64 KiB; what the engine needs is not known here.
+ */
+uint64_t system_peak_rss(void) {
+    return (uint64_t)__builtin_wasm_memory_size(0) << 16;
+}
+
+FILE *system_open(const char *path, const char *mode) {
+    return fopen(path, mode);
+}
+
+char **system_arguments(int argc, char **argv) {
+    (void)argc;
+    return argv;
+}
+
+/* The runner gives the program's path in a folder that the program may open. */
+char *system_program_folder(const char *argv0, char *path, size_t capacity) {
+    path[0] = 0;
+    if (strlen(argv0) < capacity) {
+        strcpy(path, argv0);
+    }
+    return folder_of(path);
+}
+
 #else
 
 #include <sys/resource.h>

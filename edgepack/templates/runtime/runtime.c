@@ -9,6 +9,10 @@
 
 #if defined(_WIN32)
 #include "platform_windows.c"
+#elif defined(EP_PLATFORM_WASM)
+#include "platform_wasm.c"
+#elif defined(__wasi__)
+#include "platform_wasi.c"
 #elif defined(EP_PLATFORM_BARE) || !(defined(__unix__) || defined(__APPLE__))
 #include "platform_bare.c"
 #else

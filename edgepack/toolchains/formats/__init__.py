@@ -12,6 +12,7 @@ __all__ = ["format_for"]
 
 _FORMATS = {
     "elf": "edgepack.toolchains.formats.elf:Elf",
+    "wasm": "edgepack.toolchains.formats.wasm:Wasm",
 }
 
 

@@ -18,6 +18,7 @@ class ObjectFormat(ABC):
     """The files of one device: options that link them, and what must hold for them."""
 
     suffix: ClassVar[str]  # of a shared library, without the dot
+    compile_flags: ClassVar[tuple[str, ...]] = ("-fPIC",)  # for C that goes into a library
 
     def __init__(self, device: Device) -> None:
         self.device = device

@@ -1,0 +1,101 @@
+"""Runs a WebAssembly program in node, by its WASI.
+
+node's engine is V8, the one of Chrome: its times are what this machine's own CPU gives a page. The first runs
+are slower, for V8 begins with code of its quick compiler; `bench` warms up.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from edgepack.errors import ToolchainError
+from edgepack.process import Completed, execute
+from edgepack.runners.base import Availability, DeviceLike, setting
+
+__all__ = ["REAL_SPEED", "available", "run", "sandboxed"]
+
+#: WebAssembly has no CPU of its own: this machine's is as real as any.
+REAL_SPEED = True
+
+_SCRIPT = Path(__file__).with_name("node_wasi.mjs")
+#: The first version with the WASI that the script uses.
+_OLDEST = 18
+#: Before this one it needs one.
+_NO_FLAG = 20
+
+
+def available(device: DeviceLike) -> Availability:
+    """Whether there is a node that is new enough."""
+    if device.os != "wasi":
+        return Availability(False, "", f"node runs WASI programs, and {device.name} has {device.os}.")
+    node = _find_node(device)
+    if node is None:
+        return Availability(
+            False,
+            "",
+            f"node was not found: install node {_OLDEST} or newer (nodejs.org, or apt-get install nodejs).",
+        )
+    version = _version(node)
+    if _major(version) < _OLDEST:
+        return Availability(False, f"{node} {version}".rstrip(), f"WASI needs node {_OLDEST} or newer.")
+    return Availability(True, f"{node} {version}", "")
+
+
+def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
+    """Run the program; it sees the files in ``cwd`` and no others.
+
+    Raises:
+        ToolchainError: node is missing, or the time is up.
+    """
+    ok, _, hint = available(device)
+    if not ok:
+        raise ToolchainError(f"node cannot run programs of {device.name} here.", hint=hint)
+    node = str(_find_node(device))
+    command: list[str | Path] = [node, "--no-warnings", *_options(device)]
+    if _major(_version(node)) < _NO_FLAG:
+        command.append("--experimental-wasi-unstable-preview1")
+    command += [_SCRIPT, Path(cwd, argv[0]), cwd]
+    environment = setting(device, "environment") or {}
+    what = f"{Path(argv[0]).name} in node"
+    return execute([*command, *sandboxed(argv, cwd)], timeout=timeout, cwd=cwd, env=environment, what=what)
+
+
+def sandboxed(argv: Sequence[str | Path], folder: Path) -> list[str]:
+    """The arguments for a program whose current folder is ``folder``: paths in it become relative."""
+    return [
+        part.relative_to(folder).as_posix()
+        if isinstance(part, Path) and part.is_relative_to(folder)
+        else str(part)
+        for part in argv
+    ]
+
+
+def _find_node(device: DeviceLike) -> str | None:
+    names = [setting(device, "program"), "node", "nodejs"]
+    return next((found for name in names if name and (found := shutil.which(str(name)))), None)
+
+
+def _options(device: DeviceLike) -> list[str]:
+    """Options of node itself: `runner.options.flags` of the profile."""
+    options = setting(device, "options") or {}
+    return str(options.get("flags", "")).split()
+
+
+def _major(version: str) -> int:
+    """20 for ``v20.11.1``; 0 for what is no version."""
+    first = version.lstrip("v").split(".")[0]
+    return int(first) if first.isdigit() else 0
+
+
+@cache
+def _version(node: str) -> str:
+    """``v20.11.1``, or "" if it does not say so."""
+    try:
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()

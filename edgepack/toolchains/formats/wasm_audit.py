@@ -1,0 +1,165 @@
+"""The audit of WebAssembly files: what a module needs of the engine and of the page or program around it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from edgepack.config.device import Device
+from edgepack.errors import CheckFailedError
+from edgepack.toolchains.formats import ar, wasm_sections
+from edgepack.toolchains.formats.wasm_code import features_used
+from edgepack.toolchains.formats.wasm_sections import WasmError
+from edgepack.toolchains.formats.wasm_symbols import symbols
+from edgepack.toolchains.report import (
+    AuditKind,
+    AuditReport,
+    Finding,
+    disallowed_symbols,
+    refused_symbol,
+    within,
+)
+
+__all__ = ["MODULE_IMPORTS", "PROGRAM_IMPORTS", "check"]
+
+#: What a module that JavaScript loads may import: the clock of platform_wasm.c.
+MODULE_IMPORTS = ("edgepack.now",)
+#: What a program may import.
+PROGRAM_IMPORTS = ("wasi_snapshot_preview1.*",)
+#: Exports that a module has beside its functions.
+_MODULE_EXPORTS = ("memory", "_initialize")
+_PROGRAM_EXPORTS = ("memory", "_start")
+#: Pages of the largest memory that 32 bits address: 4 GiB.
+_ALL_PAGES = 65536
+#: Symbols that the linker itself defines.
+_LINKER_SYMBOLS = ("__stack_pointer", "__indirect_function_table", "__memory_base", "__table_base")
+
+_LINKED_CHECKS = ("format", "imports", "exports", "features", "memory")
+_OBJECT_CHECKS = ("format", "undefined symbols", "global symbols", "features")
+
+
+def check(
+    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
+) -> tuple[AuditReport, list[Finding]]:
+    """What is in the file, and what of it is not allowed."""
+    if kind in {"static", "object"}:
+        return _check_objects(path, device, kind, exported)
+    try:
+        return _check_linked(path, device, kind, exported)
+    except (WasmError, IndexError) as error:
+        raise _unreadable(path.name, error) from None
+
+
+def _check_linked(
+    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
+) -> tuple[AuditReport, list[Finding]]:
+    data = path.read_bytes()
+    imports = [f"{module}.{name}" for module, name, _ in wasm_sections.imports(data)]
+    exports = sorted(name for name, _ in wasm_sections.exports(data))
+    used = features_used(data)
+    findings = [
+        *_imports(imports, device, kind),
+        *_exports(exports, exported, kind),
+        *_features(used, device),
+        *_memory(data),
+    ]
+    report = AuditReport(
+        file=path.name,
+        kind=kind,
+        format="WASM",
+        machine=device.arch,
+        exported=tuple(exports),
+        undefined=tuple(sorted(imports)),
+        features=tuple(sorted(used)),
+        checks=_LINKED_CHECKS,
+    )
+    return report, findings
+
+
+def _check_objects(
+    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
+) -> tuple[AuditReport, list[Finding]]:
+    files = ar.members(path) if kind == "static" else [(path.name, path.read_bytes())]
+    defined: set[str] = set()
+    visible: set[str] = set()
+    wanted: set[str] = set()
+    used: dict[str, int] = {}
+    for name, data in files:
+        label = name if kind == "object" else f"{path.name}({name})"
+        try:
+            used |= features_used(data)
+            found = symbols(data)
+        except (WasmError, IndexError) as error:
+            raise _unreadable(label, error) from None
+        for symbol in found:
+            if not symbol.defined:
+                wanted.add(symbol.name)
+            elif not symbol.local:
+                defined.add(symbol.name)
+                visible |= set() if symbol.hidden else {symbol.name}
+    undefined = tuple(sorted(wanted - defined - set(_LINKER_SYMBOLS)))
+    findings = list(_features(used, device))
+    if bad := disallowed_symbols(device, undefined):
+        findings.append(Finding("undefined symbols", ", ".join(bad), "functions of libc and libm"))
+    if kind == "static" and (more := sorted(visible ^ set(exported))):
+        findings.append(Finding("exported symbols", ", ".join(more), _joined(exported)))
+    if tvm := sorted(filter(refused_symbol, defined)):
+        findings.append(Finding("global symbols", ", ".join(tvm), "no symbol of TVM or C++"))
+    report = AuditReport(
+        file=path.name,
+        kind=kind,
+        format="WASM",
+        machine=device.arch,
+        exported=tuple(sorted(visible)),
+        undefined=undefined,
+        members=tuple(name for name, _ in files) if kind == "static" else (),
+        features=tuple(sorted(used)),
+        checks=_OBJECT_CHECKS,
+    )
+    return report, findings
+
+
+def _unreadable(name: str, error: Exception) -> CheckFailedError:
+    reason = error if isinstance(error, WasmError) else "it ends too soon"
+    return CheckFailedError(f"{name}: format: {reason}; allowed: WebAssembly, version 1")
+
+
+def _imports(imports: Sequence[str], device: Device, kind: AuditKind) -> Iterator[Finding]:
+    allowed = (*(PROGRAM_IMPORTS if kind == "program" else MODULE_IMPORTS), *device.audit.needed)
+    if bad := [name for name in imports if not within(name, allowed)]:
+        yield Finding("imports", ", ".join(bad), _joined(allowed))
+
+
+def _exports(exports: Sequence[str], exported: Collection[str], kind: AuditKind) -> Iterator[Finding]:
+    own = _PROGRAM_EXPORTS if kind == "program" else _MODULE_EXPORTS
+    needed, allowed = {"memory", *exported}, {*own, *exported}
+    if missing := sorted(needed - set(exports)):
+        yield Finding("exports", f"no {', '.join(missing)}", _joined(sorted(allowed)))
+    if more := sorted(set(exports) - allowed):
+        yield Finding("exports", ", ".join(more), _joined(sorted(allowed)))
+
+
+def _features(used: dict[str, int], device: Device) -> Iterator[Finding]:
+    allowed = sorted(feature[1:] for feature in device.llvm.features if feature.startswith("+"))
+    if bad := sorted(set(used) - set(allowed)):
+        found = ", ".join(f"{name} ({used[name]} instructions)" for name in bad)
+        yield Finding("features", found, _joined(allowed))
+
+
+def _memory(data: bytes) -> Iterator[Finding]:
+    """One memory of the module's own, which can grow to hold whatever arena and params need."""
+    found = wasm_sections.memories(data)
+    if len(found) != 1:
+        yield Finding("memory", f"{len(found)} memories", "one of its own")
+    for memory in found:
+        if memory.shared:
+            yield Finding("memory", "a shared memory", "one of a single thread")
+        if memory.wide:
+            yield Finding("memory", "64-bit addresses", "32-bit addresses")
+        if memory.maximum is not None and memory.maximum < _ALL_PAGES:
+            found_size = f"a maximum of {memory.maximum * 64} KiB"
+            yield Finding("memory", found_size, "none, or 4 GiB")
+
+
+def _joined(names: Collection[str]) -> str:
+    return ", ".join(names)
