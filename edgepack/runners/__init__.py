@@ -25,9 +25,11 @@ _BUILTIN = {
     "qemu": "edgepack.runners.qemu_user",
     "node": "edgepack.runners.node",
     "ssh": "edgepack.runners.ssh",
+    "adb": "edgepack.runners.adb",
     "wasmtime": "edgepack.runners.wasmtime",
+    "wine": "edgepack.runners.wine",
 }
-_EMULATORS = frozenset({"qemu"})
+_EMULATORS = frozenset({"qemu", "wine"})
 
 
 class Selected(NamedTuple):

@@ -126,6 +126,7 @@ class Toolchain(ABC):
         """
         with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
             options = self.format.shared(exported, soname, Path(folder))
+            options += self.format.beside_shared(output)
             self._link(objects, output, options, libraries, f"linking {output.name}")
 
     def link_program(self, objects: Sequence[Path], output: Path, *, libraries: Sequence[str] = ()) -> None:

@@ -46,6 +46,8 @@ class ZigToolchain(Toolchain):
         return [*self._zig, "ar"]
 
     def strip_debug(self, source: Path, output: Path) -> None:
+        if self.format.strip_debug(source, output):
+            return
         if self.device.object_format == "wasm":
             command = [*self._zig, "wasm-ld", "-r", "--strip-debug", str(source), "-o", str(output)]
             self._run(command, f"stripping {source.name}")

@@ -22,8 +22,13 @@ struct ep_context {
 #define EP_ARENA(offset)         ((void *)(context->arena + (offset)))
 #define EP_SCRATCH(offset)       ((void *)(scratch + (offset)))
 
+/* A static library that said `dllexport` would export the descriptor from each program that it is linked into. */
 #if defined(_WIN32)
+#if defined(EP_SHARED)
 #define EP_EXPORT __declspec(dllexport)
+#else
+#define EP_EXPORT
+#endif
 #define EP_HIDDEN
 #else
 #define EP_EXPORT __attribute__((visibility("default")))

@@ -11,6 +11,7 @@ from edgepack.toolchains.formats.base import ObjectFormat
 __all__ = ["format_for"]
 
 _FORMATS = {
+    "coff": "edgepack.toolchains.formats.coff:Coff",
     "elf": "edgepack.toolchains.formats.elf:Elf",
     "wasm": "edgepack.toolchains.formats.wasm:Wasm",
 }

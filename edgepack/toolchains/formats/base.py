@@ -27,6 +27,10 @@ class ObjectFormat(ABC):
     def shared(self, exported: Sequence[str], soname: str, folder: Path) -> list[str]:
         """Options for a library that exports only these symbols. ``folder`` is for files that they need."""
 
+    def beside_shared(self, output: Path) -> list[str]:
+        """Options that write what belongs beside a shared library (an import library)."""
+        return []
+
     @abstractmethod
     def program(self) -> list[str]:
         """Options for a program."""
@@ -38,6 +42,13 @@ class ObjectFormat(ABC):
     def libraries(self, more: Sequence[str]) -> list[str]:
         """Options that name the device's libraries, then ``more``, each once."""
         return [f"-l{name}" for name in dict.fromkeys((*self.device.libraries, *more))]
+
+    def strip_debug(self, source: Path, output: Path) -> bool:
+        """Copy a relocatable object without its debug information. False: the toolchain's linker is to do it.
+
+        ToolchainError for a file of another format.
+        """
+        return False
 
     @abstractmethod
     def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
