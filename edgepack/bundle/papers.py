@@ -20,7 +20,9 @@ __all__ = ["papers"]
 Papers = Callable[["Recipe", Plan, Manifest], dict[str, str]]
 
 #: By operating system: the function that writes what its users need beside, or instead of, the common texts.
-_PLATFORMS: Mapping[str, str] = {}
+_PLATFORMS: Mapping[str, str] = {
+    "android": "edgepack.bundle.android:papers",
+}
 
 
 def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:

@@ -19,12 +19,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from edgepack.bundle.layout import MANIFEST
+from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.sums import sha256_file
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.process import Completed
 from edgepack.runners.base import DeviceLike, arch_of, setting
 
-__all__ = ["Link", "options", "run_there"]
+__all__ = ["Link", "not_written", "options", "run_there"]
 
 #: Folders of a bundle that its program needs; the libraries and sources stay here.
 _FOLDERS = ("bin", "params", "test")
@@ -97,7 +99,7 @@ def run_there(
             time is up. The program is ended then.
     """
     folder = f"{directory.rstrip('/')}/{_folder_name(cwd)}"
-    files = {path.relative_to(cwd).as_posix(): path for name in _FOLDERS for path in _files(cwd / name)}
+    files = {path.relative_to(cwd).as_posix(): path for path in _needed(cwd)}
     command = [_there(part, cwd) for part in argv]
     machine, sums = _look(link, folder)
     changed = {name: path for name, path in files.items() if sums.get(name) != sha256_file(path)}
@@ -113,8 +115,22 @@ def run_there(
     return done
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+def not_written(name: str, folder: str, files: Mapping[str, Path], done: Completed) -> ToolchainError:
+    """The error for a device that did not take all files; ``done`` is what was to write them."""
+    size = sum(path.stat().st_size for path in files.values())
+    return ToolchainError(
+        f"The bundle could not be written to {folder} on {name}.",
+        detail=done.printed,
+        hint=f"It takes {size / 1e6:.1f} MB there: make room, or name another folder in the device's file: "
+        "`runner: {options: {directory: ...}}`.",
+    )
+
+
+def _needed(cwd: Path) -> list[Path]:
+    """What the program reads, and the program; not the params where they are in it."""
+    embedded = (cwd / MANIFEST).is_file() and load_manifest(cwd).params.mode == "embed"
+    folders = [name for name in _FOLDERS if not (embedded and name == "params")]
+    return [path for name in folders for path in sorted((cwd / name).rglob("*")) if path.is_file()]
 
 
 def _folder_name(cwd: Path) -> str:

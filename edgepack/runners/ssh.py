@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from edgepack.errors import ConfigError, EdgepackError, ToolchainError
+from edgepack.errors import ConfigError, ToolchainError
 from edgepack.process import Completed, execute, kill_group
 from edgepack.runners.base import Availability, DeviceLike, setting
-from edgepack.runners.remote import options, run_there
+from edgepack.runners.remote import not_written, options, run_there
 
 __all__ = ["PLACE", "REAL_SPEED", "available", "run"]
 
@@ -92,7 +92,7 @@ def available(device: DeviceLike) -> Availability:
     try:
         with _connected(client, host) as link:
             done = link.shell("uname -sm", timeout=_CONNECT_SECONDS)
-    except EdgepackError as error:
+    except ToolchainError as error:
         return Availability(False, client, " ".join(part for part in (error.message, error.hint) if part))
     return Availability(True, f"{host} ({done.stdout.strip() or 'no uname'})", "")
 
@@ -181,13 +181,7 @@ class _Link:
             stream.seek(0)
             done = self.shell(f"cd {shlex.quote(folder)} && tar -xf -", timeout=timeout, stdin=stream)
         if done.returncode != 0:
-            size = sum(path.stat().st_size for path in files.values())
-            raise ToolchainError(
-                f"The bundle could not be written to {folder} on {self.name}.",
-                detail=done.printed,
-                hint=f"It takes {size / 1e6:.1f} MB there: make room, or name another folder in the device's "
-                "file: `runner: {options: {directory: ...}}`.",
-            )
+            raise not_written(self.name, folder, files, done)
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:

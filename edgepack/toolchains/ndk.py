@@ -15,9 +15,12 @@ from edgepack.errors import ConfigError, ToolchainError
 from edgepack.toolchains.base import DISCARD_DEBUG
 from edgepack.toolchains.gnu import GnuToolchain
 
-__all__ = ["NdkToolchain", "find_ndk"]
+__all__ = ["ABIS", "NdkToolchain", "android_sdks", "find_ndk"]
 
 _PREBUILT = Path("toolchains", "llvm", "prebuilt")
+
+#: Android's names of what it runs, by architecture; an app has a folder of libraries for each.
+ABIS = {"aarch64": "arm64-v8a", "arm": "armeabi-v7a", "x86_64": "x86_64"}
 
 #: Folders of the compiler, by ``sys.platform`` (the one for macOS is for both of its CPUs).
 _HOSTS = {"darwin": "darwin-x86_64", "win32": "windows-x86_64"}
@@ -139,13 +142,16 @@ def _places(sdk: str, environment: Mapping[str, str]) -> Iterator[tuple[str, Pat
     for name in ("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", _COMPILER):
         if value := environment.get(name):
             yield name, Path(value).expanduser()
-    for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
-        if value := environment.get(name):
-            yield "", Path(value).expanduser()
+    for folder in android_sdks(environment):
+        yield "", folder
+
+
+def android_sdks(environment: Mapping[str, str]) -> list[Path]:
+    """Where Android's SDK may be: what the environment says, then where Android Studio puts it."""
+    named = [environment.get(name) for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT")]
     home = Path.home()
-    yield "", home / "Android" / "Sdk"
-    yield "", home / "Library" / "Android" / "sdk"
-    yield "", home / "AppData" / "Local" / "Android" / "Sdk"
+    usual = ["Android/Sdk", "Library/Android/sdk", "AppData/Local/Android/Sdk"]
+    return [*(Path(path).expanduser() for path in named if path), *(home / path for path in usual)]
 
 
 def _newest(sdk: Path) -> Path | None:

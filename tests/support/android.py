@@ -1,11 +1,12 @@
 """An Android NDK that is none: the tree, the driver and the link lines of a real one, with zig's clang in it.
 
-What it makes are real ELF files for Android; its libc.so and libm.so only carry names. :func:`bionic` is a
-folder with which qemu can run what was made for arm64: glibc under bionic's names.
+What it makes are real ELF files for Android; its libc.so and libm.so only carry names. :func:`bionic` is what
+qemu can run them with: glibc under bionic's names.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,12 @@ TARGETS = {
     "aarch64-linux-android": "aarch64-linux-android24",
     "arm-linux-androideabi": "armv7a-linux-androideabi24",
     "x86_64-linux-android": "x86_64-linux-android24",
+}
+#: Architecture -> Debian's triple, and glibc's dynamic loader.
+_GLIBC = {
+    "aarch64": ("aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
+    "arm": ("arm-linux-gnueabihf", "ld-linux-armhf.so.3"),
+    "x86_64": ("x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
 }
 _LIBRARIES = ("libc", "libm", "libdl", "liblog")
 
@@ -44,20 +51,25 @@ def make_ndk(root: Path, host: str = "linux-x86_64") -> Path:
     return root
 
 
-def bionic(root: Path) -> Path:
-    """A folder for ``qemu-aarch64 -L``: Android's dynamic loader and libraries, which are glibc's."""
-    system = root / "system"
-    for folder in (system / "bin", system / "lib64"):
+def bionic(root: Path, arch: str) -> list[str]:
+    """Makes a folder with Android's dynamic loader and libraries, which are glibc's; returns the command that
+    runs a program with them."""
+    triple, loader = _GLIBC[arch]
+    glibc = Path("/lib/x86_64-linux-gnu") if arch == "x86_64" else Path("/usr", triple, "lib")
+    wide = arch != "arm"
+    libraries = root / "system" / ("lib64" if wide else "lib")
+    for folder in (root / "system" / "bin", libraries):
         folder.mkdir(parents=True)
-    glibc = Path("/usr/aarch64-linux-gnu/lib")
-    (system / "bin" / "linker64").symlink_to((glibc / "ld-linux-aarch64.so.1").resolve())
-    compiler = ["aarch64-linux-gnu-gcc", "-shared", "-fPIC", "-Wl,--no-as-needed"]
-    for name, source in (("libc", ["-w", str(HERE / "bionic.c")]), ("libm", ["-lm"]), ("libdl", ["-ldl"])):
-        output = system / "lib64" / f"{name}.so"
+    (root / "system" / "bin" / ("linker64" if wide else "linker")).symlink_to((glibc / loader).resolve())
+    compiler = [f"{triple}-gcc", "-shared", "-fPIC", "-Wl,--no-as-needed"]
+    for name, source in (
+        ("libc", ["-w", str(HERE / "bionic.c"), "-ldl"]),
+        ("libm", ["-lm"]),
+        ("libdl", ["-ldl"]),
+    ):
+        output = libraries / f"{name}.so"
         _run([*compiler, f"-Wl,-soname,{name}.so", "-o", str(output), *source])
-    for library in glibc.glob("lib*.so.*"):
-        (system / "lib64" / library.name).symlink_to(library.resolve())
-    return root
+    return [f"qemu-{arch}", "-L", str(root), "-E", f"LD_LIBRARY_PATH={libraries}:{glibc}"]
 
 
 def _sysroot(prebuilt: Path, libraries: str, target: str) -> None:
@@ -95,6 +107,8 @@ def _sysroot(prebuilt: Path, libraries: str, target: str) -> None:
     )
     for archive in (builtins, folder / "libunwind.a"):
         _run([str(prebuilt / "bin" / "llvm-ar"), "rcsD", str(archive)])
+    if machine == "arm":  # which divides by calling a function
+        shutil.copyfile(_run(["arm-linux-gnueabihf-gcc", "-print-libgcc-file-name"]).strip(), builtins)
 
 
 def _write(path: Path, template: str, **values: str) -> None:
@@ -105,6 +119,7 @@ def _write(path: Path, template: str, **values: str) -> None:
     path.chmod(0o755)
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
