@@ -26,7 +26,6 @@ _BUILTIN = {
     "node": "edgepack.runners.node",
     "ssh": "edgepack.runners.ssh",
     "adb": "edgepack.runners.adb",
-    "adb": "edgepack.runners.adb",
     "wasmtime": "edgepack.runners.wasmtime",
     "wine": "edgepack.runners.wine",
 }
