@@ -189,6 +189,10 @@ def pack(
     mode = params or profile.params
     if mode not in ("file", "embed", "caller"):
         raise ConfigError(f"There is no way {mode!r} to ship params.", hint="Use file, embed or caller.")
+    if profile.os == "none":
+        from edgepack.bundle import firmware
+
+        firmware.check_options(profile, mode)
     destination = Path(output) if output is not None else Path(f"{name}-{profile.name}")
     destination = destination.resolve()
     check_destination(destination, force=force, model=model)

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgepack.bundle import firmware
 from edgepack.bundle.layout import MANIFEST, SBOM, BundleLayout
 from edgepack.bundle.manifest import (
     Artifact,
     FileRecord,
+    Footprint,
     Manifest,
     ModelRecord,
     OptionsRecord,
@@ -100,9 +102,12 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
     variants, blob = _variants(recipe)
     plan = variants[-1].plan
     params_id = _write_sources(recipe, variants, blob)
-    artifacts = _build(recipe, progress)
-    progress("write bundle", "")
     recorded = _copy_recorded(recipe)
+    if recipe.device.os == "none":
+        firmware.check_estimate(recipe, plan)
+        firmware.write_sources(recipe, plan, recorded)
+    artifacts, footprint = _build(recipe, progress)
+    progress("write bundle", "")
     manifest = make_manifest(
         variants,
         recipe.model,
@@ -115,6 +120,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         params_id=params_id.hex(),
         text_bytes=_runtime_bytes(recipe),
         artifacts=artifacts,
+        footprint=footprint,
         recorded=recorded,
         warnings=[text for one in recipe.compiled for text in _read_json(one.folder / "warnings.json")],
     )
@@ -160,14 +166,15 @@ def _write_sources(recipe: Recipe, variants: Sequence[driver.Variant], blob: Pat
     return params_id
 
 
-def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
-    """Compile and link what the device asks for, and audit it."""
+def _build(recipe: Recipe, progress: _Progress) -> tuple[list[Artifact], Footprint | None]:
+    """Compile and link what the device asks for, and audit it; firmware is measured too."""
     root, device, toolchain, layout = recipe.bundle, recipe.device, recipe.toolchain, recipe.layout
     progress("compile C", "")
     objects = _compile(recipe)
     model = objects[driver.MODEL_SOURCE]
     loader = [objects[name] for name in driver.LOADER_SOURCES if name in objects]
     library = [model, *(root / name for name in recipe.kernels)]
+    footprint = None
     symbol = [driver.model_symbol(recipe.name)]
     source, functions = driver.shared_library(recipe.name, device.os)
     exported = {"shared": functions, "static": symbol, "program": []}
@@ -180,10 +187,12 @@ def _build(recipe: Recipe, progress: _Progress) -> list[Artifact]:
             toolchain.link_shared(of_shared, output, exported=functions, soname=output.name)
         elif kind == "static":
             toolchain.archive(library, output, exported=symbol)
+        elif device.os == "none":
+            footprint = firmware.link(recipe, objects, library, output)
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")
-    return [_audited(recipe, kind, exported[kind]) for kind in device.artifacts]
+    return [_audited(recipe, kind, exported[kind]) for kind in device.artifacts], footprint
 
 
 def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifact:
@@ -196,22 +205,26 @@ def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifac
 def _compile(recipe: Recipe) -> dict[str, Path]:
     """Source -> object: model.c, what a shared library is made from if that is another file, and, where there
     is a program, the loader; compiled side by side."""
-    root = recipe.bundle
+    root, bare = recipe.bundle, recipe.device.os == "none"
     include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
+    program = firmware.SOURCES if bare else driver.LOADER_SOURCES
+    flags = firmware.COMPILE_FLAGS if bare else ()
+    if bare:
+        include.append(root)  # of test/
     defines: dict[str, str | None] = {}
     if recipe.params_mode == "embed":
         defines[driver.PARAMS_DEFINE] = driver.params_define(root / recipe.layout.params)
 
     def compile_one(name: str, output: Path) -> Path:
-        of_model = {} if name in driver.LOADER_SOURCES else defines
-        recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model)
+        of_model = {} if name in program else defines
+        recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model, flags=flags)
         return output
 
     names = [driver.MODEL_SOURCE]
     if "shared" in recipe.device.artifacts:
         names.append(driver.shared_library(recipe.name, recipe.device.os)[0])
     if "program" in recipe.device.artifacts:
-        names += driver.LOADER_SOURCES
+        names += program
     names = list(dict.fromkeys(names))
     # The loader's objects never meet the model's in an archive, but some of their names are alike.
     outputs = [recipe.build / f"{name.removeprefix('src/').replace('/', '_')}.o" for name in names]

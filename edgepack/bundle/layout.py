@@ -141,7 +141,7 @@ class BundleLayout:
     @property
     def program(self) -> str:
         """The loader program, built for the device."""
-        return f"bin/{self.name}" + {"windows": ".exe", "wasi": ".wasm"}.get(self.os, "")
+        return f"bin/{self.name}" + {"windows": ".exe", "wasi": ".wasm", "none": ".elf"}.get(self.os, "")
 
     @property
     def params(self) -> str:

@@ -22,6 +22,8 @@ __all__ = [
     "Artifact",
     "DeviceRecord",
     "FileRecord",
+    "Footprint",
+    "FootprintPart",
     "KernelRecord",
     "Manifest",
     "Memory",
@@ -136,6 +138,25 @@ class Memory(_Record):
     scratch_per_thread: int = Field(ge=0, description="beside the arena, if there are more threads")
 
 
+class FootprintPart(_Record):
+    """A part of a firmware image, in bytes."""
+
+    name: str
+    flash: int = Field(ge=0)
+    ram: int = Field(ge=0)
+    note: str = ""
+
+
+class Footprint(_Record):
+    """What the model takes in firmware, of a linked image with nothing else in it; in bytes."""
+
+    parts: tuple[FootprintPart, ...]
+    flash: int = Field(ge=0, description="of all parts")
+    ram: int = Field(ge=0, description="of all parts, the stack of a run among them")
+    flash_budget: int = Field(default=0, ge=0, description="what the device allows; 0 is not limited")
+    ram_budget: int = Field(default=0, ge=0, description="what the device allows; 0 is not limited")
+
+
 class Runtime(_Record):
     """The part of the library that is not the model's kernels."""
 
@@ -225,6 +246,7 @@ class Manifest(_Record):
     memory: Memory
     runtime: Runtime
     artifacts: tuple[Artifact, ...]
+    footprint: Footprint | None = Field(default=None, description="of firmware; other devices have none")
     kernels: tuple[KernelRecord, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     flops: int = Field(default=0, description="floating point operations of one run")

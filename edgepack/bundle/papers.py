@@ -22,6 +22,7 @@ Papers = Callable[["Recipe", Plan, Manifest], dict[str, str]]
 #: By operating system: the function that writes what its users need beside, or instead of, the common texts.
 _PLATFORMS: Mapping[str, str] = {
     "android": "edgepack.bundle.android:papers",
+    "none": "edgepack.bundle.firmware:papers",
 }
 
 

@@ -11,6 +11,7 @@ from edgepack.abi import header
 from edgepack.bundle.manifest import (
     Artifact,
     DeviceRecord,
+    Footprint,
     KernelRecord,
     Manifest,
     Memory,
@@ -44,6 +45,7 @@ def make_manifest(
     params_id: str,
     text_bytes: int | None,
     artifacts: Sequence[Artifact],
+    footprint: Footprint | None,
     recorded: Recorded,
     warnings: Sequence[str],
 ) -> Manifest:
@@ -83,6 +85,7 @@ def make_manifest(
             heterogeneous=devices[-1].heterogeneous,
         ),
         artifacts=tuple(artifacts),
+        footprint=footprint,
         **_code(plan),
         variants=tuple(_variant(*pair) for pair in zip(variants[:-1], devices[:-1], strict=True)),
         recorded=recorded,

@@ -33,6 +33,7 @@ __all__ = [
     "Variant",
     "kernels_object",
     "model_symbol",
+    "model_values",
     "params_define",
     "render_model",
     "render_project",
@@ -302,6 +303,11 @@ def render_project(
         f"cmake/{plan.name}-config-version.cmake": _render("bundle/cmake/config-version.cmake.j2", values),
         f"pkgconfig/{plan.name}.pc": _render("bundle/pkgconfig/library.pc.j2", values),
     }
+
+
+def model_values(plan: Plan, params_mode: ParamsMode) -> dict[str, Any]:
+    """What every template about a model may use: its names, tensors and sizes."""
+    return _values(plan, params_mode)
 
 
 def _render(template: str, values: dict[str, Any]) -> str:

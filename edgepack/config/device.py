@@ -27,6 +27,7 @@ __all__ = [
     "DEVICES",
     "ArtifactKind",
     "AuditPolicy",
+    "Budget",
     "CompilerTarget",
     "CpuModel",
     "Device",
@@ -151,6 +152,13 @@ class AuditPolicy(Frozen):
     )
 
 
+class Budget(Frozen):
+    """What a model may take of a microcontroller; more fails the pack, with a table of the parts."""
+
+    flash: Size = Field(default=0, description="Flash: kernels, runtime, params, library; 0 is not limited.")
+    ram: Size = Field(default=0, description="RAM: arena, data, stack; 0 is not limited.")
+
+
 class Device(Frozen):
     """A device, all of its fields given.
 
@@ -195,6 +203,7 @@ class Device(Frozen):
     )
     runner: RunnerChoice
     audit: AuditPolicy = AuditPolicy()
+    budget: Budget = Budget()
 
     @field_validator("artifacts")
     @classmethod
@@ -222,6 +231,8 @@ class Device(Frozen):
                 f"llvm.triple: {self.llvm.triple!r} must have four parts (`{first}-unknown-linux-gnu`); "
                 "with three, LLVM silently picks another float ABI"
             )
+        if self.os != "none" and self.budget != Budget():
+            raise ValueError("budget: only firmware (os: none) has one")
         for feature in self.cpu_requires:
             if feature not in CPU_FEATURES[self.arch]:
                 known = ", ".join(CPU_FEATURES[self.arch]) or "none"

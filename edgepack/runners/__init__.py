@@ -23,6 +23,7 @@ GROUP = "edgepack.runners"
 _BUILTIN = {
     "native": "edgepack.runners.native",
     "qemu": "edgepack.runners.qemu_user",
+    "qemu-system": "edgepack.runners.qemu_system",
     "node": "edgepack.runners.node",
     "ssh": "edgepack.runners.ssh",
     "adb": "edgepack.runners.adb",

@@ -129,9 +129,16 @@ class Toolchain(ABC):
             options += self.format.beside_shared(output)
             self._link(objects, output, options, libraries, f"linking {output.name}")
 
-    def link_program(self, objects: Sequence[Path], output: Path, *, libraries: Sequence[str] = ()) -> None:
-        """Link a stripped, position independent program."""
-        self._link(objects, output, self.format.program(), libraries, f"linking {output.name}")
+    def link_program(
+        self,
+        objects: Sequence[Path],
+        output: Path,
+        *,
+        libraries: Sequence[str] = (),
+        flags: Sequence[str] = (),
+    ) -> None:
+        """Link a program, stripped and position independent where a system loads it; ``flags`` come last."""
+        self._link(objects, output, [*self.format.program(), *flags], libraries, f"linking {output.name}")
 
     def archive(
         self, objects: Sequence[Path], output: Path, *, exported: Sequence[str] | None = None

@@ -374,13 +374,16 @@ static void absent_threads(const char *root) {
     ep_model_close(&model);
 }
 
-static void embedded_with(const char *root, uint32_t threads) {
+/* With `memory` or, where it is null, what the platform allocates. */
+static void embedded_with(const char *root, uint32_t threads, void *memory, size_t memory_bytes) {
     ep_options options = EP_OPTIONS_INIT;
     ep_model model;
     ep_session *session = NULL;
     data d;
     data_init(&d, root);
     options.threads = threads;
+    options.memory = memory;
+    options.memory_bytes = memory_bytes;
     CHECK(MINI_PARAMS_EMBEDDED == 1 && (uintptr_t)edgepack_model_mini.embedded_params % 64 == 0);
     CHECK_STATUS(mini_open(NULL, &model), EP_OK);
     CHECK_STATUS(ep_model_check_params(&model), EP_OK);
@@ -392,11 +395,48 @@ static void embedded_with(const char *root, uint32_t threads) {
 }
 
 static void embedded(const char *root) {
-    embedded_with(root, 3);
+    embedded_with(root, 3, NULL, 0);
 }
 
+/* As firmware does it: the memory is an array whose size is known when it is compiled. */
 static void embedded_one_thread(const char *root) {
-    embedded_with(root, 1);
+    static unsigned char memory[MINI_SESSION_BYTES];
+    embedded_with(root, 1, memory, sizeof memory);
+}
+
+#if defined(WITH_CLOCK)
+uint64_t edgepack_now_ns(void) {
+    static uint64_t now = 1;
+    return now += 1000;
+}
+#endif
+
+/* Without an operating system there is nothing to allocate from, and no clock unless the firmware brings one.
+ */
+static void bare(const char *root) {
+    static unsigned char memory[MINI_SESSION_BYTES];
+    ep_options options = EP_OPTIONS_INIT;
+    ep_model model;
+    ep_session *session = NULL;
+    uint64_t ns[7];
+    data d;
+    data_init(&d, root);
+    options.threads = 1;
+    CHECK_STATUS(mini_open(NULL, &model), EP_OK);
+    CHECK_STATUS(ep_session_create(&model, &options, &session), EP_E_NO_MEMORY);
+    options.memory = memory;
+    options.memory_bytes = sizeof memory;
+    CHECK_STATUS(ep_session_create(&model, &options, &session), EP_OK);
+#if defined(WITH_CLOCK)
+    CHECK_STATUS(ep_session_profile(session, ns, 7), EP_OK);
+    CHECK_STATUS(data_run(&d, session), EP_OK);
+    data_check(&d);
+    CHECK(ns[0] == 1000 && ns[6] == 1000);
+#else
+    CHECK_STATUS(ep_session_profile(session, ns, 7), EP_E_UNSUPPORTED);
+#endif
+    ep_session_destroy(session);
+    ep_model_close(&model);
 }
 
 static void caller_params(const char *root) {
@@ -420,4 +460,4 @@ TEST_MAIN({"numbers", numbers}, {"sleeping_pool", sleeping_pool}, {"affinity", a
           {"typed_header", typed_header}, {"descriptor", descriptor}, {"kernel_failure", kernel_failure},
           {"profile", profile}, {"many_sessions", many_sessions}, {"shared_session", shared_session},
           {"caller_threads", caller_threads}, {"absent_threads", absent_threads}, {"embedded", embedded},
-          {"embedded_one_thread", embedded_one_thread}, {"caller_params", caller_params})
+          {"embedded_one_thread", embedded_one_thread}, {"bare", bare}, {"caller_params", caller_params})

@@ -17,7 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = Path(edgepack.__file__).parent / "templates"
 C_FILES = sorted(
     path
-    for folder in (TEMPLATES / "runtime", TEMPLATES / "loader", ROOT / "tests" / "runtime")
+    for folder in (
+        TEMPLATES / "runtime",
+        TEMPLATES / "loader",
+        TEMPLATES / "firmware",
+        ROOT / "tests" / "runtime",
+    )
     for path in folder.rglob("*")
     if path.suffix in {".c", ".h", ".cpp"}
 )

@@ -4,7 +4,6 @@ systems than this one, zig's clang. Only what is native is run."""
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,10 +69,7 @@ def test_compiles_without_a_system(cc: str, tmp_path: Path) -> None:
 )
 def test_compiles_for_microcontrollers(target: str, cpu: str, tmp_path: Path) -> None:
     bundle = sources(tmp_path / "bundle", "arm")
-    include = tmp_path / "include"  # a freestanding compiler brings no stdlib.h
-    include.mkdir()
-    shutil.copyfile(HERE / "bare_stdlib.h", include / "stdlib.h")
-    command = [*ZIG, "-target", target, f"-mcpu={cpu}", "-fno-sanitize=all", f"-I{include}", "-O2"]
+    command = [*ZIG, "-target", target, f"-mcpu={cpu}", "-fno-sanitize=all", "-O2"]
     compile_all(bundle, command, tmp_path / "out.o", loader=False)
 
 
@@ -89,6 +85,15 @@ def test_bare_metal_platform_runs(tmp_path: Path) -> None:
     program = tmp_path / "runs"
     run(["gcc", *WARNINGS, *bundle.includes, HERE / "runs.c", bundle.static, "-o", program, "-lpthread"])
     run([program, "embedded_one_thread", bundle.root])
+    run([program, "bare", bundle.root])
+
+
+def test_firmware_may_bring_a_clock(tmp_path: Path) -> None:
+    bundle = make_sources(tmp_path / "bundle", mode="embed").build(flags=("-O2", "-DEP_PLATFORM_BARE"))
+    program = tmp_path / "runs"
+    command = ["gcc", *WARNINGS, "-DWITH_CLOCK", *bundle.includes, HERE / "runs.c", bundle.static]
+    run([*command, "-o", program, "-lpthread"])
+    run([program, "bare", bundle.root])
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,9 @@ def test_an_ndk_for_another_system_is_refused(tmp_path: Path, monkeypatch: pytes
     device = load_device("android-arm64")
     built_elsewhere: Any = resolve(device, sdk=empty_ndk(tmp_path / "arm", "linux-aarch64"))
     assert built_elsewhere.prebuilt.name == "linux-aarch64"
-    with pytest.raises(ToolchainError, match=r"is for another system: .* has darwin-x86_64, not linux-x86_64"):
+    with pytest.raises(
+        ToolchainError, match=r"is for another system: .* has darwin-x86_64, not linux-x86_64"
+    ):
         resolve(device, sdk=empty_ndk(tmp_path / "mac", "darwin-x86_64")).version()
 
 

@@ -1,7 +1,9 @@
-/* No operating system: no files, no threads, no clock. Params are embedded or handed in; a session uses the
- * caller's memory or the C library's malloc; more than one thread means the caller's (the tasks of an RTOS).
+/* No operating system: no files, no threads, no allocator. Params are embedded or handed in; a session uses
+ * the caller's memory or allocator; more than one thread means the caller's (the tasks of an RTOS).
  * SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
+
+/* The firmware's clock, if it has one: see edgepack/runtime.h. */
+__attribute__((weak)) uint64_t edgepack_now_ns(void);
 
 static ep_status ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes,
                                  void **mapping) {
@@ -17,19 +19,21 @@ static void ep_platform_unmap(void *mapping, size_t nbytes) {
     (void)nbytes;
 }
 
+/* There is nothing to take it from: ep_session_create says EP_E_NO_MEMORY. */
 static void *ep_platform_allocate(void *user, size_t nbytes) {
     (void)user;
-    return malloc(nbytes);
+    (void)nbytes;
+    return NULL;
 }
 
 static void ep_platform_release(void *user, void *memory, size_t nbytes) {
     (void)user;
+    (void)memory;
     (void)nbytes;
-    free(memory);
 }
 
 static uint64_t ep_platform_now_ns(void) {
-    return 0;
+    return edgepack_now_ns != NULL ? edgepack_now_ns() : 0;
 }
 
 static void ep_platform_yield(void) {}

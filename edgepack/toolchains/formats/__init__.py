@@ -13,13 +13,14 @@ __all__ = ["format_for"]
 _FORMATS = {
     "coff": "edgepack.toolchains.formats.coff:Coff",
     "elf": "edgepack.toolchains.formats.elf:Elf",
+    "firmware": "edgepack.toolchains.formats.firmware:Firmware",
     "wasm": "edgepack.toolchains.formats.wasm:Wasm",
 }
 
 
 def format_for(device: Device) -> ObjectFormat:
     """The object format of a device's files; ToolchainError if edgepack does not know it."""
-    place = _FORMATS.get(device.object_format)
+    place = _FORMATS.get("firmware" if device.os == "none" else device.object_format)
     if place is None:
         raise ToolchainError(
             f"device {device.name}: {device.object_format} files can be neither linked nor checked",

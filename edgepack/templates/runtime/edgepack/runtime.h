@@ -33,8 +33,7 @@ extern "C" {
 /* "EDGEPACK" read as a little-endian number. */
 #define EP_DESCRIPTOR_MAGIC UINT64_C(0x4b43415045474445)
 
-/* ---- Status
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Status ---- */
 
 typedef int32_t ep_status;
 
@@ -103,8 +102,7 @@ static inline const char *ep_status_name(ep_status status) {
     }
 }
 
-/* ---- Tensors
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Tensors ---- */
 
 /* clang-format off */
 /* X(name, value, text, bytes of one element). bool is a byte, 0 or 1; float16 and bfloat16 are their bits. */
@@ -184,8 +182,7 @@ typedef struct ep_buffer {
     size_t nbytes;
 } ep_buffer;
 
-/* ---- Options of a session
- * ----------------------------------------------------------------------------------- */
+/* ---- Options of a session ---- */
 
 #define EP_MAX_THREADS 256u
 
@@ -216,8 +213,7 @@ typedef struct ep_options {
 
 #define EP_OPTIONS_INIT {sizeof(ep_options), 0, 0, 0, 0, NULL, 0, NULL}
 
-/* ---- The descriptor
- * ----------------------------------------------------------------------------------------- */
+/* ---- The descriptor ---- */
 
 typedef struct ep_descriptor ep_descriptor;
 
@@ -225,8 +221,8 @@ typedef struct ep_descriptor ep_descriptor;
  * owns the struct; its fields are private. Close it after the last of its sessions is destroyed. */
 typedef struct ep_model {
     const ep_descriptor *descriptor; /* of the variant that was taken */
-    const unsigned char *params; /* first byte of the params data */
-    const unsigned char *image;  /* first byte of the params file */
+    const unsigned char *params;     /* first byte of the params data */
+    const unsigned char *image;      /* first byte of the params file */
     size_t image_bytes;
     void *mapping; /* null unless the file was mapped */
     uintptr_t reserved[3];
@@ -312,9 +308,9 @@ struct ep_descriptor {
     /* A library may hold the kernels of several kinds of CPU. The exported descriptor then lists the others,
      * in the order in which ep_model_open tries them, and has the most of each of their sizes. Each can be
      * opened itself. */
-    const ep_descriptor *exported;         /* the library's own, which may be this one */
-    const char *variant;                   /* the kind of CPU, a device's name; null if there is one kind */
-    const ep_descriptor *const *variants;  /* null: none */
+    const ep_descriptor *exported;        /* the library's own, which may be this one */
+    const char *variant;                  /* the kind of CPU, a device's name; null if there is one kind */
+    const ep_descriptor *const *variants; /* null: none */
     uint32_t variant_count;
     uint32_t reserved;
 };
@@ -333,13 +329,12 @@ static inline ep_status ep_descriptor_check(const ep_descriptor *descriptor) {
     return EP_OK;
 }
 
-/* ---- Models
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Models ---- */
 
 /* Opens a model with the params file at `path` (UTF-8), which is mapped, not read: the time does not grow
- * with its size, and the file must stay as it is until ep_model_close. Of a library's variants, the first that
- * this CPU can run is taken: model->descriptor. A null path means the embedded params.
- * *model is the caller's memory; after a failure it can be closed, and nothing else. */
+ * with its size, and the file must stay as it is until ep_model_close. Of a library's variants, the first
+ * that this CPU can run is taken: model->descriptor. A null path means the embedded params. *model is the
+ * caller's memory; after a failure it can be closed, and nothing else. */
 static inline ep_status ep_model_open(const ep_descriptor *descriptor, const char *path, ep_model *model) {
     ep_status status = ep_descriptor_check(descriptor);
     if (model != NULL) {
@@ -386,11 +381,9 @@ static inline size_t ep_model_missing_features(const ep_descriptor *descriptor, 
                : 0;
 }
 
-/* ---- Sessions
- * ----------------------------------------------------------------------------------------------- */
+/* ---- Sessions ---- */
 
-/* Enough memory for a session of one thread, as a constant: for an array that is not allocated. `tensors` is
- * the number of inputs and outputs; the generated header has it as <NAME>_SESSION_BYTES. */
+/* Enough memory for a session of one thread, for an array: a model's header has <NAME>_SESSION_BYTES. */
 #define EP_SESSION_BYTES(arena_bytes, tensors) \
     ((arena_bytes) + ((arena_bytes) < 2097152 ? 0 : 4096) + 8 * (tensors) + 128 * sizeof(void *) + 320)
 
@@ -450,8 +443,8 @@ static inline ep_status ep_session_profile(ep_session *session, uint64_t *step_n
     return session == NULL ? EP_E_NULL : session->descriptor->api->session_profile(session, step_ns, count);
 }
 
-/* Only where there is no operating system: the firmware's clock, in nanoseconds, that the firmware may define
- * and the libraries then use. Without it, ep_session_profile gives EP_E_UNSUPPORTED. */
+/* Without an operating system: a clock in nanoseconds that the firmware may define, for ep_session_profile.
+ */
 uint64_t edgepack_now_ns(void);
 
 /* Ends the session's threads and gives its memory back. Null is fine. Not during a run. */

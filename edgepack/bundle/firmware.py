@@ -1,0 +1,178 @@
+"""The firmware project of a bundle for a device without an operating system.
+
+``firmware/`` holds start code, the board's linker script, an example of how the model is used, and a program
+that proves its results; ``bin/`` has that program as an image for the emulator's board.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.bundle.footprint import check_budget, estimate, measure
+from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
+from edgepack.bundle.render import TEMPLATES, render
+from edgepack.bundle.sums import sha256_file
+from edgepack.codegen import driver
+from edgepack.config.device import Device
+from edgepack.errors import ConfigError
+from edgepack.plan.params import params_file_bytes
+from edgepack.plan.types import DTYPE_BYTES, Plan
+from edgepack.toolchains.base import DISCARD_DEBUG
+
+if TYPE_CHECKING:
+    from edgepack.bundle.assemble import Recipe
+
+__all__ = [
+    "COMPILE_FLAGS",
+    "SOURCES",
+    "check_estimate",
+    "check_options",
+    "link",
+    "papers",
+    "write_sources",
+]
+
+_FOLDER = "firmware"
+_SUPPORT = ("firmware/start.c", "firmware/semihosting.c", "firmware/library.c")
+#: C files of the program that proves the results, and of the example.
+_CHECK = (
+    *_SUPPORT,
+    "firmware/check.c",
+    "firmware/report.c",
+    "firmware/recorded.c",
+    "src/loader/compare.c",
+)
+_EXAMPLE = (*_SUPPORT, "firmware/example.c")
+SOURCES: tuple[str, ...] = (*_CHECK, "firmware/example.c")
+#: Code at fixed addresses needs no table of them; what is not a kernel had better be small.
+COMPILE_FLAGS = ("-fno-pic", "-Os")
+#: The files of the loader of other devices that firmware uses.
+_OF_LOADER = ("compare.c", "compare.h")
+
+
+def check_options(device: Device, params_mode: str) -> None:
+    """Raise ConfigError for what firmware cannot be packed with."""
+    if params_mode != "embed":
+        raise ConfigError(
+            f"{device.name} has no files, so --params {params_mode} is not possible.",
+            hint="Leave --params out: the params go into the image, in flash.",
+        )
+    if not _board(device).is_file():
+        known = ", ".join(sorted(path.stem for path in (TEMPLATES / _FOLDER / "boards").glob("*.ld")))
+        raise ConfigError(
+            f"device {device.name}: there is no linker script for the board {_machine(device)!r}.",
+            hint=f"`runner: {{options: {{machine: ...}}}}` takes: {known}.",
+        )
+
+
+def check_estimate(recipe: Recipe, plan: Plan) -> None:
+    """Raise CheckFailedError if the largest parts alone are over the device's budget."""
+    tensors = len(plan.inputs) + len(plan.outputs)
+    session = plan.arena.nbytes + 8 * tensors
+    kernels = recipe.bundle / recipe.kernels[-1]
+    found = estimate(kernels, params_file_bytes(plan), session, recipe.device)
+    check_budget(found, recipe.name, recipe.device)
+
+
+def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
+    """``firmware/``: what is copied, and what is generated for the model."""
+    root = recipe.bundle
+    folder = root / _FOLDER
+    folder.mkdir()
+    for path in sorted((TEMPLATES / _FOLDER).iterdir()):
+        if path.suffix in {".c", ".h"}:
+            shutil.copyfile(path, folder / path.name)
+    for path in sorted((root / "src" / "loader").iterdir()):
+        if path.name not in _OF_LOADER:
+            path.unlink()
+    values = _values(recipe, plan)
+    generated = {
+        "recorded.c": render("firmware/recorded.c.j2", values | _recorded(root, recorded)),
+        "example.c": render("firmware/example.c.j2", values),
+        f"{_machine(recipe.device)}.ld": _linker_script(recipe.device),
+    }
+    for name, text in generated.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def link(recipe: Recipe, objects: dict[str, Path], library: Sequence[Path], output: Path) -> Footprint:
+    """Link the program to ``output``, and the example, which is measured and held against the budget.
+
+    Args:
+        objects: source -> object, of :data:`SOURCES`.
+        library: the model's objects.
+    """
+    toolchain, script = recipe.toolchain, recipe.build / "firmware.ld"
+    # zig's libraries come with debug information, which holds paths of the machine that they were built on.
+    script.write_text(
+        _linker_script(recipe.device) + DISCARD_DEBUG.read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    flags = ("-T", str(script.absolute()), "-Wl,-e,Reset_Handler")
+    example = recipe.build / "example.elf"
+    toolchain.link_program([*(objects[name] for name in _EXAMPLE), *library], example, flags=flags)
+    found = measure(example, recipe.device)
+    check_budget(found, recipe.name, recipe.device)
+    toolchain.link_program([*(objects[name] for name in _CHECK), *library], output, flags=flags)
+    return found
+
+
+def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+    """CMake projects and README instead of those for systems with files and shared libraries."""
+    values = _values(recipe, plan) | {
+        "m": manifest,
+        "board": _machine(recipe.device),
+        "compilers": recipe.device.compilers,
+        "check_sources": _CHECK,
+        "example_sources": _EXAMPLE,
+        "kernels_object": recipe.kernels[-1],
+        "params": recipe.layout.params,
+        "program": recipe.layout.program,
+    }
+    return {
+        "README.md": render("firmware/README.md.j2", values),
+        "CMakeLists.txt": render("firmware/library.cmake.j2", values),
+        "firmware/CMakeLists.txt": render("firmware/CMakeLists.txt.j2", values),
+        "firmware/zig.cmake": render("firmware/zig.cmake.j2", values),
+        "firmware/gcc-arm-none-eabi.cmake": render("firmware/gcc-arm-none-eabi.cmake.j2", values),
+    }
+
+
+def _machine(device: Device) -> str:
+    return str(device.runner.options.get("machine", ""))
+
+
+def _board(device: Device) -> Path:
+    return TEMPLATES / _FOLDER / "boards" / f"{_machine(device)}.ld"
+
+
+def _linker_script(device: Device) -> str:
+    parts = (_board(device), TEMPLATES / _FOLDER / "sections.ld")
+    return "".join(path.read_text(encoding="utf-8") for path in parts)
+
+
+def _values(recipe: Recipe, plan: Plan) -> dict[str, Any]:
+    return driver.model_values(plan, recipe.params_mode) | {"steps": max(1, len(plan.steps))}
+
+
+def _recorded(root: Path, recorded: Recorded) -> dict[str, Any]:
+    """The recorded tensors as the template wants them; their hashes, so that the text changes with them."""
+
+    def entry(label: str, tensor: RecordedTensor) -> dict[str, Any]:
+        nbytes = (root / tensor.file).stat().st_size
+        return {
+            "label": label,
+            "file": tensor.file,
+            "sha256": sha256_file(root / tensor.file),
+            "nbytes": nbytes,
+            "room": nbytes + 2 * DTYPE_BYTES[tensor.dtype],
+            "atol": repr(tensor.atol),
+            "rtol": repr(tensor.rtol),
+        }
+
+    return {
+        "inputs": [entry(f"input{i}", tensor) for i, tensor in enumerate(recorded.inputs)],
+        "outputs": [entry(f"output{i}", tensor) for i, tensor in enumerate(recorded.outputs)],
+    }

@@ -1,0 +1,94 @@
+"""Runs a firmware image on a board that qemu emulates; Arm's semihosting is its console and exit status.
+
+The device's profile names the board (``options: {machine: mps2-an386}``). The image holds its own data: paths
+among the arguments are left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from edgepack.errors import ToolchainError
+from edgepack.process import Completed, execute
+from edgepack.runners.base import Availability, DeviceLike, setting
+
+__all__ = ["REAL_SPEED", "available", "run"]
+
+#: Emulated times say nothing about a device.
+REAL_SPEED = False
+
+_PROGRAM = "qemu-system-arm"
+_INSTALL = "apt-get install qemu-system-arm"
+
+
+def available(device: DeviceLike) -> Availability:
+    """Whether qemu is here and has the device's board."""
+    machine = _machine(device)
+    if device.os != "none" or not machine:
+        return Availability(
+            False, "", "qemu-system runs firmware (os: none) on a board, `runner: {options: {machine: ...}}`."
+        )
+    qemu = _find_qemu(device)
+    if qemu is None:
+        return Availability(False, "", f"{_PROGRAM} was not found: {_INSTALL}.")
+    version, machines = _about(qemu)
+    if machine not in machines:
+        return Availability(
+            False,
+            f"{qemu} {version}",
+            f"It has no board {machine}: `{qemu} -M help` lists those that it has.",
+        )
+    return Availability(True, f"{qemu} {version}, board {machine}", "")
+
+
+def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
+    """Run the image on the emulated board; what it prints is its stdout.
+
+    Raises:
+        ToolchainError: qemu is missing or lacks the board, or the image ran out of time.
+    """
+    ok, _, hint = available(device)
+    if not ok:
+        raise ToolchainError(f"qemu-system cannot run firmware of {device.name}.", hint=hint)
+    image, *rest = argv
+    words = [Path(image).name, *(word for word in rest if isinstance(word, str))]
+    # A comma ends an option's value, two are one comma.
+    arguments = ",".join(f"arg={word.replace(',', ',,')}" for word in words)
+    command = [
+        *(str(_find_qemu(device)), "-M", _machine(device), "-kernel", image),
+        *("-display", "none", "-serial", "none", "-monitor", "none", "-chardev", "stdio,id=console"),
+        *("-semihosting-config", f"enable=on,target=native,chardev=console,{arguments}"),
+    ]
+    what = f"{Path(image).name} on {_machine(device)} under {_PROGRAM}"
+    environment = setting(device, "environment") or {}
+    return execute(command, timeout=timeout, cwd=cwd, env=environment, what=what)
+
+
+def _machine(device: DeviceLike) -> str:
+    options: Any = setting(device, "options") or {}
+    return str(options.get("machine") or "")
+
+
+def _find_qemu(device: DeviceLike) -> str | None:
+    return shutil.which(str(setting(device, "program") or _PROGRAM))
+
+
+@cache
+def _about(qemu: str) -> tuple[str, frozenset[str]]:
+    """Version and boards."""
+
+    def ask(*arguments: str) -> str:
+        try:
+            done = subprocess.run([qemu, *arguments], capture_output=True, text=True, timeout=20, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout
+
+    words = ask("--version").split()
+    version = words[words.index("version") + 1] if "version" in words[:-1] else ""
+    return version, frozenset(line.split()[0] for line in ask("-M", "help").splitlines() if line.strip())

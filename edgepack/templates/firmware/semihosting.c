@@ -1,0 +1,56 @@
+/* Arm's semihosting: the program stops at a breakpoint, and the debugger or emulator does what r0 says.
+ * Source: Arm, "Semihosting for AArch32 and AArch64". Without a debugger the breakpoint is a fault.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "firmware.h"
+
+#include <edgepack/runtime.h>
+
+enum {
+    SYS_WRITE0 = 0x04,
+    SYS_GET_CMDLINE = 0x15,
+    SYS_EXIT_EXTENDED = 0x20,
+    SYS_ELAPSED = 0x30,
+    SYS_TICKFREQ = 0x31,
+    APPLICATION_EXIT = 0x20026
+};
+
+static uint32_t call(uint32_t operation, const volatile void *argument) {
+    register uint32_t r0 __asm__("r0") = operation;
+    register const volatile void *r1 __asm__("r1") = argument;
+    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
+    return r0;
+}
+
+void firmware_exit(int status) {
+    const volatile uint32_t block[2] = {APPLICATION_EXIT, (uint32_t)status};
+    for (;;) {
+        call(SYS_EXIT_EXTENDED, block);
+    }
+}
+
+void firmware_print(const char *text) {
+    call(SYS_WRITE0, text);
+}
+
+void firmware_arguments(char *text, size_t capacity) {
+    volatile struct {
+        char *text;
+        uint32_t capacity;
+    } block = {text, (uint32_t)capacity};
+    text[0] = 0;
+    if (call(SYS_GET_CMDLINE, &block) != 0) {
+        text[0] = 0;
+    }
+    text[capacity - 1] = 0;
+}
+
+/* The timing hook of these boards. On your chip: a hardware timer, or DWT's cycle counter. */
+uint64_t edgepack_now_ns(void) {
+    volatile uint32_t ticks[2] = {0, 0};
+    uint32_t frequency = call(SYS_TICKFREQ, NULL);
+    if (frequency == 0 || call(SYS_ELAPSED, ticks) != 0) {
+        return 0;
+    }
+    uint64_t now = (uint64_t)ticks[1] << 32 | ticks[0];
+    return now / frequency * UINT64_C(1000000000) + now % frequency * UINT64_C(1000000000) / frequency;
+}
