@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.config.device import DEVICES, load_device
+from edgepack.config.device import DEVICES, device_names, load_device
 from edgepack.config.models import format_size
 from edgepack.config.schema import SCHEMAS, Field, fields
 from edgepack.errors import ConfigError
@@ -92,9 +92,16 @@ def test_the_table_of_devices_is_complete_and_current() -> None:
     assert sorted(rows) == built_in
     for name in built_in:
         device = load_device(name)
-        cpu = [device.arch, device.llvm.cpu, f"{device.cpu.vector_bits} bits"]
+        bits = device.cpu.vector_bits
+        cpu = [device.arch, device.llvm.cpu, f"{bits} bits" if bits else "none"]
         expected = ["this machine's", "detected", "detected"] if name == "host" else cpu
         assert rows[name] == [*expected, device.toolchain, device.runner.name, device.description]
+
+
+def test_every_device_has_a_result_with_each_of_its_compilers() -> None:
+    """Written by benchmarks/devices.py, which packs, audits and runs them."""
+    found = {(row[0].strip("`"), row[1].strip("*")) for row in _rows("## How each device was checked")}
+    assert found == {(name, family) for name in device_names() for family in load_device(name).compilers}
 
 
 def _default(field: Field) -> str:
