@@ -111,11 +111,11 @@ def test_a_program_that_a_signal_ends_is_reported_as_such(board: Board, folder: 
 def test_only_what_changed_is_copied_again(board: Board, folder: Path) -> None:
     run(folder)
     assert [path.name for path in board.cached()] == ["it", "it.params", "input_0.bin"]
-    before = {path.name: path.stat().st_ino for path in board.cached()}
+    before = {path.name: path.stat().st_ctime_ns for path in board.cached()}
     program(folder, "cat test/input_0.bin")
     (folder / "test" / "input_0.bin").write_text("other")
     assert run(folder).stdout == "other"
-    after = {path.name: path.stat().st_ino for path in board.cached()}
+    after = {path.name: path.stat().st_ctime_ns for path in board.cached()}
     assert before["it.params"] == after["it.params"]
     assert before["it"] != after["it"]
     (damaged,) = board.cached("it.params")
