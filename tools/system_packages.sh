@@ -19,6 +19,7 @@ needed=(
   "qemu-aarch64 qemu-user"
   "qemu-arm qemu-user"
   "qemu-riscv64 qemu-user"
+  "qemu-system-arm qemu-system-arm"
   "/usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross"
   "/usr/arm-linux-gnueabihf/lib/libc.so.6 libc6-dev-armhf-cross"
   "/usr/riscv64-linux-gnu/lib/libc.so.6 libc6-dev-riscv64-cross"

@@ -106,7 +106,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
     if recipe.device.os == "none":
         firmware.check_estimate(recipe, plan)
         firmware.write_sources(recipe, plan, recorded)
-    artifacts, footprint = _build(recipe, progress)
+    artifacts, footprint = _build(recipe, plan, progress)
     progress("write bundle", "")
     manifest = make_manifest(
         variants,
@@ -166,7 +166,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[driver.Variant], blob: Pat
     return params_id
 
 
-def _build(recipe: Recipe, progress: _Progress) -> tuple[list[Artifact], Footprint | None]:
+def _build(recipe: Recipe, plan: Plan, progress: _Progress) -> tuple[list[Artifact], Footprint | None]:
     """Compile and link what the device asks for, and audit it; firmware is measured too."""
     root, device, toolchain, layout = recipe.bundle, recipe.device, recipe.toolchain, recipe.layout
     progress("compile C", "")
@@ -188,7 +188,7 @@ def _build(recipe: Recipe, progress: _Progress) -> tuple[list[Artifact], Footpri
         elif kind == "static":
             toolchain.archive(library, output, exported=symbol)
         elif device.os == "none":
-            footprint = firmware.link(recipe, objects, library, output)
+            footprint = firmware.link(recipe, plan, objects, library, output)
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")
@@ -208,7 +208,6 @@ def _compile(recipe: Recipe) -> dict[str, Path]:
     root, bare = recipe.bundle, recipe.device.os == "none"
     include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
     program = firmware.SOURCES if bare else driver.LOADER_SOURCES
-    flags = firmware.COMPILE_FLAGS if bare else ()
     if bare:
         include.append(root)  # of test/
     defines: dict[str, str | None] = {}
@@ -217,7 +216,7 @@ def _compile(recipe: Recipe) -> dict[str, Path]:
 
     def compile_one(name: str, output: Path) -> Path:
         of_model = {} if name in program else defines
-        recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model, flags=flags)
+        recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model)
         return output
 
     names = [driver.MODEL_SOURCE]

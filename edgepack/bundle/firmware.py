@@ -20,17 +20,17 @@ from edgepack.config.device import Device
 from edgepack.errors import ConfigError
 from edgepack.plan.params import params_file_bytes
 from edgepack.plan.types import DTYPE_BYTES, Plan
-from edgepack.toolchains.base import DISCARD_DEBUG
+from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 
 if TYPE_CHECKING:
     from edgepack.bundle.assemble import Recipe
 
 __all__ = [
-    "COMPILE_FLAGS",
     "SOURCES",
     "check_estimate",
     "check_options",
     "link",
+    "link_trial",
     "papers",
     "write_sources",
 ]
@@ -47,8 +47,6 @@ _CHECK = (
 )
 _EXAMPLE = (*_SUPPORT, "firmware/example.c")
 SOURCES: tuple[str, ...] = (*_CHECK, "firmware/example.c")
-#: Code at fixed addresses needs no table of them; what is not a kernel had better be small.
-COMPILE_FLAGS = ("-fno-pic", "-Os")
 #: The files of the loader of other devices that firmware uses.
 _OF_LOADER = ("compare.c", "compare.h")
 
@@ -74,7 +72,7 @@ def check_estimate(recipe: Recipe, plan: Plan) -> None:
     session = plan.arena.nbytes + 8 * tensors
     kernels = recipe.bundle / recipe.kernels[-1]
     found = estimate(kernels, params_file_bytes(plan), session, recipe.device)
-    check_budget(found, recipe.name, recipe.device)
+    check_budget(found, recipe.name, recipe.device, plan.params_growth)
 
 
 def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
@@ -98,25 +96,33 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
-def link(recipe: Recipe, objects: dict[str, Path], library: Sequence[Path], output: Path) -> Footprint:
+def link(
+    recipe: Recipe, plan: Plan, objects: dict[str, Path], library: Sequence[Path], output: Path
+) -> Footprint:
     """Link the program to ``output``, and the example, which is measured and held against the budget.
 
     Args:
         objects: source -> object, of :data:`SOURCES`.
         library: the model's objects.
     """
-    toolchain, script = recipe.toolchain, recipe.build / "firmware.ld"
-    # zig's libraries come with debug information, which holds paths of the machine that they were built on.
-    script.write_text(
-        _linker_script(recipe.device) + DISCARD_DEBUG.read_text(encoding="utf-8"), encoding="utf-8"
-    )
-    flags = ("-T", str(script.absolute()), "-Wl,-e,Reset_Handler")
+    toolchain, flags = recipe.toolchain, _link_flags(recipe.device, recipe.build)
     example = recipe.build / "example.elf"
     toolchain.link_program([*(objects[name] for name in _EXAMPLE), *library], example, flags=flags)
     found = measure(example, recipe.device)
-    check_budget(found, recipe.name, recipe.device)
+    check_budget(found, recipe.name, recipe.device, plan.params_growth)
     toolchain.link_program([*(objects[name] for name in _CHECK), *library], output, flags=flags)
     return found
+
+
+def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, folder: Path) -> None:
+    """Link ``objects``, which have a ``main``, with the start code of the device's board. ``folder`` is for
+    objects and the linker script."""
+    support = []
+    for name in _SUPPORT:
+        support.append(folder / f"{Path(name).name}.o")
+        toolchain.compile_c(TEMPLATES / name, support[-1], include=[TEMPLATES / "runtime"])
+    flags = _link_flags(toolchain.device, folder)
+    toolchain.link_program([*support, *objects], output, flags=flags)
 
 
 def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
@@ -124,7 +130,6 @@ def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     values = _values(recipe, plan) | {
         "m": manifest,
         "board": _machine(recipe.device),
-        "compilers": recipe.device.compilers,
         "check_sources": _CHECK,
         "example_sources": _EXAMPLE,
         "kernels_object": recipe.kernels[-1],
@@ -132,11 +137,19 @@ def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
         "program": recipe.layout.program,
     }
     return {
+        # Left out: these are for libraries that are installed on a system.
+        "cmake/exports.map": "",
+        f"cmake/{recipe.name}-config.cmake": "",
+        f"cmake/{recipe.name}-config-version.cmake": "",
+        f"pkgconfig/{recipe.name}.pc": "",
         "README.md": render("firmware/README.md.j2", values),
         "CMakeLists.txt": render("firmware/library.cmake.j2", values),
         "firmware/CMakeLists.txt": render("firmware/CMakeLists.txt.j2", values),
-        "firmware/zig.cmake": render("firmware/zig.cmake.j2", values),
-        "firmware/gcc-arm-none-eabi.cmake": render("firmware/gcc-arm-none-eabi.cmake.j2", values),
+        **{
+            f"firmware/{family}.cmake": render(f"firmware/{family}.cmake.j2", {"compiler": compiler})
+            for family, compiler in recipe.device.compilers.items()
+            if (TEMPLATES / _FOLDER / f"{family}.cmake.j2").is_file()
+        },
     }
 
 
@@ -146,6 +159,15 @@ def _machine(device: Device) -> str:
 
 def _board(device: Device) -> Path:
     return TEMPLATES / _FOLDER / "boards" / f"{_machine(device)}.ld"
+
+
+def _link_flags(device: Device, folder: Path) -> tuple[str, ...]:
+    """Options that link for the device's board; the script is written to ``folder``."""
+    script = folder / "firmware.ld"
+    # zig's libraries come with debug information, which holds paths of the machine that they were built on.
+    text = _linker_script(device) + DISCARD_DEBUG.read_text(encoding="utf-8")
+    script.write_text(text, encoding="utf-8", newline="\n")
+    return ("-T", str(script.absolute()), "-Wl,-e,Reset_Handler")
 
 
 def _linker_script(device: Device) -> str:

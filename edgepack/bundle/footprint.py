@@ -51,11 +51,13 @@ def measure(image: Path, device: Device) -> Footprint:
 
 def estimate(kernels: Path, params_bytes: int, session_bytes: int, device: Device) -> Footprint:
     """The largest parts before anything is linked: no image can be smaller."""
-    from edgepack.bundle.measure import text_bytes
+    import lief
 
+    binary: Any = lief.ELF.parse(kernels.read_bytes())
+    code = sum(int(section.size) for section in binary.sections if section.name == ".text")
     return _footprint(
         [
-            FootprintPart(name="kernels", flash=text_bytes(kernels) or 0, ram=0, note=""),
+            FootprintPart(name="kernels", flash=code, ram=0, note=""),
             FootprintPart(name="params", flash=params_bytes, ram=0, note=""),
             FootprintPart(name="arena", flash=0, ram=session_bytes, note="all memory of a session"),
         ],
@@ -73,8 +75,11 @@ def _footprint(parts: Sequence[FootprintPart], device: Device) -> Footprint:
     )
 
 
-def check_budget(found: Footprint, name: str, device: Device) -> None:
-    """Raise CheckFailedError, with the table, if flash or RAM is over the device's budget."""
+def check_budget(found: Footprint, name: str, device: Device, growth: int) -> None:
+    """Raise CheckFailedError, with the table, if flash or RAM is over the device's budget.
+
+    ``growth``: bytes of params that ``--optimize size`` would save, for the hint.
+    """
     over = [
         f"{human_bytes(used)} of {what} where {human_bytes(budget)} are allowed"
         for what, used, budget in (
@@ -93,8 +98,9 @@ def check_budget(found: Footprint, name: str, device: Device) -> None:
     raise CheckFailedError(
         f"{name} is too large for {device.name}: it needs {' and '.join(over)}.",
         detail=table,
-        hint="--optimize size keeps the params as small as the model's. A larger chip's device file extends "
-        f"{device.name} and sets `budget: {{flash: ..., ram: ...}}`.",
+        hint=(f"--optimize size saves {human_bytes(growth)} of params. " if growth > 1024 else "")
+        + f"Take a smaller model; or a larger chip, whose device file extends {device.name} and says "
+        "`budget: {flash: ..., ram: ...}`.",
     )
 
 

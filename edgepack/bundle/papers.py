@@ -19,7 +19,8 @@ __all__ = ["papers"]
 
 Papers = Callable[["Recipe", Plan, Manifest], dict[str, str]]
 
-#: By operating system: the function that writes what its users need beside, or instead of, the common texts.
+#: By operating system: the function that writes what its users need beside, or instead of, the common texts;
+#: an empty text leaves a common one out.
 _PLATFORMS: Mapping[str, str] = {
     "android": "edgepack.bundle.android:papers",
     "none": "edgepack.bundle.firmware:papers",
@@ -43,4 +44,4 @@ def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
         module, _, name = place.partition(":")
         more: Papers = getattr(import_module(module), name)
         texts |= more(recipe, plan, manifest)
-    return texts
+    return {path: text for path, text in texts.items() if text}

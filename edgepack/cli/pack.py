@@ -133,13 +133,15 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
 
 
 def _summary(bundle: Bundle, settings: Settings) -> str:
-    from edgepack.cli.report import files_table, memory_table
+    from edgepack.cli.report import files_table, footprint_table, memory_table
 
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())
     lines = [f"{manifest.model.file} for {manifest.device.name}: {_shown(bundle.path)} ({total:.1f} s)"]
     if not settings.quiet:
-        lines += ["", files_table(manifest), "", memory_table(manifest), ""]
+        for part in (files_table(manifest), memory_table(manifest), footprint_table(manifest)):
+            lines += ["", part] if part else []
+        lines.append("")
         rows = [
             [stage, f"{seconds:.1f} s"] for stage, seconds in bundle.stage_seconds.items() if seconds >= 0.05
         ]

@@ -6,7 +6,14 @@ from edgepack.bundle.manifest import Manifest, Tensor
 from edgepack.bundle.text import human_bytes, human_count, shape_text
 from edgepack.cli.output import table
 
-__all__ = ["audit_table", "files_table", "kernels_table", "memory_table", "signature_table"]
+__all__ = [
+    "audit_table",
+    "files_table",
+    "footprint_table",
+    "kernels_table",
+    "memory_table",
+    "signature_table",
+]
 
 
 def signature_table(manifest: Manifest) -> str:
@@ -60,6 +67,16 @@ def memory_table(manifest: Manifest) -> str:
     if manifest.runtime.text_bytes is not None:
         rows.append(["runtime", human_bytes(manifest.runtime.text_bytes), "machine code beside the kernels"])
     return table([row for row in rows if row[1] or row[2]], header=["memory", "size", ""], right=[1])
+
+
+def footprint_table(manifest: Manifest) -> str:
+    """Flash and RAM of firmware by part; nothing for other devices."""
+    if manifest.footprint is None:
+        return ""
+    from edgepack.bundle.footprint import footprint_rows
+
+    header, *rows = footprint_rows(manifest.footprint)
+    return table(rows, header=["firmware", *header[1:]], right=[1, 2])
 
 
 def _growth(manifest: Manifest) -> str:

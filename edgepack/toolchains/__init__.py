@@ -22,6 +22,7 @@ ENTRY_POINTS = "edgepack.toolchains"
 _BUILT_IN = {
     "zig": "edgepack.toolchains.zig:ZigToolchain",
     "gcc": "edgepack.toolchains.gcc:GccToolchain",
+    "gcc-arm-none-eabi": "edgepack.toolchains.arm_none_eabi:ArmNoneEabiToolchain",
     "clang": "edgepack.toolchains.clang:ClangToolchain",
     "ndk": "edgepack.toolchains.ndk:NdkToolchain",
 }

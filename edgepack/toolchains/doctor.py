@@ -94,7 +94,8 @@ def trial(toolchain: Toolchain, folder: Path) -> dict[AuditKind, Path]:
     """
     library, program = folder / "trial_library.o", folder / "trial_program.o"
     toolchain.compile_c(_HERE / "trial_library.c", library)
-    toolchain.compile_c(_HERE / "trial_program.c", program)
+    bare = toolchain.device.os == "none"
+    toolchain.compile_c(_HERE / ("trial_firmware.c" if bare else "trial_program.c"), program)
     built: dict[AuditKind, Path] = {}
     for kind in toolchain.device.artifacts:
         exported = [_SYMBOL]
@@ -106,7 +107,12 @@ def trial(toolchain: Toolchain, folder: Path) -> dict[AuditKind, Path]:
             toolchain.archive([library], output, exported=exported)
         else:
             output, exported = folder / "trial", []
-            toolchain.link_program([program, library], output)
+            if bare:
+                from edgepack.bundle.firmware import link_trial
+
+                link_trial(toolchain, [program, library], output, folder)
+            else:
+                toolchain.link_program([program, library], output)
         audit(output, toolchain.device, kind=kind, exported=exported)
         built[kind] = output
     return built

@@ -48,11 +48,16 @@ static unsigned char *stack_bottom(void) {
     return (unsigned char *)firmware_stack_limit;
 }
 
-/* `top` is the caller's stack pointer; what lies between is this function's own frame. */
-__attribute__((noinline)) static void paint_stack(const unsigned char *top) {
-    unsigned char here[8];
-    volatile unsigned char *end = here;
-    for (volatile unsigned char *p = stack_bottom(); p < end - 8 && p < top; p++) {
+/* Nothing lies below the stack pointer: there are no interrupts here. */
+static inline unsigned char *stack_pointer(void) {
+    unsigned char *here;
+    __asm__ volatile("mov %0, sp" : "=r"(here));
+    return here;
+}
+
+__attribute__((noinline)) static void paint_stack(void) {
+    unsigned char *end = stack_pointer();
+    for (volatile unsigned char *p = stack_bottom(); p < end; p++) {
         *p = STACK_BYTE;
     }
 }
@@ -96,9 +101,8 @@ static ep_status run_poisoned(const command *what, int second, int garbage, size
     }
     ep_status status = open_session(what, &model, &session);
     if (status == EP_OK) {
-        const unsigned char *top;
-        __asm__ volatile("mov %0, sp" : "=r"(top));
-        paint_stack(top);
+        const unsigned char *top = stack_pointer();
+        paint_stack();
         status = ep_session_run(session, check.inputs, check.model->input_count, check.buffers,
                                 check.model->output_count);
         *stack = used_stack(top);

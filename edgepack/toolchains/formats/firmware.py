@@ -26,9 +26,16 @@ _NOT_HERE = ("executable stack", "page alignment")
 class Firmware(Elf):
     """Options of GNU ld and lld, and the checks of a linked image."""
 
+    #: Fixed addresses need no table of them, and what is not a kernel had better be small.
+    compile_flags = ("-fno-pic", "-Os")
+
     def program(self) -> list[str]:
         """The linker script is the caller's. Symbols stay: audit and estimate of the stack need them."""
-        return ["-static", "-nostartfiles", "-Wl,--gc-sections", "-Wl,--build-id=none"]
+        return [
+            *("-static", "-nostartfiles", "-Wl,--gc-sections", "-Wl,--build-id=none"),
+            # For GNU ld, which else warns of newlib's objects: they do not say that they need none.
+            "-Wl,-z,noexecstack",
+        ]
 
     def check(
         self, path: Path, kind: AuditKind, exported: tuple[str, ...]

@@ -1,0 +1,411 @@
+"""Microcontrollers: firmware for Cortex-M4, M7 and M33, packed, audited and run on the boards of qemu."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import lief
+import onnx
+import pytest
+
+import edgepack
+from edgepack.bundle.firmware_stack import stack_bytes
+from edgepack.config.device import Device, load_device
+from edgepack.errors import CheckFailedError, ConfigError, ToolchainError
+from edgepack.runners import loader, qemu_system, select_runner
+from edgepack.toolchains import resolve
+from edgepack.toolchains.audit import audit
+from edgepack.toolchains.doctor import trial
+from tests.models import build, save
+from tests.models.builder import Graph
+
+BOARDS = ("cortex-m4", "cortex-m7", "cortex-m33")
+GCC = "gcc-arm-none-eabi"
+needs_gcc = pytest.mark.skipif(
+    shutil.which("arm-none-eabi-gcc") is None,
+    reason="apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi (800 MB) to test this compiler",
+)
+COMPILERS = ["zig", pytest.param(GCC, marks=needs_gcc)]
+
+Pack = Callable[..., edgepack.Bundle]
+
+
+def image_cnn() -> onnx.ModelProto:
+    """A small image classifier: 32x32 pixels, 10 classes."""
+    g = Graph("image_cnn")
+    x = g.conv_bn(g.input("image", [1, 3, 32, 32]), 3, 16, 3, stride=2)
+    x = g.conv_bn(x, 16, 32, 3)
+    x = g.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = g.conv_bn(x, 32, 32, 3)
+    x = g.op("GlobalAveragePool", x)
+    g.op("Softmax", g.gemm(g.op("Flatten", x), 32, 10), axis=-1, name="classes")
+    g.output("classes")
+    return g.model()
+
+
+def libm() -> onnx.ModelProto:
+    """What calls the C library's functions: with strict math, each elementary function is a call."""
+    g = Graph("libm")
+    x = g.input("x", [1, 64])
+    for operator in ("Sigmoid", "Tanh", "Erf", "Exp", "Sinh", "Cosh", "Asinh", "Atan", "Sin", "Cos"):
+        x = g.op(operator, x)
+    for operator in ("Round", "Asin", "Atanh"):
+        x = g.op(operator, g.op("Mul", x, g.const(0.7)))
+    g.op("Pow", g.op("Abs", x), g.op("Abs", g.input("y", [1, 64])), name="z")
+    g.output("z")
+    return g.model()
+
+
+MODELS = {"ds_cnn": lambda: build("ds_cnn"), "image_cnn": image_cnn, "libm": libm}
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
+    """Packs a model for a device, once; not to be changed."""
+    folder = tmp_path_factory.mktemp("firmware bündles")
+    made: dict[tuple[str, ...], edgepack.Bundle] = {}
+
+    def pack(device: str, model: str = "ds_cnn", toolchain: str = "zig") -> edgepack.Bundle:
+        key = (device, model, toolchain)
+        if key not in made:
+            path = save(MODELS[model](), folder, f"{model}.onnx")
+            made[key] = edgepack.pack(
+                path, device, folder / " ".join(key), toolchain=toolchain, strict_math=model == "libm"
+            )
+        return made[key]
+
+    return pack
+
+
+@pytest.mark.parametrize("toolchain", COMPILERS)
+@pytest.mark.parametrize("model", ["ds_cnn", "image_cnn"])
+@pytest.mark.parametrize("device", BOARDS)
+def test_firmware_runs_and_agrees_with_onnxruntime(
+    device: str, model: str, toolchain: str, packed: Pack
+) -> None:
+    bundle = packed(device, model, toolchain)
+    result = bundle.verify()
+    assert result.ok, result
+    assert result.runner == "qemu-system"
+    assert str(load_device(device).runner.options["machine"]) in result.where
+
+
+@pytest.mark.parametrize("toolchain", COMPILERS)
+def test_functions_of_libm_are_there_and_right(toolchain: str, packed: Pack) -> None:
+    assert packed("cortex-m4", "libm", toolchain).verify().ok
+
+
+def test_bench_measures_by_the_boards_clock_and_claims_no_speed(packed: Pack) -> None:
+    measured = packed("cortex-m7").bench(runs=3, warmup=1, profile=True)
+    assert not measured.real_speed
+    assert len(measured.runs_ms) == 3
+    assert len(measured.steps_us) == len(packed("cortex-m7").manifest.steps)
+    assert min(measured.runs_ms) > 0
+    assert "note" in measured.to_json()
+
+
+def test_one_thread_is_all_that_there_is(packed: Pack) -> None:
+    with pytest.raises(CheckFailedError, match=r"EP_E_(MEMORY_SIZE|UNSUPPORTED)"):
+        packed("cortex-m4").verify(threads=2)
+
+
+def _say(bundle: edgepack.Bundle, *words: str) -> tuple[int, dict[str, object]]:
+    """What the image of a bundle prints for a command."""
+    artifact = bundle.manifest.artifact("program")
+    assert artifact is not None
+    argv: list[str | Path] = [bundle.path / artifact.path, *words]
+    done = qemu_system.run(bundle.manifest.device, argv, timeout=60, cwd=bundle.path)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_stack_of_a_run_is_at_most_the_estimate(packed: Pack) -> None:
+    """The board paints its stack and looks how far down the run wrote."""
+    for device, model in (("cortex-m4", "ds_cnn"), ("cortex-m7", "ds_cnn"), ("cortex-m33", "image_cnn")):
+        bundle = packed(device, model)
+        assert bundle.manifest.footprint is not None
+        (stack,) = [p.ram for p in bundle.manifest.footprint.parts if p.name == "stack"]
+        code, said = _say(bundle, "verify")
+        used = said["stack_bytes"]
+        assert isinstance(used, int)
+        assert code == 0
+        assert 100 < used <= stack <= used + 256
+
+
+def test_the_program_says_what_is_wrong_with_a_command(packed: Pack) -> None:
+    for words in (
+        (),
+        ("nonsense",),
+        ("bench", "--runs"),
+        ("bench", "--runs", "x1"),
+        ("bench", "--what", "1"),
+    ):
+        code, said = _say(packed("cortex-m4"), *words)
+        assert (code, said["status"], said["code"]) == (2, "error", "USAGE")
+    code, said = _say(packed("cortex-m4"), "check-params")
+    assert (code, said["params_id"]) == (0, packed("cortex-m4").manifest.params.id)
+    code, said = _say(packed("cortex-m4"), "info")
+    assert (code, said["name"]) == (0, "ds_cnn")
+
+
+def test_wrong_results_are_found(packed: Pack, tmp_path: Path) -> None:
+    """The image with one expected number changed."""
+    bundle = packed("cortex-m4")
+    image = tmp_path / "ds_cnn.elf"
+    expected = (bundle.path / "test" / "output_0.bin").read_bytes()
+    data = (bundle.path / "bin" / "ds_cnn.elf").read_bytes()
+    assert data.count(expected) == 1
+    image.write_bytes(data.replace(expected, expected[:4] + b"\0\0\x80?" + expected[8:]))
+    device = bundle.manifest.device
+    done = qemu_system.run(device, [image, "verify"], timeout=60, cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["status"], said["outputs"][0]["mismatches"]) == (1, "mismatch", 1)
+
+
+# Flash and RAM
+
+
+def test_inspect_reports_flash_and_ram_by_part(packed: Pack) -> None:
+    bundle = packed("cortex-m4")
+    found = bundle.manifest.footprint
+    assert found is not None
+    parts = {part.name: part for part in found.parts}
+    assert list(parts) == ["kernels", "runtime", "params", "start and library", "arena", "data", "stack"]
+    params = bundle.path / "params" / "ds_cnn.params"
+    assert parts["params"].flash == params.stat().st_size
+    assert 0 <= parts["arena"].ram - bundle.manifest.memory.arena < 1024
+    assert parts["runtime"].flash < 8 * 1024
+    assert found.flash == sum(part.flash for part in found.parts)
+    assert found.ram == sum(part.ram for part in found.parts)
+    done = subprocess.run(
+        [sys.executable, "-m", "edgepack", "inspect", bundle.path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(edgepack.__file__).parents[1])},
+        check=True,
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    for name in ("kernels", "runtime", "params", "arena", "stack", "total", "budget"):
+        assert any(line[:1] == [name] for line in lines), done.stdout
+
+
+def _smaller(flash: int, ram: int) -> Device:
+    device = load_device("cortex-m4")
+    return device.model_copy(update={"budget": device.budget.model_copy(update={"flash": flash, "ram": ram})})
+
+
+@pytest.mark.parametrize(
+    ("flash", "ram", "words"),
+    [
+        (90 * 1024, 0, ["flash", "params", "too much"]),  # seen before anything is linked
+        (109 * 1024, 0, ["flash", "runtime", "too much"]),  # only the linked image is too large
+        (0, 32 * 1024, ["RAM", "arena", "too much"]),
+        (0, 64 * 1024, ["RAM", "stack", "too much"]),
+    ],
+)
+def test_a_model_over_the_budget_fails_with_a_table(
+    flash: int, ram: int, words: list[str], packed: Pack, tmp_path: Path
+) -> None:
+    found = packed("cortex-m4").manifest.footprint
+    assert found is not None
+    assert (found.flash > flash or not flash) and (found.ram > ram or not ram)
+    model = save(build("ds_cnn"), tmp_path, "ds_cnn.onnx")
+    with pytest.raises(CheckFailedError) as caught:
+        edgepack.pack(model, _smaller(flash, ram), tmp_path / "out")
+    assert caught.value.exit_code == 1
+    assert words[0] in caught.value.message
+    for word in words[1:]:
+        assert word in caught.value.detail
+    assert not (tmp_path / "out").exists()
+
+
+def test_resnet_does_not_fit_and_says_so(tmp_path: Path) -> None:
+    model = save(build("resnet18"), tmp_path, "resnet18.onnx")
+    with pytest.raises(
+        CheckFailedError, match=r"resnet18 is too large for cortex-m4: .* 4\.0 MiB are allowed"
+    ):
+        edgepack.pack(model, "cortex-m4", tmp_path / "out")
+
+
+# What is refused
+
+
+def test_params_in_a_file_are_refused(tmp_path: Path) -> None:
+    model = save(build("ds_cnn"), tmp_path, "ds_cnn.onnx")
+    with pytest.raises(ConfigError, match="no files"):
+        edgepack.pack(model, "cortex-m4", tmp_path / "out", params="file")
+
+
+def test_a_board_without_a_linker_script_is_named(tmp_path: Path) -> None:
+    device = load_device("cortex-m4")
+    runner = device.runner.model_copy(update={"options": {"machine": "netduino2"}})
+    model = save(build("ds_cnn"), tmp_path, "ds_cnn.onnx")
+    with pytest.raises(ConfigError, match="netduino2") as caught:
+        edgepack.pack(model, device.model_copy(update={"runner": runner}), tmp_path / "out")
+    assert "mps2-an386" in caught.value.hint
+
+
+def test_a_budget_is_for_firmware_only(tmp_path: Path) -> None:
+    file = tmp_path / "d.yaml"
+    file.write_text("extends: linux-aarch64\nbudget: {flash: 1 MiB}\n")
+    with pytest.raises(ConfigError, match="only firmware"):
+        load_device(file)
+
+
+@pytest.mark.parametrize("toolchain", COMPILERS)
+def test_doctor_tries_a_whole_image(toolchain: str, tmp_path: Path) -> None:
+    built = trial(resolve(load_device("cortex-m33"), toolchain), tmp_path)
+    assert set(built) == {"static", "program"}
+
+
+# The audit
+
+
+@pytest.mark.parametrize("name", ["malloc", "fopen"])
+def test_audit_refuses_a_heap_and_files(name: str, tmp_path: Path) -> None:
+    toolchain = resolve(load_device("cortex-m4"))
+    (tmp_path / "a.c").write_text(
+        f"void *{name}(unsigned n);\nvoid *volatile kept;\nvoid edgepack_model_a(void);\n"
+        f'__attribute__((visibility("default"))) void edgepack_model_a(void) {{ kept = {name}(4); }}\n'
+    )
+    (tmp_path / "b.c").write_text(
+        f"void *{name}(unsigned n);\nvoid *{name}(unsigned n) {{ return (void *)n; }}\n"
+    )
+    objects = [tmp_path / "a.o", tmp_path / "b.o"]
+    for path in objects:
+        toolchain.compile_c(path.with_suffix(".c"), path)
+    program, library = tmp_path / "a.elf", tmp_path / "a.a"
+    toolchain.link_program(objects, program, flags=("-Wl,-e,edgepack_model_a",))
+    with pytest.raises(CheckFailedError, match=f"heap and files: found {name}; allowed: none"):
+        audit(program, toolchain.device, kind="program")
+    exported = ["edgepack_model_a"]
+    toolchain.archive(objects[:1], library, exported=exported)
+    with pytest.raises(CheckFailedError, match=f"heap and files: found {name}; allowed: none"):
+        audit(library, toolchain.device, kind="static", exported=exported)
+
+
+def test_audit_refuses_what_nobody_defines(tmp_path: Path) -> None:
+    toolchain = resolve(load_device("cortex-m4"))
+    (tmp_path / "a.c").write_text(
+        "__attribute__((weak)) void missing(void);\nvoid Reset_Handler(void) { if (missing) missing(); }\n"
+    )
+    toolchain.compile_c(tmp_path / "a.c", tmp_path / "a.o")
+    toolchain.link_program([tmp_path / "a.o"], tmp_path / "a.elf", flags=("-Wl,-e,Reset_Handler",))
+    with pytest.raises(CheckFailedError, match="undefined symbols: found missing; allowed: edgepack_now_ns"):
+        audit(tmp_path / "a.elf", toolchain.device, kind="program")
+
+
+def test_audit_refuses_soft_float(tmp_path: Path) -> None:
+    """An object for the core without its FPU, as zig makes it by default."""
+    device = load_device("cortex-m4")
+    zig = device.compilers["zig"].model_copy(update={"target": "thumb-freestanding-eabi", "cpu": "cortex_m4"})
+    soft = device.model_copy(update={"compilers": {"zig": zig}})
+    (tmp_path / "a.c").write_text(
+        "float edgepack_model_a(float x);\nfloat edgepack_model_a(float x) { return x * x; }\n"
+    )
+    resolve(soft).compile_c(tmp_path / "a.c", tmp_path / "a.o")
+    with pytest.raises(CheckFailedError, match="float ABI"):
+        audit(tmp_path / "a.o", device, kind="object")
+
+
+def test_kernels_use_the_fpu_and_nothing_but_it(packed: Pack) -> None:
+    """No call of a helper for arithmetic: neither float nor double is done in software."""
+    for device in BOARDS:
+        for model in ("ds_cnn", "image_cnn"):
+            binary = lief.ELF.parse((packed(device, model).path / "src" / "kernels.o").read_bytes())
+            assert binary is not None
+            wanted = {str(s.name) for s in binary.symtab_symbols if s.name and s.shndx == 0}
+            assert not [name for name in wanted if name.startswith("__aeabi_") and "mem" not in name]
+
+
+# The runner
+
+
+def test_without_qemu_the_hint_is_a_command(packed: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ToolchainError) as caught:
+        packed("cortex-m4").verify()
+    assert "apt-get install qemu-system-arm" in caught.value.hint
+
+
+def test_a_board_that_qemu_lacks_is_named() -> None:
+    device = load_device("cortex-m4")
+    runner = device.runner.model_copy(update={"options": {"machine": "no-such-board"}})
+    ok, _, hint = qemu_system.available(device.model_copy(update={"runner": runner}))
+    assert not ok
+    assert "no-such-board" in hint
+
+
+def test_it_runs_firmware_only() -> None:
+    ok, _, hint = qemu_system.available(load_device("linux-armv7"))
+    assert not ok
+    assert "os: none" in hint
+    assert select_runner(load_device("cortex-m4")).name == "qemu-system"
+
+
+def test_an_image_that_hangs_is_ended(tmp_path: Path) -> None:
+    toolchain = resolve(load_device("cortex-m4"))
+    (tmp_path / "trial_program.c").write_text("int main(void);\nint main(void) { for (;;) {} }\n")
+    toolchain.compile_c(tmp_path / "trial_program.c", tmp_path / "main.o")
+    from edgepack.bundle.firmware import link_trial
+
+    link_trial(toolchain, [tmp_path / "main.o"], tmp_path / "hang.elf", tmp_path)
+    with pytest.raises(ToolchainError, match="did not end within 2 s"):
+        qemu_system.run(toolchain.device, [tmp_path / "hang.elf"], timeout=2, cwd=tmp_path)
+
+
+def test_a_crash_is_reported(tmp_path: Path, packed: Pack) -> None:
+    """A fault of the processor ends the program with a status that no result has."""
+    toolchain = resolve(load_device("cortex-m4"))
+    (tmp_path / "main.c").write_text(
+        'int main(void);\nint main(void) { __asm__ volatile("udf 0"); return 0; }\n'
+    )
+    toolchain.compile_c(tmp_path / "main.c", tmp_path / "main.o")
+    from edgepack.bundle.firmware import link_trial
+
+    bundle = shutil.copytree(packed("cortex-m4").path, tmp_path / "bundle")
+    link_trial(toolchain, [tmp_path / "main.o"], bundle / "bin" / "ds_cnn.elf", tmp_path)
+    with pytest.raises(CheckFailedError, match="exit code 99") as caught:
+        loader.verify(bundle, packed("cortex-m4").manifest)
+    assert "reported a fault" in caught.value.detail
+
+
+# The project in the bundle
+
+
+@pytest.mark.parametrize("toolchain", COMPILERS)
+def test_the_firmware_project_builds_and_runs(toolchain: str, packed: Pack, tmp_path: Path) -> None:
+    """As its README says, with warnings as errors; then the bundle is left as it was."""
+    bundle = packed("cortex-m33")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def cmake(*arguments: str | Path) -> None:
+        done = subprocess.run(
+            ["cmake", *map(str, arguments)],
+            cwd=bundle.path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "warning" not in done.stdout + done.stderr
+
+    flags = "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Wconversion -Werror"
+    cmake("-S", "firmware", "-B", tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}.cmake", flags)
+    cmake("--build", tmp_path)
+    device = bundle.manifest.device
+    done = qemu_system.run(device, [tmp_path / "ds_cnn_check.elf", "verify"], timeout=60, cwd=tmp_path)
+    assert json.loads(done.stdout)["status"] == "ok"
+    example = qemu_system.run(device, [tmp_path / "ds_cnn_example.elf"], timeout=60, cwd=tmp_path)
+    assert (example.returncode, example.stdout) == (0, "")
+    assert stack_bytes(tmp_path / "ds_cnn_example.elf") > 100
+    for image in ("ds_cnn_check.elf", "ds_cnn_example.elf"):
+        report = audit(tmp_path / image, load_device("cortex-m33"), kind="program")
+        assert "heap and files" in report.checks
+    bundle.check_sums()
