@@ -49,6 +49,20 @@ def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, se
     return 0 if healthy else ToolchainError.exit_code
 
 
+def _aside(d: Diagnosis) -> bool:
+    """Whether a line is enough: what is for other devices, and runners that this one does not name."""
+    return not d.chosen and (not d.fits or d.kind == "runner")
+
+
+def _explain(d: Diagnosis, settings: Settings) -> None:
+    what = f"{d.kind} {d.name}"
+    click.echo(f"\n{heading(what)}: {d.problem.removeprefix(f'{what}: ')}")
+    if d.detail and (settings.verbose or d.chosen):
+        click.echo("\n".join(f"  | {line}" for line in d.detail.splitlines()))
+    if d.hint:
+        click.echo(f"  {d.hint}")
+
+
 def _print(device: str, found: list[Diagnosis], settings: Settings) -> None:
     rows = [
         (
@@ -61,13 +75,13 @@ def _print(device: str, found: list[Diagnosis], settings: Settings) -> None:
         for d in found
     ]
     click.echo(table(rows, header=("", "KIND", "NAME", "VERSION", "FOUND")))
-    for d in found:
-        if d.ok:
-            continue
-        click.echo(f"\n{heading(f'{d.kind} {d.name}')}: {d.problem}")
-        if d.detail and (settings.verbose or d.chosen):
-            click.echo("\n".join(f"  | {line}" for line in d.detail.splitlines()))
-        if d.hint:
-            click.echo(f"  {d.hint}")
+    failed = [d for d in found if not d.ok]
+    for d in failed:
+        if not _aside(d):
+            _explain(d, settings)
+    if others := [d for d in failed if _aside(d)]:
+        click.echo("")
+    for d in others:
+        click.echo(f"{heading(f'{d.kind} {d.name}')}: {d.problem if d.kind == 'toolchain' else d.hint}")
     if not settings.quiet:
         click.echo(f"\n* what {device} uses unless told otherwise")

@@ -37,6 +37,7 @@ class Diagnosis:
         problem: what is wrong, in a sentence.
         hint: what to do.
         detail: what the tool printed.
+        fits: it could work for this device; not a toolchain that the device's file does not know.
     """
 
     kind: Literal["toolchain", "runner"]
@@ -48,6 +49,7 @@ class Diagnosis:
     problem: str = ""
     hint: str = ""
     detail: str = ""
+    fits: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -73,8 +75,11 @@ def examine_toolchain(device: Device, name: str, sdk: Path | None = None) -> Dia
     label = Path(name).stem if name.endswith((".yaml", ".yml")) else name
     version = found = ""
     try:
-        in_sdk = family_class(load_toolchain(name).family).uses_sdk
-        toolchain = resolve(device, name, sdk if in_sdk else None)
+        family = family_class(load_toolchain(name).family)
+        if family.family not in device.compilers and not chosen:
+            problem = f"builds nothing for {device.name}, which has no `compilers: {family.family}:`"
+            return Diagnosis("toolchain", label, False, fits=False, problem=problem)
+        toolchain = resolve(device, name, sdk if family.uses_sdk else None)
         found = shlex.join(toolchain.executable())
         version = toolchain.version()
         with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:

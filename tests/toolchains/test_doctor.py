@@ -32,7 +32,8 @@ def test_the_table_marks_what_the_device_uses(capsys: pytest.CaptureFixture[str]
     assert rows["runner", "qemu"] == "ok"
     assert rows["runner", "native"] == "--"
     assert "zig *" in out
-    assert "runner native: cannot run programs of raspberrypi2 here" in out
+    assert "runner native: This machine is " in out
+    assert "toolchain ndk: builds nothing for raspberrypi2, which has no `compilers: ndk:`" in out
 
 
 def test_a_missing_toolchain_is_exit_code_4_with_the_command_that_installs_it(
