@@ -162,6 +162,8 @@ def _write_sources(recipe: Recipe, variants: Sequence[driver.Variant], blob: Pat
         _write(root / name, source.read_text(encoding="utf-8"))
     for one, name in zip(recipe.compiled, recipe.kernels, strict=True):
         recipe.toolchain.strip_debug(one.folder / "kernels.o", root / name)
+        # Not every linker takes a list of what a library exports.
+        recipe.toolchain.format.hide_symbols(root / name, ())
     shutil.copytree(TEMPLATES / "bundle" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
     return params_id
 

@@ -43,6 +43,9 @@ class Toolchain(ABC):
 
     family: ClassVar[str]
 
+    #: What tells `ar` to replace, create and index, without dates and owners.
+    archive_options: ClassVar[str] = "rcsD"
+
     #: Whether it is looked for in the folder `sdk:` of its file, or of ``--sdk``.
     uses_sdk: ClassVar[bool] = False
 
@@ -127,7 +130,8 @@ class Toolchain(ABC):
         with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
             options = self.format.shared(exported, soname, Path(folder))
             options += self.format.beside_shared(output)
-            self._link(objects, output, options, libraries, f"linking {output.name}")
+            hidden = self._hidden(objects, exported, Path(folder))
+            self._link(hidden, output, options, libraries, f"linking {output.name}")
 
     def link_program(
         self,
@@ -138,7 +142,10 @@ class Toolchain(ABC):
         flags: Sequence[str] = (),
     ) -> None:
         """Link a program, stripped and position independent where a system loads it; ``flags`` come last."""
-        self._link(objects, output, [*self.format.program(), *flags], libraries, f"linking {output.name}")
+        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+            hidden = self._hidden(objects, ["main"], Path(folder))
+            options = [*self.format.program(), *flags]
+            self._link(hidden, output, options, libraries, f"linking {output.name}")
 
     def archive(
         self, objects: Sequence[Path], output: Path, *, exported: Sequence[str] | None = None
@@ -158,7 +165,7 @@ class Toolchain(ABC):
                 if exported is not None:
                     self.format.hide_symbols(member, exported)
             made = Path(folder, "out.a")
-            command = [*self.archiver(), "rcsD", made.name, *names]
+            command = [*self.archiver(), self.archive_options, made.name, *names]
             self._run(command, f"archiving {output.name}", cwd=Path(folder))
             shutil.copyfile(made, output)
 
@@ -221,6 +228,11 @@ class Toolchain(ABC):
         kept = {k: v for k, v in os.environ.items() if k not in _DROPPED_ENVIRONMENT}
         return kept | {"LC_ALL": "C"} | {k: self._fill(v) for k, v in self.config.environment.items()}
 
+    @property
+    def building_environment(self) -> Mapping[str, str]:
+        """The environment, with what depends on where the tools were found."""
+        return self.environment
+
     def sysroot(self) -> str:
         """The sysroot of the device or the toolchain's file; "" for the compiler's own."""
         return self.target.sysroot or self._fill(self.config.sysroot)
@@ -234,6 +246,17 @@ class Toolchain(ABC):
     def format(self) -> ObjectFormat:
         """The format of what it makes."""
         return format_for(self.device)
+
+    def _hidden(self, objects: Sequence[Path], keep: Sequence[str], folder: Path) -> Sequence[Path]:
+        """Copies of the objects without all that is not to be exported, if the linker would export it."""
+        if self.format.linker_hides:
+            return objects
+        copies = []
+        for number, path in enumerate(objects):
+            copies.append(folder / f"{number}-{path.name}")
+            shutil.copyfile(path, copies[-1])
+            self.format.hide_symbols(copies[-1], keep)
+        return copies
 
     def _link(
         self,
@@ -255,7 +278,7 @@ class Toolchain(ABC):
             timeout=self.config.timeout,
             hint=f"`edgepack doctor --device {self.device.name}` tries this toolchain out.",
             cwd=cwd,
-            env=self.environment,
+            env=self.building_environment,
         )
 
     def _path_maps(self, folder: Path, include: Sequence[Path]) -> list[str]:

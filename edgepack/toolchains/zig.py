@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
 from edgepack.config.paths import cache_dir
+from edgepack.errors import ToolchainError
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
+from edgepack.toolchains.zig_ios import libc_file
 
 __all__ = ["ZigToolchain"]
 
@@ -25,6 +29,16 @@ class ZigToolchain(Toolchain):
         # Without these zig writes beside the sources, or fails where there is no home.
         cache = str(cache_dir() / "zig")
         return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, **super().environment}
+
+    @cached_property
+    def building_environment(self) -> Mapping[str, str]:
+        if self.device.os != "ios":
+            return self.environment
+        # Written as ZON, or as JSON by older versions.
+        found = re.search(r'lib_dir"?\s*[=:]\s*"([^"]+)"', self.output_of([*self._zig, "env"]))
+        if found is None:
+            raise ToolchainError(f"toolchain {self.name}: `zig env` does not say where zig's library is")
+        return {**self.environment, "ZIG_LIBC": str(libc_file(Path(found.group(1))))}
 
     def executable(self) -> list[str]:
         return self._zig

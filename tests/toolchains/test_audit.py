@@ -133,12 +133,6 @@ def test_a_file_that_is_no_elf(kind: AuditKind, folder: Path) -> None:
     assert "format" in refused(path, kind=kind)
 
 
-def test_a_format_that_cannot_be_checked(folder: Path) -> None:
-    device = X86.model_copy(update={"os": "windows"})
-    with pytest.raises(ToolchainError, match="coff files can be neither linked nor checked"):
-        audit(folder / "x.dll", device, kind="shared")
-
-
 # Static libraries
 
 

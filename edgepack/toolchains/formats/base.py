@@ -20,6 +20,9 @@ class ObjectFormat(ABC):
     suffix: ClassVar[str]  # of a shared library, without the dot
     compile_flags: ClassVar[tuple[str, ...]] = ("-fPIC",)  # for C that goes into a library
 
+    #: Whether every linker of the format hides what it is not told to export. Else the objects are made to.
+    linker_hides: ClassVar[bool] = True
+
     def __init__(self, device: Device) -> None:
         self.device = device
 

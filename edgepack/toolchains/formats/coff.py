@@ -40,7 +40,6 @@ class Coff(ObjectFormat):
 
     def strip_debug(self, source: Path, output: Path) -> bool:
         output.write_bytes(strip_debug(source.read_bytes(), source.name))
-        drop_exports(output)
         return True
 
     def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
