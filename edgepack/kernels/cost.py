@@ -12,8 +12,9 @@ from edgepack.target import CpuTarget
 
 if TYPE_CHECKING:
     from edgepack.kernels.convolution import Conv2d
+    from edgepack.kernels.winograd_tiles import Geometry
 
-__all__ = ["winograd_tile"]
+__all__ = ["winograd_tile", "worth_fusing"]
 
 #: Fraction of peak that the register-tiled product reaches on a long reduction.
 EFFICIENCY = 0.9
@@ -34,6 +35,9 @@ NOT_HIDDEN = 0.5
 
 #: With ``optimize="balanced"`` weights may grow up to this size.
 BALANCED_BYTES = 1024 * 1024
+
+#: What a byte of V in the arena costs in bytes of weights, which are read in order and fetched ahead.
+ARENA_COST = 1.5
 
 
 def winograd_tile(conv: Conv2d, target: CpuTarget) -> int:
@@ -63,3 +67,20 @@ def winograd_tile(conv: Conv2d, target: CpuTarget) -> int:
         if cost < best:
             best, chosen = cost, m
     return chosen
+
+
+def worth_fusing(g: Geometry, panels: int, block: int, columns: int, target: CpuTarget) -> bool:
+    """Whether the fused form is faster, by what either reads and writes outside of the L2 cache.
+
+    Fused, each block of ``block`` of the ``panels`` reads the weights, unless they stay in the cache. Split,
+    V is written, perhaps read by another core, and read for each of ``columns`` blocks of output channels.
+    """
+    each = -(-panels // target.threads)
+    if block < min(2, each):
+        return False
+    a2, depth = g.a**2, g.conv.in_channels
+    weights = a2 * depth * g.conv.out_channels * 4
+    if 2 * weights <= target.l2_bytes:
+        return True
+    blocks = target.threads * -(-each // block)
+    return blocks * weights <= ARENA_COST * (2 + columns) * (a2 * g.count * depth * 4)

@@ -16,6 +16,7 @@ multiplies; its tasks are blocks of output channels, so the weights are read onc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import gcd
 from typing import Any
 
@@ -24,18 +25,15 @@ from tvm import tirx
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
 from edgepack.kernels.convolution import Conv2d
-from edgepack.kernels.cost import winograd_tile
+from edgepack.kernels.cost import winograd_tile, worth_fusing
 from edgepack.kernels.emit import Emitter, balanced, div, index, mod
-from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, tile_for
+from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, stream_prefetch, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.kernels.winograd_tiles import Geometry, Image, Output
 from edgepack.kernels.winograd_transforms import transform_weights
 from edgepack.target import CpuTarget
 
 __all__ = ["winograd"]
-
-#: What a byte of V in the arena costs in bytes of weights, which are read in order and fetched ahead.
-ARENA_COST = 1.5
 
 #: Panels of one block of the fused form.
 BLOCK_PANELS = 6
@@ -76,6 +74,12 @@ class _Winograd:
         self.block_panels = self._block_panels()
         self.weight_bytes = self.a2 * self.depth * geometry.conv.out_channels * 4
         self.fused = worth_fusing(geometry, self.panel_count, self.block_panels, self.blocks, target)
+        #: Of the split form, whether a task multiplies all tiles.
+        self.whole = not self.fused and self._groups() == 1
+        if self.whole:
+            self.panels = balanced(geometry.count, tile.rows)
+            self.panel_count = sum(n for _, n in self.panels)
+            self.g = replace(geometry, sorted=geometry.conv.batch == 1)
 
     def _block_panels(self) -> int:
         """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
@@ -260,85 +264,122 @@ class _Winograd:
         ahead = self.weight_bytes > self.target.l1d_bytes
         begin, end = panels
 
-        def position(k: Any) -> None:
-            weights = e.let(column * (self.a2 * depth) + k * (depth * width))
+        def weights_at(k: Any) -> Any:
+            return e.let(column * (self.a2 * depth) + k * (depth * width))
 
-            def panel(p: Any, size: int) -> None:
-                first = e.let(self._first_tile(p))
-                # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
-                source = e.let((k * v_slots + first - v_first) * depth)
-                target = e.let((k * m_slots + first - m_first) * self.tile.columns)
-                accumulators = e.local(size * width)
-                for r in range(size):
-                    for c, lanes in chunks:
-                        e.vstore(accumulators, r * width + c, e.f32(0, lanes), lanes)
-                number = e.let(p - begin)
-                prefetch = self._prefetch(e, u, weights, width, number, m_slots) if ahead else None
-                accumulate(
-                    e,
-                    accumulators,
-                    size,
-                    chunks,
-                    depth,
-                    lambda r, d: e.load(v, source + d + r * depth),
-                    u,
-                    weights,
-                    width,
-                    2,
-                    prefetch,
-                )
-                for r in range(size):
-                    for c, lanes in chunks:
-                        value = e.vload(accumulators, r * width + c, lanes)
-                        e.vstore(products, target + (r * self.tile.columns + c), value, lanes)
+        def panel(k: Any, weights: Any, number: Any, first: Any, size: int, share: int) -> None:
+            # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
+            source = e.let((k * v_slots + first - v_first) * depth)
+            target = e.let((k * m_slots + first - m_first) * self.tile.columns)
+            accumulators = e.local(size * width)
+            for r in range(size):
+                for c, lanes in chunks:
+                    e.vstore(accumulators, r * width + c, e.f32(0, lanes), lanes)
+            prefetch = None
+            if ahead:
+                rest = (v, source + size * depth, size * depth)
+                prefetch = self._prefetch(e, u, weights, width, number, share, *rest)
+            accumulate(
+                e,
+                accumulators,
+                size,
+                chunks,
+                depth,
+                lambda r, d: e.load(v, source + d + r * depth),
+                u,
+                weights,
+                width,
+                2,
+                prefetch,
+            )
+            for r in range(size):
+                for c, lanes in chunks:
+                    value = e.vload(accumulators, r * width + c, lanes)
+                    e.vstore(products, target + (r * self.tile.columns + c), value, lanes)
 
-            done = 0
+        def some(k: Any) -> None:
+            weights = weights_at(k)
+            done, share = 0, -(-m_slots // self.panels[0][0])
             for size, count in self.panels:
                 low = e.let(tirx.max(begin, index(done)))
                 high = e.let(tirx.max(low, tirx.min(end, index(done + count))))
-                e.loop(low, high, lambda p, size=size: panel(p, size))  # type: ignore[misc]
+
+                def one(p: Any, size: int = size) -> None:
+                    first = e.let(self._first_tile(p))
+                    panel(k, weights, e.let(p - begin), first, size, share)
+
+                e.loop(low, high, one)
                 done += count
 
-        e.loop(0, self.a2, position)
+        def whole(k: Any, last_row: bool, last_column: bool) -> None:
+            weights = weights_at(k)
+            first, after = self.g.tiles_at(last_row, last_column)
+            cut = balanced(after - first, self.tile.rows) if first < after else []
+            done, share = 0, sum(count for _, count in cut)
+            for size, count in cut:
+
+                def one(p: Any, size: int = size, first: int = first, done: int = done) -> None:
+                    panel(k, weights, e.let(p + done), e.let(p * size + first), size, share)
+
+                e.loop(0, count, one)
+                first, done = first + size * count, done + count
+
+        if self.whole:
+            self._positions(e, whole)
+        else:
+            e.loop(0, self.a2, some)
+
+    def _positions(self, e: Emitter, body: Callable[[Any, bool, bool], None]) -> None:
+        """``body(position, in the last row, in the last column)`` in order, apart where tiles are cut."""
+        a = self.g.a
+
+        def row(i: Any, last: bool) -> None:
+            each = a - 1 if self.g.cut_columns else a
+            e.loop(0, each, lambda j: body(e.let(i * a + j), last, False))
+            if each < a:
+                body(e.let(i * a + (a - 1)), last, True)
+
+        rows = a - 1 if self.g.cut_rows else a
+        e.loop(0, rows, lambda i: row(i, False))
+        if rows < a:
+            row(index(a - 1), True)
 
     def _prefetch(
-        self, e: Emitter, u: Any, weights: Any, width: int, number: Any, slots: int
+        self,
+        e: Emitter,
+        u: Any,
+        weights: Any,
+        width: int,
+        number: Any,
+        panels: int,
+        v: Any,
+        rows: Any,
+        elements: int,
     ) -> Callable[[Any], None]:
-        """Panel ``number`` of a block asks for its share of the weights of the next position.
+        """Panel ``number`` of ``panels`` asks for its share of the weights of the next position.
 
         In a few streams, each a part of those weights that is walked through in order, over all panels:
         memory is read 1.4 times as fast as in one stream, and twice as fast as without prefetching.
+
+        It also asks for what follows its rows in V: those of the next panel, or of the next position.
+
+        Args:
+            rows, elements: where that begins and how much of it the next panel needs.
         """
         unroll = 2 - self.depth % 2
         iterations = self.depth // unroll
-        panels = -(-slots // self.panels[0][0])
         lines = -(-self.depth * width // LINE)
         streams = -(-lines // (panels * iterations))
         part = -(-lines // streams)
         start = e.let(weights + self.depth * width + number * (iterations * LINE))
+        ahead = stream_prefetch(e, v, e.let(rows), -(-elements // LINE), self.depth, unroll)
 
         def prefetch(step: Any) -> None:
             for s in range(streams):
                 e.prefetch(u, start + div(step, unroll) * LINE + s * (part * LINE))
+            ahead(step)
 
         return prefetch
-
-
-def worth_fusing(g: Geometry, panels: int, block: int, columns: int, target: CpuTarget) -> bool:
-    """Whether the fused form is faster, by what either reads and writes outside of the L2 cache.
-
-    Fused, each block of ``block`` of the ``panels`` reads the weights, unless they stay in the cache. Split,
-    V is written, perhaps read by another core, and read for each of ``columns`` blocks of output channels.
-    """
-    each = -(-panels // target.threads)
-    if block < min(2, each):
-        return False
-    a2, depth = g.a**2, g.conv.in_channels
-    weights = a2 * depth * g.conv.out_channels * 4
-    if 2 * weights <= target.l2_bytes:
-        return True
-    blocks = target.threads * -(-each // block)
-    return blocks * weights <= ARENA_COST * (2 + columns) * (a2 * g.count * depth * 4)
 
 
 def _panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:

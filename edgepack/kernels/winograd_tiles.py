@@ -35,10 +35,16 @@ __all__ = ["Geometry", "Image", "Output"]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Tiles of a convolution."""
+    """Tiles of a convolution.
+
+    Tiles that reach beyond the image need no product at the last row or column of positions: that goes only
+    into the output's last row or column. ``sorted``, for one image, brings the tiles that need the same
+    positions together: those of a cut last row, those that lie inside, those of a cut last column.
+    """
 
     conv: Conv2d
     m: int
+    sorted: bool = False
 
     @property
     def a(self) -> int:
@@ -65,12 +71,50 @@ class Geometry:
         whole = self.conv.pad_top == 0 and rows <= self.conv.height
         return 0 if whole else self.a * self.conv.in_channels
 
+    @property
+    def cut_rows(self) -> bool:
+        """Whether tiles are sorted because the last row of them reaches beyond the image."""
+        return self.sorted and self.conv.out_height % self.m != 0
+
+    @property
+    def cut_columns(self) -> bool:
+        """Whether tiles are sorted because the last column of them reaches beyond the image."""
+        return self.sorted and self.conv.out_width % self.m != 0
+
+    def tiles_at(self, last_row: bool, last_column: bool) -> tuple[int, int]:
+        """(first, end) of the tiles that need a position, given whether it is in the last row or column."""
+        below, inside = self._parts()
+        without_row, without_column = last_row and self.cut_rows, last_column and self.cut_columns
+        if without_column:
+            return (below if without_row else 0), below + inside
+        return (below, self.count - self.cut_columns) if without_row else (0, self.count)
+
+    def _parts(self) -> tuple[int, int]:
+        """Sorted tiles of the last row, if it is cut, and of the inside; the cut last column follows."""
+        columns = self.columns - self.cut_columns
+        return (columns if self.cut_rows else 0), (self.rows - self.cut_rows) * columns
+
     def position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
         """(image, row, column) of a tile."""
+        if self.sorted:
+            return self._sorted_position(e, tile)
         area = self.rows * self.columns
         image = e.let(div(tile, area)) if self.conv.batch > 1 else index(0)
         rest = e.let(mod(tile, area)) if self.conv.batch > 1 else tile
         return image, e.let(div(rest, self.columns)), e.let(mod(rest, self.columns))
+
+    def _sorted_position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
+        below, inside = self._parts()
+        columns = max(1, self.columns - self.cut_columns)
+        at = e.let(tile - below)
+        row, column = div(at, columns), mod(at, columns)
+        if self.cut_columns:
+            last = at >= inside
+            row, column = tirx.Select(last, at - inside, row), tirx.Select(last, self.columns - 1, column)
+        if self.cut_rows:
+            first = tile < below
+            row, column = tirx.Select(first, self.rows - 1, row), tirx.Select(first, tile, column)
+        return index(0), e.let(row), e.let(column)
 
 
 def _each_vector(e: Emitter, lanes: int, channels: int, tile: Any, body: Callable[[Any, int], None]) -> None:

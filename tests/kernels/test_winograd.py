@@ -84,6 +84,29 @@ def test_convolution_is_within_the_stated_error(compiled: Compiled, tile: int, n
     assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max()
 
 
+#: Tiles are cut in the last row, the last column, both, or all of them.
+CUT: dict[str, onnx.ModelProto] = {
+    "rows": conv((1, 16, 13, 12), 40, (3, 3), pads=PADS),
+    "columns": conv((1, 24, 12, 15), 33, (3, 3), pads=PADS, activation=silu),
+    "both": conv((1, 40, 7, 7), 70, (3, 3), pads=PADS, residual=True),
+    "all": conv((1, 16, 9, 1), 24, (3, 3), pads=PADS),
+    "batch": conv((2, 16, 7, 5), 24, (3, 3), pads=PADS),
+}
+
+
+def test_what_only_cut_tiles_would_need_is_not_multiplied(tile: int, tmp_path: Path) -> None:
+    """One thread multiplies all tiles, apart by position; what is left out is poison, not zero."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "winograd_tile", lambda conv, target: tile)
+        patch.setattr(winograd, "worth_fusing", lambda *_: False)
+        compiled = Compiled(CUT, tmp_path, target_with("512x32", threads=1))
+    for name, model in CUT.items():
+        inputs = random_inputs(model, 9)
+        expected = _exact(model, inputs)
+        got = compiled.run(name, inputs, seed=3)["y"]
+        assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max(), name
+
+
 def _rules(model: onnx.ModelProto, target: CpuTarget) -> set[str]:
     return {kernel.rule for kernel in plan_of(model, target=target).plan.kernels}
 
