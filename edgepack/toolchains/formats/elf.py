@@ -51,7 +51,8 @@ class Elf(ObjectFormat):
         return [kind, f"-Wl,--version-script={_NO_EXPORTS}", "-Wl,-z,defs", "-s", *self._common()]
 
     def plugin(self) -> list[str]:
-        return ["-shared", "-fPIC", "-Wl,-z,noexecstack", "-Wl,--build-id=none"]
+        pages = f"-Wl,-z,max-page-size={self.device.page_size}"
+        return ["-shared", "-fPIC", "-Wl,-z,noexecstack", "-Wl,--build-id=none", pages]
 
     def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
         hide_symbols(path, keep)
