@@ -56,6 +56,12 @@ class CpuTarget:
         """Size of a pointer on the target, in bytes."""
         return 8 if "64" in self.arch and "ilp32" not in self.triple else 4
 
+    @property
+    def half_vectors(self) -> bool:
+        """Whether vectors of float16 may be used: for RISC-V's V alone, without Zvfhmin, LLVM ends with
+        "Scalarization of scalable vectors is not supported"."""
+        return not self.arch.startswith("riscv") or not {"+zvfh", "+zvfhmin"}.isdisjoint(self.features)
+
     def lanes(self, dtype: str) -> int:
         """Elements of ``dtype`` in one SIMD register, at least 1."""
         bits = {"bool": 8}.get(dtype) or int("".join(c for c in dtype if c.isdigit()))

@@ -10,10 +10,14 @@ import tvm
 from tvm import tirx
 from tvm.ir import IRModule
 
+from edgepack.codegen.elf import forget_definitions
 from edgepack.target import CpuTarget
 
 __all__ = ["compile_assembly", "compile_object", "llvm_target"]
 
+#: TVM puts these into each object, weak, with a half in an integer register; LLVM's calls for RISC-V have it
+#: in a floating point register, as the compilers' own libraries do.
+HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2")
 
 #: LLVM holds VFMA for slow on Cortex-A7 and the like, and for hazardous behind another one, and then emits
 #: twice the instructions: a multiplication, which needs a register more, and an addition.
@@ -45,6 +49,8 @@ def compile_object(functions: Mapping[str, Any], target: CpuTarget, output: Path
         output: ``.o`` file.
     """
     _compile(functions, target).write_to_file(str(output))
+    if target.arch.startswith("riscv64"):
+        forget_definitions(output, HALF_CONVERSIONS)
 
 
 def compile_assembly(functions: Mapping[str, Any], target: CpuTarget) -> str:

@@ -7,6 +7,7 @@ tried: a schedule that does not apply is never a crash and never silent.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.attention import attention
@@ -63,6 +64,8 @@ def implement(
         constants: indices of the group's parameters that are constant at every call.
         warn: is told in one sentence of a rule that failed in a way that it did not foresee.
     """
+    if target.vector_bits and not target.half_vectors and "float16" in str(group.function):
+        target = replace(target, vector_bits=0)
     for i, (name, rule) in enumerate(RULES):
         if group.pitch is not None and PITCHED.isdisjoint(later for later, _ in RULES[i:]):
             break
