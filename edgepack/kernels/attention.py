@@ -77,7 +77,7 @@ class _Kernel:
         while lanes > form.rows:
             lanes //= 2
         self.lanes = lanes
-        self.e = Emitter(lanes, strict_math=target.strict_math)
+        self.e = Emitter(lanes, target)
         most = max(1, BLOCK // lanes)
         while most > 1 and 4 * most * lanes * form.keys > target.l2_bytes // 2:
             most -= 1

@@ -44,7 +44,7 @@ class _Batched:
         self.depth = left[-1]
         self.tile = tile_for(target, self.rows, self.columns)
         self.lanes = target.lanes("float32")
-        self.e = Emitter(self.lanes, strict_math=target.strict_math)
+        self.e = Emitter(self.lanes, target)
 
     def build(self) -> Stage:
         e = self.e

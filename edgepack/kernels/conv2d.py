@@ -82,7 +82,7 @@ class ImplicitGemm:
     def __init__(self, conv: Conv2d, tile: Tile, group: AnchoredGroup, target: CpuTarget) -> None:
         self.conv, self.tile, self.group, self.target = conv, tile, group, target
         self.lanes = target.lanes("float32")
-        self.e = Emitter(self.lanes, strict_math=self.target.strict_math)
+        self.e = Emitter(self.lanes, self.target)
         self.cut = Blocking(conv, tile, target)
         #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
         self.zeros = max(conv.group_in if conv.padded else 0, self.lanes - 1)

@@ -71,7 +71,7 @@ class _Kernel:
     ) -> None:
         self.blocks, self.params, self.block, self.target = blocks, params, block, target
         self.lanes = target.lanes("float32")
-        self.e = Emitter(self.lanes, strict_math=target.strict_math)
+        self.e = Emitter(self.lanes, target)
         found = self._survey()
         self.used = [i for i, p in enumerate(params) if any(b.same_as(p) for b, _ in found.addresses)]
         self.pointers = {params[i]: self._pointer(params[i]) for i in self.used}

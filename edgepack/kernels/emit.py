@@ -35,6 +35,7 @@ from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind, Return
 
 from edgepack.kernels.contract import RuleError
+from edgepack.target import CpuTarget
 
 __all__ = ["Emitter", "Index", "balanced", "div", "groups_of", "index", "mod", "unravel"]
 
@@ -98,11 +99,18 @@ def groups_of(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any
 
 
 class Emitter:
-    """Builds one kernel: pointer parameters with :meth:`pointer`, then :meth:`tasks`, then :meth:`finish`."""
+    """Builds one kernel: pointer parameters with :meth:`pointer`, then :meth:`tasks`, then :meth:`finish`.
 
-    def __init__(self, lanes: int, *, strict_math: bool = False) -> None:
+    Args:
+        lanes: of a vector of float32.
+        target: what the kernel is for; None for one that is the same everywhere.
+    """
+
+    def __init__(self, lanes: int, target: CpuTarget | None = None) -> None:
         self.lanes = lanes
-        self.strict_math = strict_math
+        self.strict_math = target is not None and target.strict_math
+        self.wasm = target is not None and target.arch == "wasm32"
+        self.relaxed = self.wasm and target is not None and target.fma
         self.params: list[Any] = []
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
@@ -189,6 +197,16 @@ class Emitter:
 
     def f32(self, value: float, lanes: int | None = None) -> Expr:
         return self.splat(FloatImm("float32", float(value)), lanes)
+
+    def multiply_add(self, a: Expr, b: Expr, c: Expr) -> Expr:
+        """c + a * b: one instruction where the target has it.
+
+        LLVM makes one of the two, but for WebAssembly: there the program must ask for an instruction that is
+        rounded once or twice, as the machine does it (relaxed SIMD).
+        """
+        if self.relaxed and str(c.ty) == "float32x4":
+            return tirx.call_llvm_intrin("float32x4", "llvm.wasm.relaxed.madd.v4f32", a, b, c)
+        return c + a * b
 
     # Control -------------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class _Grouped:
         self.vectors = -(-c.out_channels // lanes)
         self.block = self._block()
         self.row_parts = self._row_parts()
-        self.e = Emitter(lanes, strict_math=target.strict_math)
+        self.e = Emitter(lanes, target)
 
     def _columns(self) -> int:
         """Pixels of a step: what hides the latency of multiply-adds, as far as there are registers.
@@ -212,7 +212,7 @@ class _Grouped:
                 here = e.let(value(column))
                 for pixel, j in uses[column]:
                     old = e.vload(accumulators, pixel * lanes, lanes)
-                    e.vstore(accumulators, pixel * lanes, old + here * loaded[j], lanes)
+                    e.vstore(accumulators, pixel * lanes, e.multiply_add(here, loaded[j], old), lanes)
 
         def element(column: int, i: Any) -> Any:
             return e.splat(e.load(self.x, base + column * c.in_channels + i), lanes)

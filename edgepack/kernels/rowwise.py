@@ -93,7 +93,7 @@ class _RowVectors(Vectors):
 class _Kernel:
     def __init__(self, plan: RowPlan, target: CpuTarget) -> None:
         self.plan, self.target = plan, target
-        self.e = Emitter(plan.lanes, strict_math=target.strict_math)
+        self.e = Emitter(plan.lanes, target)
         addresses = [*plan.found.addresses, *(a for d in plan.demands for a in d.found.addresses)]
         self.used = [i for i, p in enumerate(plan.params) if any(b.same_as(p) for b, _ in addresses)]
         self.pointers = {plan.params[i]: self._pointer(plan.params[i]) for i in self.used}

@@ -100,7 +100,7 @@ class _Builder(ABC):
         self.steps = -(-window.channels // self.lanes)
         self.block = self._steps_per_block()
         self.row_parts = self._row_parts()
-        self.e = Emitter(self.lanes, strict_math=target.strict_math)
+        self.e = Emitter(self.lanes, target)
 
     # What fits ------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class _Depthwise(_Builder):
     weighted = True
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        return old + value * weight
+        return self.e.multiply_add(value, weight, old)
 
 
 class _Max(_Builder):

@@ -126,7 +126,7 @@ class _Winograd:
     # Pointers --------------------------------------------------------------------------------------------
 
     def _emitter(self) -> Emitter:
-        return Emitter(self.lanes, strict_math=self.target.strict_math)
+        return Emitter(self.lanes, self.target)
 
     def _input(self, e: Emitter) -> Any:
         conv = self.g.conv

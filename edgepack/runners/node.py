@@ -24,8 +24,11 @@ REAL_SPEED = True
 _SCRIPT = Path(__file__).with_name("node_wasi.mjs")
 #: The first version with the WASI that the script uses.
 _OLDEST = 18
-#: Before this one it needs one.
-_NO_FLAG = 20
+#: What versions want to hear before they do what the next ones do anyway: WASI, relaxed SIMD.
+_FLAGS = {
+    **dict.fromkeys((18, 19), ("--experimental-wasi-unstable-preview1",)),
+    20: ("--experimental-wasm-relaxed-simd",),
+}
 
 
 def available(device: DeviceLike) -> Availability:
@@ -55,9 +58,8 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     if not ok:
         raise ToolchainError(f"node cannot run programs of {device.name} here.", hint=hint)
     node = str(_find_node(device))
-    command: list[str | Path] = [node, "--no-warnings", *_options(device)]
-    if _major(_version(node)) < _NO_FLAG:
-        command.append("--experimental-wasi-unstable-preview1")
+    command: list[str | Path] = [node, "--no-warnings"]
+    command += _FLAGS.get(_major(_version(node)), ())
     command += [_SCRIPT, Path(cwd, argv[0]), cwd]
     environment = setting(device, "environment") or {}
     what = f"{Path(argv[0]).name} in node"

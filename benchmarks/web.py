@@ -1,0 +1,136 @@
+"""edgepack against onnxruntime-web in node: ``python benchmarks/web.py [NETWORK ...] [--write]``.
+
+Both take turns in one process of node on one CPU, in a new random order each round; one thread, SIMD, batch
+1, float32. node's engine is V8, that of Chrome. onnxruntime-web is installed with npm on the first run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gzip
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from markdown import replace_section, table
+from networks import BENCHMARKS, save
+
+import edgepack
+from edgepack.config.paths import cache_dir
+
+NETWORKS = ("mobilenetv2", "resnet18")
+DEVICES = ("wasm32-wasi", "wasm32-wasi-relaxed")
+SCRIPT = Path(__file__).with_name("web.mjs")
+#: Of onnxruntime-web: the smallest build with SIMD, and its JavaScript for node.
+PEER_WASM, PEER_LIBRARY = "ort-wasm-simd-threaded.wasm", "ort.node.min.mjs"
+
+
+def peer_folder() -> Path:
+    """The folder ``dist`` of onnxruntime-web, which is installed if it is not there."""
+    root = cache_dir() / "benchmarks" / "web"
+    dist = root / "node_modules" / "onnxruntime-web" / "dist"
+    if not (dist / PEER_WASM).is_file():
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "package.json").write_text('{"private": true}\n')
+        subprocess.run(["npm", "install", "--silent", "onnxruntime-web"], cwd=root, check=True)
+    return dist
+
+
+def measure(name: str, folder: Path, dist: Path, seconds: float) -> dict[str, Any]:
+    """Packs the network and times it: engine -> median ms, bytes, and the error against onnxruntime-web."""
+    model = save(name, folder)
+    peer = {"name": "onnxruntime-web", "kind": "onnxruntime", "model": str(model)}
+    engines: list[dict[str, Any]] = [{**peer, "library": str(dist / PEER_LIBRARY)}]
+    result: dict[str, Any] = {"network": name}
+    for device in DEVICES:
+        bundle = edgepack.pack(model, device, folder / f"{name}-{device}", name=name)
+        module = bundle.manifest.artifact("shared")
+        assert module is not None and bundle.manifest.params.file is not None
+        path = bundle.path / module.path
+        engines.append(
+            {
+                "name": device,
+                "kind": "edgepack",
+                "module": str(path),
+                "params": str(bundle.path / bundle.manifest.params.file),
+            }
+        )
+        result[f"{device} bytes"] = (path.stat().st_size, len(gzip.compress(path.read_bytes(), 9)))
+    recorded = bundle.manifest.recorded.inputs[0]
+    given = {"name": recorded.name, "shape": recorded.shape, "file": str(bundle.path / recorded.file)}
+    job = folder / f"{name}.json"
+    job.write_text(json.dumps({"seconds": seconds, "input": given, "engines": engines}))
+    command = [shutil.which("node") or "node", "--experimental-wasm-relaxed-simd", str(SCRIPT), str(job)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{name}: node failed\n{done.stdout}{done.stderr}")
+    for engine in json.loads(done.stdout.splitlines()[-1]):
+        assert engine["error"] < 1e-4, engine
+        result[engine["name"]] = statistics.median(engine["runs_ms"])
+    return result
+
+
+def cpu_name() -> str:
+    """The name of this machine's CPU."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "a CPU")
+
+
+def render(results: list[dict[str, Any]], dist: Path) -> str:
+    """The section of docs/performance.md."""
+    version = json.loads((dist.parent / "package.json").read_text())["version"]
+    wasm = (dist / PEER_WASM).read_bytes()
+    theirs = (len(wasm), len(gzip.compress(wasm, 9)))
+    rows = []
+    for result in results:
+        peer, ours, relaxed = (result[key] for key in ("onnxruntime-web", *DEVICES))
+        nbytes = result[f"{DEVICES[0]} bytes"]
+        rows.append(
+            [
+                *(result["network"], f"{peer:.1f}", f"**{ours:.1f}**", f"{peer / ours:.2f}"),
+                *(f"{relaxed:.1f}", f"{peer / relaxed:.2f}"),
+                *(f"{nbytes[0] / 1e3:.0f} ({nbytes[1] / 1e3:.0f})", f"{theirs[1] / nbytes[1]:.0f}"),
+            ]
+        )
+    header = [
+        *("median ms", "onnxruntime-web", "edgepack", "times faster", "with relaxed SIMD", "times faster"),
+        *("kB of wasm (gzipped)", "times smaller, gzipped"),
+    ]
+    node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return (
+        f"Measured on {datetime.date.today()} in node {node} on one CPU of {cpu_name()}: edgepack "
+        f"{edgepack.__version__}, onnxruntime-web {version} (its wasm: {theirs[0] / 1e6:.1f} MB, "
+        f"{theirs[1] / 1e6:.1f} MB gzipped), one thread, SIMD, batch 1, float32; the engines take turns. "
+        f"Sizes are without weights and without JavaScript.\n\n{table(header, rows)}"
+    )
+
+
+def main() -> None:
+    """Measure, print, and write if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--seconds", type=float, default=20, help="for each network")
+    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    options = parser.parse_args()
+    dist = peer_folder()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    with tempfile.TemporaryDirectory(prefix="edgepack-web-") as folder:
+        results = [measure(name, Path(folder), dist, options.seconds) for name in options.networks]
+    text = render(results, dist)
+    print(text)
+    if options.write:
+        replace_section("In a browser's engine", text, "web.py")
+
+
+if __name__ == "__main__":
+    main()
