@@ -110,7 +110,7 @@ def run_there(
         raise ToolchainError(
             f"{link.name} cannot start {Path(argv[0]).name} (exit code {done.returncode}).",
             detail=done.printed,
-            hint=_why_not_started(device, machine),
+            hint=_why_not_started(device, machine, done),
         )
     return done
 
@@ -152,17 +152,16 @@ def _look(link: Link, folder: str) -> tuple[str, dict[str, str]]:
     """The device's ``uname -m``, and what is in the folder: path -> SHA-256. The folder is made."""
     what = " ".join(f"{name}/*" for name in _FOLDERS)
     quoted = shlex.quote(folder)
-    done = link.shell(
-        f"mkdir -p {quoted} && cd {quoted} && uname -m && {{ sha256sum {what} 2>/dev/null; true; }}",
-        timeout=60,
-    )
+    begin = _marker()
+    script = f"mkdir -p {quoted} && cd {quoted} && uname -m && {{ sha256sum {what} 2>/dev/null; true; }}"
+    done = link.shell(f"echo {begin}; {script}", timeout=60)
     if done.returncode != 0:
         raise ToolchainError(
             f"The folder {folder} cannot be made on {link.name}.",
             detail=done.printed,
             hint="Name another one in the device's file: `runner: {options: {directory: ...}}`.",
         )
-    machine, *lines = done.stdout.splitlines() or [""]
+    machine, *lines = done.stdout.rpartition(begin)[2].strip().splitlines() or [""]
     found = (re.match(r"([0-9a-f]{64}) [ *](.+)", line) for line in lines)
     return machine.strip(), {match[2].strip(): match[1] for match in found if match}
 
@@ -187,25 +186,35 @@ def _script(folder: str, command: Sequence[str], environment: Mapping[str, str])
 def _run(link: Link, script: str, timeout: float, program: str) -> Completed:
     # The exit code is printed: not every connection hands it on, and none tells its own failure from one of
     # the program.
-    marker = f"edgepack-{uuid.uuid4().hex}:"
+    begin, end = _marker(), _marker()
     reading, writing = os.pipe()
     try:
-        done = link.shell(f"{script}; echo; echo {marker}$c", timeout=timeout, stdin=reading)
+        done = link.shell(f"echo {begin}; {script}; echo; echo {end}$c", timeout=timeout, stdin=reading)
     finally:
         os.close(writing)
         os.close(reading)
-    printed, found, code = done.stdout.rpartition(marker)
+    printed, found, code = done.stdout.rpartition(end)
     if not found or not code.strip().isdigit():
         raise ToolchainError(
             f"The connection to {link.name} broke while {program} ran.",
             detail=done.printed,
             hint="Is the device still on, and in the network? It has not run out of memory?",
         )
-    number = int(code)
-    return Completed(128 - number if number > 128 else number, printed.rstrip("\r\n"), done.stderr)
+    number, printed = int(code), printed.rpartition(begin)[2].strip("\r\n")
+    return Completed(128 - number if number > 128 else number, printed, done.stderr)
 
 
-def _why_not_started(device: DeviceLike, machine: str) -> str:
+def _marker() -> str:
+    """A word that nothing else prints: what stands before it comes from the login (a greeting in .bashrc)."""
+    return f"edgepack-{uuid.uuid4().hex}:"
+
+
+def _why_not_started(device: DeviceLike, machine: str, done: Completed) -> str:
+    if "ermission denied" in done.stderr:
+        return (
+            "Its folder may be on a file system that starts no programs (noexec): name another one in the "
+            "device's file, `runner: {options: {directory: ...}}`."
+        )
     if machine and arch_of(machine) != device.arch and (arch_of(machine), device.arch) != ("aarch64", "arm"):
         return f"Its machine is {machine} (`uname -m`), the bundle was packed for {device.arch}."
     libc = getattr(device, "libc", "")

@@ -58,7 +58,10 @@ _SETTINGS = {
 
 #: What ssh says of why there is no connection, and what helps. {} is the host.
 _HINTS = (
-    ("HOST IDENTIFICATION HAS CHANGED", "Its key has changed. If you know why: ssh-keygen -R {}"),
+    (
+        "HOST IDENTIFICATION HAS CHANGED",
+        "Its key has changed. If you know why, remove the old one (ssh-keygen -R) and try: ssh {}",
+    ),
     ("Host key verification failed", "Connect once by hand, and accept its key: ssh {}"),
     ("Permission denied", "edgepack asks for no password. Put your key on the device: ssh-copy-id {}"),
     ("Could not resolve", "Check the name, or give the device's address."),
@@ -78,6 +81,11 @@ class _Host:
     def __str__(self) -> str:
         return self.host if self.port is None else f"{self.host}:{self.port}"
 
+    @property
+    def typed(self) -> str:
+        """As ssh and its tools want it."""
+        return self.host if self.port is None else f"-p {self.port} {self.host}"
+
 
 def available(device: DeviceLike) -> Availability:
     """Whether the device can be logged in to, and what it is."""
@@ -94,7 +102,8 @@ def available(device: DeviceLike) -> Availability:
             done = link.shell("uname -sm", timeout=_CONNECT_SECONDS)
     except ToolchainError as error:
         return Availability(False, client, " ".join(part for part in (error.message, error.hint) if part))
-    return Availability(True, f"{host} ({done.stdout.strip() or 'no uname'})", "")
+    system = (done.stdout.strip().splitlines() or ["no uname"])[-1]  # a login may print a greeting before
+    return Availability(True, f"{host} ({system})", "")
 
 
 def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
@@ -127,7 +136,8 @@ def _host(device: DeviceLike) -> _Host | None:
         raise ConfigError(f"{text!r} is no place for ssh.", hint=f"Write {PLACE}; an IPv6 address in [ ].")
     port = match[2] or (None if place else chosen.get("port"))
     host = re.sub(r"[\[\]]", "", match[1])
-    return _Host(host, int(port) if port else None, str(chosen.get("directory") or _DIRECTORY))
+    directory = str(chosen.get("directory") or _DIRECTORY).removeprefix("~/")
+    return _Host(host, int(port) if port else None, directory)
 
 
 class _Link:
@@ -170,7 +180,7 @@ class _Link:
         return ToolchainError(
             f"The connection to {self.name} {what}" + (f": {last}." if last else "."),
             detail=done.printed if done else said.strip(),
-            hint=hint.format(self.host.host),
+            hint=hint.format(self.host.typed),
         )
 
     def copy(self, files: Mapping[str, Path], folder: str, *, timeout: float) -> None:
@@ -198,8 +208,9 @@ def _connected(client: str, host: _Host) -> Iterator[_Link]:
     if not SHARED:
         yield _Link(client, host, None)
         return
-    # In a folder with a short name: a socket's path has about 100 characters.
-    with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+    # A socket's path has about 100 characters, of which ssh takes 17 for itself.
+    short = None if len(tempfile.gettempdir()) < 60 else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="edgepack-", dir=short) as folder:
         link = _Link(client, host, Path(folder, "s"))
         with tempfile.TemporaryFile() as said:
             master = subprocess.Popen(

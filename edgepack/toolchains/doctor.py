@@ -63,6 +63,10 @@ def diagnose(device: Device, *, runner: str = "", sdk: Path | None = None) -> It
         runner: a runner with a place (``ssh:pi@board``), to be tried there.
         sdk: folder of the SDK, for the toolchains that are part of one.
     """
+    from edgepack.runners import find_runner
+
+    if runner:
+        find_runner(runner.partition(":")[0])  # an unknown one is the user's mistake
     # The device may name a file that is in none of the folders.
     for name in dict.fromkeys((*toolchain_names(), device.toolchain)):
         yield examine_toolchain(device, name, sdk)
@@ -128,8 +132,6 @@ def examine_runners(device: Device, wanted: str = "") -> Iterator[Diagnosis]:
     from edgepack.runners import find_runner, placed, runner_names
 
     wanted_name, _, place = wanted.partition(":")
-    if wanted:
-        find_runner(wanted_name)  # an unknown one is the user's mistake
     for name in runner_names():
         chosen = name == (wanted_name or device.runner.name)
         try:

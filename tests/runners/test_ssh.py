@@ -15,10 +15,12 @@ import pytest
 
 from edgepack.api import Bundle
 from edgepack.cli.main import main
+from edgepack.config.device import load_device
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.process import Completed
 from edgepack.runners import select_runner, ssh
 from edgepack.runners.base import at_place, host_os
+from edgepack.toolchains.doctor import examine_runners
 from tests.support.sshd import Board, serve
 
 pytestmark = pytest.mark.skipif(host_os() != "linux", reason="the tests' sshd is set up for Linux")
@@ -100,6 +102,27 @@ def test_arguments_exit_code_and_streams_come_through(board: Board, folder: Path
     (there,) = (board.home / "my cache").iterdir()
     assert done.stdout == f"{there}|a b it's \"$HOME\" `id` \\ * ; ./test|it's $HOME"
     assert (done.returncode, done.stderr.strip()) == (3, "warned")
+
+
+def test_a_login_that_greets_is_not_taken_for_the_program(board: Board, folder: Path) -> None:
+    board.behave("echo Welcome; echo 'Last login: never' >&2")
+    assert run(folder).stdout == f"{board.cached('it')[0].parents[1]}||"
+    before = board.cached("it.params")[0].stat().st_ctime_ns
+    run(folder)
+    assert board.cached("it.params")[0].stat().st_ctime_ns == before
+    assert ssh.available(Device()).where == f"board (Linux {os.uname().machine})"
+
+
+def test_a_folder_from_which_nothing_can_be_started_is_explained(board: Board, folder: Path) -> None:
+    tools = board.home / "tools"
+    tools.mkdir()
+    (tools / "chmod").write_text('#!/bin/sh\nexec /bin/chmod a-x "$2"\n')
+    (tools / "chmod").chmod(0o755)
+    board.behave(f"PATH='{tools}':$PATH")
+    with pytest.raises(ToolchainError, match=r"board cannot start it \(exit code 126\)") as caught:
+        run(folder)
+    assert "ermission denied" in caught.value.detail
+    assert "noexec" in caught.value.hint
 
 
 def test_a_program_that_a_signal_ends_is_reported_as_such(board: Board, folder: Path) -> None:
@@ -240,6 +263,7 @@ def test_a_program_for_another_machine_is_explained(board: Board, folder: Path) 
     [
         ("nobody@no-such-host.invalid", "Could not resolve", "Check the name"),
         ("127.0.0.1:1", "Connection refused", "on this port?"),
+        ("no-one@127.0.0.1:{port}", "Permission denied", "ssh-copy-id -p {port} no-one@127.0.0.1"),
         ("[::1]:1", "", ""),
         ("no-one-is-called-so@board", "Permission denied", "ssh-copy-id no-one-is-called-so@board"),
     ],
@@ -247,6 +271,7 @@ def test_a_program_for_another_machine_is_explained(board: Board, folder: Path) 
 def test_no_connection_says_why_and_what_to_try(
     board: Board, folder: Path, place: str, said: str, hint: str
 ) -> None:
+    place, hint = place.format(port=board.port), hint.format(port=board.port)
     device = at_place(Device(), "ssh", place)
     with pytest.raises(ToolchainError, match=r"The connection to .* failed") as caught:
         run(folder, device=device)
@@ -302,8 +327,9 @@ def test_doctor_tries_the_device(board: Board, capsys: pytest.CaptureFixture[str
     assert main(["doctor", "--runner", "ssh:board", "--quiet"]) == 0
     out = capsys.readouterr().out
     assert "ssh *" in out and f"board (Linux {os.uname().machine})" in out
-    assert main(["doctor", "--runner", "ssh:127.0.0.1:1", "--quiet"]) == 4
-    assert "The connection to 127.0.0.1:1 failed" in capsys.readouterr().out
+    found = {one.name: one for one in examine_runners(load_device("host"), "ssh:127.0.0.1:1")}
+    assert found["ssh"].chosen and not found["native"].chosen
+    assert not found["ssh"].ok and found["ssh"].hint.startswith("The connection to 127.0.0.1:1 failed")
     assert main(["doctor", "--runner", "shh:board"]) == 2
 
 

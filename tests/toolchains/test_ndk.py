@@ -13,6 +13,7 @@ import pytest
 
 from edgepack.cli.main import main
 from edgepack.config.device import Device, load_device
+from edgepack.config.paths import CACHE_ENV, cache_dir
 from edgepack.errors import CheckFailedError, ConfigError, ToolchainError
 from edgepack.toolchains import ndk as ndk_module
 from edgepack.toolchains import resolve
@@ -38,6 +39,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever this machine has of Android's."""
     for name in ("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "TVM_NDK_CC", "ANDROID_HOME", "ANDROID_SDK_ROOT"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(CACHE_ENV, str(cache_dir()))  # zig's libraries are in the home folder
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
 
 
