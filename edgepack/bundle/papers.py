@@ -24,6 +24,7 @@ Papers = Callable[["Recipe", Plan, Manifest], dict[str, str]]
 _PLATFORMS: Mapping[str, str] = {
     "android": "edgepack.bundle.android:papers",
     "none": "edgepack.bundle.firmware:papers",
+    "wasi": "edgepack.bundle.npm:papers",
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import edgepack
+from edgepack.bundle.javascript import js_array, js_key, js_member
 from edgepack.bundle.text import human_bytes, human_count, shape_text
 
 __all__ = ["TEMPLATES", "render"]
@@ -31,8 +33,12 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     environment.filters["bytes"] = human_bytes
     environment.filters["count"] = human_count
     environment.filters["shape"] = shape_text
+    environment.filters["product"] = prod
     environment.filters["shell"] = shlex.quote
     environment.filters["cell"] = _cell
+    environment.filters["js_array"] = js_array
+    environment.filters["js_key"] = js_key
+    environment.filters["js_member"] = js_member
     return environment.get_template(template).render(**values)
 
 

@@ -1,0 +1,353 @@
+"""A bundle for WebAssembly as an npm package: installed in a project, used from node, its types checked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgepack
+from edgepack.bundle.sums import list_files
+from tests.models import save, vision
+from tests.models.builder import Graph
+from tests.support.mini import run
+
+DEVICE = "wasm32-wasi"
+NODE = shutil.which("node") or "node"
+SCRIPT = Path(__file__).with_name("package.mjs")
+
+
+def odd_names() -> Any:
+    """A network with names and dtypes that JavaScript has its own mind about, and its weights inside."""
+    g = Graph("odd", seed=2)
+    x, count = g.input("my input:0", (2, 3)), g.input("count", (2,), "int64")
+    g.op("MatMul", x, g.weight(3, 4), name='"quoted" \\ y')
+    g.output('"quoted" \\ y')
+    g.op("Add", count, count, name="class")
+    g.output("class", "int64")
+    g.op("Less", x, g.op("Neg", x), name="__proto__")
+    g.output("__proto__", "bool")
+    return g.model()
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, edgepack.Bundle]:
+    """By the mode of their params; not to be changed."""
+    folder = tmp_path_factory.mktemp("npm bündles")
+    image = save(vision.mobilenetv3(size=32), folder, "image.onnx")
+    return {
+        "file": edgepack.pack(image, DEVICE, folder / "image"),
+        "caller": edgepack.pack(image, DEVICE, folder / "caller", name="caller", params="caller"),
+        "embed": edgepack.pack(save(odd_names(), folder, "Odd.onnx"), DEVICE, folder / "odd", params="embed"),
+    }
+
+
+def name_of(bundle: edgepack.Bundle) -> str:
+    return str(json.loads((bundle.path / "package.json").read_text())["name"])
+
+
+def packed(bundle: edgepack.Bundle) -> list[str]:
+    """The files that npm puts into the package."""
+    patterns = [
+        *json.loads((bundle.path / "package.json").read_text())["files"],
+        "package.json",
+        "README.md",
+    ]
+    return [
+        path
+        for path in list_files(bundle.path)
+        if any(path == one or (one.endswith("/") and path.startswith(one)) for one in patterns)
+    ]
+
+
+def installed(bundle: edgepack.Bundle, project: Path) -> Path:
+    """The package in a project's node_modules, as npm puts it there."""
+    for path in packed(bundle):
+        target = project / "node_modules" / name_of(bundle) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(bundle.path / path, target)
+    shutil.copyfile(SCRIPT, project / SCRIPT.name)
+    return project
+
+
+def use(case: str, bundle: edgepack.Bundle, project: Path, **given: Any) -> Any:
+    """What the case of package.mjs saw."""
+    arguments = json.dumps({"bundle": str(bundle.path), **given})
+    return json.loads(run([NODE, installed(bundle, project) / SCRIPT.name, case, name_of(bundle), arguments]))
+
+
+def agrees(bundle: edgepack.Bundle, values: dict[str, Any]) -> bool:
+    for output in bundle.manifest.recorded.outputs:
+        want = np.fromfile(bundle.path / output.file, output.dtype).astype(float)
+        np.testing.assert_allclose(values[output.name][1], want, rtol=output.rtol, atol=output.atol)
+    return len(values) == len(bundle.manifest.outputs)
+
+
+class _Files(BaseHTTPRequestHandler):
+    """Serves the params in pieces without a length, cut off, and a page that is there for every address."""
+
+    params: bytes
+    module: bytes
+
+    def do_GET(self) -> None:
+        name = self.path.strip("/")
+        body, kind = {
+            "params": (self.params, "application/octet-stream"),
+            "cut": (self.params[:70000], "application/octet-stream"),
+            "module": (self.module, "application/wasm"),
+            "untyped": (self.module, "application/octet-stream"),
+            "page": (b"<!doctype html>", "text/html"),
+        }.get(name, (b"", ""))
+        self.send_response(200 if kind else 404)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        for at in range(0, len(body), 1 << 16):
+            self.wfile.write(body[at : at + (1 << 16)])
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server(bundles: dict[str, edgepack.Bundle]) -> Iterator[str]:
+    bundle = bundles["file"]
+    files = {
+        "params": (bundle.path / "params/image.params").read_bytes(),
+        "module": (bundle.path / "lib/image.wasm").read_bytes(),
+    }
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Files", (_Files,), files)) as http:
+        threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_address[1]}"
+        http.shutdown()
+
+
+def test_runs_in_node_and_says_what_it_needs(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    bundle = bundles["file"]
+    seen = use("run", bundle, tmp_path)
+    assert agrees(bundle, seen["kept"])
+    assert seen["again"] == seen["kept"]
+    assert seen["inputs"] == [{"name": "input", "dtype": "float32", "shape": [1, 3, 32, 32], "length": 3072}]
+    nbytes = (bundle.path / "params/image.params").stat().st_size
+    memory = seen["memory"]
+    assert (memory["params"], memory["arena"]) == (nbytes, bundle.manifest.memory.arena)
+    assert memory["params"] + memory["arena"] < memory["total"] < nbytes + (2 << 20)
+    assert seen["progress"][-1] == [nbytes, nbytes]
+    assert [step["kernel"] for step in seen["steps"]] == [step.kernel for step in bundle.manifest.steps]
+    assert sum(step["us"] for step in seen["steps"]) > 0
+    assert seen["after"] == ["DISPOSED", "The model was disposed; load it again."]
+
+
+def test_any_name_and_other_dtypes_pass_with_params_inside(
+    bundles: dict[str, edgepack.Bundle], tmp_path: Path
+) -> None:
+    bundle = bundles["embed"]
+    assert not any(path.startswith("params/") for path in packed(bundle))
+    seen = use("run", bundle, tmp_path)
+    assert agrees(bundle, seen["kept"])
+    kinds = {name: kind for name, (kind, _) in seen["kept"].items()}
+    assert kinds == {'"quoted" \\ y': "Float32Array", "class": "BigInt64Array", "__proto__": "Uint8Array"}
+    assert seen["again"] == seen["kept"] and seen["progress"] == []
+
+
+def test_params_may_come_from_the_caller(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    bundle = bundles["caller"]
+    assert not any(path.startswith("params/") for path in packed(bundle))
+    seen = use("caller", bundle, tmp_path, params=str(bundle.path / "params/caller.params"))
+    assert seen["missing"][0] == "PARAMS" and "load({ params })" in seen["missing"][1]
+    assert agrees(bundle, seen["values"])
+
+
+def test_wrong_inputs_are_told_and_harm_nothing(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    seen = use("wrongInputs", bundles["file"], tmp_path)
+    messages = [message for code, message in seen["seen"] if code == "INPUT"]
+    missing = "The inputs are not the model's: input is missing; it has input."
+    assert messages == [
+        missing,
+        "The inputs are not the model's: input is missing, image is unknown; it has input.",
+        "Input input is a plain array; the model takes float32 in a Float32Array.",
+        "Input input is Float64Array; the model takes float32 in a Float32Array.",
+        "Input input has 3071 elements; the model takes 3072 (1 x 3 x 32 x 32).",
+        missing,
+    ]
+    assert seen["runs"] == ["INPUT", "0 runs cannot be measured."]
+    assert agrees(bundles["file"], seen["still"])
+
+
+def test_params_and_module_come_from_anywhere(
+    bundles: dict[str, edgepack.Bundle], server: str, tmp_path: Path
+) -> None:
+    bundle = bundles["file"]
+    params = bundle.path / "params/image.params"
+    seen = use(
+        "sources",
+        bundle,
+        tmp_path,
+        server=server,
+        params=str(params),
+        wasm=str(bundle.path / "lib/image.wasm"),
+    )
+    assert len(seen) >= 9
+    for source in seen.values():
+        assert agrees(bundle, source["values"])
+        assert source.get("last", [0, 0]) in ([0, 0], [params.stat().st_size] * 2)
+    assert seen["url"]["pieces"] > 1
+
+
+def test_wrong_params_and_modules_are_told(
+    bundles: dict[str, edgepack.Bundle], server: str, tmp_path: Path
+) -> None:
+    bundle = bundles["file"]
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
+        closed = f"http://127.0.0.1:{http.server_address[1]}/"
+    seen = use(
+        "wrongSources",
+        bundle,
+        tmp_path,
+        server=server,
+        closed=closed,
+        params=str(bundle.path / "params/image.params"),
+        program=str(bundle.path / "bin/image.wasm"),
+    )
+    nbytes = (bundle.path / "params/image.params").stat().st_size
+    wanted = {
+        "none": ("FETCH", "no such file"),
+        "404": ("FETCH", f"{server}/nothing: 404"),
+        "closed": ("FETCH", "ECONNREFUSED"),
+        "short": ("PARAMS", f"{nbytes - 1} bytes, the model's params have {nbytes}"),
+        "cut": ("PARAMS", f"{server}/cut: only 70000 bytes"),
+        "page": ("PARAMS", f"{server}/page: only 15 bytes"),
+        "long": ("PARAMS", f"more than {nbytes} bytes"),
+        "zeros": ("EP_E_PARAMS_MAGIC", "not a params file"),
+        "changed": ("EP_E_PARAMS_HASH", "copy the file again"),
+        "number": ("INPUT", "not number"),
+        "used": ("FETCH", "was read already"),
+        "aborted": ("DOMException", "aborted"),
+        "wasm page": ("ENGINE", "expected magic word"),
+        "wasm program": ("ENGINE", "This is not the module of image"),
+        "simd": ("ENGINE", "This engine has no WebAssembly SIMD"),
+    }
+    assert seen.keys() == wanted.keys()
+    for kind, (code, text) in wanted.items():
+        assert seen[kind] is not None, kind
+        assert seen[kind][0] == code and text in seen[kind][1], (kind, seen[kind])
+
+
+def test_runs_in_a_worker(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    bundle = bundles["file"]
+    seen = use("worker", bundle, tmp_path)
+    assert agrees(bundle, seen["kept"])
+    assert (seen["before"], seen["after"]) == (3072, 0)
+    assert seen["wrong"] == [
+        "INPUT",
+        "Input input has 2 elements; the model takes 3072 (1 x 3 x 32 x 32).",
+    ]
+    assert seen["steps"] == len(bundle.manifest.steps)
+    assert seen["memory"]["arena"] == bundle.manifest.memory.arena
+    assert [code for code, _ in seen["ended"]] == ["DISPOSED", "DISPOSED"]
+    assert seen["missing"][0] == "FETCH"
+    assert seen["progress"][0] == seen["progress"][1] == seen["memory"]["params"]
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed: apt-get install npm")
+@pytest.mark.parametrize("mode", ["file", "embed"])
+def test_npm_packs_and_installs_it(mode: str, bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    bundle = bundles[mode]
+    (tmp_path / "package.json").write_text('{"name": "app", "private": true}')
+    before = list_files(bundle.path)
+    pack = ["npm", "pack", bundle.path, "--json"]
+    done = subprocess.run(pack, cwd=tmp_path, stdout=subprocess.PIPE, check=True, timeout=60)
+    (tarball,) = json.loads(done.stdout)
+    assert sorted(file["path"] for file in tarball["files"]) == sorted(packed(bundle))
+    assert list_files(bundle.path) == before
+    install = ["npm", "install", f"./{tarball['filename']}", "--offline", "--no-audit", "--no-fund"]
+    run(install, cwd=tmp_path)
+    shutil.copyfile(SCRIPT, tmp_path / SCRIPT.name)
+    arguments = json.dumps({"bundle": str(bundle.path)})
+    seen = json.loads(run([NODE, tmp_path / SCRIPT.name, "run", name_of(bundle), arguments]))
+    assert agrees(bundle, seen["kept"])
+
+
+USES_IMAGE = """
+import { inputs, load, outputs, EdgepackError, type ErrorCode, type Inputs } from "image-wasm";
+import { loadInWorker } from "image-wasm/worker";
+
+const shape: readonly [1, 3, 32, 32] = inputs[0].shape;
+const name: "logits" = outputs[0].name;
+const model = await load({ onProgress: (loaded: number, total: number) => loaded / total, check: true });
+const given: Inputs = { input: new Float32Array(inputs[0].length) };
+const { logits } = model.run(given);
+const scores: Float32Array = logits;
+const us: number = (await model.profile(given, 3))[0]!.us + model.memory.total;
+const code = (error: EdgepackError): ErrorCode => error.code;
+const remote = await loadInWorker({ params: "elsewhere/image.params" });
+const later: Promise<{ logits: Float32Array }> = remote.run(given, { transfer: true });
+// @ts-expect-error: a plain array
+model.run({ input: [1, 2, 3] });
+// @ts-expect-error: no such input
+model.run({ image: new Float32Array(3) });
+// @ts-expect-error: no such output
+model.run(given).probabilities;
+// @ts-expect-error: a promise
+remote.run(given).logits;
+// @ts-expect-error: no such option
+await load({ threads: 2 });
+// @ts-expect-error: a Response cannot be sent to a worker
+await loadInWorker({ params: new Response() });
+model.dispose();
+export { shape, name, scores, us, code, later };
+"""
+USES_ODD = """
+import { load } from "odd-wasm";
+
+const model = await load();
+const given = { "my input:0": new Float32Array(6), count: new BigInt64Array(2) };
+const result = model.run(given);
+const large: BigInt64Array = result.class;
+const is: Uint8Array = result["__proto__"];
+const y: Float32Array = result['"quoted" \\\\ y'];
+// @ts-expect-error: int64 is a BigInt64Array
+model.run({ ...given, count: new Int32Array(2) });
+export { large, is, y };
+"""
+USES_CALLER = """
+import { load } from "caller-wasm";
+import { loadInWorker } from "caller-wasm/worker";
+
+const model = await load({ params: "https://example.org/params" });
+// @ts-expect-error: the params must be given
+await load();
+// @ts-expect-error: the params must be given
+await loadInWorker({});
+export { model };
+"""
+
+
+@pytest.mark.skipif(shutil.which("tsc") is None, reason="tsc is missing: apt-get install node-typescript")
+def test_types_are_right(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"name": "app", "private": true, "type": "module"}')
+    for bundle in bundles.values():
+        installed(bundle, tmp_path)
+    uses = {"image": USES_IMAGE, "odd": USES_ODD, "caller": USES_CALLER}
+    for name, text in uses.items():
+        (tmp_path / f"{name}.ts").write_text(text)
+    options = {
+        "strict": True,
+        "noEmit": True,
+        "noUncheckedIndexedAccess": True,
+        "target": "es2022",
+        "lib": ["es2022", "dom"],
+        "types": [],
+        "module": "node16",
+        "moduleResolution": "node16",
+    }
+    files = [f"{name}.ts" for name in uses]
+    (tmp_path / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "files": files}))
+    run(["tsc", "--project", "."], cwd=tmp_path)
