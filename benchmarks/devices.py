@@ -97,6 +97,8 @@ def _pack(device: Device, family: str, model: Path, folder: Path) -> tuple[edgep
 
 def _run(bundle: edgepack.Bundle) -> tuple[str, str, bool]:
     """Runner, result, and whether that is as it should be."""
+    if bundle.manifest.artifact("program") is None:
+        return NOTHING, "built and audited, not run: these bundles hold no program", True
     try:
         result = bundle.verify()
     except ToolchainError:
