@@ -28,6 +28,7 @@ _BUILTIN = {
     "ssh": "edgepack.runners.ssh",
     "adb": "edgepack.runners.adb",
     "wasmtime": "edgepack.runners.wasmtime",
+    "chromium": "edgepack.runners.chromium",
     "wine": "edgepack.runners.wine",
 }
 _EMULATORS = frozenset({"qemu", "wine"})

@@ -16,38 +16,10 @@ import pytest
 
 import edgepack
 from edgepack.bundle.sums import list_files
-from tests.models import save, vision
-from tests.models.builder import Graph
 from tests.support.mini import run
 
-DEVICE = "wasm32-wasi"
 NODE = shutil.which("node") or "node"
 SCRIPT = Path(__file__).with_name("package.mjs")
-
-
-def odd_names() -> Any:
-    """A network with names and dtypes that JavaScript has its own mind about, and its weights inside."""
-    g = Graph("odd", seed=2)
-    x, count = g.input("my input:0", (2, 3)), g.input("count", (2,), "int64")
-    g.op("MatMul", x, g.weight(3, 4), name='"quoted" \\ y')
-    g.output('"quoted" \\ y')
-    g.op("Add", count, count, name="class")
-    g.output("class", "int64")
-    g.op("Less", x, g.op("Neg", x), name="__proto__")
-    g.output("__proto__", "bool")
-    return g.model()
-
-
-@pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, edgepack.Bundle]:
-    """By the mode of their params; not to be changed."""
-    folder = tmp_path_factory.mktemp("npm bündles")
-    image = save(vision.mobilenetv3(size=32), folder, "image.onnx")
-    return {
-        "file": edgepack.pack(image, DEVICE, folder / "image"),
-        "caller": edgepack.pack(image, DEVICE, folder / "caller", name="caller", params="caller"),
-        "embed": edgepack.pack(save(odd_names(), folder, "Odd.onnx"), DEVICE, folder / "odd", params="embed"),
-    }
 
 
 def name_of(bundle: edgepack.Bundle) -> str:
@@ -117,8 +89,8 @@ class _Files(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def server(bundles: dict[str, edgepack.Bundle]) -> Iterator[str]:
-    bundle = bundles["file"]
+def server(npm_bundles: dict[str, edgepack.Bundle]) -> Iterator[str]:
+    bundle = npm_bundles["file"]
     files = {
         "params": (bundle.path / "params/image.params").read_bytes(),
         "module": (bundle.path / "lib/image.wasm").read_bytes(),
@@ -129,8 +101,8 @@ def server(bundles: dict[str, edgepack.Bundle]) -> Iterator[str]:
         http.shutdown()
 
 
-def test_runs_in_node_and_says_what_it_needs(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
-    bundle = bundles["file"]
+def test_runs_in_node_and_says_what_it_needs(npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    bundle = npm_bundles["file"]
     seen = use("run", bundle, tmp_path)
     assert agrees(bundle, seen["kept"])
     assert seen["again"] == seen["kept"]
@@ -146,9 +118,9 @@ def test_runs_in_node_and_says_what_it_needs(bundles: dict[str, edgepack.Bundle]
 
 
 def test_any_name_and_other_dtypes_pass_with_params_inside(
-    bundles: dict[str, edgepack.Bundle], tmp_path: Path
+    npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path
 ) -> None:
-    bundle = bundles["embed"]
+    bundle = npm_bundles["embed"]
     assert not any(path.startswith("params/") for path in packed(bundle))
     seen = use("run", bundle, tmp_path)
     assert agrees(bundle, seen["kept"])
@@ -157,16 +129,18 @@ def test_any_name_and_other_dtypes_pass_with_params_inside(
     assert seen["again"] == seen["kept"] and seen["progress"] == []
 
 
-def test_params_may_come_from_the_caller(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
-    bundle = bundles["caller"]
+def test_params_may_come_from_the_caller(npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    bundle = npm_bundles["caller"]
     assert not any(path.startswith("params/") for path in packed(bundle))
     seen = use("caller", bundle, tmp_path, params=str(bundle.path / "params/caller.params"))
     assert seen["missing"][0] == "PARAMS" and "load({ params })" in seen["missing"][1]
     assert agrees(bundle, seen["values"])
 
 
-def test_wrong_inputs_are_told_and_harm_nothing(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
-    seen = use("wrongInputs", bundles["file"], tmp_path)
+def test_wrong_inputs_are_told_and_harm_nothing(
+    npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path
+) -> None:
+    seen = use("wrongInputs", npm_bundles["file"], tmp_path)
     messages = [message for code, message in seen["seen"] if code == "INPUT"]
     missing = "The inputs are not the model's: input is missing; it has input."
     assert messages == [
@@ -178,13 +152,13 @@ def test_wrong_inputs_are_told_and_harm_nothing(bundles: dict[str, edgepack.Bund
         missing,
     ]
     assert seen["runs"] == ["INPUT", "0 runs cannot be measured."]
-    assert agrees(bundles["file"], seen["still"])
+    assert agrees(npm_bundles["file"], seen["still"])
 
 
 def test_params_and_module_come_from_anywhere(
-    bundles: dict[str, edgepack.Bundle], server: str, tmp_path: Path
+    npm_bundles: dict[str, edgepack.Bundle], server: str, tmp_path: Path
 ) -> None:
-    bundle = bundles["file"]
+    bundle = npm_bundles["file"]
     params = bundle.path / "params/image.params"
     seen = use(
         "sources",
@@ -202,9 +176,9 @@ def test_params_and_module_come_from_anywhere(
 
 
 def test_wrong_params_and_modules_are_told(
-    bundles: dict[str, edgepack.Bundle], server: str, tmp_path: Path
+    npm_bundles: dict[str, edgepack.Bundle], server: str, tmp_path: Path
 ) -> None:
-    bundle = bundles["file"]
+    bundle = npm_bundles["file"]
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http:
         closed = f"http://127.0.0.1:{http.server_address[1]}/"
     seen = use(
@@ -240,8 +214,8 @@ def test_wrong_params_and_modules_are_told(
         assert seen[kind][0] == code and text in seen[kind][1], (kind, seen[kind])
 
 
-def test_runs_in_a_worker(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
-    bundle = bundles["file"]
+def test_runs_in_a_worker(npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+    bundle = npm_bundles["file"]
     seen = use("worker", bundle, tmp_path)
     assert agrees(bundle, seen["kept"])
     assert (seen["before"], seen["after"]) == (3072, 0)
@@ -258,8 +232,10 @@ def test_runs_in_a_worker(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed: apt-get install npm")
 @pytest.mark.parametrize("mode", ["file", "embed"])
-def test_npm_packs_and_installs_it(mode: str, bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
-    bundle = bundles[mode]
+def test_npm_packs_and_installs_it(
+    mode: str, npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path
+) -> None:
+    bundle = npm_bundles[mode]
     (tmp_path / "package.json").write_text('{"name": "app", "private": true}')
     before = list_files(bundle.path)
     pack = ["npm", "pack", bundle.path, "--json"]
@@ -331,9 +307,9 @@ export { model };
 
 
 @pytest.mark.skipif(shutil.which("tsc") is None, reason="tsc is missing: apt-get install node-typescript")
-def test_types_are_right(bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
+def test_types_are_right(npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"name": "app", "private": true, "type": "module"}')
-    for bundle in bundles.values():
+    for bundle in npm_bundles.values():
         installed(bundle, tmp_path)
     uses = {"image": USES_IMAGE, "odd": USES_ODD, "caller": USES_CALLER}
     for name, text in uses.items():
