@@ -11,6 +11,7 @@ needed=(
   "clang clang"
   "cmake cmake"
   "node nodejs"
+  "tsc node-typescript"
   "pkg-config pkg-config"
   "aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu"
   "arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf"
@@ -43,6 +44,11 @@ missing_packages() {
   if command -v clang >/dev/null 2>&1 && [[ ! -e $(clang -print-file-name=libclang_rt.asan-x86_64.a) ]] &&
     [[ ! -e $(clang -print-file-name=libclang_rt.asan.a) ]]; then
     echo "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+  fi
+  # Any browser of this family will do. Elsewhere than on Debian there is no package without snap: the tests say so.
+  if grep -qs '^ID=debian' /etc/os-release &&
+    ! { command -v chromium || command -v chromium-headless-shell || command -v google-chrome; } >/dev/null 2>&1; then
+    echo "chromium-headless-shell"
   fi
 }
 
