@@ -79,7 +79,7 @@ def execute(
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
         kill_group(process)
-        stdout, stderr = process.communicate()
+        stdout, stderr = _rest(process)
         raise ToolchainError(
             f"{what} did not end within {timeout:g} s.",
             hint="Give more time with --timeout, or look for what blocks it.",
@@ -87,9 +87,25 @@ def execute(
         ) from error
     except BaseException:
         kill_group(process)
-        process.communicate()
+        _rest(process)
         raise
     return Completed(process.returncode, stdout, stderr)
+
+
+def _rest(process: subprocess.Popen[str], patience: float = 5) -> tuple[str, str]:
+    """What a process that was ended has printed. Others may hold its streams open (ssh's shared connection):
+    they are not waited for much longer."""
+    try:
+        return process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired as late:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        return _text(late.stdout), _text(late.stderr)
+
+
+def _text(printed: str | bytes | None) -> str:
+    return printed.decode("utf-8", errors="replace") if isinstance(printed, bytes) else printed or ""
 
 
 def end_with_parent(interval: float = 0.5) -> None:

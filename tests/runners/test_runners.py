@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
@@ -48,6 +49,20 @@ def test_a_time_out_shows_what_was_printed(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="did not end within 3 s") as caught:
         python(code, timeout=3)
     assert "so far" in caught.value.detail
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sessions are POSIX's")
+def test_a_time_out_does_not_wait_for_who_else_holds_the_streams() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "other = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
+        "print('other', subprocess.Popen(other, start_new_session=True).pid, flush=True)\n"
+        "import time; time.sleep(60)"
+    )
+    with pytest.raises(ToolchainError, match="did not end within 1 s") as caught:
+        python(code, timeout=1)
+    other = caught.value.detail.split()[-1]
+    os.kill(int(other), signal.SIGKILL)  # it still ran
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
