@@ -19,6 +19,8 @@ from tests.support.compiled import plan_of
         ("raspberrypi2", r"\tvfma\.f32\tq", r"\tvmul\.f32\tq"),
         ("raspberrypi4", r"\tfmla\tv", r"\tfmul\tv"),
         ("linux-x86_64-v3", r"\tvfmadd\d+ps\t", r"\tvmulps\t"),
+        ("linux-riscv64", r"\tfmadd\.s\t", r"\tfmul\.s\t"),
+        ("linux-riscv64-v", r"\tvfmacc\.v[vf]\t", r"\tvfmul\.v"),
     ],
 )
 def test_multiply_adds_are_fused_where_the_cpu_can(device: str, fused: str, apart: str) -> None:
