@@ -129,7 +129,7 @@ def main() -> None:
     text = render(results, dist)
     print(text)
     if options.write:
-        replace_section("In a browser's engine", text, "web.py")
+        replace_section("WebAssembly", text, "web.py")
 
 
 if __name__ == "__main__":

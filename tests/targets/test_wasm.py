@@ -53,6 +53,20 @@ def test_is_measured_with_its_steps(runner: str, bundles: dict[str, edgepack.Bun
     assert measured.peak_rss_bytes > measured.arena_bytes
 
 
+@pytest.mark.parametrize(
+    ("device", "features"),
+    [("wasm32-wasi-relaxed", {"simd128", "relaxed-simd"}), ("wasm32-wasi-scalar", set())],
+)
+def test_other_instruction_sets_are_right_too(device: str, features: set[str], tmp_path: Path) -> None:
+    bundle = edgepack.pack(save(build("ds_cnn"), tmp_path), device, tmp_path / "out")
+    module = bundle.manifest.artifact("shared")
+    assert module is not None
+    assert {name for name in module.audit["features"] if "simd" in name} == features
+    for runner in RUNNERS:
+        result = bundle.verify(runner=runner)
+        assert result.ok, result
+
+
 def test_runs_in_node_unless_told_otherwise(bundles: dict[str, edgepack.Bundle]) -> None:
     assert bundles["ds_cnn"].verify().runner == "node"
 
