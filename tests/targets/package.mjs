@@ -20,7 +20,9 @@ async function recorded() {
 }
 
 const plain = (arrays) =>
-  Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, [array.constructor.name, Array.from(array, Number)]]));
+  Object.fromEntries(
+    Object.entries(arrays).map(([name, array]) => [name, [array.constructor.name, Array.from(array, Number)]]),
+  );
 
 async function failure(work) {
   try {
@@ -84,7 +86,13 @@ const cases = {
       seen[kind] = { values: plain(model.run(await recorded())), pieces: progress.length, last: progress.at(-1) };
     }
     const module = await WebAssembly.compile(await readFile(given.wasm));
-    for (const wasm of [given.wasm, await readFile(given.wasm), module, `${given.server}/module`, `${given.server}/untyped`]) {
+    for (const wasm of [
+      given.wasm,
+      await readFile(given.wasm),
+      module,
+      `${given.server}/module`,
+      `${given.server}/untyped`,
+    ]) {
       const model = await load({ wasm });
       seen[`wasm ${seen.length}`] = { values: plain(model.run(await recorded())) };
     }
@@ -106,6 +114,7 @@ const cases = {
       closed: { params: given.closed },
       short: { params: bytes.subarray(1) },
       cut: { params: `${given.server}/cut` },
+      broken: { params: `${given.server}/broken` },
       page: { params: `${given.server}/page` },
       long: { params: new Response(new Blob([bytes, bytes]).stream()) },
       zeros: { params: new ArrayBuffer(bytes.length) },

@@ -23,13 +23,16 @@ async function openDemo() {
 }
 
 /** The status line once the page has done its work. */
-const settled = () => until(() => !/…$/.test($("status").textContent) && !$("recorded").disabled && $("status").textContent);
+const settled = () =>
+  until(() => !/…$/.test($("status").textContent) && !$("recorded").disabled && $("status").textContent);
 
 /** What a page shows: its status, numbers and tables. */
 const shown = () => ({
   status: $("status").textContent,
   error: $("status").classList.contains("error"),
-  numbers: Object.fromEntries([...$("numbers").querySelectorAll("dt")].map((dt) => [dt.textContent, dt.nextSibling.textContent])),
+  numbers: Object.fromEntries(
+    [...$("numbers").querySelectorAll("dt")].map((dt) => [dt.textContent, dt.nextSibling.textContent]),
+  ),
   titles: [...$("results").querySelectorAll("h2")].map((title) => title.textContent),
   tables: [...$("results").querySelectorAll("table")].map((table) =>
     [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent)),

@@ -74,12 +74,15 @@ class _Files(BaseHTTPRequestHandler):
         body, kind = {
             "params": (self.params, "application/octet-stream"),
             "cut": (self.params[:70000], "application/octet-stream"),
+            "broken": (self.params[:70000], "application/octet-stream"),
             "module": (self.module, "application/wasm"),
             "untyped": (self.module, "application/octet-stream"),
             "page": (b"<!doctype html>", "text/html"),
         }.get(name, (b"", ""))
         self.send_response(200 if kind else 404)
         self.send_header("Content-Type", kind)
+        if name == "broken":
+            self.send_header("Content-Length", str(len(self.params)))
         self.end_headers()
         for at in range(0, len(body), 1 << 16):
             self.wfile.write(body[at : at + (1 << 16)])
@@ -197,6 +200,7 @@ def test_wrong_params_and_modules_are_told(
         "closed": ("FETCH", "ECONNREFUSED"),
         "short": ("PARAMS", f"{nbytes - 1} bytes, the model's params have {nbytes}"),
         "cut": ("PARAMS", f"{server}/cut: only 70000 bytes"),
+        "broken": ("FETCH", f"cannot be fetched from {server}/broken: "),
         "page": ("PARAMS", f"{server}/page: only 15 bytes"),
         "long": ("PARAMS", f"more than {nbytes} bytes"),
         "zeros": ("EP_E_PARAMS_MAGIC", "not a params file"),

@@ -30,12 +30,18 @@ export function wasi(args, read, print) {
 
   /** The parts of a list of buffers. */
   const parts = (list, count) =>
-    Array.from({ length: count }, (_, i) => [view().getUint32(list + 8 * i, true), view().getUint32(list + 8 * i + 4, true)]);
+    Array.from({ length: count }, (_, i) => [
+      view().getUint32(list + 8 * i, true),
+      view().getUint32(list + 8 * i + 4, true),
+    ]);
 
   const imports = {
     args_sizes_get(count, size) {
       u32(count, texts.length);
-      return u32(size, texts.reduce((sum, text) => sum + text.length, 0));
+      return u32(
+        size,
+        texts.reduce((sum, text) => sum + text.length, 0),
+      );
     },
     args_get(list, buffer) {
       for (const text of texts) {

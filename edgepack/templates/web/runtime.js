@@ -209,7 +209,10 @@ function checkInputs(inputs, given) {
     ...keys.filter((key) => !names.includes(key)).map((key) => `${key} is unknown`),
   ];
   if (wrong.length > 0) {
-    throw new EdgepackError("INPUT", `The inputs are not the model's: ${wrong.join(", ")}; it has ${names.join(", ")}.`);
+    throw new EdgepackError(
+      "INPUT",
+      `The inputs are not the model's: ${wrong.join(", ")}; it has ${names.join(", ")}.`,
+    );
   }
   for (const { name, dtype, shape, length } of inputs) {
     const array = given[name];

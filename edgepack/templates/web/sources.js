@@ -113,7 +113,7 @@ async function fromFile(url, what) {
     // Straight into the memory that `into` gives.
     readInto: async (into, nbytes, done) => {
       try {
-        for (let at = 0; at < nbytes; ) {
+        for (let at = 0; at < nbytes;) {
           const target = into(at, Math.min(nbytes, at + (1 << 22)));
           const { bytesRead } = await file.read(target, 0, target.length, at);
           if (bytesRead === 0) return;
@@ -130,7 +130,10 @@ async function fromFile(url, what) {
 /** Copies a source of exactly `nbytes` to the memory that `into(start, end)` gives. */
 export async function fill(source, nbytes, into, onProgress) {
   const wrong = (has) =>
-    new EdgepackError("PARAMS", `${source.name}: ${has}, the model's params have ${nbytes}; pass the file of its bundle.`);
+    new EdgepackError(
+      "PARAMS",
+      `${source.name}: ${has}, the model's params have ${nbytes}; pass the file of its bundle.`,
+    );
   if (source.nbytes !== undefined && source.nbytes !== nbytes) {
     source.cancel();
     throw wrong(`${source.nbytes} bytes`);

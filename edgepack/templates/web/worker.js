@@ -48,7 +48,7 @@ async function start(onProgress) {
   let worker;
   if (inNode()) {
     const { Worker: NodeWorker } = await builtin("worker_threads");
-    worker = new NodeWorker(new URL("./web/thread.js", import.meta.url));
+    worker = new NodeWorker(new URL(/* webpackIgnore: true */ "./web/thread.js", import.meta.url));
     worker.on("message", receive);
     worker.on("error", failed);
   } else {
@@ -77,4 +77,10 @@ async function absolute(options) {
   return resolved;
 }
 
-const buffers = (arrays) => [...new Set(Object.values(arrays).filter(ArrayBuffer.isView).map(({ buffer }) => buffer))];
+const buffers = (arrays) => [
+  ...new Set(
+    Object.values(arrays)
+      .filter(ArrayBuffer.isView)
+      .map(({ buffer }) => buffer),
+  ),
+];

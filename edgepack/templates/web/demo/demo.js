@@ -37,7 +37,7 @@ const pause = () => new Promise((resolve) => setTimeout(resolve));
 async function measure(given) {
   let result = model.run(given); // warms up
   const times = [];
-  for (const end = performance.now() + MAX_MS; times.length < MAX_RUNS && performance.now() < end; ) {
+  for (const end = performance.now() + MAX_MS; times.length < MAX_RUNS && performance.now() < end;) {
     await pause();
     const start = performance.now();
     result = model.run(given);
@@ -93,6 +93,7 @@ async function runImage(file) {
   }
   draw($("canvas"), bitmap, input.shape[3], input.shape[2]);
   bitmap.close();
+  $("canvas").hidden = false;
   last = await measure({ [input.name]: pixels($("canvas"), $("scale").value) });
   show($("results"), outputs, last, labels);
   return `Ran ${file.name}.`;

@@ -31,11 +31,9 @@ function top(scores, labels) {
   const sum = scores.reduce((a, b) => a + b, 0);
   const shares = Math.abs(sum - 1) < 1e-3 && scores.every((score) => score >= 0) ? scores : softmax(scores);
   const order = Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a]);
-  const rows = order.slice(0, TOP).map((k) => [
-    labels[k] ?? `class ${k}`,
-    scores[k].toPrecision(5),
-    `${(100 * shares[k]).toFixed(1)} %`,
-  ]);
+  const rows = order
+    .slice(0, TOP)
+    .map((k) => [labels[k] ?? `class ${k}`, scores[k].toPrecision(5), `${(100 * shares[k]).toFixed(1)} %`]);
   return table(["Top results", "Score", "Share"], rows);
 }
 
