@@ -20,7 +20,8 @@ _FORMATS = {
 
 def format_for(device: Device) -> ObjectFormat:
     """The object format of a device's files."""
-    place = _FORMATS[device.object_format]
+    # Bare metal has ELF files too, of another kind.
+    place = _FORMATS["firmware" if device.os == "none" else device.object_format]
     module, _, name = place.partition(":")
     found: type[ObjectFormat] = getattr(import_module(module), name)
     return found(device)
