@@ -11,8 +11,8 @@ __all__ = ["runtime_text_bytes", "text_bytes"]
 
 
 def text_bytes(path: Path) -> int | None:
-    """Bytes of code in an ELF, Mach-O, PE or WebAssembly file: its executable sections; None for another
-    format."""
+    """Bytes of code in an ELF, Mach-O, PE, COFF or WebAssembly file: its executable sections; None for
+    another format."""
     import lief
 
     data = path.read_bytes()
@@ -29,6 +29,9 @@ def text_bytes(path: Path) -> int | None:
         return sum(
             int(section.virtual_size) for section in binary.sections if section.has_characteristic(code)
         )
+    if isinstance(binary, lief.COFF.Binary):
+        code = lief.PE.Section.CHARACTERISTICS.CNT_CODE
+        return sum(int(s.sizeof_raw_data) for s in binary.sections if s.has_characteristic(code))
     return None
 
 

@@ -200,7 +200,7 @@ def model_symbol(name: str) -> str:
 
 def shared_library(name: str, os: str) -> tuple[str, list[str]]:
     """The C file that the shared library of the model ``name`` is compiled from, and what it exports."""
-    if os == "wasi":
+    if os in {"wasi", "emscripten"}:
         return MODULE_SOURCE, list(MODULE_EXPORTS)
     return MODEL_SOURCE, [model_symbol(name)]
 
@@ -287,18 +287,21 @@ def render_project(
         shared, static: paths in the bundle of the built libraries, or None where there is none.
         libraries: system libraries that a program needs with the static library.
     """
+    exports_map = shared is None or shared.endswith(".so")
     values = _values(plan, params_mode) | {
         "shared": shared,
         "static": static,
+        "exports_map": exports_map,
         "libraries": list(libraries),
         "kernels_objects": list(kernels),
         "loader_sources": LOADER_SOURCES,
         "params_path": None if params_mode == "embed" else f"params/{plan.name}.params",
         "image_path": f"params/{plan.name}.params",
     }
+    lists = {"cmake/exports.map": _render("bundle/cmake/exports.map.j2", values)} if exports_map else {}
     return {
         "CMakeLists.txt": _render("bundle/CMakeLists.txt.j2", values),
-        "cmake/exports.map": _render("bundle/cmake/exports.map.j2", values),
+        **lists,
         f"cmake/{plan.name}-config.cmake": _render("bundle/cmake/config.cmake.j2", values),
         f"cmake/{plan.name}-config-version.cmake": _render("bundle/cmake/config-version.cmake.j2", values),
         f"pkgconfig/{plan.name}.pc": _render("bundle/pkgconfig/library.pc.j2", values),
