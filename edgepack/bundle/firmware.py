@@ -72,7 +72,7 @@ def check_estimate(recipe: Recipe, plan: Plan) -> None:
     session = plan.arena.nbytes + 8 * tensors
     kernels = recipe.bundle / recipe.kernels[-1]
     found = estimate(kernels, params_file_bytes(plan), session, recipe.device)
-    check_budget(found, recipe.name, recipe.device, plan.params_growth)
+    check_budget(found, recipe.name, recipe.device, growth=plan.params_growth, estimated=True)
 
 
 def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
@@ -109,7 +109,7 @@ def link(
     example = recipe.build / "example.elf"
     toolchain.link_program([*(objects[name] for name in _EXAMPLE), *library], example, flags=flags)
     found = measure(example, recipe.device)
-    check_budget(found, recipe.name, recipe.device, plan.params_growth)
+    check_budget(found, recipe.name, recipe.device, growth=plan.params_growth)
     toolchain.link_program([*(objects[name] for name in _CHECK), *library], output, flags=flags)
     return found
 

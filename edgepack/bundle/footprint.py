@@ -75,10 +75,14 @@ def _footprint(parts: Sequence[FootprintPart], device: Device) -> Footprint:
     )
 
 
-def check_budget(found: Footprint, name: str, device: Device, growth: int) -> None:
+def check_budget(
+    found: Footprint, name: str, device: Device, *, growth: int, estimated: bool = False
+) -> None:
     """Raise CheckFailedError, with the table, if flash or RAM is over the device's budget.
 
-    ``growth``: bytes of params that ``--optimize size`` would save, for the hint.
+    Args:
+        growth: bytes of params that ``--optimize size`` would save, for the hint.
+        estimated: ``found`` is of :func:`estimate`, so it is the least.
     """
     over = [
         f"{human_bytes(used)} of {what} where {human_bytes(budget)} are allowed"
@@ -96,7 +100,8 @@ def check_budget(found: Footprint, name: str, device: Device, growth: int) -> No
         "  ".join((row[0].ljust(first), *map(str.rjust, row[1:3], sizes), row[3])).rstrip() for row in rows
     )
     raise CheckFailedError(
-        f"{name} is too large for {device.name}: it needs {' and '.join(over)}.",
+        f"{name} is too large for {device.name}: it needs {'at least ' if estimated else ''}"
+        f"{' and '.join(over)}.",
         detail=table,
         hint=(f"--optimize size saves {human_bytes(growth)} of params. " if growth > 1024 else "")
         + f"Take a smaller model; or a larger chip, whose device file extends {device.name} and says "

@@ -43,8 +43,9 @@ static const double pi = 3.14159265358979323846;
 /* Below it a function is the first terms of its series, for the formulas of larger numbers cancel. */
 static const double tiny = 1e-4;
 
+/* Of -0 it is +0. */
 static double absolute(double x) {
-    return x < 0 ? -x : x;
+    return x > 0 ? x : 0 - x;
 }
 
 static int negative(float x) {
@@ -103,7 +104,7 @@ float atan2f(float y, float x) {
 
 float expm1f(float x) {
     double d = x;
-    return (float)(absolute(d) < tiny ? d + d * d / 2 + d * d * d / 6 : exp(d) - 1);
+    return (float)(absolute(d) < tiny ? d * (1 + d / 2 + d * d / 6) : exp(d) - 1);
 }
 
 float log1pf(float x) {
@@ -125,7 +126,7 @@ float coshf(float x) {
 float tanhf(float x) {
     double d = x;
     if (absolute(d) < tiny) {
-        return (float)(d - d * d * d / 3);
+        return (float)(d * (1 - d * d / 3));
     }
     return (float)(d > 20 ? 1 : d < -20 ? -1 : 1 - 2 / (exp(2 * d) + 1));
 }
@@ -138,7 +139,7 @@ float asinhf(float x) {
 
 float acoshf(float x) {
     double d = x;
-    return (float)log(d + sqrt(d * d - 1));
+    return (float)log(d + sqrt(d - 1) * sqrt(d + 1)); /* NaN below 1 */
 }
 
 float atanhf(float x) {
@@ -153,7 +154,7 @@ float erff(float x) {
     double sum = 0;
     double term = a;
     if (a < tiny) {
-        return (float)(scale * ((double)x - (double)x * a * a / 3));
+        return (float)(scale * (double)x * (1 - a * a / 3));
     }
     if (a > 4) {
         return x > 0 ? 1.0f : -1.0f;
