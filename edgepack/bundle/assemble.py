@@ -176,11 +176,12 @@ def _build(recipe: Recipe, plan: Plan, progress: _Progress) -> tuple[list[Artifa
     model = objects[driver.MODEL_SOURCE]
     loader = [objects[name] for name in driver.LOADER_SOURCES if name in objects]
     library = [model, *(root / name for name in recipe.kernels)]
-    footprint = None
+    bare = device.os == "none"
     symbol = [driver.model_symbol(recipe.name)]
     source, functions = driver.shared_library(recipe.name, device.os)
     exported = {"shared": functions, "static": symbol, "program": []}
     progress("link", "")
+    footprint = firmware.measured(recipe, plan, objects, library) if bare else None
     for kind in device.artifacts:
         output = root / layout.artifacts[kind]
         output.parent.mkdir(exist_ok=True)
@@ -189,8 +190,8 @@ def _build(recipe: Recipe, plan: Plan, progress: _Progress) -> tuple[list[Artifa
             toolchain.link_shared(of_shared, output, exported=functions, soname=output.name)
         elif kind == "static":
             toolchain.archive(library, output, exported=symbol)
-        elif device.os == "none":
-            footprint = firmware.link(recipe, plan, objects, library, output)
+        elif bare:
+            firmware.link(recipe, objects, library, output)
         else:
             toolchain.link_program([*loader, *library], output)
     progress("audit", "")
@@ -224,7 +225,7 @@ def _compile(recipe: Recipe) -> dict[str, Path]:
     names = [driver.MODEL_SOURCE]
     if "shared" in recipe.device.artifacts:
         names.append(driver.shared_library(recipe.name, recipe.device.os)[0])
-    if "program" in recipe.device.artifacts:
+    if bare or "program" in recipe.device.artifacts:
         names += program
     names = list(dict.fromkeys(names))
     # The loader's objects never meet the model's in an archive, but some of their names are alike.

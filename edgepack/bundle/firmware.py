@@ -7,7 +7,7 @@ that proves its results; ``bin/`` has that program as an image for the emulator'
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ __all__ = [
     "check_options",
     "link",
     "link_trial",
+    "measured",
     "papers",
     "write_sources",
 ]
@@ -57,6 +58,10 @@ def check_options(device: Device, params_mode: str) -> None:
         raise ConfigError(
             f"{device.name} has no files, so --params {params_mode} is not possible.",
             hint="Leave --params out: the params go into the image, in flash.",
+        )
+    if "shared" in device.artifacts:
+        raise ConfigError(
+            f"{device.name} has nothing that loads shared libraries.", hint="`artifacts: [static, program]`."
         )
     if not _board(device).is_file():
         known = ", ".join(sorted(path.stem for path in (TEMPLATES / _FOLDER / "boards").glob("*.ld")))
@@ -96,22 +101,26 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
-def link(
-    recipe: Recipe, plan: Plan, objects: dict[str, Path], library: Sequence[Path], output: Path
-) -> Footprint:
-    """Link the program to ``output``, and the example, which is measured and held against the budget.
+def measured(recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: Sequence[Path]) -> Footprint:
+    """Link the example, measure it, and hold it against the budget.
 
     Args:
         objects: source -> object, of :data:`SOURCES`.
         library: the model's objects.
+
+    Raises:
+        CheckFailedError: it is over the budget.
     """
-    toolchain, flags = recipe.toolchain, _link_flags(recipe.device, recipe.build)
     example = recipe.build / "example.elf"
-    toolchain.link_program([*(objects[name] for name in _EXAMPLE), *library], example, flags=flags)
+    _link(recipe, [*(objects[name] for name in _EXAMPLE), *library], example)
     found = measure(example, recipe.device)
     check_budget(found, recipe.name, recipe.device, growth=plan.params_growth)
-    toolchain.link_program([*(objects[name] for name in _CHECK), *library], output, flags=flags)
     return found
+
+
+def link(recipe: Recipe, objects: Mapping[str, Path], library: Sequence[Path], output: Path) -> None:
+    """Link the program that proves the results; arguments as in :func:`measured`."""
+    _link(recipe, [*(objects[name] for name in _CHECK), *library], output)
 
 
 def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, folder: Path) -> None:
@@ -159,6 +168,11 @@ def _machine(device: Device) -> str:
 
 def _board(device: Device) -> Path:
     return TEMPLATES / _FOLDER / "boards" / f"{_machine(device)}.ld"
+
+
+def _link(recipe: Recipe, objects: Sequence[Path], output: Path) -> None:
+    flags = _link_flags(recipe.device, recipe.build)
+    recipe.toolchain.link_program(objects, output, flags=flags)
 
 
 def _link_flags(device: Device, folder: Path) -> tuple[str, ...]:

@@ -242,6 +242,34 @@ def test_params_in_a_file_are_refused(tmp_path: Path) -> None:
         edgepack.pack(model, "cortex-m4", tmp_path / "out", params="file")
 
 
+def test_shared_libraries_are_refused(tmp_path: Path) -> None:
+    device = load_device("cortex-m4").model_copy(update={"artifacts": ("shared", "static")})
+    with pytest.raises(ConfigError, match="nothing that loads shared libraries"):
+        edgepack.pack(save(build("ds_cnn"), tmp_path, "ds_cnn.onnx"), device, tmp_path / "out")
+
+
+def test_a_library_alone_is_measured_too(tmp_path: Path) -> None:
+    device = load_device("cortex-m4").model_copy(update={"artifacts": ("static",)})
+    bundle = edgepack.pack(save(build("ds_cnn"), tmp_path, "ds_cnn.onnx"), device, tmp_path / "out")
+    assert bundle.manifest.footprint is not None
+    assert bundle.manifest.artifact("program") is None
+
+
+def test_without_arms_gcc_the_hint_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ToolchainError) as caught:
+        resolve(load_device("cortex-m4"), GCC).version()
+    assert "apt install gcc-arm-none-eabi libnewlib-arm-none-eabi" in caught.value.hint
+
+
+def test_two_packs_give_the_same_image(packed: Pack, tmp_path: Path) -> None:
+    """From another folder, and compiled anew."""
+    again = edgepack.pack(
+        save(build("ds_cnn"), tmp_path, "ds_cnn.onnx"), "cortex-m4", tmp_path / "out", cache=False
+    )
+    assert (again.path / "SHA256SUMS").read_text() == (packed("cortex-m4").path / "SHA256SUMS").read_text()
+
+
 def test_a_board_without_a_linker_script_is_named(tmp_path: Path) -> None:
     device = load_device("cortex-m4")
     runner = device.runner.model_copy(update={"options": {"machine": "netduino2"}})
