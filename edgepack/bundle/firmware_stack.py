@@ -94,7 +94,9 @@ def _read(function: _Function, binary: Any) -> None:
             function.frame += _wide_push(first, second, constants)
             aligned |= first == 0xF36F  # bfc
             target = _wide_branch(at, first, second)
-        if target is not None and not function.start <= target < function.end:
+        # A branch inside of the function is a loop; a call of itself is none.
+        call = second is not None and second & 0xD000 == 0xD000
+        if target is not None and (call or not function.start <= target < function.end):
             function.calls.add(target)
     if aligned and moved:
         function.frame += _LINE

@@ -17,10 +17,11 @@ import pytest
 import edgepack
 from edgepack.bundle.firmware_stack import stack_bytes
 from edgepack.config.device import Device, load_device
-from edgepack.errors import CheckFailedError, ConfigError, ToolchainError
+from edgepack.errors import CheckFailedError, ConfigError, InternalError, ToolchainError
 from edgepack.runners import loader, qemu_system, select_runner
 from edgepack.toolchains import resolve
 from edgepack.toolchains.audit import audit
+from edgepack.toolchains.base import Toolchain
 from edgepack.toolchains.doctor import trial
 from tests.models import build, save
 from tests.models.builder import Graph
@@ -136,6 +137,51 @@ def test_the_stack_of_a_run_is_at_most_the_estimate(packed: Pack) -> None:
         assert isinstance(used, int)
         assert code == 0
         assert 100 < used <= stack <= used + 256
+
+
+CALLS = """
+int use(volatile unsigned char *room, unsigned n);
+int run_step(int x);
+int (*volatile pointer)(int) = run_step;
+int ep_session_run_impl(int x);
+__attribute__((noinline)) int use(volatile unsigned char *room, unsigned n) {
+    room[n - 1] = 1;
+    return room[n / 2];
+}
+__attribute__((noinline)) int run_step(int x) {
+    volatile unsigned char room[SIZE] __attribute__((aligned(64)));
+    return use(room, SIZE) + x;
+}
+__attribute__((noinline)) int ep_session_run_impl(int x) {
+    volatile unsigned char room[SIZE];
+    return pointer(x) + use(room, SIZE) + AGAIN;
+}
+void Reset_Handler(void);
+void Reset_Handler(void) { ep_session_run_impl(1); }
+"""
+
+
+def _calls(toolchain: Toolchain, folder: Path, size: int, again: str) -> Path:
+    (folder / "calls.c").write_text(CALLS)
+    defines = {"SIZE": str(size), "AGAIN": again}
+    toolchain.compile_c(folder / "calls.c", folder / "calls.o", defines=defines)
+    flags = ("-Wl,-e,Reset_Handler",)
+    toolchain.link_program([folder / "calls.o"], folder / "calls.elf", flags=flags)
+    return folder / "calls.elf"
+
+
+@pytest.mark.parametrize("toolchain", COMPILERS)
+@pytest.mark.parametrize("size", [8, 600, 5000, 70001])
+def test_frames_of_all_sizes_are_read(size: int, toolchain: str, tmp_path: Path) -> None:
+    """Each range of sizes has instructions of its own."""
+    image = _calls(resolve(load_device("cortex-m7"), toolchain), tmp_path, size, "0")
+    assert 2 * size <= stack_bytes(image) <= 2 * size + 256
+
+
+def test_a_stack_without_an_end_is_refused(tmp_path: Path) -> None:
+    again = "(x > 0 ? ep_session_run_impl(x - 1) + x : 0)"
+    with pytest.raises(InternalError, match="circle"):
+        stack_bytes(_calls(resolve(load_device("cortex-m4")), tmp_path, 100, again))
 
 
 def test_the_program_says_what_is_wrong_with_a_command(packed: Pack) -> None:

@@ -22,7 +22,8 @@ struct ep_context {
 #define EP_ARENA(offset)         ((void *)(context->arena + (offset)))
 #define EP_SCRATCH(offset)       ((void *)(scratch + (offset)))
 
-/* A static library that said `dllexport` would export the descriptor from each program that it is linked into. */
+/* A static library that said `dllexport` would export the descriptor from each program that it is linked
+ * into. */
 #if defined(_WIN32)
 #if defined(EP_SHARED)
 #define EP_EXPORT __declspec(dllexport)
