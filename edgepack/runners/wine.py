@@ -120,7 +120,7 @@ def _prefix(wine: str) -> Path:
 
 def _libraries(wine: str) -> Path | None:
     """Wine's Windows libraries; None if they are nowhere where they usually are."""
-    for root in Path(os.path.realpath(wine)).parents:
+    for root in Path(os.path.realpath(wine)).parents[:3]:
         for place in _LIBRARIES:
             if (root / place / "kernel32.dll").is_file():
                 return root / place

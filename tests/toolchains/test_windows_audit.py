@@ -69,7 +69,7 @@ def archived(folder: Path, member: Path) -> Path:
 
 def test_what_edgepack_builds_passes(built: dict[AuditKind, Path]) -> None:
     report = audit(built["shared"], DEVICE, kind="shared", exported=["edgepack_trial"])
-    assert report.format == "PE32_PLUS"
+    assert report.format == "PE32+"
     assert report.exported == ("edgepack_trial",)
     assert "KERNEL32.dll" in report.needed
     assert report.page_alignment == 4096

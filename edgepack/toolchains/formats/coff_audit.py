@@ -69,7 +69,7 @@ def _check_linked(
     report = AuditReport(
         file=path.name,
         kind=kind,
-        format=_word(binary.optional_header.magic),
+        format="PE32+" if _word(binary.optional_header.magic) == "PE32_PLUS" else "PE32",
         machine=device.arch,
         needed=needed,
         exported=defined,
