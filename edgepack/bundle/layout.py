@@ -128,7 +128,7 @@ class BundleLayout:
         """The shared library."""
         if self.os == "windows":
             return f"lib/{self.name}.dll"
-        if self.os == "wasi":
+        if self.os in {"wasi", "emscripten"}:
             return f"lib/{self.name}.wasm"
         suffix = "dylib" if self.os in {"macos", "ios"} else "so"
         return f"lib/lib{self.name}.{suffix}"
@@ -141,7 +141,12 @@ class BundleLayout:
     @property
     def program(self) -> str:
         """The loader program, built for the device."""
-        return f"bin/{self.name}" + {"windows": ".exe", "wasi": ".wasm", "none": ".elf"}.get(self.os, "")
+        return f"bin/{self.name}" + {
+            "windows": ".exe",
+            "wasi": ".wasm",
+            "emscripten": ".wasm",
+            "none": ".elf",
+        }.get(self.os, "")
 
     @property
     def params(self) -> str:

@@ -64,8 +64,8 @@ _TRIPLE_ARCH = {
 }
 
 Arch = Literal["x86_64", "aarch64", "arm", "riscv64", "wasm32"]
-Os = Literal["linux", "android", "macos", "ios", "windows", "wasi", "none"]
-Libc = Literal["glibc", "musl", "bionic", "libsystem", "mingw", "wasi", "newlib"]
+Os = Literal["linux", "android", "macos", "ios", "windows", "wasi", "emscripten", "none"]
+Libc = Literal["glibc", "musl", "bionic", "libsystem", "mingw", "wasi", "emscripten", "newlib"]
 ArtifactKind = Literal["shared", "static", "program"]
 ParamsMode = Literal["file", "embed", "caller"]
 Word = Annotated[str, StringConstraints(pattern=r"^\S+$")]

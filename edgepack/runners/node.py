@@ -22,6 +22,7 @@ __all__ = ["REAL_SPEED", "available", "run", "sandboxed"]
 REAL_SPEED = True
 
 _SCRIPT = Path(__file__).with_name("node_wasi.mjs")
+_EMSCRIPTEN = Path(__file__).with_name("node_emscripten.cjs")
 #: The first version with the WASI that the script uses.
 _OLDEST = 18
 #: What versions want to hear before they do what the next ones do anyway: WASI, relaxed SIMD.
@@ -33,8 +34,8 @@ _FLAGS = {
 
 def available(device: DeviceLike) -> Availability:
     """Whether there is a node that is new enough."""
-    if device.os != "wasi":
-        return Availability(False, "", f"node runs WASI programs, and {device.name} has {device.os}.")
+    if device.os not in {"wasi", "emscripten"}:
+        return Availability(False, "", f"node runs WebAssembly, and {device.name} has {device.os}.")
     node = _find_node(device)
     if node is None:
         return Availability(
@@ -60,6 +61,11 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     node = str(_find_node(device))
     command: list[str | Path] = [node, "--no-warnings"]
     command += _FLAGS.get(_major(_version(node)), ())
+    what = f"{Path(argv[0]).name} in node"
+    if device.os == "emscripten":
+        program = Path(cwd, argv[0]).with_suffix(".cjs")
+        command += [_EMSCRIPTEN, program, *argv[1:]]
+        return execute(command, timeout=timeout, cwd=cwd, env=setting(device, "environment") or {}, what=what)
     command += [_SCRIPT, Path(cwd, argv[0]), cwd]
     environment = setting(device, "environment") or {}
     what = f"{Path(argv[0]).name} in node"
@@ -79,12 +85,6 @@ def sandboxed(argv: Sequence[str | Path], folder: Path) -> list[str]:
 def _find_node(device: DeviceLike) -> str | None:
     names = [setting(device, "program"), "node", "nodejs"]
     return next((found for name in names if name and (found := shutil.which(str(name)))), None)
-
-
-def _options(device: DeviceLike) -> list[str]:
-    """Options of node itself: `runner.options.flags` of the profile."""
-    options = setting(device, "options") or {}
-    return str(options.get("flags", "")).split()
 
 
 def _major(version: str) -> int:

@@ -24,6 +24,7 @@ _BUILT_IN = {
     "gcc": "edgepack.toolchains.gcc:GccToolchain",
     "gcc-arm-none-eabi": "edgepack.toolchains.arm_none_eabi:ArmNoneEabiToolchain",
     "clang": "edgepack.toolchains.clang:ClangToolchain",
+    "emcc": "edgepack.toolchains.emcc:EmccToolchain",
     "xcode": "edgepack.toolchains.xcode:XcodeToolchain",
     "ndk": "edgepack.toolchains.ndk:NdkToolchain",
 }

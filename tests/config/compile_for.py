@@ -22,12 +22,6 @@ def main() -> None:
     function = te.create_prim_func([a, b, te.compute((1024,), lambda i: a[i] * b[i] + a[i], name="c")])
     for name, data in json.load(sys.stdin).items():
         target = CpuTarget.from_json(data)
-        options = {
-            "mtriple": target.triple,
-            "mcpu": target.cpu,
-            "mattr": list(target.features),
-            "mabi": target.abi,
-        }
         print(f"[{name}]", file=sys.stderr, flush=True)
         built = tvm.compile(tvm.IRModule({"kernel": function}), target=llvm_target(target))
         print(f"[/{name}]", file=sys.stderr, flush=True)

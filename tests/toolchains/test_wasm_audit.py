@@ -66,7 +66,7 @@ BAD = {
     ),
     "shared memory": (
         '(module (memory (export "memory") 2 65536 shared) (func (export "net")))',
-        "memory: found a shared memory; allowed",
+        "memory: found a memory that is shared; allowed: a memory of one thread",
     ),
     "64-bit memory": (
         '(module (memory (export "memory") i64 2) (func (export "net")))',
@@ -226,6 +226,15 @@ def test_an_undefined_function_fails_the_link(built: Path, device: Device, tmp_p
             [built / "net.o"], tmp_path / "net.wasm", exported=["net"], soname="net.wasm"
         )
     assert "undefined symbol: missing" in caught.value.detail
+
+
+def test_what_tvm_exports_asks_for_what_it_lacks(built: Path, tmp_path: Path) -> None:
+    fcompile = resolve(load_device(DEVICE)).fcompile
+    output = tmp_path / f"lib.{fcompile.output_format}"  # type: ignore[attr-defined]
+    fcompile(str(output), [str(built / "net.o"), str(built / "tvm.o")])
+    data = output.read_bytes()
+    assert ("env", "missing", "function") in wasm_sections.imports(data)
+    assert {"net", "TVMThing"} <= {name for name, _ in wasm_sections.exports(data)}
 
 
 def test_sections_of_a_linked_file_are_counted() -> None:

@@ -227,7 +227,7 @@ char *system_program_folder(const char *argv0, char *path, size_t capacity) {
     if (_NSGetExecutablePath(path, &size) == 0) {
         return folder_of(path);
     }
-#else
+#elif !defined(__EMSCRIPTEN__) /* there it would be node */
     ssize_t length = readlink("/proc/self/exe", path, capacity - 1);
     if (length > 0) {
         path[length] = 0;

@@ -3,7 +3,9 @@
  * clock alone (platform_wasm.c). A page writes inputs to and reads outputs from the addresses that it is
  * given; an allocation may move the memory's buffer, so views of it are made anew after each.
  * SPDX-License-Identifier: Apache-2.0 */
+#if !defined(__EMSCRIPTEN_PTHREADS__) /* with which it has all that POSIX has */
 #define EP_PLATFORM_WASM 1
+#endif
 #include "model.c"
 
 #include "loader/config.h"

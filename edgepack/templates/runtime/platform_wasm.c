@@ -1,9 +1,14 @@
 /* WebAssembly in a page, a worker or node, without WASI: params are handed in, one thread, and the clock is
  * the one thing that the module imports: `edgepack.now`, a function that returns milliseconds
- * (performance.now). SPDX-License-Identifier: Apache-2.0 */
+ * (performance.now); Emscripten has its own. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#if defined(__EMSCRIPTEN__)
+#include <emscripten/emscripten.h>
+#define ep_import_now emscripten_get_now
+#else
 __attribute__((import_module("edgepack"), import_name("now"))) double ep_import_now(void);
+#endif
 
 static ep_status ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes,
                                  void **mapping) {

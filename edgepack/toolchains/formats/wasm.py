@@ -40,7 +40,11 @@ class Wasm(ObjectFormat):
         return self._common()
 
     def plugin(self) -> list[str]:
-        return ["-mexec-model=reactor", "-Wl,--export-dynamic", "-Wl,--allow-undefined"]
+        # A module whose undefined symbols are imports: whoever instantiates it brings them.
+        if self.device.os == "emscripten":
+            more = ["--no-entry", "-sSTANDALONE_WASM", "-sERROR_ON_UNDEFINED_SYMBOLS=0"]
+            return [*more, "-Wno-undefined", "-Wl,--export-dynamic"]
+        return ["-mexec-model=reactor", "-Wl,--import-symbols", "-Wl,--export-dynamic"]
 
     def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
         hide_symbols(path, keep)

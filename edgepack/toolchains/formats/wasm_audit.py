@@ -29,6 +29,11 @@ PROGRAM_IMPORTS = ("wasi_snapshot_preview1.*",)
 #: Exports that a module has beside its functions.
 _MODULE_EXPORTS = ("memory", "_initialize")
 _PROGRAM_EXPORTS = ("memory", "_start")
+#: And of Emscripten's, for the JavaScript beside them.
+_EMSCRIPTEN_EXPORTS = (
+    *("__*", "stack*", "dynCall_*", "emscripten_*", "_emscripten_*", "main", "malloc", "free", "setThrow"),
+    *("pthread_self", "asyncify_*", "establishStackSpace", "invokeEntryPoint"),
+)
 #: Pages of the largest memory that 32 bits address: 4 GiB.
 _ALL_PAGES = 65536
 #: Symbols that the linker itself defines.
@@ -59,9 +64,9 @@ def _check_linked(
     used = features_used(data)
     findings = [
         *_imports(imports, device, kind),
-        *_exports(exports, exported, kind),
+        *_exports(exports, exported, device, kind),
         *_features(used, device),
-        *_memory(data),
+        *_memory(data, device),
     ]
     report = AuditReport(
         file=path.name,
@@ -130,13 +135,19 @@ def _imports(imports: Sequence[str], device: Device, kind: AuditKind) -> Iterato
         yield Finding("imports", ", ".join(bad), _joined(allowed))
 
 
-def _exports(exports: Sequence[str], exported: Collection[str], kind: AuditKind) -> Iterator[Finding]:
-    own = _PROGRAM_EXPORTS if kind == "program" else _MODULE_EXPORTS
-    needed, allowed = {"memory", *exported}, {*own, *exported}
+def _exports(
+    exports: Sequence[str], exported: Collection[str], device: Device, kind: AuditKind
+) -> Iterator[Finding]:
+    own: tuple[str, ...] = _PROGRAM_EXPORTS if kind == "program" else _MODULE_EXPORTS
+    if device.os == "emscripten":
+        own = ("memory", *_EMSCRIPTEN_EXPORTS)
+    needed, allowed = {*exported}, sorted({*own, *exported})
+    if device.threads == 1:  # else JavaScript makes the memory
+        needed.add("memory")
     if missing := sorted(needed - set(exports)):
-        yield Finding("exports", f"no {', '.join(missing)}", _joined(sorted(allowed)))
-    if more := sorted(set(exports) - allowed):
-        yield Finding("exports", ", ".join(more), _joined(sorted(allowed)))
+        yield Finding("exports", f"no {', '.join(missing)}", _joined(allowed))
+    if more := [name for name in exports if not within(name, allowed)]:
+        yield Finding("exports", ", ".join(more), _joined(allowed))
 
 
 def _features(used: dict[str, int], device: Device) -> Iterator[Finding]:
@@ -146,14 +157,17 @@ def _features(used: dict[str, int], device: Device) -> Iterator[Finding]:
         yield Finding("features", found, _joined(allowed))
 
 
-def _memory(data: bytes) -> Iterator[Finding]:
-    """One memory of the module's own, which can grow to hold whatever arena and params need."""
-    found = wasm_sections.memories(data)
+def _memory(data: bytes, device: Device) -> Iterator[Finding]:
+    """One memory, which can grow to hold whatever arena and params need: the module's own, or, for threads,
+    one that is shared and imported."""
+    threads = device.threads > 1
+    found = wasm_sections.imported_memories(data) if threads else wasm_sections.memories(data)
     if len(found) != 1:
-        yield Finding("memory", f"{len(found)} memories", "one of its own")
+        yield Finding("memory", f"{len(found)} memories", f"one{', imported' if threads else ' of its own'}")
     for memory in found:
-        if memory.shared:
-            yield Finding("memory", "a shared memory", "one of a single thread")
+        if memory.shared != threads:
+            shared = "a memory that is shared", "a memory of one thread"
+            yield Finding("memory", shared[threads], shared[not threads])
         if memory.wide:
             yield Finding("memory", "64-bit addresses", "32-bit addresses")
         if memory.maximum is not None and memory.maximum < _ALL_PAGES:

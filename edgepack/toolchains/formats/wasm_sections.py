@@ -12,6 +12,7 @@ __all__ = [
     "WasmError",
     "code_bytes",
     "exports",
+    "imported_memories",
     "imports",
     "memories",
     "sections",
@@ -92,15 +93,12 @@ def sections(data: bytes | bytearray) -> list[Section]:
 def imports(data: bytes) -> list[tuple[str, str, str]]:
     """(module, name, kind) of each import; the kind is ``function``, ``table``, ``memory``, ``global`` or
     ``tag``."""
-    found: list[tuple[str, str, str]] = []
-    count, position = _vector(data, _IMPORT)
-    for _ in range(count):
-        module, position = text(data, position)
-        name, position = text(data, position)
-        kind = data[position]
-        position = _skip_type(data, kind, position + 1)
-        found.append((module, name, _KINDS[kind]))
-    return found
+    return [(module, name, kind) for module, name, kind, _ in _imports(data)]
+
+
+def imported_memories(data: bytes) -> list[Memory]:
+    """The memories that are among :func:`imports`."""
+    return [_limits(data, at)[0] for _, _, kind, at in _imports(data) if kind == "memory"]
 
 
 def exports(data: bytes) -> list[tuple[str, str]]:
@@ -116,7 +114,7 @@ def exports(data: bytes) -> list[tuple[str, str]]:
 
 
 def memories(data: bytes) -> list[Memory]:
-    """The memories that the module has itself; an imported one is among :func:`imports`."""
+    """The memories that the module has itself."""
     found: list[Memory] = []
     count, position = _vector(data, _MEMORY)
     for _ in range(count):
@@ -136,6 +134,19 @@ def _vector(data: bytes, number: int) -> tuple[int, int]:
         if section.number == number:
             return uleb(data, section.start)
     return 0, 0
+
+
+def _imports(data: bytes) -> list[tuple[str, str, str, int]]:
+    """(module, name, kind, where its type stands) of each import."""
+    found: list[tuple[str, str, str, int]] = []
+    count, position = _vector(data, _IMPORT)
+    for _ in range(count):
+        module, position = text(data, position)
+        name, position = text(data, position)
+        kind, at = data[position], position + 1
+        position = _skip_type(data, kind, at)
+        found.append((module, name, _KINDS[kind], at))
+    return found
 
 
 def _skip_type(data: bytes, kind: int, position: int) -> int:
