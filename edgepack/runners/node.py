@@ -44,8 +44,10 @@ def available(device: DeviceLike) -> Availability:
             f"node was not found: install node {_OLDEST} or newer (nodejs.org, or apt-get install nodejs).",
         )
     version = _version(node)
-    if _major(version) < _OLDEST:
-        return Availability(False, f"{node} {version}".rstrip(), f"WASI needs node {_OLDEST} or newer.")
+    oldest = int((setting(device, "options") or {}).get("oldest", _OLDEST))
+    if _major(version) < oldest:
+        hint = f"{device.name} needs node {oldest} or newer (nodejs.org)."
+        return Availability(False, f"{node} {version}".rstrip(), hint)
     return Availability(True, f"{node} {version}", "")
 
 

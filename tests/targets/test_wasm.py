@@ -62,9 +62,25 @@ def test_other_instruction_sets_are_right_too(device: str, features: set[str], t
     module = bundle.manifest.artifact("shared")
     assert module is not None
     assert {name for name in module.audit["features"] if "simd" in name} == features
-    for runner in RUNNERS:
+    ready = [name for name, runner in RUNNERS.items() if runner.available(load_device(device)).ok]
+    assert "wasmtime" in ready
+    for runner in ready:
         result = bundle.verify(runner=runner)
         assert result.ok, result
+
+
+def test_an_old_node_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "node"
+    old.write_text("#!/bin/sh\necho v18.20.4\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node.available(load_device(DEVICE)).ok
+    ok, where, hint = node.available(load_device("wasm32-wasi-relaxed"))
+    assert not ok and where.endswith("v18.20.4") and "needs node 20 or newer" in hint
+    with pytest.raises(ToolchainError, match="node cannot run programs of wasm32-wasi-relaxed"):
+        node.run(load_device("wasm32-wasi-relaxed"), ["x.wasm"], timeout=1, cwd=tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert "install node" in node.available(load_device(DEVICE)).hint
 
 
 def test_runs_in_node_unless_told_otherwise(bundles: dict[str, edgepack.Bundle]) -> None:
