@@ -30,6 +30,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return edgepack.pack(save(build("ds_cnn"), folder), DEVICE, folder / "out")
 
 
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("arm variants")
+    return edgepack.pack(save(build("ds_cnn"), folder), "linux-aarch64-multi", folder / "out")
+
+
 def program(bundle: Bundle, *arguments: str, before: tuple[str, ...] = ()) -> dict[str, object]:
     artifact = bundle.manifest.artifact("program")
     assert artifact is not None
@@ -71,6 +77,23 @@ def test_an_emulated_cpu_takes_its_own(bundle: Bundle, cpu: str) -> None:
         bundle, "verify", str(bundle.path / "test"), "--variant", NAMES[0], before=(qemu, "-cpu", cpu)
     )
     assert refused["code"] == "EP_E_CPU"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "taken"), [("cortex-a53", "linux-aarch64-multi"), ("cortex-a76", "linux-aarch64-v8.2")]
+)
+def test_arm_takes_the_kernels_for_its_features(
+    cpu: str, taken: str, arm: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = arm.manifest.device.model_copy(
+        update={"runner": {**arm.manifest.device.runner, "name": "qemu", "cpu": cpu}}
+    )
+    monkeypatch.setattr(arm, "manifest", arm.manifest.model_copy(update={"device": device}))
+    result = arm.verify()
+    assert result.ok, result
+    ran = [variant.name for variant in result.variants if not variant.missing]
+    assert ran[0] == taken
+    assert arm.bench(runs=1, warmup=0).variant == taken
 
 
 def test_the_kernels_are_those_of_the_devices(bundle: Bundle) -> None:
