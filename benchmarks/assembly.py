@@ -181,6 +181,7 @@ KERNELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "3x3 stride 1, 64 to 64": lambda: _conv(64, 64, 56, 3),
     "7x7 stride 2, 3 to 64": lambda: _conv(3, 64, 112, 7, stride=2),
     "grouped 3x3, 16 per group": lambda: _conv(64, 64, 28, 3, groups=4),
+    "grouped 3x3, 8 per group": lambda: _conv(256, 256, 28, 3, groups=32),
     "depthwise 3x3, 96": lambda: _conv(96, 96, 28, 3, groups=96),
     "depthwise 3x3 stride 2, 96": lambda: _conv(96, 96, 28, 3, groups=96, stride=2),
     "matmul 128x384x1536": lambda: _matmul(128, 384, 1536),

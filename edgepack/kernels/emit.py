@@ -222,6 +222,15 @@ class Emitter:
         statement = self.block(lambda: body(var))
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
+    def unknown(self, count: int) -> Expr:
+        """``count``, in terms of the thread's tasks: the end of a loop that LLVM must not unroll.
+
+        It would mix the iterations and spill. The term is long because LLVM unrolls loops for CPUs that work
+        in order also where it does not know the number of iterations, if that is cheap to compute.
+        """
+        lo, hi = self.params[-2:]
+        return self.let(tirx.max(tirx.max(index(count), -lo), -hi))
+
     def branch(
         self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None
     ) -> None:

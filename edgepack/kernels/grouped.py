@@ -42,12 +42,14 @@ def channel_order(lanes: int, group_in: int, group_out: int) -> list[list[int]]:
     """Which input channel of its group each lane multiplies, in each of ``group_in`` steps.
 
     Any order is as good for the sum. Where groups lie side by side, each lane takes first what lies in its
-    own four lanes, then what lies in the next four: x86 shuffles faster inside of four lanes.
+    own four lanes: x86 shuffles faster inside of four lanes. What lies at the same place of the next four
+    follows at once: LLVM makes it of the first shuffle, and would keep all of them until then.
     """
     if group_in != group_out or group_out % 4 or lanes == group_out:
         return [[i] * lanes for i in range(group_in)]
     own = [lane % group_out // 4 for lane in range(lanes)]
-    return [[4 * (four ^ i // 4) + i % 4 for four in own] for i in range(group_in)]
+    steps = [(i, other) for i in range(4) for other in range(group_in // 4)]
+    return [[4 * (four ^ other) + i for four in own] for i, other in steps]
 
 
 def pack_weights(weights: Array, lanes: int, groups: int) -> Array:

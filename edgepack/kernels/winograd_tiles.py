@@ -27,8 +27,13 @@ from edgepack.kernels.winograd_transforms import (
     output_groups,
     output_lines,
     output_rows,
+    staged_input,
+    staged_output,
 )
 from edgepack.target import CpuTarget
+
+#: What stores a row of a tile: (channel, row, its elements, lanes).
+Emit = Callable[[Any, int, Sequence[Any], int], None]
 
 __all__ = ["Geometry", "Image", "Output"]
 
@@ -117,17 +122,21 @@ class Geometry:
         return index(0), e.let(row), e.let(column)
 
 
-def _each_vector(e: Emitter, lanes: int, channels: int, tile: Any, body: Callable[[Any, int], None]) -> None:
-    """``body(channel, lanes)`` for the vectors of channels.
-
-    LLVM does not know that ``tile`` is not negative, so the loop's end is no constant to it: it would unroll
-    loops of a few vectors, mix them with their neighbours, and spill.
-    """
+def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int], None]) -> None:
+    """``body(channel, lanes)`` for the vectors of channels; LLVM must not mix them with each other."""
     full = channels // lanes
-    end = full if full < 2 else e.let(tirx.min(tile + full, index(full)))
+    end = full if full < 2 else e.unknown(full)
     e.loop(0, end, lambda k: body(e.let(k * lanes), lanes))
     for at, rest in column_chunks(channels - full * lanes, lanes):
         body(index(full * lanes + at), rest)
+
+
+def _each_line(
+    e: Emitter, lanes: int, channels: int, lines: range, body: Callable[[Any, Any, int], None]
+) -> None:
+    """``body(line, channel, lanes)`` for the vectors of channels of one line after the other."""
+    end = e.unknown(lines.stop)
+    e.loop(lines.start, end, lambda i: _each_vector(e, lanes, channels, lambda c, n: body(i, c, n)))
 
 
 class Image:
@@ -136,7 +145,7 @@ class Image:
     def __init__(self, e: Emitter, g: Geometry, target: CpuTarget, x: Any, zeros: Any, zero_at: int) -> None:
         self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
         self.lanes = target.lanes("float32")
-        self.groups = input_groups(g.m, target)
+        self.groups, self.staged = input_groups(g.m, target), staged_input(target)
 
     def read(self, v: Any, tile: Any, slot: Any, slots: int, channels: tuple[Any, int] | None = None) -> None:
         """V of one tile.
@@ -154,6 +163,9 @@ class Image:
             return tuple(0 <= g.m * t - conv.pad_left + j < conv.width for j in range(g.a))
 
         def body(valid: Sequence[bool]) -> None:
+            if self.staged:
+                self._in_stages(rows, valid, (v, target), slots, count)
+                return
             for group in self.groups:
                 self._group(group, rows, valid, (v, target), slots, count, tile)
 
@@ -186,7 +198,33 @@ class Image:
                     stored = e.f32(0, lanes) if value is None else value
                     e.vstore(v, at + c + (i * g.a + j) * (slots * depth), stored, lanes)
 
-        _each_vector(e, self.lanes, count, tile, vector)
+        _each_vector(e, self.lanes, count, vector)
+
+    def _in_stages(
+        self, rows: Sequence[Any], valid: Sequence[bool], target: tuple[Any, Any], slots: int, count: int
+    ) -> None:
+        """V of all rows: B^T d of the columns into the places of V, then its lines in place."""
+        e, g = self.e, self.g
+        depth = g.conv.in_channels
+        v, at = target
+        pitch = slots * depth
+        inside = [j for j in range(g.a) if valid[j]]
+
+        def column(j: Any, c: Any, lanes: int) -> None:
+            to = e.let(at + j * pitch)
+            taps = _Lazy(e, [(row, j * depth + c) for row in rows], lanes)
+            for i, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
+                e.vstore(v, to + c + i * (g.a * pitch), value, lanes)
+
+        def line(i: Any, c: Any, lanes: int) -> None:
+            to = e.let(at + i * (g.a * pitch))
+            stored = _Lazy(e, [(v, to + c + j * pitch) for j in range(g.a)], lanes)
+            taps = [stored[j] if valid[j] else None for j in range(g.a)]
+            for j, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
+                e.vstore(v, to + c + j * pitch, e.f32(0, lanes) if value is None else value, lanes)
+
+        _each_line(e, self.lanes, count, range(inside[0], inside[-1] + 1), column)
+        _each_line(e, self.lanes, count, range(g.a), line)
 
     def _rows(self, image: Any, ty: Any, tx: Any, start: Any) -> list[Any]:
         """A buffer for each row of the tile, which begins at its first column; zeros in the padding."""
@@ -241,7 +279,7 @@ class Output:
     ) -> None:
         self.e, self.g, self.group, self.y, self.extra, self.columns = e, g, group, y, extra, columns
         self.lanes = target.lanes("float32")
-        self.groups = output_groups(g.m, target)
+        self.groups, self.staged = output_groups(g.m, target), staged_output(target)
 
     def write(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> None:
         """The output of one tile, ``width`` channels from ``column`` on."""
@@ -270,18 +308,23 @@ class Output:
             for j, value in enumerate(line):
                 store(c, i, j, value, lanes)
 
-        def cut(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
-            kept = e.local(g.m * lanes)
-            for j, value in enumerate(line):
-                e.vstore(kept, j * lanes, value, lanes)
-            wide = e.let(tirx.min(conv.out_width - left, index(g.m)))
-
+        def cut(c: Any, i: Any, line: Sequence[Any], lanes: int) -> None:
             def row() -> None:
-                e.loop(0, wide, lambda j: store(c, i, j, e.let(e.vload(kept, j * lanes, lanes)), lanes))
+                for j, value in enumerate(line):
+                    if j < (conv.out_width % g.m or g.m):
+                        store(c, i, j, value, lanes)
+                    else:
+                        e.branch(left + j < conv.out_width, lambda j=j, v=value: store(c, i, j, v, lanes))  # type: ignore[misc]
 
             e.branch(top + i < index(conv.out_height), row)
 
+        if self.staged:
+            self._columns(source, slots, width)
+
         def all_vectors(emit: Callable[[Any, int, Sequence[Any], int], None]) -> None:
+            if self.staged:
+                self._lines(source, slots, width, emit)
+                return
             for rows in self.groups:
                 self._rows(source, slots, rows, width, tile, emit)
 
@@ -290,6 +333,34 @@ class Output:
             return
         inside = tirx.all(top + g.m <= conv.out_height, left + g.m <= conv.out_width)
         e.branch(inside, lambda: all_vectors(whole), lambda: all_vectors(cut))
+
+    def _columns(self, source: tuple[Any, Any], slots: int, width: int) -> None:
+        """A^T M of the columns, into the first rows of M."""
+        e, g = self.e, self.g
+        buffer, at = source
+        pitch = slots * self.columns
+
+        def column(j: Any, c: Any, lanes: int) -> None:
+            to = e.let(at + j * pitch)
+            places = [(buffer, to + c + i * (g.a * pitch)) for i in range(g.a)]
+            values = output_rows(Transform(e, lanes), g.m, range(g.m), _Lazy(e, places, lanes))
+            for (_, place), value in zip(places, values, strict=False):
+                e.vstore(buffer, place, value, lanes)
+
+        _each_line(e, self.lanes, width, range(g.a), column)
+
+    def _lines(self, source: tuple[Any, Any], slots: int, width: int, emit: Emit) -> None:
+        """``emit(channel, i, line, lanes)`` for each row, after :meth:`_columns`."""
+        e, g = self.e, self.g
+        buffer, at = source
+        pitch = slots * self.columns
+
+        def line(i: Any, c: Any, lanes: int) -> None:
+            to = e.let(at + i * (g.a * pitch))
+            taps = _Lazy(e, [(buffer, to + c + j * pitch) for j in range(g.a)], lanes)
+            emit(c, i, output_rows(Transform(e, lanes), g.m, range(g.m), taps), lanes)
+
+        _each_line(e, self.lanes, width, range(g.m), line)
 
     def _rows(
         self,
@@ -314,4 +385,4 @@ class Output:
             for i, line in zip(rows, output_lines(t, g.m, len(rows), column), strict=True):
                 emit(c, i, line, lanes)
 
-        _each_vector(e, self.lanes, width, tile, vector)
+        _each_vector(e, self.lanes, width, vector)

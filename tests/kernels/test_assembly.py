@@ -22,6 +22,9 @@ MACHINES = {machine.name: machine for machine in assembly.machines()}
     [
         ("x86-64-v3 (AVX2)", "1x1, 64 to 128"),
         ("x86-64-v3 (AVX2)", "7x7 stride 2, 3 to 64"),
+        ("x86-64-v3 (AVX2)", "3x3 stride 1, 64 to 64"),
+        ("x86-64 (SSE2)", "3x3 stride 1, 64 to 64"),
+        ("riscv64 V (128 bit)", "3x3 stride 1, 64 to 64"),
         ("raspberrypi4 (cortex-a72)", "1x1, 64 to 128"),
         ("raspberrypi4 (cortex-a72)", "3x3 stride 1, 64 to 64"),
         ("raspberrypi4 (cortex-a72)", "matmul 128x384x1536"),

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.kernels import cost, winograd
+from edgepack.kernels import cost, winograd, winograd_tiles
 from edgepack.target import CpuTarget
 from tests.models.evaluate import random_inputs
 from tests.models.single import conv, gelu, silu
@@ -72,6 +72,9 @@ def compiled(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(winograd, "winograd_tile", lambda conv, target: tile)
         patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
+        if request.param == "128x16" and form != "fused":
+            patch.setattr(winograd_tiles, "staged_input", lambda _: True)
+            patch.setattr(winograd_tiles, "staged_output", lambda _: True)
         return Compiled(MODELS, tmp_path_factory.mktemp("winograd"), target)
 
 
