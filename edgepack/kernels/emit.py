@@ -223,13 +223,9 @@ class Emitter:
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
     def unknown(self, count: int) -> Expr:
-        """``count``, in terms of the thread's tasks: the end of a loop that LLVM must not unroll.
-
-        It would mix the iterations and spill. The term is long because LLVM unrolls loops for CPUs that work
-        in order also where it does not know the number of iterations, if that is cheap to compute.
-        """
-        lo, hi = self.params[-2:]
-        return self.let(tirx.max(tirx.max(index(count), -lo), -hi))
+        """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not unroll,
+        because it would mix the iterations and spill."""
+        return self.let(tirx.max(index(count), -self.params[-2]))
 
     def branch(
         self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None
