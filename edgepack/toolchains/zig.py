@@ -38,7 +38,8 @@ class ZigToolchain(Toolchain):
         found = re.search(r'lib_dir"?\s*[=:]\s*"([^"]+)"', self.output_of([*self._zig, "env"]))
         if found is None:
             raise ToolchainError(f"toolchain {self.name}: `zig env` does not say where zig's library is")
-        return {**self.environment, "ZIG_LIBC": str(libc_file(Path(found.group(1))))}
+        library = Path(found.group(1)).absolute()  # it is relative where zig lies below the working directory
+        return {**self.environment, "ZIG_LIBC": str(libc_file(library))}
 
     def executable(self) -> list[str]:
         return self._zig
