@@ -70,7 +70,7 @@ def _zig_library() -> str:
     )
     match = re.search(r'lib_dir"?\s*[=:]\s*"([^"]+)"', text.stdout)
     assert match is not None
-    return match.group(1)
+    return str(Path(match.group(1)).absolute())
 
 
 @pytest.mark.parametrize("device", DEVICES)
