@@ -6,7 +6,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["CpuTarget", "Optimize"]
+__all__ = ["CPU_FEATURES", "CpuTarget", "Optimize"]
+
+#: CPU features that a library can require, by architecture (LLVM's names): those that the runtime can check
+#: (``templates/runtime/cpu.c``).
+CPU_FEATURES: dict[str, tuple[str, ...]] = {
+    "x86_64": (
+        *("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "lzcnt", "bmi", "bmi2", "movbe"),
+        *("avx", "avx2", "fma", "f16c"),
+        *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+        *("avx512vnni", "avx512bf16", "avx512fp16"),
+    ),
+    "aarch64": ("neon", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
+    "arm": ("neon", "vfp3", "vfp4", "fp16"),
+    "riscv64": ("v",),
+    "wasm32": (),
+}
 
 #: What kernels are chosen for: the shortest time, the fewest bytes of params, or most of the one for some of
 #: the other (see kernels/cost.py).

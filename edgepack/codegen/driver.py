@@ -20,9 +20,9 @@ from edgepack.codegen.names import c_identifier, c_string, printable, unique_ide
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.params import params_file_bytes
 from edgepack.plan.types import Argument, Plan, Quantization, Step, TensorSpec
+from edgepack.target import CPU_FEATURES
 
 __all__ = [
-    "CPU_FEATURES",
     "INCLUDE_DIRECTORIES",
     "LOADER_SOURCES",
     "MODEL_SOURCE",
@@ -67,32 +67,6 @@ MODULE_EXPORTS = (
 INCLUDE_DIRECTORIES = ("include", "src")
 #: With ``--params embed``, the macro that :data:`MODEL_SOURCE` needs; its value is :func:`params_define`.
 PARAMS_DEFINE = "EP_PARAMS_FILE"
-
-#: Features that a model can require, by architecture (LLVM's names): those that ``templates/runtime/cpu.c``
-#: detects.
-CPU_FEATURES = {
-    "x86_64": (
-        *(
-            "sse3",
-            "ssse3",
-            "sse4.1",
-            "sse4.2",
-            "popcnt",
-            "movbe",
-            "lzcnt",
-            "bmi",
-            "bmi2",
-            "avx",
-            "avx2",
-            "fma",
-        ),
-        *("f16c", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16"),
-        "avx512fp16",
-    ),
-    "aarch64": ("neon", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
-    "arm": ("neon", "vfp3", "vfp4", "fp16"),
-    "riscv64": ("v",),
-}
 
 _TEMPLATES = Path(edgepack.__file__).parent / "templates"
 
@@ -179,7 +153,7 @@ class Variant:
     Attributes:
         name: of the device that they were made for.
         plan: their steps; all variants of a library have the same inputs, outputs and params.
-        cpu_requires: features that the loader checks at run time, names of :data:`CPU_FEATURES`.
+        cpu_requires: features that the loader checks at run time, of ``edgepack.target.CPU_FEATURES``.
     """
 
     name: str

@@ -20,10 +20,9 @@ from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import Frozen, Size
 from edgepack.errors import ConfigError
-from edgepack.target import CpuTarget
+from edgepack.target import CPU_FEATURES, CpuTarget
 
 __all__ = [
-    "CPU_FEATURES",
     "DEVICES",
     "ArtifactKind",
     "AuditPolicy",
@@ -39,20 +38,6 @@ __all__ = [
     "load_variant",
     "resolve_device",
 ]
-
-#: CPU features that a library can require and the runtime can check, by architecture. The names are LLVM's.
-CPU_FEATURES: dict[str, tuple[str, ...]] = {
-    "x86_64": (
-        *("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "lzcnt", "bmi", "bmi2", "movbe"),
-        *("avx", "avx2", "fma", "f16c"),
-        *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-        *("avx512vnni", "avx512bf16", "avx512fp16"),
-    ),
-    "aarch64": ("neon", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
-    "arm": ("neon", "vfp3", "vfp4", "fp16"),
-    "riscv64": ("v",),
-    "wasm32": (),
-}
 
 #: First parts of LLVM triples, by architecture.
 _TRIPLE_ARCH = {

@@ -223,8 +223,8 @@ class Emitter:
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
     def unknown(self, count: int) -> Expr:
-        """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not unroll,
-        because it would mix the iterations and spill."""
+        """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not
+        unroll, because it would mix the iterations and spill."""
         return self.let(tirx.max(index(count), -self.params[-2]))
 
     def branch(

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from edgepack.config import cpuinfo, host
-from edgepack.config.device import CPU_FEATURES, load_device
+from edgepack.config.device import load_device
 from edgepack.config.host import Machine, describe
 from edgepack.errors import ConfigError
+from edgepack.target import CPU_FEATURES
 
 RECORDED = Path(__file__).parent / "machines"
 

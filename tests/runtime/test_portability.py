@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.codegen.driver import CPU_FEATURES, LOADER_SOURCES, MODEL_SOURCE
+from edgepack.codegen.driver import LOADER_SOURCES, MODEL_SOURCE
+from edgepack.target import CPU_FEATURES
 from tests.support.mini import ARCH, WARNINGS, MiniBundle, make_sources, run
 
 HERE = Path(__file__).parent
