@@ -216,7 +216,7 @@ def test_a_static_library_shows_its_exports_only(built: Path, device: Device, tm
     report = audit(path, device, kind="static", exported=["net"])
     assert (report.exported, report.undefined, report.members) == (("net",), ("missing",), ("net.o",))
     toolchain.archive([built / "net.o"], path)
-    with pytest.raises(CheckFailedError, match=r"libnet\.a: exported symbols: found helper; allowed: net"):
+    with pytest.raises(CheckFailedError, match=r"libnet\.a: global symbols: found helper; allowed: net"):
         audit(path, device, kind="static", exported=["net"])
 
 

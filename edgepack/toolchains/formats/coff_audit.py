@@ -10,16 +10,9 @@ import lief
 
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError, ToolchainError
-from edgepack.toolchains.formats import ar
 from edgepack.toolchains.formats import coff_object as coff
-from edgepack.toolchains.report import (
-    AuditKind,
-    AuditReport,
-    Finding,
-    disallowed_symbols,
-    refused_symbol,
-    within,
-)
+from edgepack.toolchains.formats.objects import ObjectFile, check_names, check_needed, check_objects, word
+from edgepack.toolchains.report import AuditKind, AuditReport, Finding, disallowed_symbols, refused_symbol
 
 __all__ = ["check"]
 
@@ -57,10 +50,10 @@ def _check_linked(
     export = binary.get_export() if binary.has_exports else None
     defined = tuple(sorted(entry.name for entry in export.entries)) if export else ()
     findings = [
-        *_machine(_word(binary.header.machine), device),
-        *_needed(needed, device),
+        *_machine(word(binary.header.machine), device),
+        *check_needed(needed, device, fold=True),
         *_refused(undefined),
-        *_exported(defined, exported),
+        *check_names("exported symbols", defined, exported),
         *_protection(int(binary.optional_header.dll_characteristics)),
         *_writable_code(binary),
         *_alignment(int(binary.optional_header.section_alignment), device),
@@ -69,7 +62,7 @@ def _check_linked(
     report = AuditReport(
         file=path.name,
         kind=kind,
-        format="PE32+" if _word(binary.optional_header.magic) == "PE32_PLUS" else "PE32",
+        format="PE32+" if word(binary.optional_header.magic) == "PE32_PLUS" else "PE32",
         machine=device.arch,
         needed=needed,
         exported=defined,
@@ -83,36 +76,28 @@ def _check_linked(
 def _check_objects(
     path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
 ) -> tuple[AuditReport, list[Finding]]:
-    files = ar.members(path) if kind == "static" else [(path.name, path.read_bytes())]
-    findings: list[Finding] = []
-    defined: set[str] = set()
-    wanted: set[str] = set()
-    for name, data in files:
-        label = name if kind == "object" else f"{path.name}({name})"
-        machine = _object_machine(data, label)
-        findings += [
-            Finding(f"{f.check} of {name}", f.found, f.allowed) if kind == "static" else f
-            for f in (*_machine(machine, device), *_contents(data, label, kind))
-        ]
-        for symbol in coff.symbols(data, label):
-            (defined if symbol.defined else wanted).add(symbol.name)
-    undefined = tuple(sorted(wanted - defined))
-    findings += _undefined(undefined, device)
-    if less := sorted(set(exported) - defined):
-        findings.append(Finding("global symbols", f"no {', '.join(less)}", ", ".join(exported)))
-    if tvm := sorted(filter(refused_symbol, defined)):
-        findings.append(Finding("global symbols", ", ".join(tvm), "no symbol of TVM or C++"))
-    report = AuditReport(
-        file=path.name,
-        kind=kind,
-        format="COFF",
-        machine=device.arch,
-        exported=tuple(exported),
-        undefined=undefined,
-        members=tuple(name for name, _ in files) if kind == "static" else (),
+    return check_objects(
+        path,
+        device,
+        kind,
+        exported,
+        lambda data, name: _read(data, name, device, kind, exported),
+        undefined=lambda names: _undefined(names, device),
         checks=_OBJECT_CHECKS,
     )
-    return report, findings
+
+
+def _read(data: bytes, name: str, device: Device, kind: AuditKind, exported: Sequence[str]) -> ObjectFile:
+    machine = _object_machine(data, name)
+    symbols = coff.symbols(data, name)
+    defined = {symbol.name for symbol in symbols if symbol.defined}
+    return ObjectFile(
+        format="COFF",
+        defined=defined,
+        visible=defined & set(exported),  # nothing can be hidden: whoever links a static library decides
+        wanted={symbol.name for symbol in symbols if not symbol.defined},
+        findings=[*_machine(machine, device), *_contents(data, name, kind)],
+    )
 
 
 def _parse_linked(path: Path) -> Any:
@@ -131,22 +116,10 @@ def _object_machine(data: bytes, name: str) -> str:
         raise CheckFailedError(f"{name}: format: found {data[:4]!r}; allowed: COFF") from None
 
 
-def _word(value: Any) -> str:
-    """``MACHINE_TYPES.AMD64`` -> ``AMD64``."""
-    return str(value).rsplit(".", 1)[-1]
-
-
 def _machine(machine: str, device: Device) -> Iterator[Finding]:
     want = _MACHINE.get(device.arch, device.arch)
     if machine != want:
         yield Finding("machine", machine, want)
-
-
-def _needed(needed: Sequence[str], device: Device) -> Iterator[Finding]:
-    """Windows does not look at the case of file names."""
-    allowed = [name.lower() for name in device.audit.needed]
-    if bad := [name for name in needed if not within(name.lower(), allowed)]:
-        yield Finding("needed libraries", ", ".join(bad), ", ".join(device.audit.needed))
 
 
 def _refused(names: Sequence[str]) -> Iterator[Finding]:
@@ -161,13 +134,6 @@ def _undefined(names: Sequence[str], device: Device) -> Iterator[Finding]:
     imported = [name for name in names if refused_symbol(name.removeprefix(_IMPORT))]
     if bad := sorted({*disallowed_symbols(device, ours), *imported}):
         yield Finding("undefined symbols", ", ".join(bad), "functions of C and of Windows")
-
-
-def _exported(found: Sequence[str], exported: Sequence[str]) -> Iterator[Finding]:
-    if more := sorted(set(found) - set(exported)):
-        yield Finding("exported symbols", ", ".join(more), ", ".join(exported))
-    if less := sorted(set(exported) - set(found)):
-        yield Finding("exported symbols", f"no {', '.join(less)}", ", ".join(exported))
 
 
 def _protection(characteristics: int) -> Iterator[Finding]:
@@ -188,7 +154,7 @@ def _alignment(alignment: int, device: Device) -> Iterator[Finding]:
 
 def _debug(binary: Any) -> Iterator[Finding]:
     """A debug directory names the linker's paths; the time of linking makes each build another file."""
-    kinds = [_word(entry.type) for entry in binary.debug]
+    kinds = [word(entry.type) for entry in binary.debug]
     if bad := [kind for kind in kinds if kind != "REPRO"]:
         yield Finding("debug directory", ", ".join(bad), "nothing but REPRO")
     stamp = int(binary.header.time_date_stamps)

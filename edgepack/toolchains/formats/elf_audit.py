@@ -10,17 +10,10 @@ import lief
 
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
-from edgepack.toolchains.formats import ar
 from edgepack.toolchains.formats.arm_attributes import hard_float_object
 from edgepack.toolchains.formats.elf_cpu import CPU_CHECK, cpu_architecture, says_its_cpu
-from edgepack.toolchains.report import (
-    AuditKind,
-    AuditReport,
-    Finding,
-    disallowed_symbols,
-    refused_symbol,
-    within,
-)
+from edgepack.toolchains.formats.objects import ObjectFile, check_names, check_needed, check_objects, word
+from edgepack.toolchains.report import AuditKind, AuditReport, Finding, disallowed_symbols, refused_symbol
 
 __all__ = ["check"]
 
@@ -51,20 +44,20 @@ def _check_linked(
 ) -> tuple[AuditReport, list[Finding]]:
     binary = _parse(path.read_bytes(), path.name)
     needed = tuple(binary.libraries)
-    symbols = [s for s in binary.dynamic_symbols if s.name and _word(s.binding) != _STB_LOCAL]
+    symbols = [s for s in binary.dynamic_symbols if s.name and word(s.binding) != _STB_LOCAL]
     undefined = [s for s in symbols if s.shndx == 0]
     defined = tuple(sorted(s.name for s in symbols if s.shndx != 0))
     versions = sorted({v for s in undefined if (v := _glibc_version(s))}, key=_version_key)
-    pages = [s.alignment for s in binary.segments if _word(s.type) == "LOAD"]
+    pages = [s.alignment for s in binary.segments if word(s.type) == "LOAD"]
     findings = [
         *_machine(binary, device),
         *cpu_architecture(binary, device),
-        *_needed(needed, device),
+        *check_needed(needed, device),
         *_run_path(binary),
         *_glibc(versions, device),
         *_dynamic_loader(binary, device, kind),
         *_undefined(undefined, device),
-        *_exported(defined, exported, kind),
+        *check_names("exported symbols", defined, exported),
         *_text_relocations(binary),
         *_executable_stack(binary),
         *_pages(pages, device),
@@ -88,47 +81,28 @@ def _check_linked(
 def _check_objects(
     path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
 ) -> tuple[AuditReport, list[Finding]]:
-    files = ar.members(path) if kind == "static" else [(path.name, path.read_bytes())]
-    findings: list[Finding] = []
-    defined: set[str] = set()
-    visible: set[str] = set()
-    wanted: set[str] = set()
-    form = ""
-    for name, data in files:
-        binary = _parse(data, name if kind == "object" else f"{path.name}({name})")
-        form = _format(binary)
-        findings += [
-            Finding(f"{f.check} of {name}", f.found, f.allowed) if kind == "static" else f
-            for f in _object(binary, device)
-        ]
-        for symbol in binary.symtab_symbols:
-            if not symbol.name or _word(symbol.binding) == _STB_LOCAL:
-                continue
-            if symbol.shndx == 0:
-                wanted.add(symbol.name)
-                continue
-            defined.add(symbol.name)
-            if _word(symbol.visibility) == "DEFAULT":
-                visible.add(symbol.name)
-    undefined = tuple(sorted(wanted - defined))
-    if bad := disallowed_symbols(device, undefined):
-        findings.append(Finding("undefined symbols", ", ".join(bad), "functions of libc, libm and threads"))
-    if kind == "static":
-        findings += _exported(tuple(sorted(visible)), exported, kind)
-    if tvm := sorted(filter(refused_symbol, defined)):
-        findings.append(Finding("global symbols", ", ".join(tvm), "no symbol of TVM or C++"))
-    report = AuditReport(
-        file=path.name,
-        kind=kind,
-        format=form,
-        machine=device.arch,
-        float_abi=_float_abi_name(device),
-        exported=tuple(sorted(visible)),
-        undefined=undefined,
-        members=tuple(name for name, _ in files) if kind == "static" else (),
+    return check_objects(
+        path,
+        device,
+        kind,
+        exported,
+        lambda data, name: _read(_parse(data, name), device),
+        undefined=lambda names: _disallowed(names, device),
         checks=_checks(_OBJECT_CHECKS, device),
+        float_abi=_float_abi_name(device),
     )
-    return report, findings
+
+
+def _read(binary: Any, device: Device) -> ObjectFile:
+    symbols = [s for s in binary.symtab_symbols if s.name and word(s.binding) != _STB_LOCAL]
+    defined = [s for s in symbols if s.shndx != 0]
+    return ObjectFile(
+        format=_format(binary),
+        defined={s.name for s in defined},
+        visible={s.name for s in defined if word(s.visibility) == "DEFAULT"},
+        wanted={s.name for s in symbols if s.shndx == 0},
+        findings=list(_object(binary, device)),
+    )
 
 
 def _checks(names: tuple[str, ...], device: Device) -> tuple[str, ...]:
@@ -151,25 +125,20 @@ def _parse(data: bytes, name: str) -> Any:
     return binary
 
 
-def _word(value: Any) -> str:
-    """``BINDING.GLOBAL`` -> ``GLOBAL``."""
-    return str(value).rsplit(".", 1)[-1]
-
-
 def _format(binary: Any) -> str:
-    return _word(binary.header.identity_class)
+    return word(binary.header.identity_class)
 
 
 def _machine(binary: Any, device: Device) -> Iterator[Finding]:
-    machine, form = _word(binary.header.machine_type), _format(binary)
+    machine, form = word(binary.header.machine_type), _format(binary)
     want = _MACHINE.get(device.arch, device.arch)
     want_form = "ELF64" if device.cpu_target().pointer_bytes == 8 else "ELF32"
     if (machine, form) != (want, want_form):
         yield Finding("machine", f"{machine} {form}", f"{want} {want_form}")
         return
-    if _word(binary.header.identity_data) != "LSB":
-        yield Finding("byte order", _word(binary.header.identity_data), "LSB")
-    flags, linked = binary.header.processor_flag, _word(binary.header.file_type) != "REL"
+    if word(binary.header.identity_data) != "LSB":
+        yield Finding("byte order", word(binary.header.identity_data), "LSB")
+    flags, linked = binary.header.processor_flag, word(binary.header.file_type) != "REL"
     if device.arch == "arm" and linked and bool(flags & _EF_ARM_ABI_FLOAT_HARD) != device.hard_float:
         yield Finding("float ABI", "soft" if device.hard_float else "hard", _float_abi_name(device))
     if device.arch == "riscv64" and (flags & _EF_RISCV_FLOAT_ABI) != (4 if device.hard_float else 0):
@@ -184,10 +153,10 @@ def _float_abi_name(device: Device) -> str:
 
 def _object_float_abi(binary: Any, device: Device) -> Iterator[Finding]:
     """Linkers accept an object that says nothing of its float ABI, which is how soft float slips in."""
-    if device.arch != "arm" or _word(binary.header.machine_type) != "ARM":
+    if device.arch != "arm" or word(binary.header.machine_type) != "ARM":
         return
     has_code = any(
-        _word(s.type) == "PROGBITS" and s.size and "EXECINSTR" in _flags(s) for s in binary.sections
+        word(s.type) == "PROGBITS" and s.size and "EXECINSTR" in _flags(s) for s in binary.sections
     )
     if not has_code:
         return
@@ -199,20 +168,14 @@ def _object_float_abi(binary: Any, device: Device) -> Iterator[Finding]:
 
 
 def _flags(section: Any) -> str:
-    return " ".join(_word(flag) for flag in section.flags_list)
-
-
-def _needed(needed: Sequence[str], device: Device) -> Iterator[Finding]:
-    bad = [name for name in needed if not within(name, device.audit.needed)]
-    if bad:
-        yield Finding("needed libraries", ", ".join(bad), ", ".join(device.audit.needed))
+    return " ".join(word(flag) for flag in section.flags_list)
 
 
 def _run_path(binary: Any) -> Iterator[Finding]:
     for entry in binary.dynamic_entries:
-        if _word(entry.tag) in {"RPATH", "RUNPATH"}:
+        if word(entry.tag) in {"RPATH", "RUNPATH"}:
             path = getattr(entry, "rpath", None) or getattr(entry, "runpath", None)
-            yield Finding("run path", f"{_word(entry.tag)} {path}", "none")
+            yield Finding("run path", f"{word(entry.tag)} {path}", "none")
 
 
 def _version_name(symbol: Any) -> str:
@@ -255,28 +218,24 @@ def _dynamic_loader(binary: Any, device: Device, kind: AuditKind) -> Iterator[Fi
 
 def _undefined(symbols: Sequence[Any], device: Device) -> Iterator[Finding]:
     unversioned = [s.name for s in symbols if refused_symbol(s.name) or not _glibc_version(s)]
-    if bad := sorted(set(disallowed_symbols(device, unversioned))):
+    yield from _disallowed(sorted(set(unversioned)), device)
+
+
+def _disallowed(names: Sequence[str], device: Device) -> Iterator[Finding]:
+    if bad := disallowed_symbols(device, names):
         yield Finding("undefined symbols", ", ".join(bad), "functions of libc, libm and threads")
-
-
-def _exported(found: Sequence[str], exported: Sequence[str], kind: AuditKind) -> Iterator[Finding]:
-    name = "global symbols" if kind == "static" else "exported symbols"
-    if more := sorted(set(found) - set(exported)):
-        yield Finding(name, ", ".join(more), ", ".join(exported))
-    if less := sorted(set(exported) - set(found)):
-        yield Finding(name, f"no {', '.join(less)}", ", ".join(exported))
 
 
 def _text_relocations(binary: Any) -> Iterator[Finding]:
     for entry in binary.dynamic_entries:
-        tag = _word(entry.tag)
+        tag = word(entry.tag)
         if tag == "TEXTREL" or (tag == "FLAGS" and int(entry.value) & 0x4):
             yield Finding("text relocations", tag, "none")
             return
 
 
 def _executable_stack(binary: Any) -> Iterator[Finding]:
-    stack = [s for s in binary.segments if _word(s.type) == "GNU_STACK"]
+    stack = [s for s in binary.segments if word(s.type) == "GNU_STACK"]
     if not stack:
         yield Finding("executable stack", "no GNU_STACK header, which means executable", "a stack without X")
     elif int(stack[0].flags) & 0x1:

@@ -11,15 +11,8 @@ import lief
 
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
-from edgepack.toolchains.formats import ar
-from edgepack.toolchains.report import (
-    AuditKind,
-    AuditReport,
-    Finding,
-    disallowed_symbols,
-    refused_symbol,
-    within,
-)
+from edgepack.toolchains.formats.objects import ObjectFile, check_names, check_needed, check_objects, word
+from edgepack.toolchains.report import AuditKind, AuditReport, Finding, disallowed_symbols
 
 __all__ = ["check"]
 
@@ -51,7 +44,7 @@ def _check_linked(
     path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
 ) -> tuple[AuditReport, list[Finding]]:
     binary = _parse(path.read_bytes(), path.name)
-    loads = [str(library.name) for library in binary.libraries if _word(library.command) != "ID_DYLIB"]
+    loads = [str(library.name) for library in binary.libraries if word(library.command) != "ID_DYLIB"]
     undefined, visible = _symbols(binary)
     defined = _exports(binary, kind) if binary.has_dyld_info else visible - _of_linker(kind)
     pages = [int(s.virtual_address) for s in binary.segments]
@@ -62,7 +55,7 @@ def _check_linked(
         *_install_name(binary, kind, path.name),
         *_run_path(binary),
         *_undefined(sorted(undefined), device),
-        *_exported(defined, exported, "exported symbols"),
+        *check_names("exported symbols", defined, exported),
         *_protection(binary, kind),
         *_pages(pages, device),
         *_signature(binary, device),
@@ -84,38 +77,26 @@ def _check_linked(
 def _check_objects(
     path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
 ) -> tuple[AuditReport, list[Finding]]:
-    files = ar.members(path) if kind == "static" else [(path.name, path.read_bytes())]
-    findings: list[Finding] = []
-    defined: set[str] = set()
-    visible: set[str] = set()
-    wanted: set[str] = set()
-    for name, data in files:
-        binary = _parse(data, name if kind == "object" else f"{path.name}({name})")
-        findings += [
-            Finding(f"{f.check} of {name}", f.found, f.allowed) if kind == "static" else f
-            for f in (*_machine(binary, device), *_platform(binary, device))
-        ]
-        needs, shows = _symbols(binary)
-        wanted |= needs
-        visible |= shows
-        defined |= shows | _hidden(binary)
-    undefined = wanted - defined
-    findings += _undefined(sorted(undefined), device)
-    if kind == "static":
-        findings += _exported(visible, exported, "global symbols")
-    if tvm := sorted(filter(refused_symbol, defined)):
-        findings.append(Finding("global symbols", ", ".join(tvm), "no symbol of TVM or C++"))
-    report = AuditReport(
-        file=path.name,
-        kind=kind,
-        format="Mach-O 64",
-        machine=device.arch,
-        exported=tuple(sorted(visible)),
-        undefined=tuple(sorted(undefined)),
-        members=tuple(name for name, _ in files) if kind == "static" else (),
+    return check_objects(
+        path,
+        device,
+        kind,
+        exported,
+        lambda data, name: _read(_parse(data, name), device),
+        undefined=lambda names: _undefined(names, device),
         checks=_OBJECT_CHECKS,
     )
-    return report, findings
+
+
+def _read(binary: Any, device: Device) -> ObjectFile:
+    wanted, visible = _symbols(binary)
+    return ObjectFile(
+        format="Mach-O 64",
+        defined=visible | _hidden(binary),
+        visible=visible,
+        wanted=wanted,
+        findings=[*_machine(binary, device), *_platform(binary, device)],
+    )
 
 
 def _parse(data: bytes, name: str) -> Any:
@@ -125,11 +106,6 @@ def _parse(data: bytes, name: str) -> Any:
     if binary is None:
         raise CheckFailedError(f"{name}: format: found {data[:4]!r}; allowed: 64-bit Mach-O")
     return binary
-
-
-def _word(value: Any) -> str:
-    """``CPU_TYPE.ARM64`` -> ``ARM64``."""
-    return str(value).rsplit(".", 1)[-1]
 
 
 def _plain(name: str) -> str:
@@ -168,7 +144,7 @@ def _exports(binary: Any, kind: AuditKind) -> set[str]:
 
 
 def _machine(binary: Any, device: Device) -> Iterator[Finding]:
-    machine, want = _word(binary.header.cpu_type), _MACHINE.get(device.arch, device.arch)
+    machine, want = word(binary.header.cpu_type), _MACHINE.get(device.arch, device.arch)
     if machine != want:
         yield Finding("machine", machine, want)
 
@@ -181,15 +157,14 @@ def _platform(binary: Any, device: Device) -> Iterator[Finding]:
     if not binary.has_build_version:
         yield Finding("platform", "none", allowed)
         return
-    platform = _word(binary.build_version.platform)
+    platform = word(binary.build_version.platform)
     version = tuple(binary.build_version.minos)
     if platform != want or version[: len(oldest)] > oldest:
         yield Finding("platform", f"{platform} {'.'.join(map(str, version))}", allowed)
 
 
 def _needed(loads: Sequence[str], device: Device) -> Iterator[Finding]:
-    if bad := [name for name in loads if not within(name, device.audit.needed)]:
-        yield Finding("needed libraries", ", ".join(bad), ", ".join(device.audit.needed))
+    yield from check_needed(loads, device)
     if twice := sorted({name for name in loads if loads.count(name) > 1}):
         yield Finding("needed libraries", f"{', '.join(twice)} twice", "each once, or dyld refuses it")
 
@@ -198,7 +173,7 @@ def _install_name(binary: Any, kind: AuditKind, file: str) -> Iterator[Finding]:
     """Who links the library writes this name into its own file; dyld looks it up there."""
     if kind != "shared":
         return
-    names = [str(library.name) for library in binary.libraries if _word(library.command) == "ID_DYLIB"]
+    names = [str(library.name) for library in binary.libraries if word(library.command) == "ID_DYLIB"]
     if names != [f"@rpath/{file}"]:
         yield Finding("install name", ", ".join(names) or "none", f"@rpath/{file}")
 
@@ -213,18 +188,11 @@ def _undefined(names: Sequence[str], device: Device) -> Iterator[Finding]:
         yield Finding("undefined symbols", ", ".join(bad), "functions of libSystem")
 
 
-def _exported(found: set[str], exported: Sequence[str], name: str) -> Iterator[Finding]:
-    if more := sorted(found - set(exported)):
-        yield Finding(name, ", ".join(more), ", ".join(exported))
-    if less := sorted(set(exported) - found):
-        yield Finding(name, f"no {', '.join(less)}", ", ".join(exported))
-
-
 def _protection(binary: Any, kind: AuditKind) -> Iterator[Finding]:
     both = _WRITE | _EXECUTE
     if bad := [str(s.name) for s in binary.segments if int(s.init_protection) & both == both]:
         yield Finding("writable code", ", ".join(bad), "no segment that can be written and executed")
-    flags = {_word(flag) for flag in binary.header.flags_list}
+    flags = {word(flag) for flag in binary.header.flags_list}
     if "ALLOW_STACK_EXECUTION" in flags:
         yield Finding("executable stack", "ALLOW_STACK_EXECUTION", "a stack without X")
     if kind == "program" and "PIE" not in flags:

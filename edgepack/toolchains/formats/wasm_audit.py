@@ -7,18 +7,12 @@ from pathlib import Path
 
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
-from edgepack.toolchains.formats import ar, wasm_sections
+from edgepack.toolchains.formats import wasm_sections
+from edgepack.toolchains.formats.objects import ObjectFile, check_objects
 from edgepack.toolchains.formats.wasm_code import features_used
 from edgepack.toolchains.formats.wasm_sections import WasmError
 from edgepack.toolchains.formats.wasm_symbols import symbols
-from edgepack.toolchains.report import (
-    AuditKind,
-    AuditReport,
-    Finding,
-    disallowed_symbols,
-    refused_symbol,
-    within,
-)
+from edgepack.toolchains.report import AuditKind, AuditReport, Finding, disallowed_symbols, within
 
 __all__ = ["MODULE_IMPORTS", "PROGRAM_IMPORTS", "check"]
 
@@ -84,44 +78,36 @@ def _check_linked(
 def _check_objects(
     path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
 ) -> tuple[AuditReport, list[Finding]]:
-    files = ar.members(path) if kind == "static" else [(path.name, path.read_bytes())]
-    defined: set[str] = set()
-    visible: set[str] = set()
-    wanted: set[str] = set()
-    used: dict[str, int] = {}
-    for name, data in files:
-        label = name if kind == "object" else f"{path.name}({name})"
-        try:
-            used |= features_used(data)
-            found = symbols(data)
-        except (WasmError, IndexError) as error:
-            raise _unreadable(label, error) from None
-        for symbol in found:
-            if not symbol.defined:
-                wanted.add(symbol.name)
-            elif not symbol.local:
-                defined.add(symbol.name)
-                visible |= set() if symbol.hidden else {symbol.name}
-    undefined = tuple(sorted(wanted - defined - set(_LINKER_SYMBOLS)))
-    findings = list(_features(used, device))
-    if bad := disallowed_symbols(device, undefined):
-        findings.append(Finding("undefined symbols", ", ".join(bad), "functions of libc and libm"))
-    if kind == "static" and (more := sorted(visible ^ set(exported))):
-        findings.append(Finding("exported symbols", ", ".join(more), _joined(exported)))
-    if tvm := sorted(filter(refused_symbol, defined)):
-        findings.append(Finding("global symbols", ", ".join(tvm), "no symbol of TVM or C++"))
-    report = AuditReport(
-        file=path.name,
-        kind=kind,
-        format="WASM",
-        machine=device.arch,
-        exported=tuple(sorted(visible)),
-        undefined=undefined,
-        members=tuple(name for name, _ in files) if kind == "static" else (),
-        features=tuple(sorted(used)),
+    return check_objects(
+        path,
+        device,
+        kind,
+        exported,
+        lambda data, name: _read(data, name, device),
+        undefined=lambda names: _undefined(names, device),
         checks=_OBJECT_CHECKS,
     )
-    return report, findings
+
+
+def _read(data: bytes, name: str, device: Device) -> ObjectFile:
+    try:
+        used, found = features_used(data), symbols(data)
+    except (WasmError, IndexError) as error:
+        raise _unreadable(name, error) from None
+    ours = [symbol for symbol in found if symbol.defined and not symbol.local]
+    return ObjectFile(
+        format="WASM",
+        defined={symbol.name for symbol in ours},
+        visible={symbol.name for symbol in ours if not symbol.hidden},
+        wanted={symbol.name for symbol in found if not symbol.defined} - set(_LINKER_SYMBOLS),
+        findings=list(_features(used, device)),
+        features=used,
+    )
+
+
+def _undefined(names: Sequence[str], device: Device) -> Iterator[Finding]:
+    if bad := disallowed_symbols(device, names):
+        yield Finding("undefined symbols", ", ".join(bad), "functions of libc and libm")
 
 
 def _unreadable(name: str, error: Exception) -> CheckFailedError:
