@@ -27,11 +27,12 @@ from edgepack.bundle.manifest import (
 from edgepack.bundle.measure import runtime_text_bytes
 from edgepack.bundle.papers import papers
 from edgepack.bundle.record import make_manifest
-from edgepack.bundle.render import TEMPLATES
 from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.sums import list_files, sha256_file, write_sums
 from edgepack.bundle.writer import normalise_modes
 from edgepack.codegen import driver
+from edgepack.codegen.templates import TEMPLATES
+from edgepack.codegen.values import model_symbol
 from edgepack.config.device import ArtifactKind, Device
 from edgepack.plan.params import write_params
 from edgepack.plan.shared import share_params
@@ -177,7 +178,7 @@ def _build(recipe: Recipe, plan: Plan, progress: _Progress) -> tuple[list[Artifa
     loader = [objects[name] for name in driver.LOADER_SOURCES if name in objects]
     library = [model, *(root / name for name in recipe.kernels)]
     bare = device.os == "none"
-    symbol = [driver.model_symbol(recipe.name)]
+    symbol = [model_symbol(recipe.name)]
     source, functions = driver.shared_library(recipe.name, device.os)
     exported = {"shared": functions, "static": symbol, "program": []}
     progress("link", "")

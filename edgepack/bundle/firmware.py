@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.footprint import check_budget, estimate, measure
 from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
-from edgepack.bundle.render import TEMPLATES, render
+from edgepack.bundle.render import render
 from edgepack.bundle.sums import sha256_file
-from edgepack.codegen import driver
+from edgepack.codegen.templates import TEMPLATES
+from edgepack.codegen.values import model_values
 from edgepack.config.device import Device
 from edgepack.errors import ConfigError
 from edgepack.plan.params import params_file_bytes
@@ -190,7 +191,7 @@ def _linker_script(device: Device) -> str:
 
 
 def _values(recipe: Recipe, plan: Plan) -> dict[str, Any]:
-    return driver.model_values(plan, recipe.params_mode) | {"steps": max(1, len(plan.steps))}
+    return model_values(plan, recipe.params_mode == "embed") | {"steps": max(1, len(plan.steps))}
 
 
 def _recorded(root: Path, recorded: Recorded) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.manifest import Manifest
-from edgepack.bundle.render import TEMPLATES, render
+from edgepack.bundle.render import render
+from edgepack.codegen.templates import TEMPLATES
 from edgepack.plan.params import params_file_bytes
 from edgepack.plan.types import Plan
 

@@ -25,7 +25,8 @@ from edgepack.bundle.manifest import (
     ToolchainRecord,
     VariantRecord,
 )
-from edgepack.codegen.driver import ParamsMode, Variant, model_symbol
+from edgepack.codegen.driver import ParamsMode, Variant
+from edgepack.codegen.values import model_symbol
 from edgepack.config.device import Device
 from edgepack.plan.types import Plan, TensorSpec
 

@@ -6,20 +6,16 @@ Paths that this module returns are relative to the bundle's root, with ``/``.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-import edgepack
-from edgepack.codegen.names import c_identifier, c_string, printable, unique_identifiers
+from edgepack.codegen.names import c_string
+from edgepack.codegen.templates import TEMPLATES, render
+from edgepack.codegen.values import model_symbol, model_values
 from edgepack.errors import ConfigError, InternalError
-from edgepack.plan.params import params_file_bytes
-from edgepack.plan.types import Argument, Plan, Quantization, Step, TensorSpec
+from edgepack.plan.types import Argument, Plan, Step
 from edgepack.target import CPU_FEATURES
 
 __all__ = [
@@ -32,8 +28,6 @@ __all__ = [
     "ParamsMode",
     "Variant",
     "kernels_object",
-    "model_symbol",
-    "model_values",
     "params_define",
     "render_model",
     "render_project",
@@ -68,83 +62,6 @@ INCLUDE_DIRECTORIES = ("include", "src")
 #: With ``--params embed``, the macro that :data:`MODEL_SOURCE` needs; its value is :func:`params_define`.
 PARAMS_DEFINE = "EP_PARAMS_FILE"
 
-_TEMPLATES = Path(edgepack.__file__).parent / "templates"
-
-_C_TYPES = {
-    "bool": "uint8_t",
-    "int8": "int8_t",
-    "uint8": "uint8_t",
-    "int16": "int16_t",
-    "uint16": "uint16_t",
-    "int32": "int32_t",
-    "uint32": "uint32_t",
-    "int64": "int64_t",
-    "uint64": "uint64_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float32": "float",
-    "float64": "double",
-}
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """A TensorSpec as the templates see it."""
-
-    spec: TensorSpec
-    role: str  # "input" or "output"
-    index: int
-    macro: str  # RESNET18_INPUT_DATA
-    variable: str  # data
-
-    @property
-    def list(self) -> str:
-        return self.role + "s"
-
-    @property
-    def label(self) -> str:
-        return f"{self.role}{self.index}"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
-
-    @property
-    def shape_text(self) -> str:
-        return "".join(f"[{extent}]" for extent in self.spec.shape)
-
-    @property
-    def elements(self) -> int:
-        return prod(self.spec.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.spec.nbytes
-
-    @property
-    def dtype(self) -> str:
-        return f"EP_{self.spec.dtype.upper()}"
-
-    @property
-    def dtype_text(self) -> str:
-        return self.spec.dtype
-
-    @property
-    def c_type(self) -> str:
-        return _C_TYPES[self.spec.dtype]
-
-    @property
-    def quoted(self) -> str:
-        return c_string(self.spec.name)
-
-    @property
-    def printable(self) -> str:
-        return printable(self.spec.name)
-
-    @property
-    def quantization(self) -> dict[str, Any] | None:
-        return _quantization(self.spec.quantization) if self.spec.quantization else None
-
 
 @dataclass(frozen=True)
 class Variant:
@@ -165,11 +82,6 @@ def kernels_object(index: int, count: int) -> str:
     """Where the machine code of variant ``index`` of ``count`` lies: the one thing in a bundle that cannot be
     rebuilt there."""
     return "src/kernels.o" if count == 1 else f"src/kernels{index}.o"
-
-
-def model_symbol(name: str) -> str:
-    """The one symbol that the library of the model ``name`` exports."""
-    return f"edgepack_model_{c_identifier(name)}"
 
 
 def shared_library(name: str, os: str) -> tuple[str, list[str]]:
@@ -195,9 +107,9 @@ def params_define(params_file: Path) -> str:
 
 def runtime_files() -> dict[str, Path]:
     """The C files that every bundle holds as they are: path in the bundle -> file to copy."""
-    files = {"include/edgepack/runtime.h": _TEMPLATES / "runtime" / "edgepack" / "runtime.h"}
+    files = {"include/edgepack/runtime.h": TEMPLATES / "runtime" / "edgepack" / "runtime.h"}
     for room in ("runtime", "loader"):
-        for path in sorted((_TEMPLATES / room).iterdir()):
+        for path in sorted((TEMPLATES / room).iterdir()):
             if path.suffix in {".c", ".h"}:
                 files[f"src/{room}/{path.name}"] = path
     return files
@@ -228,7 +140,7 @@ def render_model(
     plan = variants[-1].plan
     described = [_variant(v, i, len(variants), cpu_arch) for i, v in enumerate(variants)]
     largest = {key: max(v[key] for v in described) for key in ("arena_bytes", "scratch_bytes")}
-    values = _values(plan, params_mode) | {
+    values = model_values(plan, params_mode == "embed") | {
         "variants": described,
         "largest": largest,
         "arena_bytes": largest["arena_bytes"],
@@ -239,9 +151,9 @@ def render_model(
     }
     identifier = values["identifier"]
     return {
-        MODEL_SOURCE: _render("model/model.c.j2", values),
-        f"include/{plan.name}.h": _render("model/model.h.j2", values),
-        "src/loader/config.h": _render("loader/config.h.j2", {**values, "identifier": identifier}),
+        MODEL_SOURCE: render("model/model.c.j2", values),
+        f"include/{plan.name}.h": render("model/model.h.j2", values),
+        "src/loader/config.h": render("loader/config.h.j2", {**values, "identifier": identifier}),
     }
 
 
@@ -262,7 +174,7 @@ def render_project(
         libraries: system libraries that a program needs with the static library.
     """
     exports_map = shared is None or shared.endswith(".so")
-    values = _values(plan, params_mode) | {
+    values = model_values(plan, params_mode == "embed") | {
         "shared": shared,
         "static": static,
         "exports_map": exports_map,
@@ -272,51 +184,13 @@ def render_project(
         "params_path": None if params_mode == "embed" else f"params/{plan.name}.params",
         "image_path": f"params/{plan.name}.params",
     }
-    lists = {"cmake/exports.map": _render("bundle/cmake/exports.map.j2", values)} if exports_map else {}
+    lists = {"cmake/exports.map": render("bundle/cmake/exports.map.j2", values)} if exports_map else {}
     return {
-        "CMakeLists.txt": _render("bundle/CMakeLists.txt.j2", values),
+        "CMakeLists.txt": render("bundle/CMakeLists.txt.j2", values),
         **lists,
-        f"cmake/{plan.name}-config.cmake": _render("bundle/cmake/config.cmake.j2", values),
-        f"cmake/{plan.name}-config-version.cmake": _render("bundle/cmake/config-version.cmake.j2", values),
-        f"pkgconfig/{plan.name}.pc": _render("bundle/pkgconfig/library.pc.j2", values),
-    }
-
-
-def model_values(plan: Plan, params_mode: ParamsMode) -> dict[str, Any]:
-    """What every template about a model may use: its names, tensors and sizes."""
-    return _values(plan, params_mode)
-
-
-def _render(template: str, values: dict[str, Any]) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # C and CMake, not HTML
-    )
-    return environment.get_template(template).render(values)
-
-
-def _values(plan: Plan, params_mode: ParamsMode) -> dict[str, Any]:
-    identifier = c_identifier(plan.name)
-    tensors = _tensors(plan, identifier)
-    return {
-        "name": plan.name,
-        "version": edgepack.__version__,
-        "identifier": identifier,
-        "macro": identifier.upper(),
-        "symbol": model_symbol(plan.name),
-        "quoted_name": c_string(plan.name),
-        "quoted_version": c_string(edgepack.__version__),
-        "quoted_params_file": c_string(f"{plan.name}.params"),
-        "tensors": tensors,
-        "input_count": len(plan.inputs),
-        "output_count": len(plan.outputs),
-        "params_bytes": plan.params_bytes,
-        "image_bytes": params_file_bytes(plan),
-        "embedded": params_mode == "embed",
+        f"cmake/{plan.name}-config.cmake": render("bundle/cmake/config.cmake.j2", values),
+        f"cmake/{plan.name}-config-version.cmake": render("bundle/cmake/config-version.cmake.j2", values),
+        f"pkgconfig/{plan.name}.pc": render("bundle/pkgconfig/library.pc.j2", values),
     }
 
 
@@ -336,24 +210,6 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
         "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
         "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
     }
-
-
-def _tensors(plan: Plan, identifier: str) -> list[_Tensor]:
-    """Inputs, then outputs, with names that are unique among all of them."""
-    specs = [("input", i, t) for i, t in enumerate(plan.inputs)] + [
-        ("output", i, t) for i, t in enumerate(plan.outputs)
-    ]
-    taken = {identifier, "session", "inputs_", "outputs_"}
-    variables = unique_identifiers([t.name for _, _, t in specs], taken=taken)
-    macros = [
-        name
-        for role in (plan.inputs, plan.outputs)
-        for name in unique_identifiers([t.name for t in role], upper=True, keywords=False)
-    ]
-    return [
-        _Tensor(spec, role, index, f"{identifier.upper()}_{role.upper()}_{macro}", variable)
-        for (role, index, spec), macro, variable in zip(specs, macros, variables, strict=True)
-    ]
 
 
 def _kernels(plan: Plan) -> list[dict[str, str]]:
@@ -382,22 +238,6 @@ def _argument(plan: Plan, argument: Argument) -> str:
             return f"EP_CONSTANT({plan.constants[argument.index].offset + argument.offset})"
         case "arena" | "scratch":
             return f"EP_{argument.kind.upper()}({argument.offset})"
-
-
-def _quantization(quantization: Quantization) -> dict[str, Any]:
-    return {
-        "scale": [_float32(v) for v in quantization.scale],
-        "zero_point": list(quantization.zero_point),
-        "count": len(quantization.scale),
-        "axis": -1 if quantization.axis is None else quantization.axis,
-    }
-
-
-def _float32(value: float) -> str:
-    """A C literal that is exactly the float32 nearest to ``value``."""
-    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
-    text = f"{rounded:.9g}"
-    return (text if any(c in text for c in ".en") else text + ".0") + "f"
 
 
 def _rows(numbers: Sequence[int]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from edgepack import abi
 from edgepack.bundle.javascript import js_array, js_key, js_member
-from edgepack.bundle.render import TEMPLATES
+from edgepack.codegen.templates import TEMPLATES
 
 WEB = TEMPLATES / "web"
 

@@ -14,13 +14,13 @@ from edgepack.codegen.driver import (
     ParamsMode,
     Variant,
     kernels_object,
-    model_symbol,
     params_define,
     render_model,
     render_project,
     runtime_files,
 )
 from edgepack.codegen.names import c_identifier, c_string, printable, unique_identifiers
+from edgepack.codegen.values import model_symbol
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.types import DTYPE_BYTES, Arena, Plan, Step, TensorSpec
 from edgepack.target import CPU_FEATURES
