@@ -10,7 +10,7 @@ weights.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -79,11 +79,21 @@ class _Product:
 class ImplicitGemm:
     """Emits the kernel of one convolution. Tasks are (block of columns, block of tiles) pairs."""
 
-    def __init__(self, conv: Conv2d, tile: Tile, group: AnchoredGroup, target: CpuTarget) -> None:
+    def __init__(
+        self, conv: Conv2d, tile: Tile, group: AnchoredGroup, target: CpuTarget, rows_apart: bool = False
+    ) -> None:
+        """
+        Args:
+            rows_apart: the kernel is part of another, which asks for one row of the output at a time.
+        """
         self.conv, self.tile, self.group, self.target = conv, tile, group, target
         self.lanes = target.lanes("float32")
         self.e = Emitter(self.lanes, self.target)
-        self.cut = Blocking(conv, tile, target)
+        self.rows_apart = rows_apart
+        self.cut = Blocking(replace(conv, batch=1, out_height=1) if rows_apart else conv, tile, target)
+        #: Pixel at which the tiles begin, and how far from its place in the output each one is written.
+        self.origin: Any = 0
+        self.shift: Any = 0
         #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
         self.zeros = max(conv.group_in if conv.padded else 0, self.lanes - 1)
         self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
@@ -96,21 +106,37 @@ class ImplicitGemm:
             "blocks": self.cut.pixel_blocks,
         }
 
-    def build(self) -> Stage:
+    def pointers(self) -> tuple[Operand, ...]:
+        """Declares the kernel's pointers to what it reads."""
         e, c = self.e, self.conv
         self.zero_at = c.depth * c.out_channels
         self.x = e.pointer(c.batch * c.height * c.width * c.in_channels)
         self.w = e.pointer(self.zero_at + self.zeros)
         self.extra, operands = self.group.epilogue_pointers(e)
+        return (Operand("param", self.group.operand(0)), Operand("packed", 0), *operands)
+
+    def build(self) -> Stage:
+        e = self.e
+        begin = self.pointers()
         self.y = e.pointer(self.group.output_elements)
-        column_blocks = c.groups * self.cut.column_blocks
         ends = [Operand("output", 0)]
         if self.cut.slices > 1:
             self.sums = e.pointer(self.cut.scratch[0] // 4)
             ends.append(Operand("scratch", 0))
         e.tasks(self._task)
-        begin = (Operand("param", self.group.operand(0)), Operand("packed", 0))
-        return Stage(e.finish(), column_blocks * self.cut.pixel_blocks, (*begin, *operands, *ends))
+        tasks = self.conv.groups * self.cut.column_blocks * self.cut.pixel_blocks
+        return Stage(e.finish(), tasks, (*begin, *ends))
+
+    def row(self, number: Any, y: Any, at: Any) -> None:
+        """Writes row ``number``, counted through all images, of the output to element ``at`` of ``y``.
+
+        For a kernel with ``rows_apart``, and one group.
+        """
+        e, c = self.e, self.conv
+        self.y = y
+        self.origin = e.let(number * c.out_width)
+        self.shift = e.let(at - self.origin * self.group.pitch)
+        e.loop(0, self.cut.column_blocks, lambda column: self._columns(0, column, 0, self.cut.tile_count))
 
     def _task(self, task: Any) -> None:
         e = self.e
@@ -125,7 +151,11 @@ class ImplicitGemm:
         self.sweep = e.let(self.cut.first_tile(sweep))
         first, last = e.let(self.cut.first_tile(pixels)), e.let(self.cut.first_tile(pixels + 1))
         group = e.let(div(block, self.cut.column_blocks))
-        column = e.let(mod(block, self.cut.column_blocks))
+        self._columns(group, e.let(mod(block, self.cut.column_blocks)), first, last)
+
+    def _columns(self, group: Any, column: Any, first: Any, last: Any) -> None:
+        """All tiles [first, last) for one block of columns."""
+        e = self.e
         tail = self.conv.group_out - (self.cut.column_blocks - 1) * self.tile.columns
 
         def columns(width: int) -> None:
@@ -145,16 +175,18 @@ class ImplicitGemm:
         e, c = self.e, self.conv
         weights = e.let((group * c.group_out + column * self.tile.columns) * c.depth)
         channel = e.let(group * c.group_out + column * self.tile.columns)
-        start = first if self.cut.slices > 1 else self.sweep
+        start = first if self.cut.slices > 1 or self.rows_apart else self.sweep
 
         def tiles(part: Any) -> None:
             done, pixel = 0, 0
             for rows, count in self.cut.tiles:
-                begin = e.let(tirx.max(first, index(done)))
-                end = e.let(tirx.max(begin, tirx.min(last, index(done + count))))
+                begin, end = done, done + count
+                if not self.rows_apart:
+                    begin = e.let(tirx.max(first, index(begin)))
+                    end = e.let(tirx.max(begin, tirx.min(last, index(end))))
 
                 def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
-                    at = e.let((i - done) * rows + pixel)
+                    at = e.let((i - done) * rows + pixel + self.origin)
                     self._tile(i - start, at, rows, group, weights, channel, width, part)
 
                 e.loop(begin, end, tile)
@@ -219,7 +251,10 @@ class ImplicitGemm:
         pitch = self.group.pitch
 
         def store() -> None:
-            y = e.rebased(self.y, e.let(pixel * pitch + channel), (rows - 1) * pitch + width)
+            # What the same kernel reads must not be written by way of a rebased buffer.
+            y, first = self.y, e.let(pixel * pitch + channel + self.shift)
+            if not self.rows_apart:
+                y, first = e.rebased(self.y, first, (rows - 1) * pitch + width), 0
             for r in range(rows):
                 place = unravel(pixel + r, self.group.output_shape[:-1])
                 for at, count in chunks:
@@ -228,7 +263,7 @@ class ImplicitGemm:
                     here = {p: (operand, offset) for p, operand in operands.items()}
                     position = (*place, channel + at)
                     stored = self.group.epilogue.apply(e, value, position, count, self.extra, here)
-                    e.vstore(y, r * pitch + at, stored, count)
+                    e.vstore(y, first + (r * pitch + at), stored, count)
 
         if self.cut.slices > 1:
             e.branch(tirx.EQ(part, index(self.cut.slices - 1)), store, wait)

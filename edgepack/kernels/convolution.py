@@ -57,6 +57,11 @@ class Conv2d:
         return self.kernel == (1, 1) and self.strides == (1, 1) and not self.padded
 
     @property
+    def depthwise(self) -> bool:
+        """Whether each output channel is computed from the input channel of its number."""
+        return 1 < self.groups == self.in_channels == self.out_channels
+
+    @property
     def group_in(self) -> int:
         """Input channels of one group."""
         return self.in_channels // self.groups

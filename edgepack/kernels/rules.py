@@ -12,6 +12,7 @@ from dataclasses import replace
 from edgepack.graph.lower import Group
 from edgepack.kernels.attention import attention
 from edgepack.kernels.batched import batched_matmul
+from edgepack.kernels.chained import chained_conv2d
 from edgepack.kernels.contract import Implementation, RuleError
 from edgepack.kernels.conv2d import conv2d
 from edgepack.kernels.elementwise import elementwise
@@ -23,7 +24,7 @@ from edgepack.kernels.window import depthwise_conv2d, pool2d
 from edgepack.kernels.winograd import winograd
 from edgepack.target import CpuTarget
 
-__all__ = ["RULES", "Rule", "implement"]
+__all__ = ["RULES", "Rule", "implement", "implement_both"]
 
 #: (group, target, indices of the group's parameters that are constant at every call) -> implementation
 Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
@@ -74,8 +75,7 @@ def implement(
         except RuleError:
             continue
         except Exception as error:  # a defect in a rule costs speed, not the model
-            reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-            warn(f"kernel {group.name}: rule {name} failed ({reason}); a slower rule is used")
+            warn(f"kernel {group.name}: rule {name} failed ({_reason(error)}); a slower rule is used")
         else:
             if group.pitch is not None and name not in PITCHED:
                 break
@@ -83,3 +83,33 @@ def implement(
                 warn(f"kernel {group.name}: no schedule serves it; it runs in one thread, not vectorised")
             return found
     raise RuleError(f"no rule serves {group.name}")
+
+
+def implement_both(
+    first: Group,
+    second: Group,
+    target: CpuTarget,
+    constants: Sequence[frozenset[int]],
+    warn: Callable[[str], None],
+) -> Implementation:
+    """One implementation of a group and of the only one that reads its result, as its first argument.
+
+    Args:
+        constants: of each group, the parameters that are constant at every call.
+        warn: as for :func:`implement`.
+
+    Raises:
+        RuleError: if they are better done one after the other.
+    """
+    try:
+        return chained_conv2d(first, second, target, constants)
+    except RuleError:
+        raise
+    except Exception as error:
+        warn(f"kernels {first.name} and {second.name}: no kernel for both ({_reason(error)}); they stay two")
+        raise RuleError("a defect in a rule") from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[-1] if text else type(error).__name__

@@ -14,7 +14,7 @@ the padding are skipped by a branch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -29,7 +29,7 @@ from edgepack.kernels.emit import Emitter, balanced, div, groups_of, index, unra
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.target import CpuTarget
 
-__all__ = ["depthwise_conv2d", "pool2d"]
+__all__ = ["Depthwise", "depthwise_conv2d", "pool2d"]
 
 #: Wider windows would unroll into too much code.
 LARGEST_WINDOW = 16
@@ -65,12 +65,13 @@ class _Strip:
     Attributes:
         position: (image, output row, first output column).
         top: the input row of the first tap, negative in the padding.
-        source, target: offsets of the first tap and of the first pixel, without the channel.
+        source: offset of the first tap of a row of the window, without the channel.
+        target: offset of the first pixel, without the channel.
     """
 
     position: tuple[Any, Any, Any]
     top: Any
-    source: Any
+    source: Callable[[Any], Any]
     target: Any
     taps: Taps
 
@@ -145,31 +146,45 @@ class _Builder(ABC):
 
     # Loops ----------------------------------------------------------------------------------------------
 
-    def build(self) -> Stage:
+    def pointers(self) -> tuple[Operand, ...]:
+        """Declares the kernel's pointers but for the first, to the input."""
         e, g = self.e, self.window
-        self.x = e.pointer(g.batch * g.height * g.width * g.channels)
-        operands = [Operand("param", self.group.operand(0))]
+        operands = []
         if self.weighted:
             self.w = e.pointer(g.size[0] * g.size[1] * self.steps * self.lanes)
             operands.append(Operand("packed", 0))
         self.extra, extra_operands = self.group.epilogue_pointers(e)
         self.y = e.pointer(self.group.output_elements)
-        # Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
-        counts = (g.batch, self.row_parts, -(-self.steps // self.block))
-        lo, hi = e.task_range()
-        e.loop(lo, hi, lambda i: self._task(unravel(e.let(lo + hi - 1 - i), counts)))
-        return Stage(e.finish(), prod(counts), (*operands, *extra_operands, Operand("output", 0)))
+        return (*operands, *extra_operands, Operand("output", 0))
 
-    def _task(self, task: Sequence[Any]) -> None:
+    def build(self) -> Stage:
+        e, g = self.e, self.window
+        self.x = e.pointer(g.batch * g.height * g.width * g.channels)
+        operands = Operand("param", self.group.operand(0)), *self.pointers()
+        # Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
+        counts = (g.batch, self.row_parts, self.blocks)
+        lo, hi = e.task_range()
+        e.loop(lo, hi, lambda i: self.task(*unravel(e.let(lo + hi - 1 - i), counts)))
+        return Stage(e.finish(), prod(counts), operands)
+
+    @property
+    def blocks(self) -> int:
+        """Of the channels."""
+        return -(-self.steps // self.block)
+
+    def first_row(self, part: Any) -> Any:
+        """Of the output, in one of the parts into which its rows are cut."""
+        return self.e.let(div(part * self.window.out_height + self.row_parts - 1, self.row_parts))
+
+    def task(self, image: Any, part: Any, block: Any) -> None:
         """Strip by strip, in it row by row."""
         e, g = self.e, self.window
-        image, rows, block = (e.let(i) for i in task)
+        image, part, block = (e.let(i) for i in (image, part, block))
         channels: tuple[Any, Any] = (0, self.steps)
         if self.block < self.steps:
             begin = e.let(block * self.block)
             channels = begin, e.let(tirx.min(begin + self.block, index(self.steps)))
-        n = self.row_parts
-        top, bottom = (e.let(div((rows + i) * g.out_height + n - 1, n)) for i in (0, 1))
+        top, bottom = self.first_row(part), self.first_row(part + 1)
         strips: list[tuple[int, int]] = []
         at = 0
         for size, count in balanced(g.out_width, self.columns):
@@ -198,7 +213,7 @@ class _Builder(ABC):
         """One row of a strip."""
         e, g = self.e, self.window
         top = e.let(y * g.strides[0] - g.pads[0])
-        source = e.let(((image * g.height + top) * g.width + (x * g.strides[1] - g.pads[1])) * g.channels)
+        source = self.lines(image, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
         target = e.let(((image * g.out_height + y) * g.out_width + x) * self.group.pitch)
         strip = _Strip((image, y, x), top, source, target, taps)
         begin, end = self._inside(top)
@@ -211,6 +226,13 @@ class _Builder(ABC):
             self._step(strip, begin, end, i, e.let(at), finish)
 
         e.loop(*channels, step)
+
+    def lines(self, image: Any, top: Any, at: Any) -> Callable[[Any], Any]:
+        """Where element ``at`` of row ``k`` of the window is, the first row of which is row ``top``."""
+        g = self.window
+        pitch = g.width * g.channels
+        start = self.e.let((image * g.height + top) * pitch + at)
+        return lambda k: start + k * (g.dilation[0] * pitch)
 
     def _inside(self, top: Any) -> tuple[Any, Any]:
         """The rows [begin, end) of the window that lie inside the image."""
@@ -238,7 +260,7 @@ class _Builder(ABC):
             taps.sort(key=lambda tap: tap[0] * g.strides[1] + tap[1] * g.dilation[1])
 
         def row(k: Any) -> None:
-            base = e.let(strip.source + k * (g.dilation[0] * g.width * g.channels) + channel)
+            base = e.let(strip.source(k) + channel)
             weights = e.let((number * kh + k) * (kw * lanes))
             loaded: dict[tuple[Any, int], Any] = {}
 
@@ -295,8 +317,29 @@ class _Builder(ABC):
         return lambda value, pixel: value
 
 
-class _Depthwise(_Builder):
+class Depthwise(_Builder):
+    """Depthwise convolution."""
+
     weighted = True
+
+    def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
+        window = _Window(
+            conv.batch,
+            conv.height,
+            conv.width,
+            conv.in_channels,
+            conv.out_height,
+            conv.out_width,
+            conv.kernel,
+            conv.strides,
+            conv.dilation,
+            (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
+        )
+        super().__init__(window, group, target)
+
+    def packing(self, param: int) -> Packing:
+        """Of the weights, which are the group's parameter ``param``."""
+        return Packing(param, f"depthwise:{self.lanes}", lambda w: pack_weights(w, self.lanes))
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         return self.e.multiply_add(value, weight, old)
@@ -345,30 +388,18 @@ def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int])
     """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)
-    if conv.groups != conv.in_channels or conv.out_channels != conv.in_channels or conv.groups == 1:
+    if not conv.depthwise:
         raise RuleError("not depthwise")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    window = _Window(
-        conv.batch,
-        conv.height,
-        conv.width,
-        conv.in_channels,
-        conv.out_height,
-        conv.out_width,
-        conv.kernel,
-        conv.strides,
-        conv.dilation,
-        (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
-    )
-    builder = _Depthwise(window, found, target)
-
-    packing = Packing(
-        found.operand(1), f"depthwise:{builder.lanes}", lambda w: pack_weights(w, builder.lanes)
-    )
+    builder = Depthwise(conv, found, target)
     parameters = {"tile": f"{builder.columns}x{builder.lanes}"}
     return Implementation(
-        "conv2d.depthwise", (builder.build(),), (packing,), parameters=parameters, flops=conv.flops
+        "conv2d.depthwise",
+        (builder.build(),),
+        (builder.packing(found.operand(1)),),
+        parameters=parameters,
+        flops=conv.flops,
     )
 
 

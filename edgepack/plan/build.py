@@ -14,8 +14,9 @@ import tvm_ffi
 from edgepack.graph.lower import Group, Lowered
 from edgepack.kernels.contract import Array, Implementation, Operand, RuleError, Stage
 from edgepack.kernels.copy import copy
-from edgepack.kernels.rules import implement
+from edgepack.kernels.rules import implement, implement_both
 from edgepack.plan.arena import Request, aligned, plan_arena
+from edgepack.plan.chain import chain
 from edgepack.plan.join import join
 from edgepack.plan.program import Call, Program, Value, read
 from edgepack.plan.reporter import Reporter
@@ -58,6 +59,7 @@ def build_plan(
     program = read(lowered)
     chooser = _Chooser(program, target, symbol_prefix, reporter or Reporter())
     join(program, chooser.serves)
+    chain(program, chooser.serves_both)
     for call in program.calls:
         if call.implementation is None:
             chooser.choose(call)
@@ -66,6 +68,9 @@ def build_plan(
 
 
 # Choosing kernels --------------------------------------------------------------------------------------
+
+#: Groups that one call does, what was chosen for them, and the symbols of its kernels.
+_Made = tuple[tuple[Group, ...], Implementation, tuple[str, ...]]
 
 
 class _Chooser:
@@ -76,7 +81,9 @@ class _Chooser:
         self.functions: dict[str, Any] = {}
         self.kernels: dict[str, Kernel] = {}
         self.warnings: list[str] = []
-        self._made: dict[tuple[Any, ...], list[tuple[Group, Implementation, tuple[str, ...]]]] = {}
+        self._made: dict[
+            tuple[Any, ...], list[tuple[tuple[Group, ...], Implementation, tuple[str, ...]]]
+        ] = {}
         self._constant = self._constant_params(program)
 
     @staticmethod
@@ -89,18 +96,27 @@ class _Chooser:
         return found
 
     def choose(self, call: Call) -> None:
-        group = call.group
-        constants = self._constant[group.name]
-        key = (tvm_ffi.structural_hash(group.function), repr(group.anchor), constants, group.pitch)
+        groups = (call.group,) if call.before is None else (call.before, call.group)
+        constants = tuple(self._constant[g.name] for g in groups)
+        key = tuple(
+            (tvm_ffi.structural_hash(g.function), repr(g.anchor), c, g.pitch)
+            for g, c in zip(groups, constants, strict=True)
+        )
         for known, implementation, symbols in self._made.get(key, []):
-            if tvm_ffi.structural_equal(known.function, group.function):
+            if all(
+                tvm_ffi.structural_equal(k.function, g.function) for k, g in zip(known, groups, strict=True)
+            ):
                 call.implementation, call.symbols = implementation, symbols
                 return
-        self.reporter.kernel(group.name)
-        implementation = implement(group, self.target, constants, self.warn)
+        self.reporter.kernel(call.group.name)
+        if len(groups) == 1:
+            implementation = implement(call.group, self.target, constants[0], self.warn)
+        else:
+            implementation = implement_both(*groups, self.target, constants, self.warn)
         call.implementation = implementation
-        call.symbols = self.add(implementation, group.operators, _bytes_moved(group))
-        self._made.setdefault(key, []).append((group, implementation, call.symbols))
+        operators = tuple(operator for g in groups for operator in g.operators)
+        call.symbols = self.add(implementation, operators, _bytes_moved(groups))
+        self._made.setdefault(key, []).append((groups, implementation, call.symbols))
 
     def serves(self, call: Call, group: Group) -> bool:
         """Chooses for the call as if it had another group; False if no rule serves that."""
@@ -109,6 +125,14 @@ class _Chooser:
             self.choose(call)
         except RuleError:
             call.group = before
+            return False
+        return True
+
+    def serves_both(self, call: Call) -> bool:
+        """Chooses for a call of two groups; False if two kernels serve them better."""
+        try:
+            self.choose(call)
+        except RuleError:
             return False
         return True
 
@@ -138,8 +162,14 @@ class _Chooser:
         self.reporter.warning(text)
 
 
-def _bytes_moved(group: Group) -> int:
-    return sum(prod(int(d) for d in b.shape) * DTYPE_BYTES[str(b.dtype)] for b in group.function.params)
+def _bytes_moved(groups: Sequence[Group]) -> int:
+    """By a kernel that does groups one after the other: what lies between them is not moved."""
+
+    def nbytes(buffer: Any) -> int:
+        return prod(int(d) for d in buffer.shape) * DTYPE_BYTES[str(buffer.dtype)]
+
+    between = sum(nbytes(group.function.params[-1]) for group in groups[:-1])
+    return sum(nbytes(b) for group in groups for b in group.function.params) - 2 * between
 
 
 # Laying out --------------------------------------------------------------------------------------------

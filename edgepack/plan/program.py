@@ -34,7 +34,12 @@ class Value:
 
 @dataclass
 class Call:
-    """A group with what it reads and writes, and the kernels that were chosen for it."""
+    """A group with what it reads and writes, and the kernels that were chosen for it.
+
+    Attributes:
+        before: a group whose result is the first argument of ``group``, and is computed by the same kernel;
+            ``arguments`` are its own, then those of ``group`` from the second on.
+    """
 
     group: Group
     arguments: list[Value]
@@ -42,6 +47,7 @@ class Call:
     implementation: Implementation | None = None
     symbols: tuple[str, ...] = ()
     nodes: tuple[int, ...] = ()
+    before: Group | None = None
 
 
 @dataclass

@@ -1,0 +1,124 @@
+"""A convolution and the depthwise one behind it as one kernel, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.models.builder import Graph
+from tests.support.compiled import VECTORS, Compiled, target_with
+
+#: Rows of a task fit half of it, what lies between the two convolutions does not fit it for all threads.
+L2_BYTES = 16 * 1024
+
+
+def chained(
+    shape: tuple[int, int, int, int] = (1, 8, 81, 9),
+    channels: int = 20,
+    *,
+    kernel: int = 1,
+    stride: int = 1,
+    window: int = 3,
+    step: int = 1,
+    dilation: int = 1,
+    pads: tuple[int, int, int, int] | None = None,
+    residual: bool = False,
+    also: str = "",
+) -> onnx.ModelProto:
+    """A convolution (``kernel``, ``stride``) to ``channels``, then a depthwise one (``window``, ``step``).
+
+    Args:
+        residual: the second one's tail reads another tensor of its output's shape.
+        also: an operator that reads the first one's result too.
+    """
+    g = Graph("chained", seed=7)
+    cin = shape[1]
+    x = g.input("x", list(shape))
+    between = g.op(
+        "Clip", g.conv(x, cin, channels, kernel, stride=stride, bias=True), g.const(0.0), g.const(6.0)
+    )
+    y = g.conv(
+        between,
+        channels,
+        channels,
+        window,
+        stride=step,
+        groups=channels,
+        dilation=dilation,
+        pads=pads,
+        bias=True,
+    )
+    if residual:
+        y = g.op("Add", y, g.input("r", [shape[0], channels, shape[2], shape[3]]))
+    g.op("Relu", y, name="y")
+    g.output("y")
+    if also:
+        g.op(also, between, name="z")
+        g.output("z")
+    return g.model()
+
+
+CHAINED = {
+    "3x3": chained(),
+    "3x3, two images": chained((2, 5, 50, 9)),
+    "3x3, stride 2": chained(step=2),
+    "3x3, stride 2, even": chained((1, 8, 100, 8), step=2),
+    "3x3, no padding": chained(pads=(0, 0, 0, 0)),
+    "3x3, below only": chained(step=2, pads=(0, 0, 1, 1)),
+    "3x3, above only": chained(step=2, pads=(1, 1, 0, 0)),
+    "3x3, stride 3": chained((1, 8, 130, 6), step=3),
+    "1x1, stride 2 leaves rows out": chained((1, 8, 80, 10), window=1, step=2, pads=(0, 0, 0, 0)),
+    "5x5": chained((1, 4, 90, 7), window=5),
+    "5x5, stride 2": chained((1, 4, 120, 6), window=5, step=2),
+    "dilated": chained((1, 8, 90, 8), dilation=2),
+    "channels left over": chained(channels=27),
+    "two blocks of columns": chained((1, 8, 70, 6), channels=40),
+    "first layer": chained((1, 3, 131, 25), channels=16, kernel=3, stride=2),
+    "first layer, two images": chained((2, 3, 70, 27), channels=16, kernel=3, stride=2, step=2),
+    "residual": chained(residual=True),
+}
+
+#: Two kernels, each for a reason.
+APART = {
+    "small": chained((1, 8, 20, 13)),
+    "wide": chained((1, 8, 20, 60)),
+    "read twice": chained(also="Sigmoid"),
+    "3x3 both": chained(kernel=3),
+}
+
+
+@pytest.fixture(scope="module", params=VECTORS)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    target = target_with(request.param, l2_bytes=L2_BYTES)
+    return Compiled({**CHAINED, **APART}, tmp_path_factory.mktemp("chained"), target)
+
+
+@pytest.mark.parametrize("name", list(CHAINED))
+def test_one_kernel_is_right(compiled: Compiled, name: str) -> None:
+    assert "conv2d.chained" in [kernel.rule for kernel in compiled.plan(name).kernels]
+    for seed in range(3):  # the executor cuts the tasks into other ranges
+        compiled.check(name, seed=seed)
+
+
+@pytest.mark.parametrize("name", list(APART))
+def test_two_kernels_where_one_is_not_better(compiled: Compiled, name: str) -> None:
+    assert "conv2d.chained" not in [kernel.rule for kernel in compiled.plan(name).kernels]
+    compiled.check(name)
+
+
+def test_what_lies_between_is_not_in_the_arena(compiled: Compiled) -> None:
+    arena = compiled.plan("3x3").arena
+    tensors = [buffer for buffer in arena.buffers if not buffer.name.startswith("scratch")]
+    # The input and the output in the layout of the kernels: 8 and 20 channels.
+    assert sum(buffer.nbytes for buffer in tensors) == 81 * 9 * (8 + 20) * 4
+
+
+def test_rows_in_a_loop(tmp_path: Path) -> None:
+    """Where the window's rows are a loop, the row of the ring is computed in it."""
+    target = target_with("256x16", l2_bytes=L2_BYTES, optimize="size")
+    compiled = Compiled(CHAINED, tmp_path, target)
+    for name in ("3x3", "3x3, stride 2", "5x5", "dilated"):
+        assert "conv2d.chained" in [kernel.rule for kernel in compiled.plan(name).kernels]
+        compiled.check(name)
