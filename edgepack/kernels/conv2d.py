@@ -312,7 +312,8 @@ class ImplicitGemm:
             depth = c.group_in // self.cut.slices
             first = e.let(self._address(origins[0], group) + product.part * depth)
             pixels = e.rebased(self.x, first, rows * c.in_channels)
-            unroll = 2 - depth % 2
+            # Without multiply-adds products need registers too: two steps would not fit.
+            unroll = 1 if e.few_registers and self.target.arch.startswith("x86") else 2 - depth % 2
             whole = c.groups == 1 and rows > 2 and self.cut.slices == 1
             lines = -(-rows * c.in_channels // LINE) if whole else 0
             ahead = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)

@@ -39,6 +39,9 @@ from edgepack.target import CpuTarget
 
 __all__ = ["Emitter", "Index", "balanced", "div", "groups_of", "index", "mod", "unravel"]
 
+#: CPUs of AArch64 that work in order: for them LLVM unrolls loops four times and puts all loads first.
+IN_ORDER = ("cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520")
+
 Expr = Any
 Index = Any  # int or a TIR expression of type int32
 
@@ -111,6 +114,14 @@ class Emitter:
         self.strict_math = target is not None and target.strict_math
         self.wasm = target is not None and target.arch == "wasm32"
         self.relaxed = self.wasm and target is not None and target.fma
+        #: LLVM unrolls any loop for the CPU.
+        self.in_order = target is not None and target.cpu in IN_ORDER
+        #: Fewer than 32, and multiply-adds that do not read memory.
+        self.few_registers = (
+            target is not None
+            and target.vector_registers < 32
+            and not (target.arch.startswith("x86") and target.fma)
+        )
         self.params: list[Any] = []
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
@@ -226,6 +237,21 @@ class Emitter:
         """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not
         unroll, because it would mix the iterations and spill."""
         return self.let(tirx.max(index(count), -self.params[-2]))
+
+    def rolled(self, count: int, body: Callable[[Any], None]) -> None:
+        """for i in [0, count), at least once, such that LLVM cannot say how often: it unrolls such a loop
+        neither whole nor in part."""
+        everything = self.let(tirx.min(index(-1), self.params[-2]))
+        counter = self.local(1, "int32")
+        self.vstore(counter, 0, index(0), 1)
+
+        def iteration() -> None:
+            i = self.let(self.load(counter, 0))
+            body(i)
+            self.vstore(counter, 0, i + 1, 1)
+
+        more = tirx.bitwise_and(self.load(counter, 0), everything) < index(count)
+        self.add(tirx.While(more, self.block(iteration)))
 
     def branch(
         self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None

@@ -148,5 +148,7 @@ def accumulate(
             prefetch(k * unroll)
         some(k * unroll, unroll)
 
-    e.loop(0, depth // unroll, iteration)
+    count = depth // unroll
+    # LLVM unrolls a short loop and mixes its steps, for which few registers do not suffice.
+    e.loop(0, e.unknown(count) if e.few_registers and 1 < count <= 8 else count, iteration)
     some(depth - depth % unroll, depth % unroll)

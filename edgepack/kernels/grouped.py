@@ -92,12 +92,13 @@ class _Grouped:
     def _columns(self) -> int:
         """Pixels of a step: what hides the latency of multiply-adds, as far as there are registers.
 
-        Side by side, the input vectors of a row of the window are in registers too, or next to the stack's
-        top: with fewer than 6 pixels latency costs more than that.
+        Side by side, the input vectors of a row of the window are in registers too, and the order of each
+        input channel's shuffle, or next to the stack's top: with fewer than 6 pixels latency costs more than
+        that.
         """
         c = self.conv
         free = max(8, self.target.vector_registers) - c.kernel[1] - 3
-        most = max(6, free // (1 + c.strides[1])) if self.side_by_side else free
+        most = max(6, (free - c.group_in) // (1 + c.strides[1])) if self.side_by_side else free
         return min(c.out_width, max(2, min(most, MOST_COLUMNS)))
 
     def _block(self) -> int:

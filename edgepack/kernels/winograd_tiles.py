@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -24,6 +25,7 @@ from edgepack.kernels.winograd_transforms import (
     Transform,
     input_groups,
     input_rows,
+    input_stages,
     output_groups,
     output_lines,
     output_rows,
@@ -125,8 +127,11 @@ class Geometry:
 def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int], None]) -> None:
     """``body(channel, lanes)`` for the vectors of channels; LLVM must not mix them with each other."""
     full = channels // lanes
-    end = full if full < 2 else e.unknown(full)
-    e.loop(0, end, lambda k: body(e.let(k * lanes), lanes))
+    vector = lambda k: body(e.let(k * lanes), lanes)  # noqa: E731
+    if full > 1 and e.in_order:
+        e.rolled(full, vector)
+    else:
+        e.loop(0, full if full < 2 else e.unknown(full), vector)
     for at, rest in column_chunks(channels - full * lanes, lanes):
         body(index(full * lanes + at), rest)
 
@@ -146,6 +151,7 @@ class Image:
         self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
         self.lanes = target.lanes("float32")
         self.groups, self.staged = input_groups(g.m, target), staged_input(target)
+        self.stages = input_stages(g.m, target)
 
     def read(self, v: Any, tile: Any, slot: Any, slots: int, channels: tuple[Any, int] | None = None) -> None:
         """V of one tile.
@@ -210,10 +216,10 @@ class Image:
         pitch = slots * depth
         inside = [j for j in range(g.a) if valid[j]]
 
-        def column(j: Any, c: Any, lanes: int) -> None:
+        def column(group: Sequence[int], j: Any, c: Any, lanes: int) -> None:
             to = e.let(at + j * pitch)
             taps = _Lazy(e, [(row, j * depth + c) for row in rows], lanes)
-            for i, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
+            for i, value in zip(group, input_rows(Transform(e, lanes), g.m, group, taps), strict=True):
                 e.vstore(v, to + c + i * (g.a * pitch), value, lanes)
 
         def line(i: Any, c: Any, lanes: int) -> None:
@@ -223,7 +229,8 @@ class Image:
             for j, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
                 e.vstore(v, to + c + j * pitch, e.f32(0, lanes) if value is None else value, lanes)
 
-        _each_line(e, self.lanes, count, range(inside[0], inside[-1] + 1), column)
+        for group in self.stages:
+            _each_line(e, self.lanes, count, range(inside[0], inside[-1] + 1), partial(column, group))
         _each_line(e, self.lanes, count, range(g.a), line)
 
     def _rows(self, image: Any, ty: Any, tx: Any, start: Any) -> list[Any]:

@@ -28,6 +28,7 @@ __all__ = [
     "Transform",
     "input_groups",
     "input_rows",
+    "input_stages",
     "output_groups",
     "output_lines",
     "output_rows",
@@ -39,9 +40,6 @@ __all__ = [
 Expr = Any
 
 ROOT = sqrt(2)
-
-#: CPUs of AArch64 that work in order: for them LLVM's scheduler puts all loads first.
-IN_ORDER = ("cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520")
 
 #: G of F(m, 3), by m.
 G = {
@@ -103,12 +101,22 @@ def staged_output(target: CpuTarget) -> bool:
     """
     if target.arch.startswith(("x86", "wasm")):
         return False
-    return target.vector_registers < 32 or target.arch.startswith("riscv") or target.cpu in IN_ORDER
+    return target.vector_registers < 32 or target.arch.startswith("riscv")
 
 
 def staged_input(target: CpuTarget) -> bool:
     """Whether the transform of inputs is staged: also where products need registers of their own (SSE2)."""
     return staged_output(target) or (target.arch.startswith("x86") and not target.fma)
+
+
+def input_stages(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
+    """The rows that are computed together in the first stage of a transform of inputs.
+
+    32-bit ARM has 14 registers for pointers: six rows and six places do not fit. Rows 1 to 4 need four rows.
+    """
+    if m == 4 and target.arch.startswith("arm"):
+        return (1, 2, 3, 4), (0, 5)
+    return (tuple(range(m + 2)),)
 
 
 class Transform:
