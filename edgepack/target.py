@@ -40,6 +40,8 @@ class CpuTarget:
         abi: LLVM ABI name (``lp64d``), or "" for the triple's default.
         vector_bits: width of one SIMD register in bits; 0 for a scalar target.
         vector_registers: how many SIMD registers the register tiles may use.
+        datapath_bits: width that the arithmetic units work on at once, where it is less than ``vector_bits``:
+            half a vector then takes half the time; 0 where it is not less.
         fma: whether fused multiply-add is one instruction.
         l1d_bytes, l2_bytes: data cache sizes of one core, in bytes.
         threads: threads that a session uses unless the caller asks for another number.
@@ -54,6 +56,7 @@ class CpuTarget:
     abi: str = ""
     vector_bits: int = 128
     vector_registers: int = 16
+    datapath_bits: int = 0
     fma: bool = False
     l1d_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024

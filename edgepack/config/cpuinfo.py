@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 __all__ = [
     "X86_LEVELS",
     "apple_features",
+    "linux_datapath_bits",
     "linux_features",
     "parse_cache_size",
     "windows_features",
@@ -77,6 +78,17 @@ def linux_features(cpuinfo: str, arch: str) -> frozenset[str]:
             # rv64imafdcv_zicsr_...: single letters stand before the first underscore
             found.append(frozenset({"v"} if "v" in words.strip().lower().split("_")[0][4:] else ()))
     return frozenset.intersection(*found) if found else frozenset()
+
+
+def linux_datapath_bits(cpuinfo: str) -> int:
+    """Width in bits of the arithmetic units, if it is known to be less than AVX-512's vectors, else 0.
+
+    AMD's family 25 (Zen 3 and 4) does a vector of 512 bits in two halves (Software Optimization Guide for the
+    AMD Zen4 Microarchitecture, 57647).
+    """
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in lines}
+    return 256 if (fields.get("vendor_id"), fields.get("cpu family")) == ("AuthenticAMD", "25") else 0
 
 
 def apple_features(sysctl: Mapping[str, str], arch: str) -> frozenset[str]:

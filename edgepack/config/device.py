@@ -91,6 +91,11 @@ class CpuModel(Frozen):
         description="Width of one SIMD register in bits; 0 without SIMD."
     )
     vector_registers: int = Field(ge=0, le=128, description="SIMD registers that a tile may use.")
+    datapath_bits: Literal[0, 64, 128, 256, 512] = Field(
+        default=0,
+        description="Width that the arithmetic units work on at once, where it is less than `vector_bits` "
+        "(256 on Zen 4); 0 where it is not.",
+    )
     fma: bool = Field(default=False, description="Fused multiply-add is one instruction.")
     l1d: Size = Field(default=32 * 1024, description="Level 1 data cache of one core.")
     l2: Size = Field(default=256 * 1024, description="Level 2 cache that one core can fill.")
@@ -251,6 +256,7 @@ class Device(Frozen):
             abi=self.llvm.abi,
             vector_bits=self.cpu.vector_bits,
             vector_registers=self.cpu.vector_registers,
+            datapath_bits=self.cpu.datapath_bits,
             fma=self.cpu.fma,
             l1d_bytes=self.cpu.l1d,
             l2_bytes=self.cpu.l2,

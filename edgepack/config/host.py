@@ -43,7 +43,7 @@ class Machine:
     """What was found out.
 
     Caches in bytes, 0 if unknown; ``cores`` are those that this process may use; ``glibc`` is its version, ""
-    where the C library is another.
+    where the C library is another; ``datapath_bits`` is 0 if unknown.
     """
 
     os: str
@@ -54,6 +54,7 @@ class Machine:
     cores: int = 1
     heterogeneous: bool = False
     glibc: str = ""
+    datapath_bits: int = 0
 
 
 def detect() -> dict[str, Any]:
@@ -84,6 +85,8 @@ def describe(machine: Machine) -> dict[str, Any]:
         result["audit"] = {"glibc": machine.glibc}
     if machine.arch == "x86_64":
         result |= _describe_x86(machine.features, cpu)
+        if machine.datapath_bits < cpu.get("vector_bits", 0):
+            cpu |= {"datapath_bits": machine.datapath_bits} if machine.datapath_bits else {}
     elif machine.arch in {"aarch64", "arm"}:
         found = sorted(machine.features)
         result |= {"llvm": {"features": [f"+{name}" for name in found]}, "cpu_requires": found}
@@ -154,6 +157,7 @@ def _probe_linux(system: str, arch: str, root: Path) -> Machine:
         cores=max(1, cores),
         heterogeneous=len(capacities) > 1 or hybrid,
         glibc=_glibc_version(),
+        datapath_bits=cpuinfo.linux_datapath_bits(_text(root / "proc/cpuinfo")),
     )
 
 

@@ -23,7 +23,7 @@ from edgepack.kernels.contract import Implementation, Operand, Packing, RuleErro
 from edgepack.kernels.conv2d import ImplicitGemm
 from edgepack.kernels.convolution import Conv2d, pack_weights
 from edgepack.kernels.emit import index, mod, unravel
-from edgepack.kernels.gemm import tile_for
+from edgepack.kernels.gemm import fitting, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.kernels.window import Depthwise
 from edgepack.target import CpuTarget
@@ -113,8 +113,9 @@ class _Chain:
     ) -> None:
         self.conv, self.depthwise, self.target = conv, depthwise, target
         self.outer, self.inner = outer, inner
-        self.tile = tile_for(target, conv.out_width, conv.out_channels)
-        self.first = ImplicitGemm(conv, self.tile, outer, target, rows_apart=True)
+        narrow = fitting(target, conv.out_channels)
+        self.tile = tile_for(narrow, conv.out_width, conv.out_channels)
+        self.first = ImplicitGemm(conv, self.tile, outer, narrow, rows_apart=True)
         self.second = _Ring(depthwise, inner, target)
         self.second.e = self.first.e
 

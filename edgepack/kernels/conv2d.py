@@ -24,7 +24,7 @@ from edgepack.kernels.blocking import Blocking
 from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
 from edgepack.kernels.convolution import Conv2d, pack_weights
 from edgepack.kernels.emit import Emitter, div, index, mod, unravel
-from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, stream_prefetch, tile_for
+from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, fitting, stream_prefetch, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.target import CpuTarget
 
@@ -37,6 +37,7 @@ def conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
     conv = Conv2d.of(found)
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
+    target = fitting(target, conv.group_out)
     tile = tile_for(target, conv.pixels, conv.group_out)
     builder = ImplicitGemm(conv, tile, found, target)
     stage = builder.build()

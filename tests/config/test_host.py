@@ -39,6 +39,12 @@ def recorded(name: str) -> str:
             "x86_64",
             "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
         ),
+        (
+            "epyc-zen4.txt",
+            "x86_64",
+            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512vl avx512vnni bmi bmi2 f16c fma "
+            "lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
+        ),
         ("raspberrypi4.txt", "aarch64", "neon"),
         ("neoverse-v1.txt", "aarch64", "bf16 dotprod fullfp16 i8mm neon sve"),
         ("raspberrypi2.txt", "arm", "neon vfp3 vfp4"),
@@ -104,6 +110,16 @@ def test_avx512_means_512_bits() -> None:
     assert (found["cpu"]["vector_bits"], found["cpu"]["vector_registers"]) == (512, 32)
     assert found["llvm"]["cpu"] == "x86-64-v4"
     assert found["llvm"]["features"] == ["+avx512bf16", "+avx512fp16", "+avx512vnni", "-prefer-256-bit"]
+
+
+def test_vectors_that_are_done_in_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cpu(name: str) -> dict[str, Any]:
+        files = {"proc/cpuinfo": recorded(name)}
+        return describe(_probe(_fake_linux(tmp_path / name, 1, **files), monkeypatch, {0}))["cpu"]
+
+    assert cpu("epyc-zen4.txt")["datapath_bits"] == 256
+    assert "datapath_bits" not in cpu("xeon-sapphire-rapids.txt")
+    assert "datapath_bits" not in cpu("epyc-zen3.txt")
 
 
 def test_avx2_means_256_bits() -> None:
