@@ -306,8 +306,8 @@ struct ep_descriptor {
     const ep_api *api;
 
     /* A library may hold the kernels of several kinds of CPU. The exported descriptor then lists the others,
-     * in the order in which ep_model_open tries them, and has the most of each of their sizes. Each can be
-     * opened itself. */
+     * in the order in which ep_model_open tries them, and has the most arena and scratch bytes of any of
+     * them. Each can be opened itself. */
     const ep_descriptor *exported;        /* the library's own, which may be this one */
     const char *variant;                  /* the kind of CPU, a device's name; null if there is one kind */
     const ep_descriptor *const *variants; /* null: none */
