@@ -116,9 +116,10 @@ class Emitter:
         self.relaxed = self.wasm and target is not None and target.fma
         #: LLVM unrolls any loop for the CPU.
         self.in_order = target is not None and target.cpu in IN_ORDER
-        #: Fewer than 32, and multiply-adds that do not read memory.
+        #: Fewer than 32, which LLVM allocates, and multiply-adds that do not read memory.
         self.few_registers = (
             target is not None
+            and not self.wasm
             and target.vector_registers < 32
             and not (target.arch.startswith("x86") and target.fma)
         )
