@@ -38,6 +38,8 @@ LARGEST_WINDOW = 16
 UNROLLED_TAPS, UNROLLED_STEP = 64, 512
 #: Floats in a cache line.
 LINE = 16
+#: Pixels of an image up to which threads divide the channels.
+FEW_PIXELS = 64
 #: Which taps of each pixel of a step lie inside the image, along the width.
 Taps = tuple[tuple[bool, ...], ...]
 
@@ -99,6 +101,12 @@ class _Builder(ABC):
         self.unrolled = displacement and taps <= UNROLLED_TAPS and target.optimize != "size"
         self.columns = self._columns()
         self.steps = -(-window.channels // self.lanes)
+        #: Threads divide the channels, not the rows: where there are more of them than pixels, so that the
+        #: layer before, whose weights are large, was divided like that.
+        self.by_channels = (
+            window.batch * window.out_height * window.out_width <= FEW_PIXELS
+            and self.steps >= 4 * target.threads
+        )
         self.block = self._steps_per_block()
         self.row_parts = self._row_parts()
         self.e = Emitter(self.lanes, target)
@@ -132,6 +140,8 @@ class _Builder(ABC):
         pixels = g.size[0] * ((self.columns - 1) * g.strides[1] + (g.size[1] - 1) * g.dilation[1] + 1)
         fits = max(2, self.target.l1d_bytes * 2 // 3 // (pixels * self.lanes * 4))
         blocks = -(-self.steps // fits)
+        if self.by_channels:
+            blocks = -(-blocks // self.target.threads) * self.target.threads
         block = -(-self.steps // blocks)
         # The last step may overlap the one before, which must then be of the same task.
         while g.channels % self.lanes and self.steps % block == 1 and block < self.steps:
@@ -141,6 +151,8 @@ class _Builder(ABC):
     def _row_parts(self) -> int:
         """Into how many parts the rows are cut: few, for each reads rows of its neighbours again."""
         g, threads = self.window, self.target.threads
+        if self.by_channels:
+            return 1
         parts = -(-g.out_height // (4 if g.size[0] <= 3 else 8))
         return min(g.out_height, -(-parts // threads) * threads)
 

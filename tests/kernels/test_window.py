@@ -48,6 +48,8 @@ MODELS = {
     "3x3, stride 2, channels left over": depthwise((2, 43, 15, 18), 3, pads=SAME, strides=(2, 2)),
     "3x3, a block and a vector": depthwise((1, 83, 6, 5), 3, pads=SAME),
     "3x3, many blocks": depthwise((2, 211, 7, 7), 3, pads=SAME),
+    "3x3, more channels than pixels": depthwise((1, 211, 7, 7), 3, pads=SAME),
+    "3x3, more pixels": depthwise((1, 211, 9, 8), 3, pads=SAME),
     "3x3, no padding": depthwise((1, 40, 11, 17), 3),
     "3x3, below only": depthwise((1, 17, 12, 12), 3, strides=(2, 2), pads=(0, 0, 1, 1)),
     "5x5": depthwise((1, 36, 17, 29), 5, pads=SAME5),
@@ -103,6 +105,17 @@ def test_padding_reads_nothing(compiled: Compiled, name: str) -> None:
     x[0, :, 0, 0] = x[-1, :, -1, -1] = np.nan
     got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]
     assert (np.isnan(got) == np.isnan(expected)).all()
+
+
+def test_threads_divide_what_there_is_more_of(compiled: Compiled) -> None:
+    def tasks(name: str) -> int:
+        (step,) = (s for s in compiled.plan(name).steps if "depthwise" in s.kernel)
+        return step.tasks
+
+    # By rows there are three tasks for each block of channels.
+    by_rows, by_channels = tasks("3x3, more pixels"), tasks("3x3, more channels than pixels")
+    assert by_rows % 3 == 0
+    assert 3 <= by_channels < by_rows
 
 
 def test_weights_are_packed_by_vector_and_the_last_overlaps() -> None:
