@@ -51,6 +51,10 @@ def chained_conv2d(
     conv, depthwise = Conv2d.of(outer), Conv2d.of(inner)
     if not depthwise.depthwise or inner.operand(0) != 0 or conv.groups != 1 or first.pitch is not None:
         raise RuleError("not a convolution and a depthwise convolution")
+    if outer.output_shape != inner.operand_shape(0):
+        raise RuleError("a reshape stands between them")
+    if 0 in inner.epilogue.params:
+        raise RuleError("the second one's tail reads what lies between too")
     if outer.operand(1) not in constants[0] or inner.operand(1) not in constants[1]:
         raise RuleError("the weights are not constant")
     chain = _Chain(conv, outer, depthwise, inner, target)

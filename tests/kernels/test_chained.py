@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from edgepack.kernels import rules
 from tests.models.builder import Graph
 from tests.support.compiled import VECTORS, Compiled, target_with
 
@@ -80,8 +81,33 @@ CHAINED = {
     "residual": chained(residual=True),
 }
 
+
+def reshaped() -> onnx.ModelProto:
+    """What lies between has another shape for each of the two."""
+    g = Graph("reshaped", seed=8)
+    x = g.op("Relu", g.conv(g.input("x", [1, 8, 90, 8]), 8, 20, 1, bias=True))
+    # Channels last in both forms, so that nothing but the shape changes.
+    rows = g.op("Reshape", g.op("Transpose", x, perm=[0, 2, 3, 1]), g.const([1, 60, 12, 20]))
+    x = g.op("Transpose", rows, perm=[0, 3, 1, 2])
+    g.op("Relu", g.conv(x, 20, 20, 3, groups=20, bias=True), name="y")
+    g.output("y")
+    return g.model()
+
+
+def skipped() -> onnx.ModelProto:
+    """The tail of the second convolution adds what the first one computes, as in ConvMixer."""
+    g = Graph("skipped", seed=9)
+    x = g.op("Relu", g.conv(g.input("x", [1, 8, 81, 9]), 8, 20, 1, bias=True))
+    y = g.op("Relu", g.conv(x, 20, 20, 3, groups=20, bias=True))
+    g.op("Add", y, x, name="y")
+    g.output("y")
+    return g.model()
+
+
 #: Two kernels, each for a reason.
 APART = {
+    "reshaped": reshaped(),
+    "skipped": skipped(),
     "small": chained((1, 8, 20, 13)),
     "wide": chained((1, 8, 20, 60)),
     "read twice": chained(also="Sigmoid"),
@@ -113,6 +139,18 @@ def test_what_lies_between_is_not_in_the_arena(compiled: Compiled) -> None:
     tensors = [buffer for buffer in arena.buffers if not buffer.name.startswith("scratch")]
     # The input and the output in the layout of the kernels: 8 and 20 channels.
     assert sum(buffer.nbytes for buffer in tensors) == 81 * 9 * (8 + 20) * 4
+
+
+def test_a_defect_costs_speed_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("not today")
+
+    monkeypatch.setattr(rules, "chained_conv2d", fails)
+    compiled = Compiled({"3x3": CHAINED["3x3"]}, tmp_path, target_with("256x16", l2_bytes=L2_BYTES))
+    warnings = compiled.plan("3x3").warnings
+    assert warnings
+    assert all("no kernel for both (not today); they stay two" in warning for warning in warnings)
+    compiled.check("3x3")
 
 
 def test_rows_in_a_loop(tmp_path: Path) -> None:
