@@ -1,10 +1,10 @@
 """A convolution and the depthwise convolution behind it as one kernel, so that what lies between them never
 leaves the cache.
 
-A task is some rows of the depthwise convolution's output. It computes the rows of the first convolution's
-output that it needs and that the task before did not compute, into a ring of rows in the thread's scratch,
-and reads its windows from there. A thread's tasks follow each other, so that only its first one computes rows
-that another thread computes too.
+A task is a band of rows of the depthwise convolution's output, and goes through it a few rows at a time: it
+computes the rows of the first convolution's output that these need and those before did not, into a ring of
+rows in the thread's scratch, and reads the windows from there. Only the first of the tasks that a thread does
+one after the other computes rows that belong to another task, so there are no more tasks than that allows.
 
 A mobile network's expansion is the largest tensor of a block, and both kernels around it wait for memory: on
 its way through a cache of a few hundred KB it costs about a fifth of that (docs/performance.md).
@@ -22,7 +22,7 @@ from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
 from edgepack.kernels.conv2d import ImplicitGemm
 from edgepack.kernels.convolution import Conv2d, pack_weights
-from edgepack.kernels.emit import index, mod, unravel
+from edgepack.kernels.emit import div, index, mod, unravel
 from edgepack.kernels.gemm import fitting, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
 from edgepack.kernels.window import Depthwise
@@ -62,9 +62,11 @@ def chained_conv2d(
     return chain.implementation()
 
 
-#: Rows of a task. Of MobileNetV2's four chains 1 to 4 are equally fast, 7 takes 5 % longer, on Zen 4 with
-#: 1 MB of L2.
-TASK_ROWS = 2
+#: Rows of the output that are done at a time. Of MobileNetV2's four chains 1 to 4 are equally fast, 7 takes
+#: 5 % longer, on Zen 4 with 1 MB of L2.
+ROWS_AT_A_TIME = 2
+#: Tasks for each thread, at most: where threads claim them one by one, the fast ones do more of them.
+MOST_TASKS = 4
 #: Multiply-adds that may be done twice, for each element of what lies between. One that leaves the cache and
 #: comes back costs 8 bytes of traffic, in whose time a core does some 14 multiply-adds (Zen 4).
 MOST_AGAIN = 4
@@ -76,12 +78,11 @@ class _Ring(Depthwise):
     def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
         super().__init__(conv, group, target)
         self.conv = conv
-        parts = -(-conv.out_height // TASK_ROWS)
-        self.row_parts = min(conv.out_height, -(-parts // target.threads) * target.threads)
+        self.row_parts = -(-conv.out_height // ROWS_AT_A_TIME)
 
     @property
     def slots(self) -> int:
-        """Rows that a task reads."""
+        """Rows that are read at a time."""
         rows = -(-self.conv.out_height // self.row_parts)
         return (rows - 1) * self.conv.strides[0] + self.reach
 
@@ -92,7 +93,7 @@ class _Ring(Depthwise):
 
     @property
     def shared_rows(self) -> int:
-        """That two threads' windows have in common."""
+        """That the windows of two rows have in common."""
         return max(0, self.reach - self.conv.strides[0])
 
     def lines(self, image: Any, top: Any, at: Any) -> Callable[[Any], Any]:
@@ -124,6 +125,16 @@ class _Chain:
         self.second.e = self.first.e
 
     @property
+    def bands(self) -> int:
+        """Tasks of an image: none if threads would compute too much twice."""
+        threads, ring = self.target.threads, self.second
+        for count in (n * threads for n in range(MOST_TASKS, 0, -1)):
+            again = ring.shared_rows * (count - 1) * self.conv.depth
+            if again <= MOST_AGAIN * self.conv.out_height and count <= ring.row_parts:
+                return count
+        return 0
+
+    @property
     def row_floats(self) -> int:
         """Of what lies between the two."""
         return self.conv.out_width * self.conv.out_channels
@@ -141,10 +152,10 @@ class _Chain:
             raise RuleError("the weights do not stay in the cache beside the rows")
         if 2 * c.pixels * c.out_channels * 4 <= self.target.l2_bytes * self.target.threads:
             raise RuleError("what lies between fits the caches")
-        if self.second.shared_rows * (self.target.threads - 1) * c.depth > MOST_AGAIN * c.out_height:
+        if not self.bands:
             raise RuleError("threads would compute too much twice")
         if self.ring_bytes > self.target.l2_bytes // 2:
-            raise RuleError("the rows of a task do not fit the cache")
+            raise RuleError("the ring does not fit the cache")
 
     def implementation(self) -> Implementation:
         weights = self.outer.operand(1)
@@ -162,6 +173,7 @@ class _Chain:
                 "tile": f"{self.tile.rows}x{columns}",
                 "strip": f"{self.second.columns}x{self.second.lanes}",
                 "rows": self.second.slots,
+                "bands": self.bands,
             },
             flops=self.conv.flops + self.depthwise.flops,
         )
@@ -178,23 +190,28 @@ class _Chain:
             place = {"param": self._place(operand.index), "packed": 1}.get(operand.kind, operand.index)
             end.append(replace(operand, index=place))
         self.ring = second.x = e.pointer(self.ring_bytes // 4)
-        parts = (self.depthwise.batch, second.row_parts)
+        bands = self.bands
         lo, hi = e.task_range()
 
         def task(number: Any) -> None:
-            image, part = (e.let(index(i)) for i in unravel(number, parts))
-            alone = tirx.any(tirx.EQ(number, lo), tirx.EQ(part, index(0)))
-            self._rows(image, part, alone)
-            e.loop(0, second.blocks, lambda block: second.task(image, part, block))
+            image, band = (e.let(index(i)) for i in unravel(number, (self.depthwise.batch, bands)))
+            top, bottom = (e.let(div((band + i) * second.row_parts, bands)) for i in (0, 1))
+
+            def part(p: Any) -> None:
+                begins = tirx.all(tirx.EQ(number, lo), tirx.EQ(p, top))
+                self._rows(image, p, tirx.any(begins, tirx.EQ(p, index(0))))
+                e.loop(0, second.blocks, lambda block: second.task(image, p, block))
+
+            e.loop(top, bottom, part)
 
         e.loop(lo, hi, task)
-        return Stage(e.finish(), parts[0] * parts[1], (*begin, *end, Operand("scratch", 0)))
+        return Stage(e.finish(), self.depthwise.batch * bands, (*begin, *end, Operand("scratch", 0)))
 
     def _rows(self, image: Any, part: Any, alone: Any) -> None:
-        """The rows that a task reads, but for those that the task before it has read.
+        """The rows that a part of the output reads, but for those that the part before it has read.
 
         Args:
-            alone: whether there is no task before it.
+            alone: whether the ring does not hold what that one has read.
         """
         e, c, d, ring = self.first.e, self.conv, self.depthwise, self.second
         top = e.let(tirx.max(index(0), ring.first_row(part) * d.strides[0] - d.pad_top))

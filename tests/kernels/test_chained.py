@@ -141,6 +141,15 @@ def test_what_lies_between_is_not_in_the_arena(compiled: Compiled) -> None:
     assert sum(buffer.nbytes for buffer in tensors) == 81 * 9 * (8 + 20) * 4
 
 
+@pytest.mark.parametrize(("name", "bands"), [("3x3", 12), ("first layer", 3)])
+def test_few_rows_are_computed_twice(name: str, bands: int, compiled: Compiled) -> None:
+    """By three threads, if each took four tasks one by one: the first layer's reduction is long."""
+    (kernel,) = (k for k in compiled.plan(name).kernels if k.rule == "conv2d.chained")
+    assert kernel.parameters["bands"] == bands
+    (step,) = (s for s in compiled.plan(name).steps if s.kernel == kernel.symbol)
+    assert step.tasks == bands
+
+
 def test_a_defect_costs_speed_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise ValueError("not today")
