@@ -85,8 +85,8 @@ def describe(machine: Machine) -> dict[str, Any]:
         result["audit"] = {"glibc": machine.glibc}
     if machine.arch == "x86_64":
         result |= _describe_x86(machine.features, cpu)
-        if machine.datapath_bits < cpu.get("vector_bits", 0):
-            cpu |= {"datapath_bits": machine.datapath_bits} if machine.datapath_bits else {}
+        if 0 < machine.datapath_bits < cpu.get("vector_bits", 0):
+            cpu["datapath_bits"] = machine.datapath_bits
     elif machine.arch in {"aarch64", "arm"}:
         found = sorted(machine.features)
         result |= {"llvm": {"features": [f"+{name}" for name in found]}, "cpu_requires": found}

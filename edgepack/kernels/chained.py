@@ -6,8 +6,8 @@ computes the rows of the first convolution's output that these need and those be
 rows in the thread's scratch, and reads the windows from there. Only the first of the tasks that a thread does
 one after the other computes rows that belong to another task, so there are no more tasks than that allows.
 
-A mobile network's expansion is the largest tensor of a block, and both kernels around it wait for memory: on
-its way through a cache of a few hundred KB it costs about a fifth of that (docs/performance.md).
+A mobile network's expansion is the largest tensor of a block, and both kernels around it wait for memory:
+docs/performance.md says what that costs MobileNetV2.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ROWS_AT_A_TIME = 2
 #: Tasks for each thread, at most: where threads claim them one by one, the fast ones do more of them.
 MOST_TASKS = 4
 #: Multiply-adds that may be done twice, for each element of what lies between. One that leaves the cache and
-#: comes back costs 8 bytes of traffic, in whose time a core does some 14 multiply-adds (Zen 4).
+#: comes back costs 8 bytes of traffic, in whose time a core does some 7 multiply-adds (Zen 4).
 MOST_AGAIN = 4
 
 

@@ -95,7 +95,7 @@ def output_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
 
 
 def staged_output(target: CpuTarget) -> bool:
-    """Whether the transform of outputs is staged: where LLVM runs out of pointers, or hoists all loads.
+    """Whether the transform of outputs is staged: where LLVM runs out of registers or pointers.
 
     On x86 it is not: there groups do not spill, and storing the columns took 2 to 6 % of a convolution.
     """

@@ -11,7 +11,7 @@ from edgepack.kernels import rules
 from tests.models.builder import Graph
 from tests.support.compiled import VECTORS, Compiled, target_with
 
-#: Rows of a task fit half of it, what lies between the two convolutions does not fit it for all threads.
+#: The ring fits half of it; what lies between the two convolutions does not fit half of it for each thread.
 L2_BYTES = 16 * 1024
 
 
