@@ -214,7 +214,7 @@ def pack(
     ]
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
-    with workplace(destination) as place:
+    with workplace(destination) as place, compiler.preparation():
         from edgepack.bundle.assemble import Compiled, Recipe, assemble
         from edgepack.bundle.manifest import ModelRecord, OptionsRecord
         from edgepack.cache import tool_versions

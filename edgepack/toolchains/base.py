@@ -14,6 +14,7 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -146,6 +147,10 @@ class Toolchain(ABC):
             hidden = self._hidden(objects, ["main"], Path(folder))
             options = [*self.format.program(), *flags]
             self._link(hidden, output, options, libraries, f"linking {output.name}")
+
+    def preparation(self) -> AbstractContextManager[None]:
+        """Does beside the body what the first link for a target would otherwise have to do."""
+        return nullcontext()
 
     def archive(
         self, objects: Sequence[Path], output: Path, *, exported: Sequence[str] | None = None

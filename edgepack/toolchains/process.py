@@ -7,13 +7,13 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
 
-__all__ = ["Finished", "run", "run_checked", "show_command"]
+__all__ = ["Finished", "beside", "run", "run_checked", "show_command"]
 
 #: Characters of a tool's output that an error shows: its start (the first error) and its end.
 _SHOWN = 6000
@@ -88,6 +88,34 @@ def run_checked(
     return done.output
 
 
+@contextlib.contextmanager
+def beside(
+    command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Run a command, of which only what it leaves in a cache is wanted, while the body runs.
+
+    It is ended with the body. What it prints, and whether it fails, is nobody's business: whoever needs what
+    it would have made will try, and say why it cannot.
+    """
+    try:
+        process = subprocess.Popen(
+            list(command),
+            cwd=cwd,
+            env=dict(env) if env is not None else None,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        _end(process)
+
+
 def show_command(command: Sequence[str]) -> str:
     """A command as it can be pasted into a shell."""
     return subprocess.list2cmdline(command) if os.name == "nt" else shlex.join(command)
@@ -103,7 +131,7 @@ def _shorten(text: str) -> str:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process and, where the system has groups, those that it started."""
     if hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()

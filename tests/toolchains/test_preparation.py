@@ -1,0 +1,71 @@
+"""What zig builds once for each target is built beside the compilation, and a link finds it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgepack.config.device import load_device
+from edgepack.toolchains import resolve
+from edgepack.toolchains.process import beside
+
+from .conftest import SOURCES
+
+SYMBOL = "edgepack_model_test"
+
+
+def _wait_for(path: Path, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < until, f"{path.name} did not appear"
+        time.sleep(0.02)
+
+
+def _built(cache: Path) -> set[Path]:
+    return set(cache.glob("zig/o/*/*.a"))
+
+
+@pytest.mark.parametrize("device", ["linux-x86_64", "raspberrypi4"])
+def test_a_link_finds_what_was_prepared(folder: Path, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    cache = folder / "cache"
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(cache))
+    toolchain = resolve(load_device(device), "zig")
+    with toolchain.preparation():
+        pass  # ended at once: what it leaves behind must not disturb
+    toolchain.compile_c(SOURCES / "two_exports.c", folder / "a.o")
+    with toolchain.preparation():
+        until = time.monotonic() + 120
+        while {path.name for path in _built(cache)} != {"libcompiler_rt.a", "libc_nonshared.a"}:
+            assert time.monotonic() < until, "nothing was prepared"
+            time.sleep(0.1)
+        prepared = _built(cache)
+        toolchain.link_shared([folder / "a.o"], folder / "a.so", exported=[SYMBOL], soname="a.so")
+    assert _built(cache) == prepared
+
+
+def test_what_runs_beside_is_ended_with_the_body(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    script = f"open({str(begun)!r}, 'w').close(); import time; time.sleep(600)"
+    before = time.monotonic()
+    with beside([sys.executable, "-c", script]):
+        _wait_for(begun)
+    assert time.monotonic() - before < 300
+
+
+def test_what_cannot_run_beside_is_no_error(tmp_path: Path) -> None:
+    done = []
+    with beside([str(tmp_path / "missing")]):
+        done.append(1)
+    with beside([sys.executable, "-c", "raise SystemExit(3)"]):
+        done.append(2)
+    assert done == [1, 2]
+
+
+def test_an_error_of_the_body_is_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), beside([str(tmp_path / "missing")]):
+        raise KeyError
+    with pytest.raises(KeyError), beside([sys.executable, "-c", "pass"]):
+        raise KeyError
