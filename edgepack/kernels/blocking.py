@@ -26,18 +26,33 @@ class Blocking:
     """The cut of one convolution for a register tile and a target.
 
     Attributes:
-        tiles: (rows, number of tiles) of the heights of tile that there are, in order.
         column_blocks: blocks of columns of a group.
         weights_first: whether the pixels stay while weights stream past them.
+        bands: equal parts of the pixels.
+        tiles: (rows, number of tiles) of the heights of tile that a band has, in order.
+        tile_count: of a band.
     """
 
-    def __init__(self, conv: Conv2d, tile: Tile, target: CpuTarget) -> None:
-        self.conv, self.tile, self.target = conv, tile, target
+    def __init__(self, conv: Conv2d, tile: Tile, target: CpuTarget, threads: int) -> None:
+        """
+        Args:
+            threads: among which the tasks are divided.
+        """
+        self.conv, self.tile, self.target, self.threads = conv, tile, target, threads
         self.lanes = target.lanes("float32")
-        self.tiles = balanced(conv.pixels, tile.rows)
-        self.tile_count = sum(count for _, count in self.tiles)
         self.column_blocks = -(-conv.group_out // tile.columns)
         self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
+        self.bands = self._bands()
+        self.tiles = balanced(conv.pixels // self.bands, tile.rows)
+        self.tile_count = sum(count for _, count in self.tiles)
+
+    def _bands(self) -> int:
+        """One for each thread where threads share out the pixels: 14 rows of 14 are 25 tiles of up to 8
+        pixels, 12 for one of two threads and 13 for the other, or twice 13 that are as much work, and whose
+        pixels are the rows that the thread has of a depthwise convolution too."""
+        threads, pixels = self.threads, self.conv.pixels
+        by_pixels = self.shares > 1 or not self.weights_first
+        return threads if by_pixels and pixels % threads == 0 and pixels >= threads * self.tile.rows else 1
 
     @cached_property
     def shares(self) -> int:
@@ -47,8 +62,7 @@ class Blocking:
         of which the other thread wrote. From 96 rows for each thread on it is faster to read the weights
         once for each thread: multiplying takes several times as long as that.
         """
-        threads = self.target.threads
-        return threads if self.weights_first and self.conv.pixels >= 96 * threads else 1
+        return self.threads if self.weights_first and self.conv.pixels >= 96 * self.threads else 1
 
     @cached_property
     def slices(self) -> int:
@@ -60,7 +74,7 @@ class Blocking:
         """
         c = self.conv
         nbytes = c.depth * min(self.tile.columns, c.group_out) * 4
-        if nbytes <= self.target.l2_bytes * 3 // 16 or self.tile_count == 1:
+        if nbytes <= self.target.l2_bytes * 3 // 16 or self.bands * self.tile_count == 1:
             return 1
         if not c.pointwise:
             return c.kernel[0]
@@ -72,7 +86,7 @@ class Blocking:
     @property
     def scratch(self) -> tuple[int, ...]:
         """Bytes of scratch of one thread: the sums of a task's tiles, if they have to wait."""
-        tiles = -(-self.tile_count // self.pixel_blocks)
+        tiles = -(-self.tile_count // self.blocks)
         return (tiles * self.sums * 4,) if self.slices > 1 else ()
 
     @property
@@ -87,23 +101,28 @@ class Blocking:
         With small weights a block is a few tiles, so that all columns of a row of the output are written
         soon after each other. With large weights its input fits half of the L2 cache.
         """
-        c, threads = self.conv, self.target.threads
+        c, threads, tiles = self.conv, self.threads, self.bands * self.tile_count
         columns = c.groups * self.column_blocks
-        most = max(1, self.tile_count // (2 if self.weights_first else 4))
+        most = max(1, tiles // (2 if self.weights_first else 4))
         if not self.weights_first:
             count = min(most, 16 * threads) if columns == 1 and self.slices == 1 else most
-            return count // threads * threads or count
+            return max(count // threads * threads, self.bands) or count
         bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
         fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
         if self.slices > 1:  # the sums too
             fits = max(4, min(fits, self.target.l2_bytes // 16 // (self.sums * 4)))
-        least = min(most, max(-(-self.tile_count // fits), -(-4 * threads // columns), self.shares))
+        least = min(most, max(-(-tiles // fits), -(-4 * threads // columns), self.shares))
         if self.shares == 1:
             more = range(least, min(most, least + threads))
             return next((n for n in more if n * columns % threads == 0), least)
         return min(-(-least // threads), most // threads) * threads
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of tiles of a band."""
+        return self.pixel_blocks // self.bands
+
     def first_tile(self, block: Any) -> Any:
-        """Of a block of pixels; blocks differ by at most one tile."""
-        size, rest = divmod(self.tile_count, self.pixel_blocks)
+        """Of a block of a band; blocks differ by at most one tile."""
+        size, rest = divmod(self.tile_count, self.blocks)
         return block * size + tirx.min(block, index(rest)) if rest else block * size

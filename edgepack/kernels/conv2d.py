@@ -91,7 +91,8 @@ class ImplicitGemm:
         self.lanes = target.lanes("float32")
         self.e = Emitter(self.lanes, self.target)
         self.rows_apart = rows_apart
-        self.cut = Blocking(replace(conv, batch=1, out_height=1) if rows_apart else conv, tile, target)
+        whole = replace(conv, batch=1, out_height=1) if rows_apart else conv
+        self.cut = Blocking(whole, tile, target, 1 if rows_apart else target.threads)
         #: Pixel at which the tiles begin, and how far from its place in the output each one is written.
         self.origin: Any = 0
         self.shift: Any = 0
@@ -141,16 +142,19 @@ class ImplicitGemm:
 
     def _task(self, task: Any) -> None:
         e = self.e
-        blocks = self.conv.groups * self.cut.column_blocks
-        if self.cut.weights_first:
-            each = self.cut.pixel_blocks // self.cut.shares
-            share, block, inner = (e.let(index(i)) for i in unravel(task, (self.cut.shares, blocks, each)))
+        blocks, cut = self.conv.groups * self.cut.column_blocks, self.cut
+        if cut.weights_first:
+            each = cut.pixel_blocks // cut.shares
+            share, block, inner = (e.let(index(i)) for i in unravel(task, (cut.shares, blocks, each)))
             sweep, pixels = e.let(share * each), e.let(share * each + inner)
         else:
             sweep, block = e.let(div(task, blocks)), e.let(mod(task, blocks))
             pixels = sweep
-        self.sweep = e.let(self.cut.first_tile(sweep))
-        first, last = e.let(self.cut.first_tile(pixels)), e.let(self.cut.first_tile(pixels + 1))
+        if cut.bands > 1:
+            self.origin = e.let(div(pixels, cut.blocks) * (self.conv.pixels // cut.bands))
+            sweep, pixels = (e.let(mod(block, cut.blocks)) for block in (sweep, pixels))
+        self.sweep = e.let(cut.first_tile(sweep))
+        first, last = e.let(cut.first_tile(pixels)), e.let(cut.first_tile(pixels + 1))
         group = e.let(div(block, self.cut.column_blocks))
         self._columns(group, e.let(mod(block, self.cut.column_blocks)), first, last)
 
@@ -386,7 +390,7 @@ class ImplicitGemm:
         large = c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2
         if product.rows > 2 and large and c.groups * self.cut.column_blocks > 1:
             alone = self.cut.weights_first and self.cut.slices == 1
-            sweep = -(-self.cut.tile_count // (self.cut.shares if alone else self.cut.pixel_blocks))
+            sweep = -(-self.cut.tile_count * self.cut.bands // (self.cut.shares if alone else self.cut.pixel_blocks))
             share = -(-depth * product.width // (LINE * sweep))
             size = c.depth // self.cut.slices  # of what follows the current weights
             parts = size // depth
