@@ -1,4 +1,4 @@
-"""One 3x3 convolution at a time, one core: direct, Winograd F(2) and F(4), fused and split.
+"""One convolution at a time, one core: direct, and Winograd's forms, fused and split.
 
 ``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses. Each run uses
 another copy of the weights, so that they come from the last cache or from memory, as they do inside of a
@@ -28,17 +28,26 @@ from tests.models.single import conv
 from tests.support.compiled import plan_of
 from tests.support.executor import Executor
 
-#: (height and width, input channels, output channels): the stages of ResNet-18.
-LAYERS = [(56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512)]
-
-#: Name, output tile, whether fused.
-FORMS = [
-    ("direct", 0, True),
-    ("F2 fused", 2, True),
-    ("F2 split", 2, False),
-    ("F4 fused", 4, True),
-    ("F4 split", 4, False),
+#: (height and width, input channels, output channels, kernel, stride): ResNet-18's first layer and stages.
+LAYERS = [
+    (224, 3, 64, 7, 2),
+    (56, 64, 64, 3, 1),
+    (28, 128, 128, 3, 1),
+    (14, 256, 256, 3, 1),
+    (7, 512, 512, 3, 1),
 ]
+
+#: Name, output tile, whether fused, for each kernel.
+FORMS = {
+    3: [
+        ("direct", 0, True),
+        ("F2 fused", 2, True),
+        ("F2 split", 2, False),
+        ("F4 fused", 4, True),
+        ("F4 split", 4, False),
+    ],
+    7: [("direct", 0, True), ("F3 fused", 3, True), ("F3 split", 3, False)],
+}
 
 
 @contextmanager
@@ -96,12 +105,14 @@ def main() -> None:
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    print("| layer | " + " | ".join(name for name, _, _ in FORMS) + " | chosen |")
-    print("|---" * (len(FORMS) + 2) + "|")
-    for size, channels, out in LAYERS:
-        model = conv((1, channels, size, size), out, (3, 3), pads=(1, 1, 1, 1))
+    names = list(dict.fromkeys(name for forms in FORMS.values() for name, _, _ in forms))
+    print("| layer | " + " | ".join(names) + " | chosen |")
+    print("|---" * (len(names) + 2) + "|")
+    for size, channels, out, taps, stride in LAYERS:
+        pads, strides = (taps // 2,) * 4, (stride, stride)
+        model = conv((1, channels, size, size), out, (taps, taps), pads=pads, strides=strides)
         built = {}
-        for index, (name, m, fused) in enumerate(FORMS):
+        for index, (name, m, fused) in enumerate(FORMS[taps]):
             with _forced(m, fused):
                 built[name] = plan_of(model, f"f{index}")
         with tempfile.TemporaryDirectory() as folder:
@@ -110,8 +121,9 @@ def main() -> None:
         kernels = plan_of(model).plan.kernels
         rule = next(k for k in kernels if "conv2d" in k.rule)
         chosen = f"{rule.rule.removeprefix('conv2d.')} {rule.parameters.get('form', '')}".strip()
-        cells = [f"{times[name]:.2f}" for name, _, _ in FORMS]
-        print(f"| {size}x{size}, {channels} to {out} | " + " | ".join(cells) + f" | {chosen} |", flush=True)
+        cells = [f"{times[name]:.2f}" if name in times else "" for name in names]
+        what = f"{size}x{size}, {channels} to {out}, {taps}x{taps}" + (" stride 2" if stride == 2 else "")
+        print(f"| {what} | " + " | ".join(cells) + f" | {chosen} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """What a network has to compute and to read at least, layer by layer, from its ONNX graph.
 
 Only convolutions and matrix products count, as is usual: 2 operations a multiply-add. "After Winograd" is
-the least over direct computation, F(2x2, 3x3) and F(4x4, 3x3) of a layer's multiply-adds, tiles at the
-border counted whole; the transforms are not counted, so it is a lower bound. Bytes are those of the weights,
-each read once: activations may stay in a cache.
+the least over direct computation, F(2x2, 3x3), F(4x4, 3x3) and F(3x3, 4x4) of a layer's multiply-adds, of
+stride 1 or, over the four phases of its input, 2; tiles at the border counted whole. The transforms are not
+counted, so it is a lower bound. Bytes are those of the weights, each read once: activations may stay in a
+cache.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -104,10 +106,22 @@ def _layer(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]], constant
     else:
         flops = 2 * prod(out) * prod(right[1:])
     least = flops
-    one = all(s == 1 for key in ("strides", "dilations") for s in attributes.get(key, [1]))
-    if node.op_type == "Conv" and right[2:] == (3, 3) and one and attributes.get("group", 1) == 1:
-        batch, channels, height, width = out
-        for m in (2, 4):
-            tiles = batch * -(-height // m) * -(-width // m)
-            least = min(least, 2 * tiles * (m + 2) ** 2 * channels * right[1])
+    if node.op_type == "Conv" and right[2] == right[3] and len(out) == 4:
+        least = min(flops, _after_winograd(attributes, right, out))
     return Layer(node.op_type, flops, least, weight_bytes)
+
+
+def _after_winograd(attributes: Mapping[str, Any], weights: tuple[int, ...], out: tuple[int, ...]) -> int:
+    """Operations of the products of the best F(m x m, r x r), or of direct computation."""
+    direct = 2 * prod(out) * prod(weights[1:])
+    stride = max(attributes.get("strides", [1]))
+    plain = set(attributes.get("dilations", [1])) == {1} and attributes.get("group", 1) == 1
+    if not plain or stride > 2:
+        return direct
+    batch, channels, height, width = out
+    taps = -(-weights[2] // stride)
+    found = [direct]
+    for m in {3: (2, 4), 4: (3,)}.get(taps, ()):
+        tiles = batch * -(-height // m) * -(-width // m)
+        found.append(2 * tiles * (m + taps - 1) ** 2 * channels * weights[1] * stride**2)
+    return min(found)

@@ -51,8 +51,11 @@ class Blocking:
         pixels, 12 for one of two threads and 13 for the other, or twice 13 that are as much work, and whose
         pixels are the rows that the thread has of a depthwise convolution too."""
         threads, pixels = self.threads, self.conv.pixels
-        by_pixels = self.shares > 1 or not self.weights_first
-        return threads if by_pixels and pixels % threads == 0 and pixels >= threads * self.tile.rows else 1
+        if self.weights_first and self.shares == 1:
+            return 1
+        whole = balanced(pixels, self.tile.rows)
+        even = len(whole) == 1 and whole[0][1] % threads == 0
+        return 1 if even or pixels % threads or pixels < threads * self.tile.rows else threads
 
     @cached_property
     def shares(self) -> int:

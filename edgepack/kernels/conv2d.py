@@ -390,7 +390,9 @@ class ImplicitGemm:
         large = c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2
         if product.rows > 2 and large and c.groups * self.cut.column_blocks > 1:
             alone = self.cut.weights_first and self.cut.slices == 1
-            sweep = -(-self.cut.tile_count * self.cut.bands // (self.cut.shares if alone else self.cut.pixel_blocks))
+            sweep = -(
+                -self.cut.tile_count * self.cut.bands // (self.cut.shares if alone else self.cut.pixel_blocks)
+            )
             share = -(-depth * product.width // (LINE * sweep))
             size = c.depth // self.cut.slices  # of what follows the current weights
             parts = size // depth

@@ -22,9 +22,12 @@ EFFICIENCY = 0.9
 #: Steps of the reduction that it costs to start a tile, and to store it.
 TILE_STEPS = 12
 
+#: m of the F(m x m, r x r) that there are, by r.
+OUTPUTS = {3: (2, 4), 4: (3,)}
+
 #: Cost of transforming one element of a tile, input and output, in multiply-adds per lane: the arithmetic of
 #: the transform, its loads and its stores.
-TRANSFORM_COST = {2: (6.0, 8.0), 4: (7.0, 9.0)}
+TRANSFORM_COST = {2: (6.0, 8.0), 3: (7.0, 9.0), 4: (7.0, 9.0)}
 
 #: Cost of reading one byte of weights, in multiply-adds per lane of a 512-bit vector: they come from memory
 #: or the last cache, for a network's weights do not stay in a core's own. A core of 237 GFLOPS read 20 GB/s.
@@ -40,29 +43,35 @@ BALANCED_BYTES = 1024 * 1024
 ARENA_COST = 1.5
 
 
-def winograd_tile(conv: Conv2d, target: CpuTarget) -> int:
-    """Output tile m of F(m x m, 3 x 3) for a 3x3 convolution of stride 1; 0 for the direct one."""
+def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None) -> int:
+    """Output tile m of F(m x m, r x r) for a convolution of stride 1 by r x r; 0 for the direct one.
+
+    Args:
+        direct: what is computed directly, if that is not ``conv`` itself.
+    """
     if target.vector_bits == 0 or target.strict_math or target.optimize == "size":
         return 0
+    direct = direct or conv
     lanes = target.lanes("float32")
     channels = conv.in_channels * conv.out_channels
     vectors_in, vectors_out = (-(-c // lanes) * lanes for c in (conv.in_channels, conv.out_channels))
 
-    def product(count: float, depth: int, positions: int) -> float:
+    def product(count: float, depth: int, nbytes: int) -> float:
         computing = count / EFFICIENCY * (1 + TILE_STEPS / depth)
-        reading = STREAM_COST * lanes / 16 * positions * channels * 4
+        reading = STREAM_COST * lanes / 16 * nbytes
         return max(computing, reading) + NOT_HIDDEN * min(computing, reading)
 
-    best = product(conv.pixels * channels * 9, conv.depth, 9)
+    weights = direct.depth * direct.out_channels
+    best = product(conv.pixels * weights, direct.depth, weights * 4)
     chosen = 0
-    for m in (2, 4):
-        positions = (m + 2) ** 2
+    for m in OUTPUTS.get(conv.kernel[0], ()):
+        positions = (m + conv.kernel[0] - 1) ** 2
         if target.optimize == "balanced" and positions * channels * 4 > BALANCED_BYTES:
             continue
         tiles = conv.batch * -(-conv.out_height // m) * -(-conv.out_width // m)
         elements = tiles * positions
         cost_in, cost_out = TRANSFORM_COST[m]
-        cost = product(elements * channels, conv.in_channels, positions)
+        cost = product(elements * channels, conv.in_channels, positions * channels * 4)
         cost += elements * (vectors_in * cost_in + vectors_out * cost_out)
         if cost < best:
             best, chosen = cost, m

@@ -20,6 +20,7 @@ __all__ = [
     "accumulate",
     "column_chunks",
     "fitting",
+    "powers",
     "stream_prefetch",
     "tile_for",
 ]
@@ -118,6 +119,17 @@ def stream_prefetch(
 def column_chunks(columns: int, lanes: int) -> list[tuple[int, int]]:
     """Cuts columns into vectors: [(first column, lanes), ...]; the last may be narrower, never padded."""
     return [(at, min(lanes, columns - at)) for at in range(0, columns, lanes)]
+
+
+def powers(count: int, lanes: int) -> list[tuple[int, int]]:
+    """Cuts elements into vectors of powers of two, at most ``lanes``: [(first element, lanes), ...]."""
+    found, at = [], 0
+    while at < count:
+        while lanes > count - at:
+            lanes //= 2
+        found.append((at, lanes))
+        at += lanes
+    return found
 
 
 def accumulate(

@@ -1,10 +1,13 @@
-"""3x3 convolution of stride 1 by Winograd's minimal filtering, F(m x m, 3 x 3), NHWC.
+"""Convolution by Winograd's minimal filtering, F(m x m, r x r), NHWC.
 
-Each m x m tile of the output is computed from an a x a tile of the input, a = m + 2, by a * a products per
-pair of channels instead of 9 m * m: 4 times fewer for m = 4, 2.25 times fewer for m = 2. Input tiles are
-transformed (V = B^T d B), multiplied with the weights that were transformed when packing (U = G g G^T, in
-float64) as a * a matrix products over the channels, and transformed back (Y = A^T M A), where the epilogue
-is applied.
+Each m x m tile of the output is computed from an a x a tile of the input, a = m + r - 1, by a * a products
+per pair of channels instead of r * r * m * m: of 3x3, 4 times fewer for m = 4, 2.25 times fewer for m = 2; of
+4x4, 4 times fewer for m = 3. Input tiles are transformed (V = B^T d B), multiplied with the weights that were
+transformed when packing (U = G g G^T, in float64) as a * a matrix products over the channels, and transformed
+back (Y = A^T M A), where the epilogue is applied.
+
+A stride of 2 becomes one of 1 over the phases of the input (kernels/phases.py): the 7x7 that many networks
+begin with is 4x4 over them.
 
 Tiles are the rows of the products; as many as a register tile holds are a panel.
 
@@ -23,12 +26,13 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.graph.lower import Group
-from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
+from edgepack.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.kernels.convolution import Conv2d
 from edgepack.kernels.cost import winograd_tile, worth_fusing
 from edgepack.kernels.emit import Emitter, balanced, div, index, mod
 from edgepack.kernels.gemm import LINE, Tile, accumulate, column_chunks, stream_prefetch, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
+from edgepack.kernels.phases import Phases
 from edgepack.kernels.winograd_tiles import Geometry, Image, Output
 from edgepack.kernels.winograd_transforms import transform_weights
 from edgepack.target import CpuTarget
@@ -40,31 +44,46 @@ BLOCK_PANELS = 6
 
 
 def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rules ``conv2d.winograd2`` and ``conv2d.winograd4``."""
+    """Rules ``conv2d.winograd2``, ``conv2d.winograd3`` and ``conv2d.winograd4``."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)
-    if conv.kernel != (3, 3) or conv.strides != (1, 1) or conv.dilation != (1, 1) or conv.groups != 1:
-        raise RuleError("not a 3x3 convolution of stride 1")
+    taps = conv.kernel[0]
+    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1:
+        raise RuleError("not a convolution by a square")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    m = winograd_tile(conv, target)
+    phases = None
+    if conv.strides == (1, 1):
+        m = winograd_tile(conv, target)
+    elif conv.strides == (2, 2) and not target.arch.startswith("arm"):  # 32-bit ARM spills, see the docs
+        m = winograd_tile(Phases(conv, 1).conv, target, conv)
+        phases = Phases(conv, m) if m else None
+    else:
+        raise RuleError("no form for these strides")
     if m == 0:
         raise RuleError("the direct convolution is estimated to be faster")
-    geometry = Geometry(conv, m)
+    geometry = Geometry(phases.conv if phases else conv, m)
     tile = tile_for(target, geometry.count, conv.out_channels)
-    emitter = _Winograd(geometry, tile, found, target)
-    packing = Packing(
-        found.operand(1),
-        f"winograd{m}:{tile.columns}:{geometry.zeros}",
-        lambda w: transform_weights(w, m, tile.columns, geometry.zeros),
-    )
-    return emitter.implementation(packing)
+    emitter = _Winograd(geometry, tile, found, target, phases)
+
+    def pack(weights: Array) -> Array:
+        taken = phases.weights(weights) if phases else weights
+        return transform_weights(taken, m, tile.columns, geometry.zeros)
+
+    key = f"winograd{m}:{'phases:' if phases else ''}{tile.columns}:{geometry.zeros}"
+    return emitter.implementation(Packing(found.operand(1), key, pack), conv.flops)
 
 
 class _Winograd:
     """Emits the kernels. V is [a * a][slots][IC], M is [a * a][slots][columns of the tile]."""
 
-    def __init__(self, geometry: Geometry, tile: Tile, group: AnchoredGroup, target: CpuTarget) -> None:
+    def __init__(
+        self, geometry: Geometry, tile: Tile, group: AnchoredGroup, target: CpuTarget, phases: Phases | None
+    ) -> None:
+        #: Takes the input apart first; what comes of it is the first temp.
+        self.phases = phases
+        self.input = Operand("temp", 0) if phases else Operand("param", group.operand(0))
+        self.v = Operand("temp", 1 if phases else 0)
         self.g, self.tile, self.group, self.target = geometry, tile, group, target
         self.lanes = target.lanes("float32")
         self.a2, self.depth = geometry.a**2, geometry.conv.in_channels
@@ -97,27 +116,35 @@ class _Winograd:
             return 1
         return min(threads // gcd(self.blocks, threads), self.panel_count)
 
-    def implementation(self, packing: Packing) -> Implementation:
+    def implementation(self, packing: Packing, flops: int) -> Implementation:
         g, columns = self.g, self.tile.columns
         parameters = {"tile": f"{self.tile.rows}x{columns}", "form": "fused" if self.fused else "split"}
         rule = f"conv2d.winograd{g.m}"
-        flops = g.conv.flops
+        before: tuple[Stage, ...] = ()
+        temps: tuple[int, ...] = ()
+        if self.phases:
+            source = Operand("param", self.group.operand(0))
+            before, temps = (self.phases.stage(self.target, source, self.input),), (self.phases.nbytes,)
         if self.fused:
             # An odd number of slots spreads the places of a tile over the sets of the caches.
             slots = self.block_panels * self.panels[0][0] | 1
             scratch = (self.a2 * slots * self.depth * 4, self.a2 * slots * columns * 4)
             parameters["slots"] = str(slots)
+            stages = (*before, self._fused(slots))
             return Implementation(
-                rule, (self._fused(slots),), (packing,), scratch=scratch, parameters=parameters, flops=flops
+                rule, stages, (packing,), temps=temps, scratch=scratch, parameters=parameters, flops=flops
             )
         groups = self._groups()
         slots = min(g.count, -(-self.panel_count // groups) * self.panels[0][0])
         parameters["parts"] = str(groups)
         return Implementation(
             rule,
-            (self._split_input(), self._split_product(groups, slots)),
+            (*before, self._split_input(), self._split_product(groups, slots)),
             (packing,),
-            temps=(self.a2 * g.count * self.depth * 4,),
+            temps=(
+                *temps,
+                self.a2 * g.count * self.depth * 4,
+            ),
             scratch=(self.a2 * slots * columns * 4,),
             parameters=parameters,
             flops=flops,
@@ -168,7 +195,7 @@ class _Winograd:
             self._for_column_blocks(e, columns)
 
         e.loop(0, blocks, block)
-        ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
+        ends = (self.input, Operand("packed", 0))
         tail = (Operand("output", 0), Operand("scratch", 0), Operand("scratch", 1))
         return Stage(e.finish(), self.panel_count, (*ends, *operands, *tail))
 
@@ -197,7 +224,7 @@ class _Winograd:
             image.read(v, tile, tile, g.count, channels)
 
         e.tasks(task)
-        operands = (Operand("param", self.group.operand(0)), Operand("packed", 0), Operand("temp", 0))
+        operands = (self.input, Operand("packed", 0), self.v)
         return Stage(e.finish(), g.count * chunks, operands)
 
     def _split_product(self, groups: int, slots: int) -> Stage:
@@ -227,7 +254,7 @@ class _Winograd:
                 e.branch(at + width <= g.conv.out_channels, lambda: columns(width), lambda: columns(tail))
 
         e.tasks(task)
-        ends = (Operand("temp", 0), Operand("packed", 0))
+        ends = (self.v, Operand("packed", 0))
         tail = (Operand("output", 0), Operand("scratch", 0))
         return Stage(e.finish(), self.blocks * groups, (*ends, *operands, *tail))
 

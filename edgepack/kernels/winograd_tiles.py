@@ -19,7 +19,7 @@ from tvm.tirx.stmt import Bind
 
 from edgepack.kernels.convolution import Conv2d
 from edgepack.kernels.emit import Emitter, div, groups_of, index, mod
-from edgepack.kernels.gemm import column_chunks
+from edgepack.kernels.gemm import powers
 from edgepack.kernels.group import AnchoredGroup
 from edgepack.kernels.winograd_transforms import (
     Transform,
@@ -31,6 +31,7 @@ from edgepack.kernels.winograd_transforms import (
     output_rows,
     staged_input,
     staged_output,
+    tile_side,
 )
 from edgepack.target import CpuTarget
 
@@ -56,7 +57,7 @@ class Geometry:
     @property
     def a(self) -> int:
         """Side of an input tile."""
-        return self.m + 2
+        return tile_side(self.m)
 
     @property
     def rows(self) -> int:
@@ -74,7 +75,7 @@ class Geometry:
     @property
     def zeros(self) -> int:
         """Zeros behind the weights: a row of a tile, if any lies in the padding."""
-        rows = self.rows * self.m + 2
+        rows = self.rows * self.m + self.a - self.m
         whole = self.conv.pad_top == 0 and rows <= self.conv.height
         return 0 if whole else self.a * self.conv.in_channels
 
@@ -128,12 +129,17 @@ def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int
     """``body(channel, lanes)`` for the vectors of channels; LLVM must not mix them with each other."""
     full = channels // lanes
     vector = lambda k: body(e.let(k * lanes), lanes)  # noqa: E731
+    rest = powers(channels - full * lanes, lanes)
     if full > 1 and e.in_order:
         e.rolled(full, vector)
     else:
-        e.loop(0, full if full < 2 else e.unknown(full), vector)
-    for at, rest in column_chunks(channels - full * lanes, lanes):
-        body(index(full * lanes + at), rest)
+        e.loop(0, full if full + len(rest) < 2 else e.unknown(full), vector)
+    for at, few in rest:
+
+        def part(_: Any, at: int = at, few: int = few) -> None:
+            body(index(full * lanes + at), few)
+
+        e.loop(0, 1 if full + len(rest) < 2 else e.unknown(1), part)
 
 
 def _each_line(

@@ -1,9 +1,11 @@
-"""The matrices of Winograd's F(m x m, 3 x 3): of weights in numpy, of inputs and outputs as vector TIR.
+"""The matrices of Winograd's F(2, 3), F(4, 3) and F(3, 4), which are named by their first number: of weights
+in numpy, of inputs and outputs as vector TIR.
 
-Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016. F(4) interpolates at 0, +-1/sqrt(2),
-+-sqrt(2) and infinity: its error is a fifth of that of the usual points 0, +-1, +-2, because the powers that
-are summed are closer to 1, at one more operation per line of an output tile (Barabasz et al., Error Analysis
-and Improving the Accuracy of Winograd Convolution for Deep Neural Networks, 2020, on the choice of points).
+Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016. F(4) and F(3) interpolate at 0,
++-1/sqrt(2), +-sqrt(2) and infinity, so their transforms of inputs are the same. The error is a fifth of that
+of the usual points 0, +-1, +-2, because the powers that are summed are closer to 1, at one more operation per
+line of an output tile (Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution for
+Deep Neural Networks, 2020, on the choice of points).
 
 A transform in two dimensions is one of the columns, then one of the rows of what that gave. All rows at once
 need more registers than there are, so they are computed in groups, each of which reads the tile anew. Where
@@ -34,6 +36,7 @@ __all__ = [
     "output_rows",
     "staged_input",
     "staged_output",
+    "tile_side",
     "transform_weights",
 ]
 
@@ -41,30 +44,37 @@ Expr = Any
 
 ROOT = sqrt(2)
 
-#: G of F(m, 3), by m.
+#: The finite points p of F(4) and F(3), each with 1 / N_p, where N_p is the product of its differences from
+#: the others; less a factor of 2 for +-1/sqrt(2), which the transform of outputs has.
+POINTS = ((0.0, 1.0), (1 / ROOT, -1 / 3), (-1 / ROOT, -1 / 3), (ROOT, 1 / 6), (-ROOT, 1 / 6))
+
+
+def _six_points(taps: int) -> Array:
+    """G of ``7 - taps`` outputs."""
+    finite = [[scale * p**i for i in range(taps)] for p, scale in POINTS]
+    return np.array([*finite, [0.0] * (taps - 1) + [1.0]])
+
+
+#: G of F(m, r), (m + r - 1, r), by m.
 G = {
     2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
-    4: np.array(
-        [
-            [1, 0, 0],
-            [-1 / 3, -ROOT / 6, -1 / 6],
-            [-1 / 3, ROOT / 6, -1 / 6],
-            [1 / 6, ROOT / 6, 1 / 3],
-            [1 / 6, -ROOT / 6, 1 / 3],
-            [0, 0, 1],
-        ]
-    ),
+    3: _six_points(4),
+    4: _six_points(3),
 }
 
 
+def tile_side(m: int) -> int:
+    """a = m + r - 1, the side of an input tile."""
+    return len(G[m])
+
+
 def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array:
-    """HWIO (3, 3, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros.
+    """HWIO (r, r, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros.
 
     The last block has what columns are left.
     """
     u = np.einsum("ik,klco,jl->ijco", G[m], weights.astype(np.float64), G[m]).astype(np.float32)
-    a2 = (m + 2) ** 2
-    u = u.reshape(a2, *weights.shape[2:])
+    u = u.reshape(tile_side(m) ** 2, *weights.shape[2:])
     blocks = [u[..., at : at + columns] for at in range(0, weights.shape[3], columns)]
     parts = [np.ascontiguousarray(b).reshape(-1) for b in blocks]
     return np.concatenate([*parts, np.zeros(zeros, np.float32)])
@@ -90,8 +100,9 @@ def output_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of an output tile that are computed together."""
     if m == 2:
         return ((0, 1),)
-    large = target.vector_registers >= 32 and target.arch.startswith("x86")
-    return ((0, 1, 2, 3),) if large else ((0, 2), (1, 3))
+    if target.vector_registers >= 32 and target.arch.startswith("x86"):
+        return (tuple(range(m)),)
+    return ((0, 2), (1, 3)) if m == 4 else ((0,), (1,), (2,))
 
 
 def staged_output(target: CpuTarget) -> bool:
@@ -114,9 +125,9 @@ def input_stages(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
 
     32-bit ARM has 14 registers for pointers: six rows and six places do not fit. Rows 1 to 4 need four rows.
     """
-    if m == 4 and target.arch.startswith("arm"):
+    if m != 2 and target.arch.startswith("arm"):
         return (1, 2, 3, 4), (0, 5)
-    return (tuple(range(m + 2)),)
+    return (tuple(range(tile_side(m))),)
 
 
 class Transform:
@@ -176,10 +187,12 @@ def output_rows(t: Transform, m: int, rows: Sequence[int], x: Sequence[Expr]) ->
     if 0 in rows or 2 in rows:
         near, far = t.add(x[1], x[2]), t.add(x[3], x[4])
         found[0], found[2] = t.mad(2.0, near, t.add(x[0], far)), t.mad(2.0, far, near)
+        if m == 3:
+            found[2] = t.add(found[2], x[5])
     if 1 in rows or 3 in rows:
         near, far = t.sub(x[1], x[2]), t.sub(x[3], x[4])
         found[1] = t.times(ROOT, t.add(near, far))
-        found[3] = t.mad(ROOT / 2, t.mad(4.0, far, near), x[5])
+        found[3] = None if m == 3 else t.mad(ROOT / 2, t.mad(4.0, far, near), x[5])
     return [found[r] for r in rows]
 
 
@@ -207,5 +220,8 @@ def output_lines(
         lines.append([t.mad(2.0, near[n][0], t.add(first[n], far[n][0])), second, third])
     last = column(5)
     for n in range(count):
+        if m == 3:
+            lines[n][2] = t.add(lines[n][2], last[n])
+            continue
         lines[n].append(t.mad(ROOT / 2, t.mad(4.0, far[n][1], near[n][1]), last[n]))
     return lines

@@ -17,7 +17,7 @@ from tests.support.compiled import Compiled, plan_of, target_with
 from tests.support.executor import Executor, host_target
 
 #: Largest error relative to the largest output; docs/performance.md states it.
-ERROR = {2: 3e-6, 4: 5e-6}
+ERROR = {2: 3e-6, 3: 5e-6, 4: 5e-6}
 
 PADS = (1, 1, 1, 1)
 MODELS: dict[str, onnx.ModelProto] = {
@@ -70,7 +70,7 @@ def compiled(
     l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
     target = target_with(request.param, threads=2, l2_bytes=l2_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "winograd_tile", lambda conv, target: tile)
+        patch.setattr(winograd, "winograd_tile", lambda *_: tile)
         patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
         if request.param == "128x16" and form != "fused":
             patch.setattr(winograd_tiles, "staged_input", lambda _: True)
@@ -87,6 +87,50 @@ def test_convolution_is_within_the_stated_error(compiled: Compiled, tile: int, n
     assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max()
 
 
+#: (m, model) of 4x4 and, over phases, of stride 2: 7x7 and 8x8 are 4x4 there, 5x5 and 6x6 are 3x3.
+STRIDED: dict[str, tuple[int, onnx.ModelProto]] = {
+    "stride 1": (3, conv((1, 16, 13, 12), 24, (4, 4), pads=(1, 2, 2, 1), activation=silu)),
+    "first": (3, conv((1, 3, 30, 30), 24, (7, 7), pads=(3, 3, 3, 3), strides=(2, 2))),
+    "odd": (3, conv((1, 3, 29, 23), 33, (7, 7), pads=(3, 3, 3, 3), strides=(2, 2), activation=silu)),
+    "valid": (3, conv((1, 5, 21, 26), 16, (7, 7), strides=(2, 2))),
+    "asymmetric": (3, conv((1, 4, 20, 19), 8, (7, 7), pads=(0, 3, 2, 1), strides=(2, 2))),
+    "even taps": (3, conv((1, 2, 24, 18), 17, (8, 8), pads=(3, 3, 4, 4), strides=(2, 2))),
+    "residual": (3, conv((2, 3, 17, 17), 20, (7, 7), pads=(3, 3, 3, 3), strides=(2, 2), residual=True)),
+    "one tile": (3, conv((1, 1, 8, 9), 1, (7, 7), pads=(1, 1, 0, 0), strides=(2, 2))),
+    "many channels": (3, conv((1, 20, 15, 15), 40, (7, 7), pads=(3, 3, 3, 3), strides=(2, 2))),
+    "five": (4, conv((2, 3, 25, 26), 24, (5, 5), pads=(2, 2, 2, 2), strides=(2, 2), activation=gelu)),
+    "five, small": (2, conv((1, 7, 13, 12), 18, (5, 5), pads=(1, 2, 2, 1), strides=(2, 2))),
+    "six": (4, conv((1, 3, 22, 14), 9, (6, 6), pads=(2, 2, 2, 2), strides=(2, 2))),
+}
+
+
+@pytest.mark.parametrize("vectors", ["128x16", "512x32"])
+def test_a_stride_of_two_over_phases(form: str, vectors: str, tmp_path: Path) -> None:
+    l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
+    target = target_with(vectors, threads=2, l2_bytes=l2_bytes)
+    for name, (m, model) in STRIDED.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(winograd, "winograd_tile", lambda *_, m=m: m)
+            patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
+            if vectors == "128x16" and form != "fused":
+                patch.setattr(winograd_tiles, "staged_input", lambda _: True)
+                patch.setattr(winograd_tiles, "staged_output", lambda _: True)
+            compiled = Compiled({name: model}, tmp_path / name, target)
+        assert f"conv2d.winograd{m}" in {kernel.rule for kernel in compiled.plan(name).kernels}
+        inputs = random_inputs(model, 9)
+        expected = _exact(model, inputs)
+        got = compiled.run(name, inputs, seed=3)["y"]
+        assert np.abs(got - expected).max() <= ERROR[m] * np.abs(expected).max(), name
+
+
+def test_a_large_first_convolution_is_filtered_a_small_one_is_not() -> None:
+    first = conv((1, 3, 224, 224), 64, (7, 7), pads=(3, 3, 3, 3), strides=(2, 2))
+    assert "conv2d.winograd3" in _rules(first, host_target())
+    assert "conv2d.winograd3" not in _rules(first, replace(host_target(), strict_math=True))
+    small = conv((1, 3, 224, 224), 32, (3, 3), pads=(1, 1, 1, 1), strides=(2, 2))
+    assert not any("winograd" in rule for rule in _rules(small, host_target()))
+
+
 #: Tiles are cut in the last row, the last column, both, or all of them.
 CUT: dict[str, onnx.ModelProto] = {
     "rows": conv((1, 16, 13, 12), 40, (3, 3), pads=PADS),
@@ -100,7 +144,7 @@ CUT: dict[str, onnx.ModelProto] = {
 def test_what_only_cut_tiles_would_need_is_not_multiplied(tile: int, tmp_path: Path) -> None:
     """One thread multiplies all tiles, apart by position; what is left out is poison, not zero."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "winograd_tile", lambda conv, target: tile)
+        patch.setattr(winograd, "winograd_tile", lambda *_: tile)
         patch.setattr(winograd, "worth_fusing", lambda *_: False)
         compiled = Compiled(CUT, tmp_path, target_with("512x32", threads=1))
     for name, model in CUT.items():
@@ -160,7 +204,7 @@ def test_few_column_blocks_are_shared_by_all_threads() -> None:
     """A product of one block of output channels would be one task."""
     model = conv((1, 256, 14, 14), 32, (3, 3), pads=PADS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "winograd_tile", lambda conv, target: 4)
+        patch.setattr(winograd, "winograd_tile", lambda *_: 4)
         patch.setattr(winograd, "worth_fusing", lambda *_: False)
         plan = plan_of(model, target=replace(host_target(), threads=2)).plan
     kernels = {kernel.symbol for kernel in plan.kernels if "winograd" in kernel.rule}
