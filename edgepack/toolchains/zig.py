@@ -73,7 +73,9 @@ class ZigToolchain(Toolchain):
         libraries: Sequence[str],
         what: str,
     ) -> None:
-        super()._link(objects, output, [_LIBRARIES, *options], libraries, what)
+        # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
+        optimised = [] if self.device.os == "none" else [_LIBRARIES]
+        super()._link(objects, output, [*optimised, *options], libraries, what)
 
     @contextmanager
     def preparation(self) -> Iterator[None]:
