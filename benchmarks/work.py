@@ -106,8 +106,8 @@ def _layer(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]], constant
     else:
         flops = 2 * prod(out) * prod(right[1:])
     least = flops
-    if node.op_type == "Conv" and right[2] == right[3] and len(out) == 4:
-        least = min(flops, _after_winograd(attributes, right, out))
+    if node.op_type == "Conv" and len(out) == 4 and right[2] == right[3]:
+        least = _after_winograd(attributes, right, out)
     return Layer(node.op_type, flops, least, weight_bytes)
 
 

@@ -61,7 +61,7 @@ MODELS: dict[str, onnx.ModelProto] = {
     "weights first": conv((1, 200, 14, 28), 400, (1, 1), residual=True),
     "window": conv((1, 12, 28, 28), 40, (3, 3), strides=(2, 2), pads=PADS),
     "images": conv((2, 24, 9, 14), 33, (1, 1), residual=True),
-    "slices": conv((1, 256, 20, 20), 192, (3, 3), strides=(2, 2), pads=PADS),
+    "slices": conv((1, 256, 28, 28), 192, (3, 3), strides=(2, 2), pads=PADS),
     "groups": conv((1, 32, 28, 28), 64, (3, 3), strides=(2, 2), pads=PADS, group=2),
 }
 
