@@ -238,6 +238,11 @@ class Toolchain(ABC):
         """The environment, with what depends on where the tools were found."""
         return self.environment
 
+    @property
+    def link_mode(self) -> list[str]:
+        """What this family's driver is told in each link."""
+        return []
+
     def sysroot(self) -> str:
         """The sysroot of the device or the toolchain's file; "" for the compiler's own."""
         return self.target.sysroot or self._fill(self.config.sysroot)
@@ -271,7 +276,7 @@ class Toolchain(ABC):
         libraries: Sequence[str],
         what: str,
     ) -> None:
-        command = [*self.driver(), *options, "-o", str(output.absolute())]
+        command = [*self.driver(), *self.link_mode, *options, "-o", str(output.absolute())]
         command += [str(path.absolute()) for path in objects]
         command += [*self.format.libraries(libraries), *self.config.link_flags]
         self._run(command, what)

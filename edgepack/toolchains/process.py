@@ -28,6 +28,22 @@ class Finished:
     output: str
 
 
+def _start(
+    command: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, output: int
+) -> subprocess.Popen[bytes]:
+    """Starts a command with nothing on stdin; what it prints goes to ``output``."""
+    return subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=dict(env) if env is not None else None,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        # A session of its own, so that a driver's children can be ended with it (no effect on Windows).
+        start_new_session=True,
+    )
+
+
 def run(
     command: Sequence[str], *, timeout: int, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> Finished:
@@ -37,16 +53,7 @@ def run(
     started are then ended.
     """
     try:
-        process = subprocess.Popen(
-            list(command),
-            cwd=cwd,
-            env=dict(env) if env is not None else None,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            # A session of its own, so that a driver's children can be ended with it (no effect on Windows).
-            start_new_session=True,
-        )
+        process = _start(command, cwd, env, subprocess.PIPE)
     except OSError as error:
         raise ToolchainError(
             f"{command[0]} cannot be started: {error.strerror}", detail=show_command(command)
@@ -98,15 +105,7 @@ def beside(
     it would have made will try, and say why it cannot.
     """
     try:
-        process = subprocess.Popen(
-            list(command),
-            cwd=cwd,
-            env=dict(env) if env is not None else None,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = _start(command, cwd, env, subprocess.DEVNULL)
     except OSError:
         yield
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -65,17 +65,10 @@ class ZigToolchain(Toolchain):
             command.append(f"--sysroot={root}")
         return [*command, *self.config.flags, *self.target.flags]
 
-    def _link(
-        self,
-        objects: Sequence[Path],
-        output: Path,
-        options: Sequence[str],
-        libraries: Sequence[str],
-        what: str,
-    ) -> None:
+    @property
+    def link_mode(self) -> list[str]:
         # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
-        optimised = [] if self.device.os == "none" else [_LIBRARIES]
-        super()._link(objects, output, [*optimised, *options], libraries, what)
+        return [] if self.device.os == "none" else [_LIBRARIES]
 
     @contextmanager
     def preparation(self) -> Iterator[None]:
@@ -88,7 +81,7 @@ class ZigToolchain(Toolchain):
             (folder / "empty.c").write_text("int main(void) { return 0; }\n", encoding="utf-8")
             program = "program" in self.device.artifacts
             options = self.format.program() if program else self.format.shared(["main"], "empty", folder)
-            command = [*self.driver(), _LIBRARIES, *options, "empty.c", "-o", "empty"]
+            command = [*self.driver(), *self.link_mode, *options, "empty.c", "-o", "empty"]
             with beside(command, cwd=folder, env=self.building_environment):
                 yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,10 @@ from .conftest import SOURCES
 SYMBOL = "edgepack_model_test"
 
 
-def _wait_for(path: Path, seconds: float = 120) -> None:
+def _wait_until(happened: Callable[[], bool], seconds: float = 120) -> None:
     until = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < until, f"{path.name} did not appear"
+    while not happened():
+        assert time.monotonic() < until, "it did not happen"
         time.sleep(0.02)
 
 
@@ -37,10 +38,8 @@ def test_a_link_finds_what_was_prepared(folder: Path, monkeypatch: pytest.Monkey
         pass  # ended at once: what it leaves behind must not disturb
     toolchain.compile_c(SOURCES / "two_exports.c", folder / "a.o")
     with toolchain.preparation():
-        until = time.monotonic() + 120
-        while {path.name for path in _built(cache)} != {"libcompiler_rt.a", "libc_nonshared.a"}:
-            assert time.monotonic() < until, "nothing was prepared"
-            time.sleep(0.1)
+        wanted = {"libcompiler_rt.a", "libc_nonshared.a"}
+        _wait_until(lambda: {path.name for path in _built(cache)} == wanted)
         prepared = _built(cache)
         toolchain.link_shared([folder / "a.o"], folder / "a.so", exported=[SYMBOL], soname="a.so")
     assert _built(cache) == prepared
@@ -51,7 +50,7 @@ def test_what_runs_beside_is_ended_with_the_body(tmp_path: Path) -> None:
     script = f"open({str(begun)!r}, 'w').close(); import time; time.sleep(600)"
     before = time.monotonic()
     with beside([sys.executable, "-c", script]):
-        _wait_for(begun)
+        _wait_until(begun.exists)
     assert time.monotonic() - before < 300
 
 
