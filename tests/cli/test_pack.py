@@ -18,6 +18,7 @@ from edgepack.api import Bundle
 from edgepack.bundle.sums import list_files
 from edgepack.cli.main import main
 from tests.support import fake
+from tests.support.processes import ends
 from tests.support.worker import COLUMNS, ROWS
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
@@ -233,20 +234,6 @@ def test_an_interrupt_leaves_nothing_neither_files_nor_processes(
     assert entries(tmp_path) == []
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
-
-
-def ends(pid: int) -> bool:
-    """Whether a process that is not ours ends within half a minute."""
-    for _ in range(300):
-        try:
-            os.kill(pid, 0)
-            state = Path(f"/proc/{pid}/stat").read_text() if Path("/proc").is_dir() else ""
-        except (ProcessLookupError, FileNotFoundError):
-            return True
-        if state.rpartition(")")[2].split()[:1] == ["Z"]:
-            return True  # it ended, and its new parent has not looked yet
-        time.sleep(0.1)
-    return False
 
 
 @POSIX

@@ -19,6 +19,7 @@ from edgepack.errors import ConfigError, ToolchainError
 from edgepack.process import execute
 from edgepack.runners import find_runner, native, qemu_user, runner_names, select_runner
 from edgepack.runners.base import Availability, arch_of, host_os
+from tests.support.processes import ends
 
 LINUX = pytest.mark.skipif(host_os() != "linux", reason="qemu-user runs on Linux")
 
@@ -46,8 +47,8 @@ def test_gives_exit_code_and_both_streams() -> None:
 
 def test_a_time_out_shows_what_was_printed(tmp_path: Path) -> None:
     code = "import time; print('so far', flush=True); time.sleep(60)"
-    with pytest.raises(ToolchainError, match="did not end within 3 s") as caught:
-        python(code, timeout=3)
+    with pytest.raises(ToolchainError, match="did not end within 5 s") as caught:
+        python(code, timeout=5)
     assert "so far" in caught.value.detail
 
 
@@ -59,8 +60,8 @@ def test_a_time_out_does_not_wait_for_who_else_holds_the_streams() -> None:
         "print('other', subprocess.Popen(other, start_new_session=True).pid, flush=True)\n"
         "import time; time.sleep(60)"
     )
-    with pytest.raises(ToolchainError, match="did not end within 1 s") as caught:
-        python(code, timeout=1)
+    with pytest.raises(ToolchainError, match="did not end within 5 s") as caught:
+        python(code, timeout=5)
     other = caught.value.detail.split()[-1]
     os.kill(int(other), signal.SIGKILL)  # it still ran
 
@@ -74,11 +75,9 @@ def test_a_time_out_ends_grandchildren_too(tmp_path: Path) -> None:
         "child.wait()"
     )
     with pytest.raises(ToolchainError):
-        python(code, timeout=3)
+        python(code, timeout=5)
     pid = int((tmp_path / "pid").read_text())
-    # A killed process may wait for its new parent to notice; it must not be running.
-    state = Path(f"/proc/{pid}/stat")
-    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    assert ends(pid)
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -205,8 +205,8 @@ def test_a_trap_is_told(program: Path) -> None:
 
 @NEEDS_BROWSER
 def test_a_program_that_hangs_is_ended_with_what_it_printed(program: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"ends ä\.wasm in .* did not end within 3 s") as caught:
-        chromium.run(load_device(DEVICE), [program, "hang"], timeout=3, cwd=program.parent)
+    with pytest.raises(ToolchainError, match=r"ends ä\.wasm in .* did not end within 10 s") as caught:
+        chromium.run(load_device(DEVICE), [program, "hang"], timeout=10, cwd=program.parent)
     assert "6789" in caught.value.detail
 
 
