@@ -44,6 +44,7 @@ class CpuTarget:
             half a vector then takes half the time; 0 where it is not less.
         fma: whether fused multiply-add is one instruction.
         l1d_bytes, l2_bytes: data cache sizes of one core, in bytes.
+        l3_bytes: size of the cache behind them that cores share, in bytes; 0 where none is known.
         threads: threads that a session uses unless the caller asks for another number.
         optimize: what the rules prefer.
         strict_math: neither Winograd's transforms nor polynomials for elementary functions: results differ
@@ -60,6 +61,7 @@ class CpuTarget:
     fma: bool = False
     l1d_bytes: int = 32 * 1024
     l2_bytes: int = 256 * 1024
+    l3_bytes: int = 0
     threads: int = 1
     optimize: Optimize = "latency"
     strict_math: bool = False

@@ -99,6 +99,9 @@ class CpuModel(Frozen):
     fma: bool = Field(default=False, description="Fused multiply-add is one instruction.")
     l1d: Size = Field(default=32 * 1024, description="Level 1 data cache of one core.")
     l2: Size = Field(default=256 * 1024, description="Level 2 cache that one core can fill.")
+    l3: Size = Field(
+        default=0, description="Level 3 cache that cores share; 0 where there is none, or none that is known."
+    )
 
 
 class CompilerTarget(Frozen):
@@ -260,6 +263,7 @@ class Device(Frozen):
             fma=self.cpu.fma,
             l1d_bytes=self.cpu.l1d,
             l2_bytes=self.cpu.l2,
+            l3_bytes=self.cpu.l3,
             threads=self.threads,
         )
 

@@ -51,6 +51,7 @@ class Machine:
     features: frozenset[str] = frozenset()
     l1d: int = 0
     l2: int = 0
+    l3: int = 0
     cores: int = 1
     heterogeneous: bool = False
     glibc: str = ""
@@ -75,6 +76,8 @@ def describe(machine: Machine) -> dict[str, Any]:
         cpu["l1d"] = machine.l1d
     if machine.l2:
         cpu["l2"] = machine.l2
+    if machine.l3:
+        cpu["l3"] = machine.l3
     result: dict[str, Any] = {
         "extends": base,
         "cpu": cpu,
@@ -154,6 +157,7 @@ def _probe_linux(system: str, arch: str, root: Path) -> Machine:
         features=cpuinfo.linux_features(_text(root / "proc/cpuinfo"), arch),
         l1d=caches.get(1, 0),
         l2=caches.get(2, 0),
+        l3=caches.get(3, 0),
         cores=max(1, cores),
         heterogeneous=len(capacities) > 1 or hybrid,
         glibc=_glibc_version(),
@@ -211,6 +215,7 @@ def macos_machine(sysctl: str, arch: str) -> Machine:
         features=cpuinfo.apple_features(values, arch),
         l1d=number("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"),
         l2=number("hw.perflevel0.l2cachesize", "hw.l2cachesize"),
+        l3=number("hw.l3cachesize"),
         cores=number("hw.perflevel0.physicalcpu", "hw.physicalcpu") or os.cpu_count() or 1,
         heterogeneous=number("hw.nperflevels") > 1,
     )

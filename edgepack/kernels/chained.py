@@ -20,11 +20,11 @@ from tvm import tirx
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
-from edgepack.kernels.conv2d import ImplicitGemm
 from edgepack.kernels.convolution import Conv2d, pack_weights
 from edgepack.kernels.emit import div, index, mod, unravel
 from edgepack.kernels.gemm import fitting, tile_for
 from edgepack.kernels.group import AnchoredGroup, anchored
+from edgepack.kernels.implicit_gemm import ImplicitGemm
 from edgepack.kernels.window import Depthwise
 from edgepack.target import CpuTarget
 

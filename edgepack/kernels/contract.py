@@ -31,10 +31,11 @@ class Operand:
 
     "param" and "output": of the group, by index; "packed": of :attr:`Implementation.packed`; "temp": an arena
     buffer that lives from the first to the last stage that names it; "scratch": memory of the thread's own,
-    whose content does not outlive the stage.
+    whose content does not outlive the stage; "ahead": constants of a later call, which the kernel only asks
+    the caches to fetch, see :attr:`Implementation.fetching`.
     """
 
-    kind: Literal["param", "output", "packed", "temp", "scratch"]
+    kind: Literal["param", "output", "packed", "temp", "scratch", "ahead"]
     index: int
 
 
@@ -77,7 +78,11 @@ class Implementation:
         temps: bytes of each temp.
         scratch: bytes of each scratch buffer of one thread.
         parameters: what the rule chose, for reports.
-        flops: floating point operations of one execution.
+        flops: floating point operations of one execution, computed directly.
+        products, weights: multiply-adds that the kernels really do, and bytes of weights that they read; 0
+            where that is not known.
+        fetching: makes the same that also fetches a number of bytes at its operand "ahead" into the caches,
+            evenly over its work; None where the rule cannot.
     """
 
     rule: str
@@ -87,3 +92,6 @@ class Implementation:
     scratch: tuple[int, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0
+    products: int = 0
+    weights: int = 0
+    fetching: Callable[[int], Implementation] | None = None

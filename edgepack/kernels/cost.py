@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgepack.kernels.convolution import Conv2d
     from edgepack.kernels.winograd_tiles import Geometry
 
-__all__ = ["winograd_tile", "worth_fusing"]
+__all__ = ["idle_bytes", "winograd_tile", "worth_fusing"]
 
 #: Fraction of peak that the register-tiled product reaches on a long reduction.
 EFFICIENCY = 0.9
@@ -76,6 +76,17 @@ def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None)
         if cost < best:
             best, chosen = cost, m
     return chosen
+
+
+def idle_bytes(products: int, weights: int, target: CpuTarget) -> int:
+    """Bytes that memory can give while a kernel multiplies, beyond its weights; negative: those that it waits
+    for.
+
+    Args:
+        products: multiply-adds of the kernel.
+        weights: bytes of weights that it reads.
+    """
+    return int(products / EFFICIENCY / (STREAM_COST * target.lanes("float32") / 16)) - weights
 
 
 def worth_fusing(g: Geometry, panels: int, block: int, columns: int, target: CpuTarget) -> bool:

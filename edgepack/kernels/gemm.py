@@ -93,7 +93,7 @@ def fitting(target: CpuTarget, columns: int) -> CpuTarget:
 
 
 def stream_prefetch(
-    e: Emitter, buffer: Any, start: Index, lines: int, depth: int, unroll: int
+    e: Emitter, buffer: Any, start: Index, lines: int, depth: int, unroll: int, locality: int = 3
 ) -> Callable[[Index], None]:
     """A ``prefetch`` for :func:`accumulate` that asks for ``lines`` cache lines, evenly over ``depth`` steps.
 
@@ -103,6 +103,7 @@ def stream_prefetch(
     Args:
         start: of the first line, in elements of ``buffer``; it may lie behind its end.
         unroll: as given to :func:`accumulate`.
+        locality: as for :meth:`Emitter.prefetch`.
     """
     iterations = max(1, depth // unroll)
     each = -(-lines // iterations)
@@ -111,7 +112,7 @@ def stream_prefetch(
     def prefetch(step: Index) -> None:
         line = div(step, unroll << shift) * each
         for i in range(each):
-            e.prefetch(buffer, start + (line + i) * LINE, 3)
+            e.prefetch(buffer, start + (line + i) * LINE, locality)
 
     return prefetch
 

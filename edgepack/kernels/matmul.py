@@ -10,10 +10,11 @@ from typing import Any
 
 from edgepack.graph.lower import Group
 from edgepack.kernels.contract import Implementation, Packing, RuleError
-from edgepack.kernels.conv2d import ImplicitGemm
+from edgepack.kernels.conv2d import product
 from edgepack.kernels.convolution import Conv2d, pack_weights
 from edgepack.kernels.gemm import tile_for
 from edgepack.kernels.group import anchored
+from edgepack.kernels.implicit_gemm import ImplicitGemm
 from edgepack.target import CpuTarget
 
 __all__ = ["dense"]
@@ -30,18 +31,10 @@ def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impleme
     rows, depth, columns = prod(left[:-1]), left[-1], right[1]
     conv = Conv2d(1, 1, rows, depth, 1, rows, columns, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1)
     tile = tile_for(target, rows, columns)
-    builder = ImplicitGemm(conv, tile, found, target)
-    stage = builder.build()
+    zeros = ImplicitGemm(conv, tile, found, target).zeros
 
     def pack(weights: Any) -> Any:
-        return pack_weights(weights.reshape(1, 1, depth, columns), 1, tile.columns, builder.zeros)
+        return pack_weights(weights.reshape(1, 1, depth, columns), 1, tile.columns, zeros)
 
-    packing = Packing(found.operand(1), f"matmul:{tile.columns}:{builder.zeros}", pack)
-    return Implementation(
-        "matmul.packed",
-        (stage,),
-        (packing,),
-        scratch=builder.cut.scratch,
-        parameters=builder.parameters(),
-        flops=conv.flops,
-    )
+    packing = Packing(found.operand(1), f"matmul:{tile.columns}:{zeros}", pack)
+    return product("matmul.packed", conv, tile, found, target, packing)

@@ -24,7 +24,7 @@ from edgepack.kernels.window import depthwise_conv2d, pool2d
 from edgepack.kernels.winograd import winograd
 from edgepack.target import CpuTarget
 
-__all__ = ["RULES", "Rule", "implement", "implement_both"]
+__all__ = ["RULES", "Rule", "fetching", "implement", "implement_both"]
 
 #: (group, target, indices of the group's parameters that are constant at every call) -> implementation
 Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
@@ -83,6 +83,19 @@ def implement(
                 warn(f"kernel {group.name}: no schedule serves it; it runs in one thread, not vectorised")
             return found
     raise RuleError(f"no rule serves {group.name}")
+
+
+def fetching(
+    implementation: Implementation, nbytes: int, warn: Callable[[str], None]
+) -> Implementation | None:
+    """The same, which also fetches bytes for a later call; None if that cannot be."""
+    if implementation.fetching is None:
+        return None
+    try:
+        return implementation.fetching(nbytes)
+    except Exception as error:  # as above
+        warn(f"rule {implementation.rule} cannot fetch ahead ({_reason(error)}); a later kernel may wait")
+        return None
 
 
 def implement_both(

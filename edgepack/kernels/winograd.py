@@ -64,28 +64,45 @@ def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impl
         raise RuleError("the direct convolution is estimated to be faster")
     geometry = Geometry(phases.conv if phases else conv, m)
     tile = tile_for(target, geometry.count, conv.out_channels)
-    emitter = _Winograd(geometry, tile, found, target, phases)
 
     def pack(weights: Array) -> Array:
         taken = phases.weights(weights) if phases else weights
         return transform_weights(taken, m, tile.columns, geometry.zeros)
 
     key = f"winograd{m}:{'phases:' if phases else ''}{tile.columns}:{geometry.zeros}"
-    return emitter.implementation(Packing(found.operand(1), key, pack), conv.flops)
+    packing = Packing(found.operand(1), key, pack)
+
+    def made(ahead: int) -> Implementation:
+        emitter = _Winograd(geometry, tile, found, target, phases, ahead)
+        return replace(emitter.implementation(packing, conv.flops), fetching=made)
+
+    return made(0)
 
 
 class _Winograd:
     """Emits the kernels. V is [a * a][slots][IC], M is [a * a][slots][columns of the tile]."""
 
     def __init__(
-        self, geometry: Geometry, tile: Tile, group: AnchoredGroup, target: CpuTarget, phases: Phases | None
+        self,
+        geometry: Geometry,
+        tile: Tile,
+        group: AnchoredGroup,
+        target: CpuTarget,
+        phases: Phases | None,
+        ahead: int,
     ) -> None:
+        #: Bytes to fetch for a later kernel.
+        self.ahead = ahead
         #: Takes the input apart first; what comes of it is the first temp.
         self.phases = phases
         self.input = Operand("temp", 0) if phases else Operand("param", group.operand(0))
         self.v = Operand("temp", 1 if phases else 0)
         self.g, self.tile, self.group, self.target = geometry, tile, group, target
         self.lanes = target.lanes("float32")
+        #: Steps of the reduction per loop. LLVM mixes two, for which few registers do not suffice, and on
+        #: RISC-V, which has no displacements, gives each vector of weights a pointer.
+        alone = self._emitter().few_registers or target.arch.startswith("riscv")
+        self.unroll = 1 if alone else 2 - geometry.conv.in_channels % 2
         self.a2, self.depth = geometry.a**2, geometry.conv.in_channels
         self.blocks = -(-geometry.conv.out_channels // tile.columns)
         self.panels = _panels(geometry.count, tile.rows, target.threads)
@@ -119,7 +136,10 @@ class _Winograd:
     def implementation(self, packing: Packing, flops: int) -> Implementation:
         g, columns = self.g, self.tile.columns
         parameters = {"tile": f"{self.tile.rows}x{columns}", "form": "fused" if self.fused else "split"}
+        if self.ahead:
+            parameters["ahead"] = str(self.ahead)
         rule = f"conv2d.winograd{g.m}"
+        products = self.a2 * g.count * self.depth * g.conv.out_channels
         before: tuple[Stage, ...] = ()
         temps: tuple[int, ...] = ()
         if self.phases:
@@ -132,7 +152,15 @@ class _Winograd:
             parameters["slots"] = str(slots)
             stages = (*before, self._fused(slots))
             return Implementation(
-                rule, stages, (packing,), temps=temps, scratch=scratch, parameters=parameters, flops=flops
+                rule,
+                stages,
+                (packing,),
+                temps=temps,
+                scratch=scratch,
+                parameters=parameters,
+                flops=flops,
+                products=products,
+                weights=self.weight_bytes,
             )
         groups = self._groups()
         slots = min(g.count, -(-self.panel_count // groups) * self.panels[0][0])
@@ -148,6 +176,8 @@ class _Winograd:
             scratch=(self.a2 * slots * columns * 4,),
             parameters=parameters,
             flops=flops,
+            products=products,
+            weights=self.weight_bytes,
         )
 
     # Pointers --------------------------------------------------------------------------------------------
@@ -162,6 +192,13 @@ class _Winograd:
     def _weights(self, e: Emitter) -> Any:
         return e.pointer(self._zero_at + self.g.zeros)
 
+    def _later(self, e: Emitter) -> tuple[Operand, ...]:
+        """Declares the pointer to what a later kernel needs, if that is to be fetched."""
+        if not self.ahead:
+            return ()
+        self.later = e.pointer(self.ahead // 4)
+        return (Operand("ahead", 0),)
+
     @property
     def _zero_at(self) -> int:
         return self.a2 * self.depth * self.g.conv.out_channels
@@ -175,6 +212,7 @@ class _Winograd:
         y = e.pointer(self.group.output_elements)
         v = e.pointer(self.a2 * slots * self.depth)
         products = e.pointer(self.a2 * slots * self.tile.columns)
+        later = self._later(e)
         image = Image(e, g, self.target, x, u, self._zero_at)
         output = Output(e, g, self.target, self.group, y, extra, self.tile.columns)
         lo, hi = e.task_range()
@@ -196,7 +234,7 @@ class _Winograd:
 
         e.loop(0, blocks, block)
         ends = (self.input, Operand("packed", 0))
-        tail = (Operand("output", 0), Operand("scratch", 0), Operand("scratch", 1))
+        tail = (Operand("output", 0), Operand("scratch", 0), Operand("scratch", 1), *later)
         return Stage(e.finish(), self.panel_count, (*ends, *operands, *tail))
 
     def _for_column_blocks(self, e: Emitter, body: Callable[[Any, int], None]) -> None:
@@ -234,6 +272,7 @@ class _Winograd:
         extra, operands = self.group.epilogue_pointers(e)
         y = e.pointer(self.group.output_elements)
         products = e.pointer(self.a2 * slots * width)
+        later = self._later(e)
         output = Output(e, g, self.target, self.group, y, extra, width)
         each = -(-self.panel_count // groups)
 
@@ -255,7 +294,7 @@ class _Winograd:
 
         e.tasks(task)
         ends = (self.v, Operand("packed", 0))
-        tail = (Operand("output", 0), Operand("scratch", 0))
+        tail = (Operand("output", 0), Operand("scratch", 0), *later)
         return Stage(e.finish(), self.blocks * groups, (*ends, *operands, *tail))
 
     # The product -----------------------------------------------------------------------------------------
@@ -288,13 +327,14 @@ class _Winograd:
         """
         depth = self.depth
         chunks = column_chunks(width, self.lanes)
-        ahead = self.weight_bytes > self.target.l1d_bytes
+        large = self.weight_bytes > self.target.l1d_bytes
         begin, end = panels
+        block = e.let(div(column, self.tile.columns))
 
         def weights_at(k: Any) -> Any:
             return e.let(column * (self.a2 * depth) + k * (depth * width))
 
-        def panel(k: Any, weights: Any, number: Any, first: Any, size: int, share: int) -> None:
+        def panel(k: Any, weights: Any, number: tuple[Any, Any], first: Any, size: int, share: int) -> None:
             # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
             source = e.let((k * v_slots + first - v_first) * depth)
             target = e.let((k * m_slots + first - m_first) * self.tile.columns)
@@ -302,10 +342,18 @@ class _Winograd:
             for r in range(size):
                 for c, lanes in chunks:
                     e.vstore(accumulators, r * width + c, e.f32(0, lanes), lanes)
-            prefetch = None
-            if ahead:
+            prefetches = []
+            if large:
                 rest = (v, source + size * depth, size * depth)
-                prefetch = self._prefetch(e, u, weights, width, number, share, *rest)
+                prefetches.append(self._prefetch(e, u, weights, width, number[0], share, *rest))
+            if self.ahead:
+                turn = (block * self.a2 + k) * self.panel_count + number[1]
+                prefetches.append(self._fetch(e, turn))
+
+            def prefetch(step: Any) -> None:
+                for one in prefetches:
+                    one(step)
+
             accumulate(
                 e,
                 accumulators,
@@ -316,7 +364,7 @@ class _Winograd:
                 u,
                 weights,
                 width,
-                2,
+                self.unroll,
                 prefetch,
             )
             for r in range(size):
@@ -333,7 +381,7 @@ class _Winograd:
 
                 def one(p: Any, size: int = size) -> None:
                     first = e.let(self._first_tile(p))
-                    panel(k, weights, e.let(p - begin), first, size, share)
+                    panel(k, weights, (e.let(p - begin), p), first, size, share)
 
                 e.loop(low, high, one)
                 done += count
@@ -346,7 +394,8 @@ class _Winograd:
             for size, count in cut:
 
                 def one(p: Any, size: int = size, first: int = first, done: int = done) -> None:
-                    panel(k, weights, e.let(p + done), e.let(p * size + first), size, share)
+                    number = e.let(p + done)
+                    panel(k, weights, (number, number), e.let(p * size + first), size, share)
 
                 e.loop(0, count, one)
                 first, done = first + size * count, done + count
@@ -371,6 +420,12 @@ class _Winograd:
         if rows < a:
             row(index(a - 1), True)
 
+    def _fetch(self, e: Emitter, turn: Any) -> Callable[[Any], None]:
+        """The product number ``turn`` of all asks for its share of what a later kernel needs."""
+        share = -(-self.ahead // (4 * LINE * self.blocks * self.a2 * self.panel_count))
+        start = e.let(turn * (share * LINE))
+        return stream_prefetch(e, self.later, start, share, self.depth, self.unroll, locality=1)
+
     def _prefetch(
         self,
         e: Emitter,
@@ -393,7 +448,7 @@ class _Winograd:
         Args:
             rows, elements: where that begins and how much of it the next panel needs.
         """
-        unroll = 2 - self.depth % 2
+        unroll = self.unroll
         iterations = self.depth // unroll
         lines = -(-self.depth * width // LINE)
         streams = -(-lines // (panels * iterations))

@@ -133,13 +133,13 @@ def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int
     if full > 1 and e.in_order:
         e.rolled(full, vector)
     else:
-        e.loop(0, full if full + len(rest) < 2 else e.unknown(full), vector)
+        e.loop(0, e.unknown(full), vector)
     for at, few in rest:
 
         def part(_: Any, at: int = at, few: int = few) -> None:
             body(index(full * lanes + at), few)
 
-        e.loop(0, 1 if full + len(rest) < 2 else e.unknown(1), part)
+        e.loop(0, e.unknown(1), part)
 
 
 def _each_line(
@@ -307,7 +307,6 @@ class Output:
         pitch = self.group.pitch
         reach = ((g.m - 1) * (conv.out_width + 1)) * pitch + width
         y = e.rebased(self.y, e.let(pixel * pitch + column), reach)
-        whole_rows, whole_columns = conv.out_height % g.m == 0, conv.out_width % g.m == 0
 
         def store(c: Any, i: int, j: Any, value: Any, lanes: int) -> None:
             number = i * conv.out_width + j
@@ -317,35 +316,35 @@ class Output:
             stored = self.group.epilogue.apply(e, value, at, lanes, self.extra, here)
             e.vstore(y, number * pitch + c, stored, lanes)
 
-        def whole(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
-            for j, value in enumerate(line):
-                store(c, i, j, value, lanes)
+        def part(rows: int, columns: int) -> None:
+            def emit(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
+                for j, value in enumerate(line[:columns]):
+                    store(c, i, j, value, lanes)
 
-        def cut(c: Any, i: Any, line: Sequence[Any], lanes: int) -> None:
-            def row() -> None:
-                for j, value in enumerate(line):
-                    if j < (conv.out_width % g.m or g.m):
-                        store(c, i, j, value, lanes)
-                    else:
-                        e.branch(left + j < conv.out_width, lambda j=j, v=value: store(c, i, j, v, lanes))  # type: ignore[misc]
+            if self.staged:
+                self._lines(source, slots, width, rows, emit)
+                return
+            for group in self.groups:
+                if these := [row for row in group if row < rows]:
+                    self._rows(source, slots, these, width, emit)
 
-            e.branch(top + i < index(conv.out_height), row)
+        # The last tiles of a row or column may be cut: kernels of their own size need fewer registers than
+        # one that asks for each row.
+        def across(rows: int) -> None:
+            rest = conv.out_width % g.m
+            if rest:
+                inside = left + g.m <= conv.out_width
+                e.branch(inside, lambda: part(rows, g.m), lambda: part(rows, rest))
+            else:
+                part(rows, g.m)
 
         if self.staged:
             self._columns(source, slots, width)
-
-        def all_vectors(emit: Callable[[Any, int, Sequence[Any], int], None]) -> None:
-            if self.staged:
-                self._lines(source, slots, width, emit)
-                return
-            for rows in self.groups:
-                self._rows(source, slots, rows, width, tile, emit)
-
-        if whole_rows and whole_columns:
-            all_vectors(whole)
-            return
-        inside = tirx.all(top + g.m <= conv.out_height, left + g.m <= conv.out_width)
-        e.branch(inside, lambda: all_vectors(whole), lambda: all_vectors(cut))
+        rest = conv.out_height % g.m
+        if rest:
+            e.branch(top + g.m <= conv.out_height, lambda: across(g.m), lambda: across(rest))
+        else:
+            across(g.m)
 
     def _columns(self, source: tuple[Any, Any], slots: int, width: int) -> None:
         """A^T M of the columns, into the first rows of M."""
@@ -362,8 +361,8 @@ class Output:
 
         _each_line(e, self.lanes, width, range(g.a), column)
 
-    def _lines(self, source: tuple[Any, Any], slots: int, width: int, emit: Emit) -> None:
-        """``emit(channel, i, line, lanes)`` for each row, after :meth:`_columns`."""
+    def _lines(self, source: tuple[Any, Any], slots: int, width: int, rows: int, emit: Emit) -> None:
+        """``emit(channel, i, line, lanes)`` for each of the first ``rows``, after :meth:`_columns`."""
         e, g = self.e, self.g
         buffer, at = source
         pitch = slots * self.columns
@@ -373,7 +372,7 @@ class Output:
             taps = _Lazy(e, [(buffer, to + c + j * pitch) for j in range(g.a)], lanes)
             emit(c, i, output_rows(Transform(e, lanes), g.m, range(g.m), taps), lanes)
 
-        _each_line(e, self.lanes, width, range(g.m), line)
+        _each_line(e, self.lanes, width, range(rows), line)
 
     def _rows(
         self,
@@ -381,7 +380,6 @@ class Output:
         slots: int,
         rows: Sequence[int],
         width: int,
-        tile: Any,
         emit: Callable[[Any, int, Sequence[Any], int], None],
     ) -> None:
         """``emit(channel, i, line, lanes)`` for each of ``rows`` and each vector of channels."""

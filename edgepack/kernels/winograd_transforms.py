@@ -90,7 +90,7 @@ def input_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     if m == 2:
         return ((0, 1, 2, 3),) if large else ((0, 1), (2, 3))
     if large and target.arch.startswith("x86"):
-        return ((1, 2, 3, 4), (0, 5))
+        return ((1, 2, 3), (4, 0, 5))
     if large:
         return ((1, 2), (3, 4), (0, 5))
     return ((1,), (2,), (3,), (4,), (0,), (5,))

@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
-from edgepack.graph.lower import Group, Lowered
-from edgepack.kernels.contract import Array, Implementation, Operand, RuleError, Stage
+from edgepack.graph.lower import Lowered
+from edgepack.kernels.contract import Array, Implementation, Operand, Stage
 from edgepack.kernels.copy import copy
-from edgepack.kernels.rules import implement, implement_both
+from edgepack.plan.ahead import fetch_ahead
 from edgepack.plan.arena import Request, aligned, plan_arena
 from edgepack.plan.chain import chain
+from edgepack.plan.choose import Chooser
 from edgepack.plan.join import join
 from edgepack.plan.program import Call, Program, Value, read
 from edgepack.plan.reporter import Reporter
-from edgepack.plan.types import DTYPE_BYTES, Argument, Constant, Kernel, Plan, Step, TensorSpec
+from edgepack.plan.types import Argument, Constant, Plan, Step, TensorSpec
 from edgepack.target import CpuTarget
 
 __all__ = ["Built", "build_plan"]
@@ -57,125 +56,19 @@ def build_plan(
         ModelError: for what a static plan cannot hold.
     """
     program = read(lowered)
-    chooser = _Chooser(program, target, symbol_prefix, reporter or Reporter())
+    chooser = Chooser(program, target, symbol_prefix, reporter or Reporter())
     join(program, chooser.serves)
     chain(program, chooser.serves_both)
     for call in program.calls:
         if call.implementation is None:
             chooser.choose(call)
+    for call in fetch_ahead(program.calls, target):
+        chooser.fetch(call)
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: docs/performance.md.
     threads = 1 if target.optimize == "latency" else target.threads
     layout = _Layout(program, chooser, outputs, nodes, threads)
     return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
-
-
-# Choosing kernels --------------------------------------------------------------------------------------
-
-#: Groups that one call does, what was chosen for them, and the symbols of its kernels.
-_Made = tuple[tuple[Group, ...], Implementation, tuple[str, ...]]
-
-
-class _Chooser:
-    """One implementation for each different group; equal groups share kernels."""
-
-    def __init__(self, program: Program, target: CpuTarget, prefix: str, reporter: Reporter) -> None:
-        self.target, self.prefix, self.reporter = target, prefix, reporter
-        self.functions: dict[str, Any] = {}
-        self.kernels: dict[str, Kernel] = {}
-        self.warnings: list[str] = []
-        self._made: dict[
-            tuple[Any, ...], list[tuple[tuple[Group, ...], Implementation, tuple[str, ...]]]
-        ] = {}
-        self._constant = self._constant_params(program)
-
-    @staticmethod
-    def _constant_params(program: Program) -> dict[str, frozenset[int]]:
-        """For each group, the parameters that are constant at all its calls."""
-        found: dict[str, frozenset[int]] = {}
-        for call in program.calls:
-            here = frozenset(i for i, a in enumerate(call.arguments) if a.kind == "constant")
-            found[call.group.name] = found.get(call.group.name, here) & here
-        return found
-
-    def choose(self, call: Call) -> None:
-        groups = (call.group,) if call.before is None else (call.before, call.group)
-        constants = tuple(self._constant[g.name] for g in groups)
-        key = tuple(
-            (tvm_ffi.structural_hash(g.function), repr(g.anchor), c, g.pitch)
-            for g, c in zip(groups, constants, strict=True)
-        )
-        for known, implementation, symbols in self._made.get(key, []):
-            if all(
-                tvm_ffi.structural_equal(k.function, g.function) for k, g in zip(known, groups, strict=True)
-            ):
-                call.implementation, call.symbols = implementation, symbols
-                return
-        self.reporter.kernel(call.group.name)
-        if len(groups) == 1:
-            implementation = implement(call.group, self.target, constants[0], self.warn)
-        else:
-            implementation = implement_both(*groups, self.target, constants, self.warn)
-        call.implementation = implementation
-        operators = tuple(operator for g in groups for operator in g.operators)
-        call.symbols = self.add(implementation, operators, _bytes_moved(groups))
-        self._made.setdefault(key, []).append((groups, implementation, call.symbols))
-
-    def serves(self, call: Call, group: Group) -> bool:
-        """Chooses for the call as if it had another group; False if no rule serves that."""
-        before, call.group = call.group, group
-        try:
-            self.choose(call)
-        except RuleError:
-            call.group = before
-            return False
-        return True
-
-    def serves_both(self, call: Call) -> bool:
-        """Chooses for a call of two groups; False if two kernels serve them better."""
-        try:
-            self.choose(call)
-        except RuleError:
-            return False
-        return True
-
-    def add(
-        self, implementation: Implementation, operators: tuple[str, ...], bytes_moved: int
-    ) -> tuple[str, ...]:
-        """Gives each stage a symbol."""
-        symbols = []
-        for stage in implementation.stages:
-            symbol = f"{self.prefix}k{len(self.kernels)}_{implementation.rule.replace('.', '_')}"
-            last = stage is implementation.stages[-1]  # a transform stands before what it is for
-            self.functions[symbol] = stage.function
-            self.kernels[symbol] = Kernel(
-                symbol,
-                len(stage.operands),
-                operators,
-                implementation.rule,
-                implementation.parameters,
-                implementation.flops if last else 0,
-                bytes_moved if last else 0,
-            )
-            symbols.append(symbol)
-        return tuple(symbols)
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-        self.reporter.warning(text)
-
-
-def _bytes_moved(groups: Sequence[Group]) -> int:
-    """By a kernel that does groups one after the other: what lies between them is not moved."""
-
-    def nbytes(buffer: Any) -> int:
-        return prod(int(d) for d in buffer.shape) * DTYPE_BYTES[str(buffer.dtype)]
-
-    between = sum(nbytes(group.function.params[-1]) for group in groups[:-1])
-    return sum(nbytes(b) for group in groups for b in group.function.params) - 2 * between
-
-
-# Laying out --------------------------------------------------------------------------------------------
 
 
 class _Layout:
@@ -184,7 +77,7 @@ class _Layout:
     def __init__(
         self,
         program: Program,
-        chooser: _Chooser,
+        chooser: Chooser,
         outputs: Sequence[TensorSpec],
         nodes: Sequence[str],
         threads: int,
@@ -278,6 +171,13 @@ class _Layout:
             packing = implementation.packed[operand.index]
             source = call.arguments[packing.param].index
             return Argument("constant", self._constant(source, packing.key, packing.transform))
+        if operand.kind == "ahead":
+            assert call.ahead is not None
+            assert call.ahead.call.implementation is not None
+            packing = call.ahead.call.implementation.packed[0]
+            source = call.ahead.call.arguments[packing.param].index
+            constant = self._constant(source, packing.key, packing.transform)
+            return Argument("constant", constant, call.ahead.offset)
         if operand.kind == "temp":
             return Argument("arena", temps[operand.index])  # an index into the requests until they are placed
         return Argument("scratch", 0, scratch[operand.index])

@@ -14,7 +14,7 @@ from edgepack.graph.rewrite import is_constant, node_index, numpy_of, op_name
 from edgepack.kernels.contract import Array, Implementation
 from edgepack.plan.types import DTYPE_BYTES
 
-__all__ = ["Call", "Program", "Value", "read"]
+__all__ = ["Ahead", "Call", "Program", "Value", "read"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,7 @@ class Call:
     Attributes:
         before: a group whose result is the first argument of ``group``, and is computed by the same kernel;
             ``arguments`` are its own, then those of ``group`` from the second on.
+        ahead: what its kernels fetch into the caches for a later call.
     """
 
     group: Group
@@ -48,6 +49,16 @@ class Call:
     symbols: tuple[str, ...] = ()
     nodes: tuple[int, ...] = ()
     before: Group | None = None
+    ahead: Ahead | None = None
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Bytes [offset, offset + nbytes) of the first packed constant of ``call``."""
+
+    call: Call
+    offset: int
+    nbytes: int
 
 
 @dataclass

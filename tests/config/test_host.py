@@ -211,7 +211,7 @@ def test_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"{cache}{index}/size": size,
         }
     machine = _probe(_fake_linux(tmp_path, 1, **files), monkeypatch, {0})
-    assert (machine.l1d, machine.l2) == (48 * 1024, 2 * 1024 * 1024)
+    assert (machine.l1d, machine.l2, machine.l3) == (48 * 1024, 2 * 1024 * 1024, 480 * 1024 * 1024)
 
 
 def test_a_machine_that_tells_nothing_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,11 @@ MACHINES = {machine.name: machine for machine in assembly.machines()}
         ("x86-64-v3 (AVX2)", "3x3 stride 1, 64 to 64"),
         ("x86-64 (SSE2)", "3x3 stride 1, 64 to 64"),
         ("riscv64 V (128 bit)", "3x3 stride 1, 64 to 64"),
+        ("x86-64-v4 (AVX-512)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("x86-64-v3 (AVX2)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("x86-64 (SSE2)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("raspberrypi2 (ARMv7)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("riscv64 V (128 bit)", "3x3 stride 1, 256 to 256, cut tiles"),
         ("raspberrypi4 (cortex-a72)", "1x1, 64 to 128"),
         ("raspberrypi4 (cortex-a72)", "3x3 stride 1, 64 to 64"),
         ("raspberrypi4 (cortex-a72)", "matmul 128x384x1536"),
@@ -41,9 +46,9 @@ def test_no_stack_in_inner_loop(name: str, kernel: str) -> None:
     loops = [loop for symbol in symbols for loop in assembly.loops_of(text, symbol, machine)]
     found = assembly.hot_loops(loops, machine, hot)
     assert found
-    for part, loop in found:
-        assert assembly.arithmetic(loop, machine) >= 8
-        assert loop.spills(machine.syntax) == 0, part + "\n" + "\n".join(loop.lines)
+    assert max(assembly.arithmetic(loop, machine) for _, loop in found) >= 8
+    for loop in loops:  # those of other sizes of tiles, and of borders, too
+        assert loop.spills(machine.syntax) == 0, "\n".join(loop.lines)
 
 
 def test_immediates_are_not_comments() -> None:
