@@ -194,6 +194,8 @@ KERNELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "grouped 3x3, 8 per group": lambda: _conv(256, 256, 28, 3, groups=32),
     "depthwise 3x3, 96": lambda: _conv(96, 96, 28, 3, groups=96),
     "depthwise 3x3 stride 2, 96": lambda: _conv(96, 96, 28, 3, groups=96, stride=2),
+    "depthwise 5x5, 72": lambda: _conv(72, 72, 28, 5, groups=72),
+    "depthwise 7x7, 96": lambda: _conv(96, 96, 28, 7, groups=96),
     "matmul 128x384x1536": lambda: _matmul(128, 384, 1536),
     "matmul 1x512x1000": lambda: _matmul(1, 512, 1000),
     "q k of attention": _attention,
