@@ -32,17 +32,22 @@ LINE = 64
 
 @dataclass
 class _Wanted:
-    """The first ``nbytes`` of a call's weights, which nothing fetches yet."""
+    """The first ``nbytes`` of a call's weights, which nothing fetches yet.
+
+    Attributes:
+        between: bytes that the calls between it and the one looked at read: they push it out of the cache.
+    """
 
     call: Call
     nbytes: int
+    between: int = 0
 
 
 def fetch_ahead(calls: Sequence[Call], target: CpuTarget) -> list[Call]:
     """Decides what calls fetch for later ones (:attr:`Call.ahead`); returns the calls that do.
 
-    Goes from the last call to the first: weights that come late are wanted of the calls before, each of which
-    takes what memory has time for.
+    Goes from the last call to the first: weights that take at least twice as long to read as to multiply by
+    are wanted of the calls before, each of which takes what memory has time for.
 
     Args:
         calls: whose implementations are chosen.
@@ -63,8 +68,10 @@ def fetch_ahead(calls: Sequence[Call], target: CpuTarget) -> list[Call]:
                 most.nbytes -= nbytes
                 call.ahead = Ahead(most.call, most.nbytes, nbytes)
                 found.append(call)
+        for one in wanted:
+            one.between += implementation.weights
+        wanted = [w for w in wanted if w.nbytes >= LEAST and w.between <= room]
         late = min(-idle, room - sum(w.nbytes for w in wanted)) // LINE * LINE
-        if implementation.weights and late >= LEAST:
+        if -2 * idle >= implementation.weights and late >= LEAST:
             wanted.append(_Wanted(call, late))
-        wanted = [w for w in wanted if w.nbytes >= LEAST]
     return found

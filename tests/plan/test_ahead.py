@@ -88,6 +88,20 @@ def test_nothing_is_fetched_where_it_would_not_help(options: dict[str, Any]) -> 
     assert not fetched(plan_of(classifier(1), target=target(**options)))
 
 
+def test_nothing_is_fetched_that_would_be_pushed_out() -> None:
+    """Behind a layer whose weights fill the cache's part, the next one's are not fetched before it."""
+    g = Graph("net")
+    x = g.op("Relu", g.conv(g.input("x", [1, 256, 28, 28]), 256, 512, 1, bias=True))
+    x = g.op("Flatten", g.op("GlobalAveragePool", x))
+    x = g.op("Relu", g.gemm(x, 512, 2048))
+    g.op("Identity", g.gemm(x, 2048, 900), name="y")
+    g.output("y")
+    built = plan_of(g.model(), target=target())
+    shapes = {built.plan.constants[argument.index].nbytes // 4 for _, argument, _ in fetched(built)}
+    assert len(shapes) == 1
+    assert 512 * 2048 <= shapes.pop() < 2048 * 900
+
+
 def test_kernels_that_fetch_nothing_are_shared() -> None:
     """Of the two parts of a convolution that fetches, the transform is that of one that does not."""
     built = plan_of(classifier(3, 28, 512), target=target(threads=1))
