@@ -19,7 +19,7 @@ INSERTED = "InsertedPrecisionFreeCast_"
 
 def float_types(model: onnx.ModelProto) -> dict[str, int]:
     """ONNX element type of every value of ``model`` whose type is known, by name."""
-    from edgepack.frontend.normalise import infer_shapes
+    from edgepack.frontend.shapes import infer_shapes
 
     graph = infer_shapes(model).graph
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from edgepack.errors import ConfigError, ModelError
 from edgepack.frontend.binding import bind
 from edgepack.frontend.model_file import read_model
-from edgepack.frontend.normalise import as_source, infer_shapes
+from edgepack.frontend.onnxruntime_session import create_session
 from edgepack.frontend.sampling import random_inputs
+from edgepack.frontend.shapes import infer_shapes
 from edgepack.plan.types import TensorSpec
 
 if TYPE_CHECKING:
@@ -127,16 +128,10 @@ def run_reference(
         ModelError: ONNX Runtime cannot run the model on these inputs.
     """
     import numpy as np
-    import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     names = [value.name for value in model.graph.output]
     try:
-        with as_source(model) as source:
-            session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        session = create_session(model, "extended" if optimised else "none")
         results = session.run(names, dict(arrays))
     except Exception as error:  # onnxruntime's errors share no base class of their own
         raise ModelError(

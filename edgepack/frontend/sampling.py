@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgepack.frontend.binding import ModelInput, model_inputs
-from edgepack.frontend.normalise import infer_shapes
+from edgepack.frontend.shapes import infer_shapes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,9 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.frontend import normalise as room
+from edgepack.frontend import onnxruntime_session
 from edgepack.frontend.binding import bind
-from edgepack.frontend.normalise import as_source, infer_shapes, normalise
+from edgepack.frontend.normalise import normalise
+from edgepack.frontend.onnxruntime_session import as_source
+from edgepack.frontend.shapes import infer_shapes
 from tests.models import DIMS, build
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.models.odd import ODD
@@ -49,7 +51,7 @@ def test_shapes_of_all_values_are_known_though_large_weights_are_left_out() -> N
 
 
 def test_models_beyond_the_limit_of_protobuf_go_through_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "SERIALISED_LIMIT", 1000)
+    monkeypatch.setattr(onnxruntime_session, "SERIALISED_LIMIT", 1000)
     model = build("mlp")
     before = model.SerializeToString()
     with as_source(model) as source:

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from edgepack.frontend import rewrites
 from edgepack.frontend.binding import bind
-from edgepack.frontend.normalise import optimise
+from edgepack.frontend.normalise import fold_constants
 from edgepack.frontend.rewrites import REWRITES
 from edgepack.frontend.support import is_importable
 from tests.models.builder import Graph
@@ -75,7 +75,7 @@ def test_rewritten_model_computes_the_same(op: str, name: str) -> None:
     bound = onnx.ModelProto()
     bound.CopyFrom(original)
     bind(bound, shapes={}, dims={})
-    folded = optimise(bound)
+    folded = fold_constants(bound)
     before = [node.name for node in folded.graph.node if node.op_type == op]
     rewritten = rewrites.apply(folded)
     assert before, "the model has the operator"

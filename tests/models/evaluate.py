@@ -26,13 +26,9 @@ def random_inputs(
 
 def run_onnxruntime(model: onnx.ModelProto | Path, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Outputs in the order of the graph, without graph optimisations."""
-    import onnxruntime
+    from edgepack.frontend.onnxruntime_session import create_session
 
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    session = create_session(onnx.load(model) if isinstance(model, Path) else model)
     return [np.asarray(array) for array in session.run(None, dict(inputs))]
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
+
+from edgepack.frontend.onnxruntime_session import create_session
 
 __all__ = ["LIGHT", "light", "light_path"]
 
@@ -110,11 +111,7 @@ def _run_node(
         [onnx.ValueInfoProto(name=name) for name in node.output[:1]],
     )
     single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        single.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = create_session(single)
     return [np.asarray(array) for array in session.run(list(node.output[:1]), inputs)]
 
 

@@ -21,6 +21,7 @@ from edgepack.config.device import Device, load_device
 from edgepack.errors import ToolchainError
 from edgepack.runners import browser, chromium
 from edgepack.toolchains import resolve
+from tests.models.evaluate import run_onnxruntime
 
 DEVICE = "wasm32-wasi"
 HERE = Path(__file__).parent
@@ -135,11 +136,8 @@ def test_demo_runs_an_image_that_is_chosen_or_dropped(
 
 def reference(bundle: edgepack.Bundle, planes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What ONNX Runtime gives for an image."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(bundle.path.parent / "image.onnx"))
-    (scores,) = session.run(None, {"input": planes[None].astype(np.float32)})
-    return np.asarray(scores)
+    (scores,) = run_onnxruntime(bundle.path.parent / "image.onnx", {"input": planes[None].astype(np.float32)})
+    return scores
 
 
 def best(scores: np.ndarray[Any, Any]) -> list[tuple[str, float]]:

@@ -29,7 +29,7 @@ class Editor:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         from edgepack.frontend.model_file import default_opset
-        from edgepack.frontend.normalise import infer_shapes
+        from edgepack.frontend.shapes import infer_shapes
 
         self.model = model
         self.opset = default_opset(model)
