@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 
+from edgepack.frontend.onnxruntime_session import optimise
 from tests.models import NETWORKS, families, transformers, vision
 from tests.models.light import light
 
@@ -73,14 +74,4 @@ def save(name: str, folder: Path) -> Path:
 def folded(path: Path) -> onnx.ModelProto:
     """The model after ONNX Runtime's basic optimisations: constants (the shape arithmetic of exporters) and
     batch normalisations are folded, all operators are still ONNX's."""
-    import onnxruntime
-
-    file = path.with_suffix(".folded.onnx")
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(file)
-    options.log_severity_level = 4
-    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    model = onnx.load(str(file))
-    file.unlink()
-    return model
+    return optimise(onnx.load(str(path)))

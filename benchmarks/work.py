@@ -9,18 +9,17 @@ cache.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 from peak import Machine
+
+from edgepack.frontend.onnxruntime_session import create_session
 
 __all__ = ["Layer", "Work", "work_of"]
 
@@ -82,13 +81,7 @@ def work_of(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> Work:
     copy.CopyFrom(model)
     del copy.graph.output[:]
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(wanted))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    with tempfile.TemporaryDirectory() as folder:  # a file, for a message of 2 GB cannot be handed over
-        path = str(Path(folder) / "model.onnx")
-        onnx.save(copy, path)
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        values = session.run(sorted(wanted), dict(inputs))
+    values = create_session(copy).run(sorted(wanted), dict(inputs))
     shapes.update({name: value.shape for name, value in zip(sorted(wanted), values, strict=True)})
     return Work(tuple(_layer(node, shapes, constants) for node in nodes))
 

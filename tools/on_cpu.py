@@ -78,7 +78,7 @@ def cpuinfo(text: str, cpu: Cpu) -> str:
     return "\n".join(lines) + "\n"
 
 
-def replacements(cpu: Cpu, folder: Path) -> list[str]:
+def replacements(cpu: Cpu, folder: Path, *, hide_caches: bool) -> list[str]:
     """Writes the files to show into ``folder``; pairs of what to cover and with what, one after the other."""
     shown = folder / "cpuinfo"
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -90,8 +90,8 @@ def replacements(cpu: Cpu, folder: Path) -> list[str]:
         kind = (level.parent / "type").read_text(encoding="utf-8").strip()
         size = cpu.caches.get(level.read_text(encoding="utf-8").strip())
         if size and kind in {"Data", "Unified"}:
-            file = folder / size
-            file.write_text(f"{size}\n", encoding="utf-8")
+            file = folder / ("unknown" if hide_caches else size)
+            file.write_text("\n" if hide_caches else f"{size}\n", encoding="utf-8")
             pairs += [str(level.parent / "size"), str(file)]
     return pairs
 
@@ -103,6 +103,9 @@ def main() -> int:
     )
     parser.add_argument("cpu", choices=sorted(CPUS))
     parser.add_argument("--emulate", action="store_true", help="run the command under qemu-x86_64, too")
+    parser.add_argument(
+        "--hide-caches", action="store_true", help="sizes of caches are unknown, as in some VMs"
+    )
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     cpu, command = CPUS[arguments.cpu], arguments.command
@@ -117,7 +120,7 @@ def main() -> int:
             raise SystemExit(f"{command[0]} is not a program." if cpu.qemu else "QEMU knows no AVX-512.")
         command = ["qemu-x86_64", "-cpu", cpu.qemu, program, *command[1:]]
     with tempfile.TemporaryDirectory(prefix="on-cpu-") as folder:
-        pairs = replacements(cpu, Path(folder))
+        pairs = replacements(cpu, Path(folder), hide_caches=arguments.hide_caches)
         user = [] if os.geteuid() == 0 else ["--map-root-user"]
         inside = ["sh", "-c", _MOUNT, "sh", *pairs, "--", *command]
         return os.spawnvp(os.P_WAIT, "unshare", ["unshare", "--mount", *user, *inside])
