@@ -51,7 +51,7 @@ TOLERANCES = {
 _COARSENESS = list(TOLERANCES)
 
 #: Some networks amplify rounding errors. How much is seen from ONNX Runtime itself: the same model, run with
-#: all its fusions, adds up in another order. An output may be off by this many times what that changes, but
+#: its fusions, adds up in another order. An output may be off by this many times what that changes, but
 #: never by more than CONDITION_LIMIT of its range. Measured over the test networks, TVM's results differ by
 #: up to 2 times.
 CONDITION_FACTOR = 30.0
