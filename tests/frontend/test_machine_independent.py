@@ -50,6 +50,15 @@ def test_integer_products_are_exact_and_have_no_signed_operand(
     assert model.SerializeToString() == before
 
 
+@pytest.mark.parametrize(("left", "right"), KINDS)
+@pytest.mark.parametrize("op", ["ConvInteger", "MatMulInteger"])
+def test_zero_points_that_are_left_out_are_zero(op: str, left: str, right: str) -> None:
+    model, inputs, expected = product(op, left, right, constant=True, zero_points=False)
+    assert signed_operands(machine_independent(model)) == []
+    (result,) = create_session(model).run(None, inputs)
+    np.testing.assert_array_equal(result, expected["y"], strict=True)
+
+
 def test_products_of_constants_are_folded_exactly() -> None:
     model, inputs, expected = product("MatMulInteger", "uint8", "int8", constant=True)
     model.graph.initializer.append(numpy_helper.from_array(inputs["y_a"], "y_a"))

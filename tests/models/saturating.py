@@ -32,7 +32,7 @@ ZEROS = {"uint8": 131, "int8": -3}
 
 
 def add_product(
-    g: Graph, op: str, left: str, right: str, *, constant: bool, name: str
+    g: Graph, op: str, left: str, right: str, *, constant: bool, name: str, zero_points: bool = True
 ) -> tuple[dict[str, np.ndarray[Any, Any]], Expected]:
     """Adds one product of ``left`` and ``right`` (uint8 or int8) to a graph.
 
@@ -40,6 +40,7 @@ def add_product(
         op: MatMulInteger, ConvInteger, QLinearMatMul or QLinearConv.
         constant: whether the right operand is an initializer; otherwise it is an input.
         name: prefix of its inputs, and the name of its output.
+        zero_points: False leaves them out, so that they are 0; MatMulInteger and ConvInteger only.
 
     Returns:
         Inputs by name, and the output's value.
@@ -55,13 +56,13 @@ def add_product(
     else:
         w = g.input(f"{name}_b", b.shape, right)
         inputs[f"{name}_b"] = b
-    zeros = [np.asarray(ZEROS[left], left), np.asarray(ZEROS[right], right)]
+    zeros = [np.asarray(ZEROS[kind] if zero_points else 0, kind) for kind in (left, right)]
     attributes = {"pads": [1] * 4} if convolution else {}
     multiply = _convolve if convolution else np.matmul
     exact = multiply(a.astype(np.int64) - int(zeros[0]), b.astype(np.int64) - int(zeros[1]))
     x_zero, w_zero = (g.const(zero) for zero in zeros)
     if not quantised:
-        g.op(op, x, w, x_zero, w_zero, name=name, **attributes)
+        g.op(op, x, w, *([x_zero, w_zero] if zero_points else []), name=name, **attributes)
         g.output(name, "int32", exact.shape)
         return inputs, {name: exact.astype(np.int32)}
     x_scale, w_scale, y_scale = (g.const(scale) for scale in SCALES)
@@ -72,11 +73,11 @@ def add_product(
 
 
 def product(
-    op: str, left: str, right: str, *, constant: bool
+    op: str, left: str, right: str, *, constant: bool, zero_points: bool = True
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray[Any, Any]], Expected]:
     """A model of one product, its inputs and its output; the arguments are those of :func:`add_product`."""
     g = Graph(op)
-    inputs, expected = add_product(g, op, left, right, constant=constant, name="y")
+    inputs, expected = add_product(g, op, left, right, constant=constant, zero_points=zero_points, name="y")
     return g.model(), inputs, expected
 
 
