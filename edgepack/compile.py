@@ -213,8 +213,7 @@ def _log_hint(name: str, text: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    # ONNX Runtime reads some twenty variables of its own (threads, kernels, options out of the model's file):
-    # none of them may decide about a bundle's bytes.
+    # ONNX Runtime's variables (ORT_INTRA_OP_NUM_THREADS and others) must not decide about a bundle's bytes.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
     environment = {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     root = Path(edgepack.__file__).resolve().parent.parent

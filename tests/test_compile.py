@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,15 @@ def test_a_module_in_the_users_folder_is_not_imported(
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
     monkeypatch.chdir(tmp_path)
     compile_("ok", directory)
+
+
+def test_variables_of_onnxruntime_do_not_reach_the_child(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
+    monkeypatch.setenv("EDGEPACK_OF_THIS_TEST", "1")
+    show = "import os; open('seen', 'w').write(' '.join(os.environ))"
+    with pytest.raises(InternalError):  # a child that leaves no results
+        run_worker(job(), directory, command=lambda _: [sys.executable, "-c", show])
+    seen = (directory / "seen").read_text(encoding="utf-8")
+    assert "EDGEPACK_OF_THIS_TEST" in seen and "ORT_LOAD_CONFIG_FROM_MODEL" not in seen

@@ -60,7 +60,7 @@ def compile_on(cpu: str, emulator: str, job: Job, folder: Path) -> dict[str, byt
 
 
 def has_fma() -> bool:
-    """Without it ONNX Runtime's float32 products are rounded twice, as they are on no CPU since 2013."""
+    """Whether this CPU fuses products and sums; without that ONNX Runtime rounds each of them twice."""
     return "fma" in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
 
 

@@ -14,11 +14,10 @@ Softmax: the sum of exponentials is added up in as many parts as a vector has el
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from edgepack.frontend.model_file import default_opset
-from edgepack.frontend.shapes import infer_shapes
+from edgepack.frontend.shapes import all_nodes, infer_shapes, inner_graphs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,11 +59,11 @@ def machine_independent(model: onnx.ModelProto, *, constants_only: bool = False)
 
     if any(node.op_type in {*_REWRITTEN, *_WITH_SOFTMAX} for f in model.functions for node in f.node):
         model = inliner.inline_local_functions(model, convert_version=True)
-    nodes = list(_nodes(model.graph))
+    nodes = list(all_nodes(model.graph))
     functions = [("", op) for op in _WITH_SOFTMAX if any(node.op_type == op for node in nodes)]
     if functions and not constants_only:
         model = inliner.inline_selected_functions(model, functions, inline_schema_functions=True)
-        nodes = list(_nodes(model.graph))
+        nodes = list(all_nodes(model.graph))
     if not any(_is_rewritten(node) for node in nodes):
         return model
     return _Rewriter(model, constants_only=constants_only).run()
@@ -72,21 +71,6 @@ def machine_independent(model: onnx.ModelProto, *, constants_only: bool = False)
 
 def _is_rewritten(node: onnx.NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in _REWRITTEN
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """All nodes of a graph and of the graphs inside it."""
-    for node in graph.node:
-        yield node
-        for inner in _inner_graphs(node):
-            yield from _nodes(inner)
-
-
-def _inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 class _Rewriter:
@@ -115,7 +99,7 @@ class _Rewriter:
         for value in (*graph.input, *graph.value_info, *graph.output):
             self.types[value.name] = value.type.tensor_type.elem_type
         for node in graph.node:
-            for inner in _inner_graphs(node):
+            for inner in inner_graphs(node):
                 self._read_types(inner)
 
     def _graph(self, graph: onnx.GraphProto) -> None:
@@ -123,7 +107,7 @@ class _Rewriter:
         self.constant |= {"", *initializers}
         scope = _Scope(self, graph, initializers)
         for node in list(graph.node):
-            for inner in _inner_graphs(node):
+            for inner in inner_graphs(node):
                 self._graph(inner)
             folded = all(name in self.constant for name in node.input)
             if folded:

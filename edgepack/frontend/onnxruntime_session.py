@@ -49,10 +49,11 @@ def create_session(model: onnx.ModelProto, level: Level = "none") -> onnxruntime
     - ``intra_op_num_threads = 1``: where products are cut for threads decides about their order (seen with
       Conv of rank 3: other last bits on two threads). 0, the default, is the number of cores or the variable
       ORT_INTRA_OP_NUM_THREADS. The execution mode is sequential, the default.
-    - ``use_deterministic_compute``: no kernel whose result depends on the order of events
-      (onnxruntime_c_api.h, SetDeterministicCompute).
-    - ``mlas.disable_kleidiai = 1``: Arm's library of kernels takes part on some ARM CPUs only (same header as
-      above, kOrtSessionOptionsMlasDisableKleidiAI); ignored on x86.
+    - ``use_deterministic_compute``: off by default, as it "is likely not as performant"
+      (core/framework/session_options.h).
+    - ``mlas.disable_kleidiai = 1``: Arm's library of kernels takes part on some ARM CPUs only, and users of
+      ONNX Runtime 1.27 report wrong convolutions from it. The key was read off the library of ONNX Runtime
+      1.31. It does nothing on x86, and edgepack was not tried on a packing machine with ARM.
     - ``read_config_from_model = 0``: by default the variable ORT_LOAD_CONFIG_FROM_MODEL lets the model's
       metadata replace these options (onnxruntime_inference_collection.py); so it is an error to set it. The
       compiler's process is started without any variable of ONNX Runtime's.
@@ -70,15 +71,12 @@ def create_session(model: onnx.ModelProto, level: Level = "none") -> onnxruntime
         return _session(source, options)
 
 
-def optimise(
-    model: onnx.ModelProto, *, level: Level = "basic", disabled: Sequence[str] = ()
-) -> onnx.ModelProto:
-    """The model as ONNX Runtime's graph optimisations leave it; what they fold is computed as exactly.
+def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = ()) -> onnx.ModelProto:
+    """The model after ONNX Runtime's basic graph optimisations, in standard operators, folded exactly.
 
     Args:
         model: as for :func:`create_session`. Operators stay the model's own: only what depends on constants
             alone is rewritten before it is folded.
-        level: which optimisations; "basic" leaves standard operators only.
         disabled: names of optimisations to leave out.
 
     Raises:
@@ -86,7 +84,7 @@ def optimise(
     """
     import onnx
 
-    options = _options(level)
+    options = _options("basic")
     options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
     with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
         optimised = Path(folder) / "optimised.onnx"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgepack.frontend.shapes import infer_shapes
+from edgepack.frontend.shapes import all_nodes, infer_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -62,8 +62,9 @@ class _Writer:
     def __init__(self, graph: onnx.GraphProto) -> None:
         self.graph = graph
         self.nodes: list[onnx.NodeProto] = []
-        used = Counter(name for node in graph.node for name in node.input)
-        #: Constants that one node reads: reversed where they are, instead of by a node that is then folded.
+        used = Counter(name for node in all_nodes(graph) for name in node.input)
+        used.update(value.name for value in graph.output)
+        #: Constants that one node reads and nothing else: reversed in place, without a node to be folded.
         self._own = {tensor.name: tensor for tensor in graph.initializer if used[tensor.name] == 1}
         #: Indices that reverse an axis, by its size and number of parts.
         self._indices: dict[tuple[int, int], str] = {}

@@ -1,14 +1,15 @@
-"""Shapes and types of the values inside an ONNX model."""
+"""The nodes of an ONNX model, also of the graphs inside it, and shapes and types of its values."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["infer_shapes"]
+__all__ = ["all_nodes", "infer_shapes", "inner_graphs"]
 
 #: Elements of the largest constant whose value can decide a shape.
 INFERENCE_LIMIT = 1024
@@ -35,3 +36,19 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     for tensor in large:
         graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     return onnx.shape_inference.infer_shapes(copy, data_prop=True)
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """All nodes of a graph and of the graphs inside it."""
+    for node in graph.node:
+        yield node
+        for inner in inner_graphs(node):
+            yield from all_nodes(inner)
+
+
+def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that a node holds: the branches of an If, the body of a Loop."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

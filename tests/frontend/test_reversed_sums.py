@@ -80,6 +80,34 @@ def test_results_are_the_same_where_sums_are_exact(name: str, opset: int) -> Non
         np.testing.assert_array_equal(one, other, strict=True)
 
 
+def test_weights_that_something_else_reads_stay_in_their_place() -> None:
+    """Read in a branch too, and given out."""
+    g = Graph("g")
+    w = g.const(exact(g.rng, 7, 5), name="w")
+    g.op("MatMul", g.input("x", [4, 7]), w, name="y")
+    info = onnx.helper.make_tensor_value_info("inner", onnx.TensorProto.FLOAT, [7, 5])
+    inner = onnx.helper.make_graph([onnx.helper.make_node("Neg", [w], ["inner"])], "branch", [], [info])
+    yes = g.const(np.asarray(True), "bool")
+    g.op("If", yes, name="z", then_branch=inner, else_branch=inner)
+    for name in ("y", "z", "w"):
+        g.output(name)
+    model = g.model()
+    inputs = {"x": exact(np.random.default_rng(5), 4, 7)}
+    wanted = run_onnxruntime(model, inputs)
+    for kept in (("y", "z", "w"), ("y", "z"), ("y", "w")):
+        one = onnx.ModelProto()
+        one.CopyFrom(model)
+        del one.graph.output[:]
+        one.graph.output.extend(value for value in model.graph.output if value.name in kept)
+        if "z" not in kept:
+            del one.graph.node[1]
+        reverse_sums(one)
+        assert any(node.op_type == "Gather" for node in one.graph.node)
+        expected = [value for name, value in zip(("y", "z", "w"), wanted, strict=True) if name in kept]
+        for got, value in zip(run_onnxruntime(one, inputs), expected, strict=True):
+            np.testing.assert_array_equal(got, value, strict=True)
+
+
 def test_the_order_is_another_one() -> None:
     g = Graph("g")
     x = g.op("Conv", g.input("x", [1, 64, 9, 9]), g.weight(64, 64, 3, 3), pads=[1] * 4)
