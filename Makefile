@@ -34,7 +34,7 @@ $(VENV)/.created: | check-python
 	@touch $@
 
 # The demo installs the package as a user would. Its stamp depends on the sources: a changed package is installed anew.
-$(VENV)/.installed: $(VENV)/.created pyproject.toml $(shell find edgepack -type f -not -name '*.pyc' 2>/dev/null)
+$(VENV)/.installed: $(VENV)/.created pyproject.toml $(shell find edgepack templates toolchains -type f -not -name '*.pyc' 2>/dev/null)
 	@echo "Installing edgepack into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@

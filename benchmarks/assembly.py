@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from markdown import replace_section, table
 
-from edgepack.codegen.cpu import compile_assembly
+from edgepack.compiler.backends.llvm import compile_assembly
 from edgepack.config.device import load_device
-from edgepack.target import CpuTarget
+from edgepack.plan.target import CpuTarget
 from tests.models.builder import Graph
 from tests.support.compiled import plan_of
 

@@ -40,7 +40,7 @@ from networks import BENCHMARKS, MORE, folded, save
 from work import Work, work_of
 
 import edgepack
-from edgepack.frontend.sampling import random_inputs
+from edgepack.compiler.frontend.sampling import random_inputs
 
 #: Seconds that one turn of an engine should take; it makes as many runs as fit, within limits.
 TURN_SECONDS = 0.25

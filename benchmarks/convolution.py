@@ -22,8 +22,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from edgepack.kernels import winograd
-from edgepack.plan.build import Built
+from edgepack.compiler.kernels.cpu.conv import winograd
+from edgepack.compiler.planner.build import Built
 from tests.models.single import conv
 from tests.support.compiled import plan_of
 from tests.support.executor import Executor

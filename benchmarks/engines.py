@@ -166,9 +166,9 @@ def tvm_engine(model: Path, inputs: Inputs, threads: int) -> Run:
     import tvm
     from tvm import relax
 
-    from edgepack.codegen.cpu import llvm_target
+    from edgepack.compiler.frontend.onnx import load
+    from edgepack.compiler.tvm_target import llvm_target
     from edgepack.config.device import load_device
-    from edgepack.frontend.onnx import load
 
     shapes = {name: array.shape for name, array in inputs.items()}
     imported = load(model, shapes=shapes, dims={})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from edgepack.frontend.onnxruntime_session import optimise
+from edgepack.compiler.frontend.onnxruntime_session import optimise
 from tests.models import NETWORKS, families, transformers, vision
 from tests.models.light import light
 

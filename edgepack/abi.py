@@ -9,10 +9,9 @@ from __future__ import annotations
 import ctypes as c
 import re
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-import edgepack
+from edgepack.resources import TEMPLATES
 
 __all__ = [
     "Api",
@@ -28,7 +27,7 @@ __all__ = [
     "header",
 ]
 
-HEADER = Path(edgepack.__file__).parent / "templates" / "runtime" / "edgepack" / "runtime.h"
+HEADER = TEMPLATES / "runtime" / "edgepack" / "runtime.h"
 
 
 class Status(NamedTuple):

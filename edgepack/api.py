@@ -15,15 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import check_name, default_name, find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.bundle.sums import check_sums
 from edgepack.errors import ConfigError, ModelError
-from edgepack.target import CpuTarget, Optimize
+from edgepack.plan.target import CpuTarget, Optimize
 
 if TYPE_CHECKING:
-    from edgepack.compile import Job
     from edgepack.config.device import Device
+    from edgepack.pipeline.job import Job
     from edgepack.runners.loader import Measurement, Verification
     from edgepack.session import Session
 
@@ -174,8 +174,8 @@ def pack(
         behind.
     """
     from edgepack.bundle.writer import check_destination, workplace
-    from edgepack.compile import DEFAULT_TIMEOUT
     from edgepack.config.device import load_device, load_variant
+    from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT
     from edgepack.toolchains import resolve
 
     stages = _Stages(progress)
@@ -190,7 +190,7 @@ def pack(
     if mode not in ("file", "embed", "caller"):
         raise ConfigError(f"There is no way {mode!r} to ship params.", hint="Use file, embed or caller.")
     if profile.os == "none":
-        from edgepack.bundle import firmware
+        from edgepack.bundle.firmware import project as firmware
 
         firmware.check_options(profile, mode)
     destination = Path(output) if output is not None else Path(f"{name}-{profile.name}")
@@ -215,9 +215,10 @@ def pack(
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
     with workplace(destination) as place, compiler.preparation():
-        from edgepack.bundle.assemble import Compiled, Recipe, assemble
+        from edgepack.bundle.assemble import assemble
         from edgepack.bundle.manifest import ModelRecord, OptionsRecord
-        from edgepack.cache import tool_versions
+        from edgepack.bundle.recipe import Compiled, Recipe
+        from edgepack.pipeline.cache import tool_versions
 
         compiled = []
         for one, job in zip(devices, jobs, strict=True):
@@ -285,7 +286,7 @@ def _job(
     inputs: Mapping[str, PathLike],
     seed: int,
 ) -> Job:
-    from edgepack.compile import Job
+    from edgepack.pipeline.job import Job
 
     paths = {key: Path(value) for key, value in inputs.items()}
     for key, path in paths.items():
@@ -305,9 +306,9 @@ def _job(
 
 def _compile(job: Job, directory: Path, stages: _Stages, use_cache: bool, timeout: float) -> str:
     """Fill ``directory`` from the cache or by the worker; returns the model's digest."""
-    from edgepack.cache import Cache, job_key
-    from edgepack.compile import run_worker
-    from edgepack.frontend.summary import digest
+    from edgepack.compiler.frontend.summary import digest
+    from edgepack.pipeline.cache import Cache, job_key
+    from edgepack.pipeline.worker_process import run_worker
 
     stages("read model")
     model_digest = digest(job.model)

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from edgepack.config.paths import cache_dir
+from edgepack.paths import cache_dir
 
 __all__ = ["save_log"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import edgepack.compile
+import edgepack.pipeline.worker_process
 from edgepack.api import Bundle, pack
 from tests.support import fake
 from tests.support.model import write_model
@@ -22,5 +22,5 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_bundle(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The small model packed for this machine by the fake worker; not to be changed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edgepack.compile, "worker_command", fake.command("ok"))
+        patch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("ok"))
         return pack(small_model, "host", tmp_path_factory.mktemp("bündle folder") / "small", cache=False)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import edgepack
-from edgepack.bundle.sums import list_files
 from edgepack.errors import ConfigError, ModelError
+from edgepack.files import list_files
 from tests.models import DIMS, NETWORKS, build, save
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.models.odd import ODD

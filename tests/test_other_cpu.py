@@ -16,8 +16,9 @@ import onnx
 import pytest
 
 import edgepack
-from edgepack.compile import Job, run_worker, worker_command
 from edgepack.config.device import load_device
+from edgepack.pipeline.job import Job
+from edgepack.pipeline.worker_process import run_worker, worker_command
 from tests.models import DIMS, NETWORKS, build, save
 from tests.models.evaluate import random_inputs
 from tests.models.odd import ODD

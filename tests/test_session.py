@@ -15,7 +15,7 @@ import edgepack
 from edgepack.abi import header
 from edgepack.api import Bundle
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.plan.params import DTYPE_CODE
+from edgepack.plan.dtypes import DTYPE_CODE
 from tests.support.worker import COLUMNS, ROWS, reference
 
 

@@ -6,90 +6,41 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgepack.bundle import firmware
-from edgepack.bundle.layout import MANIFEST, SBOM, BundleLayout
+from edgepack.bundle.checksums import write_sums
+from edgepack.bundle.documents import papers
+from edgepack.bundle.firmware import project as firmware
+from edgepack.bundle.layout import MANIFEST, SBOM
 from edgepack.bundle.manifest import (
     Artifact,
     FileRecord,
     Footprint,
     Manifest,
-    ModelRecord,
-    OptionsRecord,
     Recorded,
     RecordedTensor,
 )
-from edgepack.bundle.measure import runtime_text_bytes
-from edgepack.bundle.papers import papers
-from edgepack.bundle.record import make_manifest
+from edgepack.bundle.manifest_builder import make_manifest
+from edgepack.bundle.merge_params import share_params
+from edgepack.bundle.recipe import Recipe
 from edgepack.bundle.sbom import render_sbom
-from edgepack.bundle.sums import list_files, sha256_file, write_sums
 from edgepack.bundle.writer import normalise_modes
-from edgepack.codegen import driver
-from edgepack.codegen.templates import TEMPLATES
-from edgepack.codegen.values import model_symbol
-from edgepack.config.device import ArtifactKind, Device
-from edgepack.plan.params import write_params
-from edgepack.plan.shared import share_params
+from edgepack.config.device import ArtifactKind
+from edgepack.files import list_files, sha256_file
+from edgepack.objectfiles.audit import audit
+from edgepack.objectfiles.code_size import runtime_text_bytes
 from edgepack.plan.types import Plan
-from edgepack.toolchains.audit import audit
-from edgepack.toolchains.base import Toolchain
+from edgepack.render import sources as driver
+from edgepack.render.params_file import write_params
+from edgepack.render.values import model_symbol
+from edgepack.resources import TEMPLATES
 
-__all__ = ["Compiled", "Recipe", "assemble"]
+__all__ = ["assemble"]
 
 _Progress = Callable[[str, str], None]
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """The worker's results for one device: ``folder`` holds the files of ``compile.RESULT_FILES``."""
-
-    device: Device
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What is to be assembled.
-
-    Attributes:
-        name: the model's name, a C identifier.
-        device: what the bundle is for.
-        compiled: kernels for each kind of CPU, in the order in which the library tries them; the last are the
-            device's own.
-        params_mode: where the params go.
-        options: what the kernels were chosen by.
-        tools: versions of the packages that took part.
-        build: an empty folder for objects.
-        bundle: an empty folder that becomes the bundle.
-    """
-
-    name: str
-    model: ModelRecord
-    device: Device
-    compiled: tuple[Compiled, ...]
-    toolchain: Toolchain
-    toolchain_version: str
-    params_mode: driver.ParamsMode
-    options: OptionsRecord
-    tools: Mapping[str, str]
-    build: Path
-    bundle: Path
-
-    @property
-    def layout(self) -> BundleLayout:
-        """Where its files go."""
-        return BundleLayout(self.name, self.device.os)
-
-    @property
-    def kernels(self) -> list[str]:
-        """Where the kernels' objects go, in the order of ``compiled``."""
-        return [driver.kernels_object(i, len(self.compiled)) for i in range(len(self.compiled))]
 
 
 def assemble(recipe: Recipe, progress: _Progress) -> Manifest:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgepack.bundle.text import human_bytes, human_count
 from edgepack.cli.options import json_option, runner_option, threads_option, timeout_option
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
+from edgepack.render.formatting import human_bytes, human_count
 
 if TYPE_CHECKING:
     from edgepack.runners.loader import Measurement

@@ -12,7 +12,7 @@ from edgepack.cli.output import Settings, heading, print_json, progress, table, 
 from edgepack.errors import ToolchainError
 
 if TYPE_CHECKING:
-    from edgepack.toolchains.doctor import Diagnosis
+    from edgepack.doctor import Diagnosis
 
 __all__ = ["command"]
 
@@ -30,7 +30,7 @@ def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, se
     own toolchain does not work, or no runner can run its programs here; with --runner, if that one cannot.
     """
     from edgepack.config.device import load_device
-    from edgepack.toolchains.doctor import diagnose
+    from edgepack.doctor import diagnose
 
     profile = load_device(device)
     found: list[Diagnosis] = []

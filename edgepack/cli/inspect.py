@@ -10,7 +10,7 @@ import click
 from edgepack.cli.output import Settings, heading, print_json, table, verbosity_options
 
 if TYPE_CHECKING:
-    from edgepack.frontend.summary import TensorSummary
+    from edgepack.compiler.frontend.summary import TensorSummary
 
 __all__ = ["command"]
 
@@ -31,8 +31,8 @@ def command(settings: Settings, path: Path, kernels: bool, as_json: bool) -> Non
 
 def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
     from edgepack.api import Bundle
-    from edgepack.bundle.text import human_count
     from edgepack.cli import report
+    from edgepack.render.formatting import human_count
 
     bundle = Bundle(path)
     manifest = bundle.manifest
@@ -61,7 +61,7 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
 
 
 def _model(path: Path, as_json: bool, kernels: bool) -> None:
-    from edgepack.frontend.summary import summarise
+    from edgepack.compiler.frontend.summary import summarise
 
     if kernels:
         raise click.UsageError("--kernels is for bundles; a model file has none yet.")
@@ -69,7 +69,7 @@ def _model(path: Path, as_json: bool, kernels: bool) -> None:
     if as_json:
         print_json(summary.to_json())
         return
-    from edgepack.bundle.text import human_bytes, human_count
+    from edgepack.render.formatting import human_bytes, human_count
 
     opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in sorted(summary.opsets.items()))
     parts = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edgepack.bundle.manifest import Manifest, Tensor
-from edgepack.bundle.text import human_bytes, human_count, shape_text
 from edgepack.cli.output import table
+from edgepack.render.formatting import human_bytes, human_count, shape_text
 
 __all__ = [
     "audit_table",
@@ -73,7 +73,7 @@ def footprint_table(manifest: Manifest) -> str:
     """Flash and RAM of firmware by part; nothing for other devices."""
     if manifest.footprint is None:
         return ""
-    from edgepack.bundle.footprint import footprint_rows
+    from edgepack.bundle.firmware.budget import footprint_rows
 
     header, *rows = footprint_rows(manifest.footprint)
     return table(rows, header=["firmware", *header[1:]], right=[1, 2])

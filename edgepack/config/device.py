@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -16,11 +15,12 @@ from pydantic import (
     model_validator,
 )
 
+from edgepack import resources
 from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import Frozen, Size
 from edgepack.errors import ConfigError
-from edgepack.target import CPU_FEATURES, CpuTarget
+from edgepack.plan.target import CPU_FEATURES, CpuTarget
 
 __all__ = [
     "DEVICES",
@@ -272,7 +272,7 @@ class Device(Frozen):
 DEVICES: Kind[Device] = Kind(
     noun="device",
     model=Device,
-    directory=Path(__file__).resolve().parent.parent / "devices",
+    directory=resources.DEVICES,
     path_env="EDGEPACK_DEVICE_PATH",
     command="edgepack devices",
     detect=detect,

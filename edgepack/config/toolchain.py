@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from pydantic import Field
 
+from edgepack import resources
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import Frozen
 
@@ -41,7 +41,7 @@ class ToolchainConfig(Frozen):
 TOOLCHAINS: Kind[ToolchainConfig] = Kind(
     noun="toolchain",
     model=ToolchainConfig,
-    directory=Path(__file__).resolve().parent.parent / "toolchains",
+    directory=resources.TOOLCHAINS,
     path_env="EDGEPACK_TOOLCHAIN_PATH",
     command="edgepack toolchains",
 )

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, Literal
 
+from edgepack.plan.dtypes import DTYPE_BYTES
+
 __all__ = [
     "ALIGNMENT",
-    "DTYPE_BYTES",
     "Arena",
     "ArenaBuffer",
     "Argument",
@@ -28,23 +29,6 @@ __all__ = [
 #: Alignment, in bytes, of every constant in the params blob and of every buffer in the arena: a cache line,
 #: and the widest vector (AVX-512).
 ALIGNMENT = 64
-
-#: Bytes of one element, for each dtype that a bundle's tensors can have.
-DTYPE_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-}
 
 ArgumentKind = Literal["input", "output", "constant", "arena", "scratch"]
 

@@ -21,8 +21,8 @@ from typing import IO, Any, Protocol
 
 from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.manifest import load_manifest
-from edgepack.bundle.sums import sha256_file
 from edgepack.errors import ConfigError, ToolchainError
+from edgepack.files import sha256_file
 from edgepack.process import Completed
 from edgepack.runners.base import DeviceLike, arch_of, setting
 

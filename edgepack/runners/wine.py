@@ -17,8 +17,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from edgepack.config.paths import cache_dir
 from edgepack.errors import ToolchainError
+from edgepack.paths import cache_dir
 from edgepack.process import Completed, execute
 from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
 

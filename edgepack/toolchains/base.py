@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 from edgepack.config.device import CompilerTarget, Device
 from edgepack.config.toolchain import ToolchainConfig
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.toolchains.formats import format_for
-from edgepack.toolchains.formats.base import ObjectFormat
+from edgepack.objectfiles import format_for
+from edgepack.objectfiles.base import ObjectFormat
 from edgepack.toolchains.process import run, run_checked
 
 __all__ = ["DISCARD_DEBUG", "Toolchain"]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from edgepack.objectfiles.wasm import STACK_BYTES
 from edgepack.toolchains.base import Toolchain
-from edgepack.toolchains.formats.wasm import STACK_BYTES
 
 __all__ = ["EmccToolchain"]
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from edgepack.config.paths import cache_dir
 from edgepack.errors import ToolchainError
+from edgepack.paths import cache_dir
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.process import beside
 from edgepack.toolchains.zig_ios import libc_file

@@ -8,8 +8,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from edgepack.config.paths import cache_dir
 from edgepack.errors import ToolchainError
+from edgepack.paths import cache_dir
 
 __all__ = ["libc_file"]
 

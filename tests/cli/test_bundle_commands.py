@@ -16,7 +16,7 @@ import pytest
 from onnx import helper
 
 from edgepack.api import Bundle
-from edgepack.bundle.sums import write_sums
+from edgepack.bundle.checksums import write_sums
 from edgepack.cli.main import main
 from tests.support import fake
 

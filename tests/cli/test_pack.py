@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from edgepack.api import Bundle
-from edgepack.bundle.sums import list_files
 from edgepack.cli.main import main
+from edgepack.files import list_files
 from tests.support import fake
 from tests.support.processes import ends
 from tests.support.worker import COLUMNS, ROWS
@@ -35,7 +35,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def _default_cache() -> Path:
-    from edgepack.config.paths import cache_dir
+    from edgepack.paths import cache_dir
 
     return cache_dir()
 

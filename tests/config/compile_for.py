@@ -12,8 +12,8 @@ from pathlib import Path
 import tvm
 from tvm import te
 
-from edgepack.codegen.cpu import llvm_target
-from edgepack.target import CpuTarget
+from edgepack.compiler.tvm_target import llvm_target
+from edgepack.plan.target import CpuTarget
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from edgepack.config import cpuinfo, host
 from edgepack.config.device import load_device
 from edgepack.config.host import Machine, describe
 from edgepack.errors import ConfigError
-from edgepack.target import CPU_FEATURES
+from edgepack.plan.target import CPU_FEATURES
 
 RECORDED = Path(__file__).parent / "machines"
 

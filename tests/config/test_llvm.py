@@ -13,8 +13,8 @@ import pytest
 
 from edgepack.config.device import DEVICES, device_names, load_device
 from edgepack.errors import CheckFailedError
-from edgepack.target import CpuTarget
-from edgepack.toolchains.audit import audit
+from edgepack.objectfiles.audit import audit
+from edgepack.plan.target import CpuTarget
 
 
 def _compile(targets: dict[str, CpuTarget], folder: Path) -> str:

@@ -15,11 +15,11 @@ import pytest
 from edgepack.api import Bundle
 from edgepack.cli.main import main
 from edgepack.config.device import load_device
+from edgepack.doctor import examine_runners
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.process import Completed
 from edgepack.runners import select_runner, ssh
 from edgepack.runners.base import at_place, host_os
-from edgepack.toolchains.doctor import examine_runners
 from tests.support.processes import ends
 from tests.support.sshd import Board, serve
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import edgepack
 from edgepack.abi import header
+from edgepack.resources import TEMPLATES
 from tests.support.mini import run
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATES = Path(edgepack.__file__).parent / "templates"
 C_FILES = sorted(
     path
     for folder in (

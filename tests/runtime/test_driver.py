@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import edgepack
-from edgepack.codegen.driver import (
+from edgepack.errors import ConfigError, InternalError
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.target import CPU_FEATURES
+from edgepack.plan.types import Arena, Plan, Step, TensorSpec
+from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
+from edgepack.render.sources import (
     LOADER_SOURCES,
     ParamsMode,
     Variant,
@@ -19,14 +23,9 @@ from edgepack.codegen.driver import (
     render_project,
     runtime_files,
 )
-from edgepack.codegen.names import c_identifier, c_string, printable, unique_identifiers
-from edgepack.codegen.values import model_symbol
-from edgepack.errors import ConfigError, InternalError
-from edgepack.plan.types import DTYPE_BYTES, Arena, Plan, Step, TensorSpec
-from edgepack.target import CPU_FEATURES
+from edgepack.render.values import model_symbol
+from edgepack.resources import TEMPLATES
 from tests.support.mini import WARNINGS, make_sources, mini_plan, run
-
-TEMPLATES = Path(edgepack.__file__).parent / "templates"
 
 
 def render(
@@ -84,7 +83,7 @@ def test_features_are_those_that_the_runtime_detects() -> None:
 
 
 def test_dtypes_are_those_of_the_plan_and_the_params() -> None:
-    from edgepack.plan.params import DTYPE_CODE
+    from edgepack.plan.dtypes import DTYPE_CODE
 
     text = (TEMPLATES / "runtime" / "edgepack" / "runtime.h").read_text(encoding="utf-8")
     found = re.findall(r'X\((EP_\w+), (\d+), "(\w+)", (\d)\)', text)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import edgepack
+from edgepack.resources import TEMPLATES
 from tests.support.mini import WARNINGS, run
 
-SOURCE = Path(edgepack.__file__).parent / "templates" / "firmware" / "library.c"
+SOURCE = TEMPLATES / "firmware" / "library.c"
 
 ENDS = [0.0, 1e-45, 1e-30, 9.9e-5, 1e-4, 0.5, 1.0, 1.5, 2.5, 19.9, 20.1, 88.0, 104.0, 1e7, 8388607.5, 3e38]
 SPECIAL = np.array([*ENDS, *(-x for x in ENDS), np.inf, -np.inf, np.nan], np.float32)

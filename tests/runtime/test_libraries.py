@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.codegen.driver import kernels_object
+from edgepack.render.sources import kernels_object
 from tests.runtime.conftest import VARIANTS
 from tests.support.mini import WARNINGS, MiniBundle, make_sources, run
 

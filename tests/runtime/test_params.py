@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import CheckFailedError, InternalError
-from edgepack.plan.params import params_file_bytes, read_params, write_params
 from edgepack.plan.types import Arena, Constant, Plan
+from edgepack.render.params_file import params_file_bytes, read_params, write_params
 from tests.support.mini import blob, mini_plan
 
 

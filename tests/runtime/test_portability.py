@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.codegen.driver import LOADER_SOURCES, MODEL_SOURCE
-from edgepack.target import CPU_FEATURES
+from edgepack.plan.target import CPU_FEATURES
+from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE
 from tests.support.mini import ARCH, WARNINGS, MiniBundle, make_sources, run
 
 HERE = Path(__file__).parent

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 
+from edgepack.compiler.frontend.onnx import import_model
+from edgepack.compiler.frontend.reference import tolerances
+from edgepack.compiler.graph.lower import lower
+from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.errors import EdgepackError
-from edgepack.frontend.onnx import import_model
-from edgepack.frontend.reference import tolerances
-from edgepack.graph.lower import lower
-from edgepack.plan.build import Built, build_plan
+from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Plan
-from edgepack.target import CpuTarget
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.support.executor import Executor, host_target
 

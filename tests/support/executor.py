@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from edgepack.codegen.cpu import compile_object
+from edgepack.compiler.backends.llvm import compile_object
+from edgepack.compiler.planner.build import Built
 from edgepack.config.device import load_device
-from edgepack.plan.build import Built
+from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import ALIGNMENT, Argument, Plan
-from edgepack.target import CpuTarget
 from edgepack.toolchains import resolve
 
 __all__ = ["Executor", "host_target"]

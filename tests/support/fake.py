@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import edgepack.compile
+import edgepack.pipeline.worker_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,5 +55,5 @@ def env(**environment: str) -> dict[str, Any]:
 if __name__ == "__main__":
     from edgepack.cli.main import main
 
-    edgepack.compile.worker_command = command(sys.argv[1])
+    edgepack.pipeline.worker_process.worker_command = command(sys.argv[1])
     sys.exit(main(sys.argv[2:]))

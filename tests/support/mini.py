@@ -18,19 +18,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edgepack.codegen.driver import (
-    LOADER_SOURCES,
-    MODEL_SOURCE,
-    PARAMS_DEFINE,
-    ParamsMode,
-    Variant,
-    kernels_object,
-    params_define,
-    render_model,
-    render_project,
-    runtime_files,
-)
-from edgepack.plan.params import write_params
 from edgepack.plan.types import (
     Arena,
     ArenaBuffer,
@@ -41,6 +28,19 @@ from edgepack.plan.types import (
     Quantization,
     Step,
     TensorSpec,
+)
+from edgepack.render.params_file import write_params
+from edgepack.render.sources import (
+    LOADER_SOURCES,
+    MODEL_SOURCE,
+    PARAMS_DEFINE,
+    ParamsMode,
+    Variant,
+    kernels_object,
+    params_define,
+    render_model,
+    render_project,
+    runtime_files,
 )
 
 __all__ = ["ARCH", "KERNELS_C", "WARNINGS", "MiniBundle", "make_sources", "mini_plan", "reference", "run"]

@@ -13,13 +13,13 @@ import lief
 import pytest
 
 import edgepack
-from edgepack.bundle.sums import list_files
 from edgepack.cli.main import main
 from edgepack.config.device import load_device
-from edgepack.config.paths import cache_dir
+from edgepack.doctor import trial
 from edgepack.errors import ConfigError, ToolchainError
+from edgepack.files import list_files
+from edgepack.paths import cache_dir
 from edgepack.toolchains import resolve
-from edgepack.toolchains.doctor import trial
 from edgepack.toolchains.zig_ios import libc_file
 from tests.models import build, save
 

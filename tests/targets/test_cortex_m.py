@@ -15,14 +15,14 @@ import onnx
 import pytest
 
 import edgepack
-from edgepack.bundle.firmware_stack import stack_bytes
 from edgepack.config.device import Device, load_device
+from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, InternalError, ToolchainError
+from edgepack.objectfiles.audit import audit
+from edgepack.objectfiles.stack_depth import stack_bytes
 from edgepack.runners import loader, qemu_system, select_runner
 from edgepack.toolchains import resolve
-from edgepack.toolchains.audit import audit
 from edgepack.toolchains.base import Toolchain
-from edgepack.toolchains.doctor import trial
 from tests.models import build, save
 from tests.models.builder import Graph
 
@@ -436,7 +436,7 @@ def test_an_image_that_hangs_is_ended(tmp_path: Path) -> None:
     toolchain = resolve(load_device("cortex-m4"))
     (tmp_path / "trial_program.c").write_text("int main(void);\nint main(void) { for (;;) {} }\n")
     toolchain.compile_c(tmp_path / "trial_program.c", tmp_path / "main.o")
-    from edgepack.bundle.firmware import link_trial
+    from edgepack.bundle.firmware.project import link_trial
 
     link_trial(toolchain, [tmp_path / "main.o"], tmp_path / "hang.elf", tmp_path)
     with pytest.raises(ToolchainError, match="did not end within 2 s"):
@@ -450,7 +450,7 @@ def test_a_crash_is_reported(tmp_path: Path, packed: Pack) -> None:
         'int main(void);\nint main(void) { __asm__ volatile("udf 0"); return 0; }\n'
     )
     toolchain.compile_c(tmp_path / "main.c", tmp_path / "main.o")
-    from edgepack.bundle.firmware import link_trial
+    from edgepack.bundle.firmware.project import link_trial
 
     bundle = shutil.copytree(packed("cortex-m4").path, tmp_path / "bundle")
     link_trial(toolchain, [tmp_path / "main.o"], bundle / "bin" / "ds_cnn.elf", tmp_path)

@@ -11,9 +11,9 @@ import pytest
 import edgepack
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError
+from edgepack.objectfiles import wasm_sections
+from edgepack.objectfiles.audit import audit
 from edgepack.toolchains import resolve
-from edgepack.toolchains.audit import audit
-from edgepack.toolchains.formats import wasm_sections
 from tests.models import build, save
 from tests.support.mini import WARNINGS, make_sources, run
 

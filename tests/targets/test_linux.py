@@ -10,9 +10,9 @@ import pytest
 import edgepack
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
+from edgepack.objectfiles.elf_cpu import CPU_CHECK
 from edgepack.runners import loader
 from edgepack.toolchains import resolve
-from edgepack.toolchains.formats.elf_cpu import CPU_CHECK
 from tests.models import build, save
 from tests.models.odd import ODD
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import edgepack
-from edgepack.bundle.sums import list_files
+from edgepack.files import list_files
 from tests.support.mini import run
 
 NODE = shutil.which("node") or "node"

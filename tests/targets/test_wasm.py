@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import edgepack
-from edgepack.codegen.driver import LOADER_SOURCES, MODEL_SOURCE, MODULE_EXPORTS, MODULE_SOURCE
 from edgepack.config.device import load_device
 from edgepack.errors import ToolchainError
+from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE, MODULE_EXPORTS, MODULE_SOURCE
 from edgepack.runners import node, wasmtime
 from edgepack.toolchains import resolve
 from tests.models import build, save

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 import edgepack
-from edgepack.bundle.sums import list_files
 from edgepack.config.device import load_device
-from edgepack.config.paths import cache_dir
 from edgepack.errors import ToolchainError
+from edgepack.files import list_files
+from edgepack.paths import cache_dir
 from edgepack.runners import find_runner, select_runner, wine
 from tests.models import build, save
 

@@ -11,10 +11,10 @@ import lief
 import pytest
 
 from edgepack.config.device import Device, load_device
+from edgepack.objectfiles import ar
+from edgepack.objectfiles.audit import audit
 from edgepack.toolchains import resolve
-from edgepack.toolchains.audit import audit
 from edgepack.toolchains.base import Toolchain
-from edgepack.toolchains.formats import ar
 
 from .conftest import SOURCES
 

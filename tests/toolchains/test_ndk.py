@@ -13,12 +13,12 @@ import pytest
 
 from edgepack.cli.main import main
 from edgepack.config.device import Device, load_device
-from edgepack.config.paths import CACHE_ENV, cache_dir
+from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, ToolchainError
+from edgepack.objectfiles.audit import audit
+from edgepack.paths import CACHE_ENV, cache_dir
 from edgepack.toolchains import ndk as ndk_module
 from edgepack.toolchains import resolve
-from edgepack.toolchains.audit import audit
-from edgepack.toolchains.doctor import trial
 from edgepack.toolchains.ndk import find_ndk
 from tests.support.android import REVISION, make_ndk
 

@@ -1,0 +1,216 @@
+"""The firmware project of a bundle for a device without an operating system.
+
+``firmware/`` holds start code, the board's linker script, an example of how the model is used, and a program
+that proves its results; ``bin/`` has that program as an image for the emulator's board.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.bundle.firmware.budget import check_budget, estimate, measure
+from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
+from edgepack.config.device import Device
+from edgepack.errors import ConfigError
+from edgepack.files import sha256_file
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.types import Plan
+from edgepack.render.documents import render
+from edgepack.render.params_file import params_file_bytes
+from edgepack.render.values import model_values
+from edgepack.resources import TEMPLATES
+from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
+
+if TYPE_CHECKING:
+    from edgepack.bundle.recipe import Recipe
+
+__all__ = [
+    "SOURCES",
+    "check_estimate",
+    "check_options",
+    "link",
+    "link_trial",
+    "measured",
+    "papers",
+    "write_sources",
+]
+
+_FOLDER = "firmware"
+_SUPPORT = ("firmware/start.c", "firmware/semihosting.c", "firmware/library.c")
+#: C files of the program that proves the results, and of the example.
+_CHECK = (
+    *_SUPPORT,
+    "firmware/check.c",
+    "firmware/report.c",
+    "firmware/recorded.c",
+    "src/loader/compare.c",
+)
+_EXAMPLE = (*_SUPPORT, "firmware/example.c")
+SOURCES: tuple[str, ...] = (*_CHECK, "firmware/example.c")
+#: The files of the loader of other devices that firmware uses.
+_OF_LOADER = ("compare.c", "compare.h")
+
+
+def check_options(device: Device, params_mode: str) -> None:
+    """Raise ConfigError for what firmware cannot be packed with."""
+    if params_mode != "embed":
+        raise ConfigError(
+            f"{device.name} has no files, so --params {params_mode} is not possible.",
+            hint="Leave --params out: the params go into the image, in flash.",
+        )
+    if "shared" in device.artifacts:
+        raise ConfigError(
+            f"{device.name} has nothing that loads shared libraries.", hint="`artifacts: [static, program]`."
+        )
+    if not _board(device).is_file():
+        known = ", ".join(sorted(path.stem for path in (TEMPLATES / _FOLDER / "boards").glob("*.ld")))
+        raise ConfigError(
+            f"device {device.name}: there is no linker script for the board {_machine(device)!r}.",
+            hint=f"`runner: {{options: {{machine: ...}}}}` takes: {known}.",
+        )
+
+
+def check_estimate(recipe: Recipe, plan: Plan) -> None:
+    """Raise CheckFailedError if the largest parts alone are over the device's budget."""
+    tensors = len(plan.inputs) + len(plan.outputs)
+    session = plan.arena.nbytes + 8 * tensors
+    kernels = recipe.bundle / recipe.kernels[-1]
+    found = estimate(kernels, params_file_bytes(plan), session, recipe.device)
+    check_budget(found, recipe.name, recipe.device, growth=plan.params_growth, estimated=True)
+
+
+def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
+    """``firmware/``: what is copied, and what is generated for the model."""
+    root = recipe.bundle
+    folder = root / _FOLDER
+    folder.mkdir()
+    for path in sorted((TEMPLATES / _FOLDER).iterdir()):
+        if path.suffix in {".c", ".h"}:
+            shutil.copyfile(path, folder / path.name)
+    for path in sorted((root / "src" / "loader").iterdir()):
+        if path.name not in _OF_LOADER:
+            path.unlink()
+    values = _values(recipe, plan)
+    generated = {
+        "recorded.c": render("firmware/recorded.c.j2", values | _recorded(root, recorded)),
+        "example.c": render("firmware/example.c.j2", values),
+        f"{_machine(recipe.device)}.ld": _linker_script(recipe.device),
+    }
+    for name, text in generated.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def measured(recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: Sequence[Path]) -> Footprint:
+    """Link the example, measure it, and hold it against the budget.
+
+    Args:
+        objects: source -> object, of :data:`SOURCES`.
+        library: the model's objects.
+
+    Raises:
+        CheckFailedError: it is over the budget.
+    """
+    example = recipe.build / "example.elf"
+    _link(recipe, [*(objects[name] for name in _EXAMPLE), *library], example)
+    found = measure(example, recipe.device)
+    check_budget(found, recipe.name, recipe.device, growth=plan.params_growth)
+    return found
+
+
+def link(recipe: Recipe, objects: Mapping[str, Path], library: Sequence[Path], output: Path) -> None:
+    """Link the program that proves the results; arguments as in :func:`measured`."""
+    _link(recipe, [*(objects[name] for name in _CHECK), *library], output)
+
+
+def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, folder: Path) -> None:
+    """Link ``objects``, which have a ``main``, with the start code of the device's board. ``folder`` is for
+    objects and the linker script."""
+    support = []
+    for name in _SUPPORT:
+        support.append(folder / f"{Path(name).name}.o")
+        toolchain.compile_c(TEMPLATES / name, support[-1], include=[TEMPLATES / "runtime"])
+    flags = _link_flags(toolchain.device, folder)
+    toolchain.link_program([*support, *objects], output, flags=flags)
+
+
+def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+    """CMake projects and README instead of those for systems with files and shared libraries."""
+    values = _values(recipe, plan) | {
+        "m": manifest,
+        "board": _machine(recipe.device),
+        "check_sources": _CHECK,
+        "example_sources": _EXAMPLE,
+        "kernels_object": recipe.kernels[-1],
+        "params": recipe.layout.params,
+        "program": recipe.layout.program,
+    }
+    return {
+        # Left out: these are for libraries that are installed on a system.
+        "cmake/exports.map": "",
+        f"cmake/{recipe.name}-config.cmake": "",
+        f"cmake/{recipe.name}-config-version.cmake": "",
+        f"pkgconfig/{recipe.name}.pc": "",
+        "README.md": render("firmware/README.md.j2", values),
+        "CMakeLists.txt": render("firmware/library.cmake.j2", values),
+        "firmware/CMakeLists.txt": render("firmware/CMakeLists.txt.j2", values),
+        **{
+            f"firmware/{family}.cmake": render(f"firmware/{family}.cmake.j2", {"compiler": compiler})
+            for family, compiler in recipe.device.compilers.items()
+            if (TEMPLATES / _FOLDER / f"{family}.cmake.j2").is_file()
+        },
+    }
+
+
+def _machine(device: Device) -> str:
+    return str(device.runner.options.get("machine", ""))
+
+
+def _board(device: Device) -> Path:
+    return TEMPLATES / _FOLDER / "boards" / f"{_machine(device)}.ld"
+
+
+def _link(recipe: Recipe, objects: Sequence[Path], output: Path) -> None:
+    flags = _link_flags(recipe.device, recipe.build)
+    recipe.toolchain.link_program(objects, output, flags=flags)
+
+
+def _link_flags(device: Device, folder: Path) -> tuple[str, ...]:
+    """Options that link for the device's board; the script is written to ``folder``."""
+    script = folder / "firmware.ld"
+    # zig's libraries come with debug information, which holds paths of the machine that they were built on.
+    text = _linker_script(device) + DISCARD_DEBUG.read_text(encoding="utf-8")
+    script.write_text(text, encoding="utf-8", newline="\n")
+    return ("-T", str(script.absolute()), "-Wl,-e,Reset_Handler")
+
+
+def _linker_script(device: Device) -> str:
+    parts = (_board(device), TEMPLATES / _FOLDER / "sections.ld")
+    return "".join(path.read_text(encoding="utf-8") for path in parts)
+
+
+def _values(recipe: Recipe, plan: Plan) -> dict[str, Any]:
+    return model_values(plan, recipe.params_mode == "embed") | {"steps": max(1, len(plan.steps))}
+
+
+def _recorded(root: Path, recorded: Recorded) -> dict[str, Any]:
+    """The recorded tensors as the template wants them; their hashes, so that the text changes with them."""
+
+    def entry(label: str, tensor: RecordedTensor) -> dict[str, Any]:
+        nbytes = (root / tensor.file).stat().st_size
+        return {
+            "label": label,
+            "file": tensor.file,
+            "sha256": sha256_file(root / tensor.file),
+            "nbytes": nbytes,
+            "room": nbytes + 2 * DTYPE_BYTES[tensor.dtype],
+            "atol": repr(tensor.atol),
+            "rtol": repr(tensor.rtol),
+        }
+
+    return {
+        "inputs": [entry(f"input{i}", tensor) for i, tensor in enumerate(recorded.inputs)],
+        "outputs": [entry(f"output{i}", tensor) for i, tensor in enumerate(recorded.outputs)],
+    }

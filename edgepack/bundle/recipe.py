@@ -1,0 +1,62 @@
+"""What a bundle is made from: the worker's results, the device, the toolchain, and what the user chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.bundle.layout import BundleLayout
+from edgepack.bundle.manifest import ModelRecord, OptionsRecord
+from edgepack.config.device import Device
+from edgepack.render import sources
+from edgepack.toolchains.base import Toolchain
+
+__all__ = ["Compiled", "Recipe"]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The worker's results for one device: ``folder`` holds the files of ``compile.RESULT_FILES``."""
+
+    device: Device
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is to be assembled.
+
+    Attributes:
+        name: the model's name, a C identifier.
+        device: what the bundle is for.
+        compiled: kernels for each kind of CPU, in the order in which the library tries them; the last are the
+            device's own.
+        params_mode: where the params go.
+        options: what the kernels were chosen by.
+        tools: versions of the packages that took part.
+        build: an empty folder for objects.
+        bundle: an empty folder that becomes the bundle.
+    """
+
+    name: str
+    model: ModelRecord
+    device: Device
+    compiled: tuple[Compiled, ...]
+    toolchain: Toolchain
+    toolchain_version: str
+    params_mode: sources.ParamsMode
+    options: OptionsRecord
+    tools: Mapping[str, str]
+    build: Path
+    bundle: Path
+
+    @property
+    def layout(self) -> BundleLayout:
+        """Where its files go."""
+        return BundleLayout(self.name, self.device.os)
+
+    @property
+    def kernels(self) -> list[str]:
+        """Where the kernels' objects go, in the order of ``compiled``."""
+        return [sources.kernels_object(i, len(self.compiled)) for i in range(len(self.compiled))]

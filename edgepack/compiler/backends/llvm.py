@@ -1,0 +1,46 @@
+"""Machine code for the CPU: TIR functions of plain C signature to one object file, with LLVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import IRModule
+
+from edgepack.compiler.tvm_target import llvm_target
+from edgepack.objectfiles.elf_symbols import forget_definitions
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["compile_assembly", "compile_object"]
+
+#: TVM puts these into each object, weak, with a half in an integer register; LLVM's calls for RISC-V have it
+#: in a floating point register, as the compilers' own libraries do.
+HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2")
+
+
+def compile_object(functions: Mapping[str, Any], target: CpuTarget, output: Path) -> None:
+    """Writes an object file that defines each function under its key as C symbol.
+
+    Args:
+        functions: C symbol to TIR function whose parameters are pointers and int32, returning int32.
+        output: ``.o`` file.
+    """
+    _compile(functions, target).write_to_file(str(output))
+    if target.arch.startswith("riscv64"):
+        forget_definitions(output, HALF_CONVERSIONS)
+
+
+def compile_assembly(functions: Mapping[str, Any], target: CpuTarget) -> str:
+    """The same machine code as text, for those who want to read it."""
+    return str(_compile(functions, target).inspect_source("asm"))
+
+
+def _compile(functions: Mapping[str, Any], target: CpuTarget) -> Any:
+    tvm_target = llvm_target(target)
+    module = IRModule({name: f.with_attr("global_symbol", name) for name, f in sorted(functions.items())})
+    module = tirx.transform.BindTarget(tvm_target)(module)
+    with tvm_target:
+        return tvm.get_global_func("target.build.llvm")(module, tvm_target)

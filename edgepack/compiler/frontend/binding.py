@@ -1,0 +1,228 @@
+"""Gives every input of a model its static shape: from the file, ``--shape`` and ``--dim``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgepack.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["ModelInput", "bind", "input_dtype", "model_inputs", "unbound_dims"]
+
+#: A dimension as the file has it: a size, a symbol's name, or None if it has neither.
+Dim = int | str | None
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input as the file declares it; ``shape`` is None where even the rank is open."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...] | None
+
+
+def model_inputs(model: onnx.ModelProto) -> tuple[ModelInput, ...]:
+    """The graph's inputs less those that are initializers (which files of IR version 3 list as inputs too).
+
+    Raises:
+        ModelError: an input is not a tensor, or has a dtype that no kernel knows (strings).
+    """
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    return tuple(
+        ModelInput(value.name, input_dtype(value), _declared_shape(value))
+        for value in model.graph.input
+        if value.name not in constants
+    )
+
+
+def input_dtype(value: onnx.ValueInfoProto) -> str:
+    """Name of the element type (``float32``); ModelError if a bundle's tensor cannot have it."""
+    import onnx
+
+    from edgepack.plan.dtypes import DTYPE_BYTES
+
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise ModelError(
+            f"{value.name!r} is no dense tensor ({kind or 'no type'}); inputs and outputs must be.",
+            hint="Export the model with tensors only.",
+        )
+    element = value.type.tensor_type.elem_type
+    known = onnx.TensorProto.DataType.values()
+    name = onnx.TensorProto.DataType.Name(element).lower() if element in known else str(element)
+    dtype = {"float": "float32", "double": "float64"}.get(name, name)
+    if dtype not in DTYPE_BYTES:
+        raise ModelError(
+            f"{value.name!r} has the element type {dtype}, which a bundle cannot have.",
+            hint=f"Cut the model before it; element types can be {', '.join(DTYPE_BYTES)}.",
+        )
+    return dtype
+
+
+def unbound_dims(model: onnx.ModelProto) -> dict[str, tuple[Dim, ...] | None]:
+    """Declared shapes of the inputs that need ``--dim`` or ``--shape``, by name."""
+    return {i.name: i.shape for i in model_inputs(model) if not _is_static(i.shape)}
+
+
+def bind(
+    model: onnx.ModelProto, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """Writes the static shapes into ``model`` (in place) and returns them by input name.
+
+    A size that ``shapes`` gives to a named dimension holds for that name in every input. Shapes of outputs
+    and
+    of intermediate values are removed: they may be those of other sizes.
+
+    Raises:
+        ConfigError: ``shapes`` or ``dims`` do not fit the model.
+        ModelError: an input cannot be used, or has a dimension that nothing binds.
+    """
+    inputs = model_inputs(model)
+    _check_names(inputs, shapes, dims)
+    sizes = dict(dims)
+    for item in inputs:
+        if item.name in shapes:
+            _match_shape(item, shapes[item.name], sizes)
+    bound = {}
+    for item in inputs:
+        shape = tuple(shapes[item.name]) if item.name in shapes else _resolve(item, sizes)
+        if any(size <= 0 for size in shape):
+            raise ModelError(
+                f"Input {item.name!r} has a dimension of size {min(shape)}: its shape is {_comma(shape)}.",
+                hint=f"Give it a shape without empty dimensions: --shape {_suggest(item)}.",
+            )
+        bound[item.name] = shape
+    _write(model, bound)
+    return bound
+
+
+def _declared_shape(value: onnx.ValueInfoProto) -> tuple[Dim, ...] | None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    shape: list[Dim] = []
+    for dim in tensor.shape.dim:
+        kind = dim.WhichOneof("value")
+        if kind == "dim_value":
+            shape.append(None if dim.dim_value < 0 else int(dim.dim_value))
+        else:
+            shape.append(str(dim.dim_param) or None)
+    return tuple(shape)
+
+
+def _is_static(shape: tuple[Dim, ...] | None) -> bool:
+    return shape is not None and all(isinstance(dim, int) for dim in shape)
+
+
+def _check_names(
+    inputs: tuple[ModelInput, ...], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
+) -> None:
+    names = [item.name for item in inputs]
+    for name in shapes:
+        if name not in names:
+            raise ConfigError(
+                f"--shape: the model has no input {name!r}.", hint=_nearest(name, names, "inputs")
+            )
+    symbols = sorted({dim for item in inputs for dim in item.shape or () if isinstance(dim, str)})
+    for name, size in dims.items():
+        if name not in symbols:
+            raise ConfigError(
+                f"--dim: no input of the model has a dimension {name!r}.",
+                hint=_nearest(name, symbols, "named dimensions"),
+            )
+        if size <= 0:
+            raise ConfigError(f"--dim {name}={size}: a size must be at least 1.")
+
+
+def _match_shape(item: ModelInput, shape: Sequence[int], sizes: dict[str, int]) -> None:
+    """Checks a ``--shape`` against the declared shape; adds the sizes of named dimensions to ``sizes``."""
+    option = f"--shape {item.name}={_comma(shape)}"
+    if any(size <= 0 for size in shape):
+        raise ConfigError(f"{option}: sizes must be at least 1.")
+    if item.shape is None:
+        return
+    if len(item.shape) != len(shape):
+        raise ConfigError(
+            f"{option}: the input is {_describe(item.shape)}, of rank {len(item.shape)}, not {len(shape)}.",
+            hint=f"For example: --shape {_suggest(item)}.",
+        )
+    for index, (declared, size) in enumerate(zip(item.shape, shape, strict=True)):
+        if isinstance(declared, int) and declared not in (0, size):
+            raise ConfigError(
+                f"{option}: dimension {index} of the input is fixed to {declared} in the model, not {size}.",
+                hint=f"Only open dimensions can be chosen: --shape {_suggest(item)}.",
+            )
+        if isinstance(declared, str) and sizes.setdefault(declared, size) != size:
+            raise ConfigError(
+                f"{option}: dimension {index} is {declared!r}, which is already {sizes[declared]}.",
+                hint=f"Give {declared!r} the same size in every --shape and --dim.",
+            )
+
+
+def _resolve(item: ModelInput, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    if item.shape is None:
+        raise ModelError(
+            f"The shape of input {item.name!r} is not in the model.",
+            hint=f"Give it: --shape {item.name}=1,3,224,224.",
+        )
+    shape = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in item.shape)
+    missing = [dim for dim in shape if not isinstance(dim, int)]
+    if not missing:
+        return tuple(dim for dim in shape if isinstance(dim, int))
+    named = list(dict.fromkeys(dim for dim in missing if isinstance(dim, str)))
+    subject = f"dimension {_quoted(named)}" if named else f"dimension {item.shape.index(None)}"
+    options = f"--shape {_suggest(item, sizes)}"
+    if len(named) == len(set(missing)):
+        options = " ".join(f"--dim {dim}=1" for dim in named) + f", or {options}"
+    raise ModelError(
+        f"Input {item.name!r} ({_describe(item.shape)}) is not static: {subject} is not bound.",
+        hint=f"Choose its size: {options}.",
+    )
+
+
+def _write(model: onnx.ModelProto, bound: Mapping[str, tuple[int, ...]]) -> None:
+    for value in model.graph.input:
+        if value.name in bound:
+            shape = value.type.tensor_type.shape
+            shape.Clear()
+            for size in bound[value.name]:
+                shape.dim.add().dim_value = size
+            shape.SetInParent()  # a scalar has a shape without dimensions, not no shape
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") == "tensor_type":
+            value.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
+
+
+def _nearest(name: str, known: Sequence[str], what: str) -> str:
+    if not known:
+        return f"The model has no {what}."
+    close = difflib.get_close_matches(name, known, n=3)
+    if close:
+        return f"Did you mean {' or '.join(close)}?"
+    return f"Its {what} are {', '.join(known)}."
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _comma(shape: Sequence[object]) -> str:
+    return ",".join(str(size) for size in shape) or "a scalar"
+
+
+def _describe(shape: Sequence[Dim]) -> str:
+    return " x ".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+
+
+def _suggest(item: ModelInput, sizes: Mapping[str, int] | None = None) -> str:
+    known = sizes or {}
+    shape = [dim if isinstance(dim, int) and dim else known.get(str(dim), 1) for dim in item.shape or ()]
+    return f"{item.name}={_comma(shape)}"

@@ -1,0 +1,98 @@
+"""Brings a bound model into the form that TVM's importer reads well: constants folded, standard operators
+only.
+
+ONNX Runtime's basic optimiser does most of it (offline, about 0.4 s): it folds constants, shape arithmetic
+and batch normalisation, and removes what does nothing. What it leaves, ``rewrites`` decomposes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgepack.compiler.frontend import rewrites
+from edgepack.compiler.frontend.half import float_types, restore_float16
+from edgepack.compiler.frontend.onnxruntime_session import optimise
+from edgepack.compiler.frontend.shapes import infer_shapes
+from edgepack.compiler.frontend.support import check_known, has_function_body, is_importable
+from edgepack.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["fold_constants", "normalise"]
+
+#: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
+#: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
+DISABLED = ("MatMulAddFusion",)
+
+
+def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An equivalent model for the importer; inputs and outputs keep their names, order and types.
+
+    Args:
+        model: all input shapes static (see :func:`edgepack.compiler.frontend.binding.bind`), weights loaded.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    model = _inline_functions(model)
+    check_known(model, rewrites.REWRITES)
+    _freeze_initializers(model)
+    types = float_types(model)
+    model = fold_constants(model)
+    if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
+        model = fold_constants(model)  # functions are inlined after constants are folded: fold theirs too
+    restore_float16(model, types)
+    return _with_shapes(rewrites.apply(model))
+
+
+def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model after ONNX Runtime's basic optimiser: standard operators, constants folded.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    try:
+        return optimise(model, disabled=DISABLED)
+    except Exception as error:  # onnxruntime's errors share no base class of their own
+        raise _refused(error) from error
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, its values and outputs annotated, in place."""
+    inferred = infer_shapes(model).graph
+    del model.graph.value_info[:], model.graph.output[:]
+    model.graph.value_info.extend(inferred.value_info)
+    model.graph.output.extend(inferred.output)
+    return model
+
+
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Inlines the model's own functions, and standard operators that the importer lacks but ONNX defines."""
+    from onnx import inliner
+
+    if model.functions:
+        model = inliner.inline_local_functions(model, convert_version=True)
+    lacking = {(node.domain, node.op_type) for node in model.graph.node if not is_importable(node)}
+    bodies = sorted(item for item in lacking if has_function_body(*item))
+    if bodies:
+        model = inliner.inline_selected_functions(model, bodies, inline_schema_functions=True)
+    return model
+
+
+def _freeze_initializers(model: onnx.ModelProto) -> None:
+    """Makes initializers that are listed as inputs (all are, up to IR version 3) constants, in place."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, 4)
+
+
+def _refused(error: Exception) -> ModelError:
+    text = str(error).split(" : ", 2)[-1].strip()
+    return ModelError(
+        "ONNX Runtime refuses the model.",
+        hint="Check the model with onnx.checker.check_model and run it with onnxruntime.",
+        detail=text,
+    )

@@ -1,0 +1,256 @@
+"""Records what a model must compute: seeded inputs, ONNX Runtime's outputs, and how far off one may be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.binding import bind
+from edgepack.compiler.frontend.machine_independent import machine_independent
+from edgepack.compiler.frontend.model_file import read_model
+from edgepack.compiler.frontend.onnxruntime_session import Level, create_session
+from edgepack.compiler.frontend.reversed_sums import reverse_sums
+from edgepack.compiler.frontend.sampling import random_inputs
+from edgepack.compiler.frontend.shapes import infer_shapes
+from edgepack.errors import ConfigError, ModelError
+from edgepack.plan.types import TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["Tolerance", "record", "tolerances"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Allowed error: ``relative * max|ref|``, at least ``floor``, plus ``relative_each * |ref|``."""
+
+    relative: float
+    floor: float
+    relative_each: float
+
+
+#: By the coarsest arithmetic that an output depends on.
+#:
+#: float32: a sum of K products, added up in any order, is off by at most about K u of the sum of magnitudes
+#: (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1; u = 6e-8), and K is some
+#: thousands: 1e-4 of the output's range. What is measured is far less: 6e-7 for whole networks with direct
+#: convolutions, 1.3e-5 for one Winograd F(4x4, 3x3) layer. float16 has u = 5e-4, and each layer rounds once
+#: more: 1e-2. quantised: a value next to the middle of two steps may be rounded to the other one: two steps
+#: of 1/127.
+TOLERANCES = {
+    "float64": Tolerance(1e-9, 1e-12, 1e-9),
+    "float32": Tolerance(1e-4, 1e-7, 1e-3),
+    "quantised": Tolerance(2 / 127, 1e-6, 1e-3),
+    "float16": Tolerance(1e-2, 1e-4, 1e-2),
+    "bfloat16": Tolerance(5e-2, 1e-3, 5e-2),
+}
+
+_COARSENESS = list(TOLERANCES)
+
+#: Some networks amplify rounding errors. How much is seen from ONNX Runtime itself: the same model, run with
+#: its fusions and with the terms of all products reversed, adds up in another order. An output may be off by
+#: this many times what that changes, but never by more than CONDITION_LIMIT of its range. Measured over the
+#: test networks, edgepack's results are off by 0.6 to 4.5 times what that changes.
+CONDITION_FACTOR = 30.0
+CONDITION_LIMIT = 1e-2
+
+#: Operators that round to steps: an integer output of theirs may be off by one.
+ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+
+
+def record(
+    path: Path,
+    model_inputs: Sequence[TensorSpec],
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int],
+    seed: int,
+    inputs: Mapping[str, Path],
+    directory: Path,
+) -> tuple[str, ...]:
+    """Runs the original model with ONNX Runtime, unoptimised, and writes inputs, outputs and tolerances.
+
+    Writes ``input_<i>.bin`` and ``output_<i>.bin`` (raw, little-endian, C order) and ``recorded.json`` into
+    ``directory``, which is made if it is missing.
+
+    Args:
+        path, shapes, dims: as for :func:`edgepack.compiler.frontend.onnx.load`.
+        model_inputs: what :func:`~edgepack.compiler.frontend.onnx.load` said that the inputs are.
+        seed: seed of the random inputs.
+        inputs: ``.npy`` files to use instead, by input name.
+        directory: where to write.
+
+    Returns:
+        Warnings: outputs that prove little, as all their elements are equal or not finite.
+
+    Raises:
+        ConfigError: a given input does not fit.
+        ModelError: ONNX Runtime cannot run the model.
+    """
+    import onnxruntime
+
+    model = read_model(path)
+    bind(model, shapes=shapes, dims=dims)
+    arrays = random_inputs(model, seed)
+    for name, file in inputs.items():
+        arrays[name] = _given(name, file, model_inputs)
+    allowed = tolerances(model)
+    model = machine_independent(model)  # once for both runs: a copy of all weights
+    results = run_reference(model, arrays)
+    other = _other_order(model, arrays)
+    directory.mkdir(parents=True, exist_ok=True)
+    recorded: dict[str, Any] = {
+        "inputs": [
+            _write(directory / f"input_{index}.bin", spec.name, arrays[spec.name])
+            for index, spec in enumerate(model_inputs)
+        ],
+        "outputs": [],
+        "reference": f"onnxruntime {onnxruntime.__version__}",
+    }
+    warnings: list[str] = []
+    for index, (name, array) in enumerate(results.items()):
+        entry = _write(directory / f"output_{index}.bin", name, array)
+        recorded["outputs"].append({**entry, **_limits(array, allowed[name], other.get(name))})
+        warnings += _judge(name, array)
+    text = json.dumps(recorded, indent=1)
+    (directory / "recorded.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+    return tuple(warnings)
+
+
+def run_reference(
+    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]], level: Level = "none"
+) -> dict[str, NDArray[Any]]:
+    """Outputs by name, in the graph's order; ONNX Runtime on the CPU, by default without graph optimisations.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run the model on these inputs.
+    """
+    import numpy as np
+
+    names = [value.name for value in model.graph.output]
+    try:
+        session = create_session(model, level)
+        results = session.run(names, dict(arrays))
+    except Exception as error:  # onnxruntime's errors share no base class of their own
+        raise ModelError(
+            "ONNX Runtime cannot run the model, so there is nothing to compare with.",
+            hint="Give inputs that it can run on with --input NAME=FILE.npy." if arrays else "",
+            detail=str(error).strip(),
+        ) from error
+    return {name: np.asarray(array) for name, array in zip(names, results, strict=True)}
+
+
+def tolerances(model: onnx.ModelProto) -> dict[str, Tolerance | int]:
+    """What each output may be off by: a :class:`Tolerance`, or a number of integer steps for integers."""
+    import onnx
+
+    graph = infer_shapes(model).graph
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        types[value.name] = value.type.tensor_type.elem_type
+    producers = {name: node for node in graph.node for name in node.output}
+    floats = {
+        onnx.TensorProto.FLOAT: "float32",
+        onnx.TensorProto.FLOAT16: "float16",
+        onnx.TensorProto.BFLOAT16: "bfloat16",
+        onnx.TensorProto.DOUBLE: "float64",
+    }
+    found: dict[str, Tolerance | int] = {}
+    for value in graph.output:
+        ancestors = _ancestors(value.name, producers)
+        ops = {producers[name].op_type for name in ancestors if name in producers}
+        kinds = {floats[types[name]] for name in ancestors if types.get(name) in floats}
+        if ops & ROUNDING:
+            kinds.add("quantised")
+        if types.get(value.name) in floats:
+            found[value.name] = TOLERANCES[max(kinds, key=_COARSENESS.index)]
+        else:
+            found[value.name] = 1 if ops & ROUNDING else 0
+    return found
+
+
+def _ancestors(name: str, producers: Mapping[str, onnx.NodeProto]) -> set[str]:
+    todo, seen = [name], set()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in producers:
+            todo += [source for source in producers[value].input if source]
+    return seen
+
+
+def _given(name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
+    """The user's array, checked."""
+    import numpy as np
+
+    spec = next((spec for spec in specs if spec.name == name), None)
+    if spec is None:
+        names = ", ".join(spec.name for spec in specs)
+        raise ConfigError(f"--input: the model has no input {name!r}.", hint=f"Its inputs are {names}.")
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError(
+            f"--input {name}: {file} is not a NumPy array file.",
+            hint="Write it with numpy.save.",
+            detail=str(error),
+        ) from error
+    if not isinstance(array, np.ndarray) or str(array.dtype) != spec.dtype or array.shape != spec.shape:
+        found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+        raise ConfigError(
+            f"--input {name}: {file} is {found}, the model takes {spec.dtype} {list(spec.shape)}.",
+            hint="Convert it with numpy.asarray(x, dtype).reshape(shape).",
+        )
+    return np.asarray(array)
+
+
+def _write(file: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
+    import numpy as np
+
+    dense = np.ascontiguousarray(array)
+    file.write_bytes(dense.astype(dense.dtype.newbyteorder("<")).tobytes())
+    return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "file": file.name}
+
+
+def _other_order(model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The outputs again, added up in another order, the same one on any machine; empty if ONNX Runtime cannot
+    run the model that way. The model is left in that order."""
+    reverse_sums(model)
+    try:
+        return run_reference(model, arrays, "extended")
+    except ModelError:
+        return {}
+
+
+def _limits(array: NDArray[Any], allowed: Tolerance | int, other: NDArray[Any] | None) -> dict[str, float]:
+    import numpy as np
+
+    values = np.abs(array.astype(np.float64))
+    finite = np.isfinite(values)
+    largest = float(values[finite].max()) if finite.any() else 0.0
+    if isinstance(allowed, int):
+        return {"atol": float(allowed), "rtol": 0.0, "max_abs": largest}
+    atol = max(allowed.floor, allowed.relative * largest)
+    if other is not None and finite.any():
+        changed = np.abs(other.astype(np.float64) - array.astype(np.float64))[finite]
+        spread = CONDITION_FACTOR * float(np.nan_to_num(changed, posinf=0.0).max())
+        atol = max(atol, min(spread, CONDITION_LIMIT * largest))
+    # Two digits, so that the limits read well.
+    return {"atol": float(f"{atol:.1e}"), "rtol": allowed.relative_each, "max_abs": largest}
+
+
+def _judge(name: str, array: NDArray[Any]) -> list[str]:
+    import numpy as np
+
+    if not np.isfinite(array.astype(np.float64)).all():
+        return [f"Output {name!r} of the recorded run is not finite everywhere: it proves little."]
+    if array.size > 1 and (array == array.flat[0]).all():
+        return [f"All elements of output {name!r} are equal in the recorded run: it proves little."]
+    return []

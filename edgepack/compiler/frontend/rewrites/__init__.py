@@ -1,0 +1,44 @@
+"""ONNX-to-ONNX rewrites of what TVM's importer lacks or gets wrong; each is tested against ONNX Runtime.
+
+A rewrite takes one node and writes standard nodes that compute the same. They run after constants are folded,
+so that axes, sizes and scales are constants, and shapes are known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgepack.compiler.frontend.rewrites import decompose, legacy, quantised, resize
+from edgepack.compiler.frontend.rewrites.editor import Editor, Rewrite
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["REWRITES", "apply"]
+
+#: (domain, operator) and what rewrites it; a rewrite leaves the nodes alone that need no change.
+REWRITES: dict[tuple[str, str], Rewrite] = {
+    ("", "ConvInteger"): quantised.conv_integer,
+    ("", "ConvTranspose"): decompose.conv_transpose,
+    ("", "CumSum"): decompose.cum_sum,
+    ("", "Equal"): decompose.equal_bool,
+    ("", "LRN"): decompose.local_response_normalization,
+    ("", "LpNormalization"): decompose.lp_normalization,
+    ("", "OneHot"): decompose.one_hot,
+    ("", "QLinearConv"): quantised.qlinear_conv,
+    ("", "QLinearMatMul"): quantised.qlinear_matmul,
+    ("", "Resize"): resize.resize,
+    ("", "Slice"): legacy.slice_attributes,
+    ("", "TopK"): decompose.top_k,
+    ("", "Upsample"): resize.resize,
+    ("com.microsoft", "BiasGelu"): decompose.gelu,
+    ("com.microsoft", "FastGelu"): decompose.fast_gelu,
+    ("com.microsoft", "Gelu"): decompose.gelu,
+    ("com.microsoft", "QuickGelu"): decompose.quick_gelu,
+}
+
+
+def apply(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model after every rewrite that matches one of its nodes."""
+    editor = Editor(model)
+    return editor.run(REWRITES)

@@ -1,0 +1,236 @@
+"""Operators in terms of simpler ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+__all__ = [
+    "conv_transpose",
+    "cum_sum",
+    "equal_bool",
+    "fast_gelu",
+    "gelu",
+    "local_response_normalization",
+    "lp_normalization",
+    "one_hot",
+    "quick_gelu",
+    "top_k",
+]
+
+#: Longest axis that TopK ranks by comparing all pairs; beyond it the operator is refused.
+TOP_K_LIMIT = 4096
+
+
+def equal_bool(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Equal of bools = Not(Xor): LLVM has no floating point comparison of one-bit integers."""
+    if editor.dtype(node.input[0]).kind != "b":
+        return None
+    return [editor.op("Not", editor.op("Xor", *node.input))]
+
+
+def conv_transpose(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Writes the ``pads`` that ``output_shape`` implies, which the importer ignores."""
+    import onnx
+
+    values = attributes(node)
+    shapes = editor.shape(node.input[0]), editor.shape(node.input[1])
+    if "output_shape" not in values or shapes[0] is None or shapes[1] is None:
+        return None
+    spatial = shapes[0][2:]
+    rank = len(spatial)
+    kernel = values.get("kernel_shape", shapes[1][2:])
+    strides, dilations = values.get("strides", [1] * rank), values.get("dilations", [1] * rank)
+    extra = values.get("output_padding", [0] * rank)
+    wanted = values["output_shape"][-rank:]
+    begins, ends = [], []
+    for i in range(rank):
+        full = strides[i] * (spatial[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
+        total = max(0, full - wanted[i])
+        small, large = total // 2, total - total // 2
+        upper = values.get("auto_pad") == "SAME_UPPER"  # the formula of the ONNX specification
+        begins.append(small if upper else large)
+        ends.append(large if upper else small)
+    kept = {
+        item.name: onnx.helper.get_attribute_value(item)
+        for item in node.attribute
+        if item.name not in ("output_shape", "auto_pad", "pads")
+    }
+    return [editor.op("ConvTranspose", *node.input, **kept, pads=[*begins, *ends])]
+
+
+def lp_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """x / norm(x) over an axis; 0 where the norm is 0."""
+    import numpy as np
+
+    values = attributes(node)
+    x = node.input[0]
+    norm = editor.reduce(f"ReduceL{values.get('p', 2)}", x, values.get("axis", -1))
+    tiny = editor.scalar(float(np.finfo(editor.dtype(x)).tiny), editor.dtype(x))
+    return [editor.op("Div", x, editor.op("Max", norm, tiny))]
+
+
+def local_response_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """x / (bias + alpha / size * sum of squares of neighbouring channels)**beta.
+
+    The sum is one of slices of the squares between zeros, which vectors along the channels read as they lie.
+    """
+    import numpy as np
+
+    values, x = attributes(node), str(node.input[0])
+    shape, dtype = editor.shape(x), editor.dtype(x)
+    if shape is None:
+        return None
+    size, channels = int(values["size"]), shape[1]
+    before = (size - 1) // 2
+    zeros = [
+        editor.const(np.zeros([shape[0], n, *shape[2:]], dtype)) for n in (before, size - 1 - before) if n
+    ]
+    squares = editor.op("Mul", x, x)
+    if size > 1:
+        parts = [zeros[0], squares, *zeros[1:]] if before else [squares, *zeros]
+        padded = editor.op("Concat", *parts, axis=1)
+        starts = [
+            [editor.const(np.asarray([i], np.int64)) for i in (n, n + channels, 1)] for n in range(size)
+        ]
+        slices = [editor.op("Slice", padded, *start) for start in starts]
+        squares = slices[0]
+        for part in slices[1:]:
+            squares = editor.op("Add", squares, part)
+    scaled = editor.op("Mul", squares, editor.scalar(values.get("alpha", 1e-4) / size, dtype))
+    base = editor.op("Add", scaled, editor.scalar(values.get("bias", 1.0), dtype))
+    return [editor.op("Div", x, editor.op("Pow", base, editor.scalar(values.get("beta", 0.75), dtype)))]
+
+
+def one_hot(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Where(index == 0..depth-1, on, off); the importer turns the values into float64."""
+    import numpy as np
+
+    indices, depth, pair = node.input
+    count, values, shape = editor.constant(depth), editor.constant(pair), editor.shape(indices)
+    if count is None or values is None or shape is None:
+        return None
+    size, int64 = int(count.reshape(-1)[0]), np.dtype(np.int64)
+    axis = attributes(node).get("axis", -1) % (len(shape) + 1)
+    wide = editor.reshape(editor.cast(indices, int64), [*shape[:axis], 1, *shape[axis:]])
+    negative = editor.op("Less", wide, editor.scalar(0, int64))
+    wide = editor.op("Where", negative, editor.op("Add", wide, editor.scalar(size, int64)), wide)
+    steps = np.arange(size, dtype=np.int64).reshape([size, *[1] * (len(shape) - axis)])
+    hit = editor.op("Equal", wide, editor.const(steps))
+    return [editor.op("Where", hit, editor.const(values[1]), editor.const(values[0]))]
+
+
+def cum_sum(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """CumSum by doubling: x plus itself moved by 1, 2, 4, ...; the importer's operator has no CPU code.
+
+    W. D. Hillis and G. L. Steele, "Data Parallel Algorithms", Communications of the ACM 29 (12), 1986.
+    """
+    values = attributes(node)
+    axis_value, shape = editor.constant(node.input[1]), editor.shape(node.input[0])
+    if axis_value is None or shape is None:
+        return None
+    axis, reverse = int(axis_value.reshape(-1)[0]) % len(shape), bool(values.get("reverse", 0))
+    x = str(node.input[0])
+    dtype = editor.dtype(x)
+    if values.get("exclusive", 0):
+        x = _moved(editor, x, shape, dtype, axis=axis, by=1, reverse=reverse)
+    step = 1
+    while step < shape[axis]:
+        x = editor.op("Add", x, _moved(editor, x, shape, dtype, axis=axis, by=step, reverse=reverse))
+        step *= 2
+    return [x]
+
+
+def _moved(
+    editor: Editor,
+    x: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    axis: int,
+    by: int,
+    reverse: bool,
+) -> str:
+    """x moved along the axis, towards its end (its start if ``reverse``), with zeros behind it."""
+    import numpy as np
+
+    zeros = editor.const(np.zeros([*shape[:axis], by, *shape[axis + 1 :]], dtype))
+    if by == shape[axis]:
+        return zeros
+    start, end = (by, shape[axis]) if reverse else (0, shape[axis] - by)
+    kept = editor.op("Slice", x, *(editor.const(np.asarray([i], np.int64)) for i in (start, end, axis)))
+    return editor.op("Concat", *([kept, zeros] if reverse else [zeros, kept]), axis=axis)
+
+
+def top_k(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """TopK by ranks: an element's place is the number of elements that go before it.
+
+    TVM sorts with a function of its runtime, which a bundle does not have. All pairs are compared: n^2 for an
+    axis of n elements, in parallel, which is fine up to some thousands.
+    """
+    import numpy as np
+
+    values = attributes(node)
+    shape = editor.shape(node.input[0])
+    count = editor.constant(node.input[1]) if len(node.input) > 1 else np.asarray([values.get("k", 0)])
+    if shape is None or count is None:
+        return None
+    axis = values.get("axis", -1) % len(shape)
+    n, k = shape[axis], int(count.reshape(-1)[0])
+    if n > TOP_K_LIMIT:
+        return None
+    int64 = np.dtype(np.int64)
+    last = [i for i in range(len(shape)) if i != axis] + [axis]
+    x = node.input[0] if axis == len(shape) - 1 else editor.op("Transpose", node.input[0], perm=last)
+    lead = [shape[i] for i in last[:-1]]
+    this, other = editor.reshape(x, [*lead, n, 1]), editor.reshape(x, [*lead, 1, n])
+    before = editor.op("Greater" if values.get("largest", 1) else "Less", other, this)
+    earlier = np.tril(np.ones((n, n), bool), -1)  # of equal elements the one with the lower index goes first
+    tie = editor.op("And", editor.op("Equal", other, this), editor.const(earlier))
+    first = editor.cast(editor.op("Or", before, tie), np.dtype(np.float32))
+    rank = editor.reduce("ReduceSum", first, len(lead) + 1)
+    places = np.arange(k, dtype=np.float32).reshape(k, 1)
+    chosen = editor.op("Equal", editor.reshape(rank, [*lead, 1, n]), editor.const(places))  # lead x k x n
+    indices = editor.op("ArgMax", editor.cast(chosen, np.dtype(np.float32)), axis=len(lead) + 1, keepdims=0)
+    picked = editor.op("GatherElements", x, indices, axis=len(lead))
+    if axis != len(shape) - 1:
+        back = [last.index(i) for i in range(len(shape))]
+        picked = editor.op("Transpose", picked, perm=back)
+        indices = editor.op("Transpose", indices, perm=back)
+    return [picked, editor.cast(indices, int64)]
+
+
+def gelu(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """com.microsoft Gelu and BiasGelu: x / 2 * (1 + erf(x / sqrt 2)), after the bias if there is one."""
+    x, dtype = _biased(editor, node), editor.dtype(node.input[0])
+    erf = editor.op("Erf", editor.op("Mul", x, editor.scalar(0.5**0.5, dtype)))
+    half = editor.op("Mul", x, editor.scalar(0.5, dtype))
+    return [editor.op("Mul", half, editor.op("Add", erf, editor.scalar(1.0, dtype)))]
+
+
+def fast_gelu(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """com.microsoft FastGelu: x / 2 * (1 + tanh(0.79788456 x + 0.035677408 x^3)) after the optional bias."""
+    x, dtype = _biased(editor, node), editor.dtype(node.input[0])
+    cube = editor.op("Mul", editor.op("Mul", x, x), editor.scalar(0.035677408136300125, dtype))
+    inner = editor.op("Mul", x, editor.op("Add", cube, editor.scalar(0.7978845608028654, dtype)))
+    half = editor.op("Mul", x, editor.scalar(0.5, dtype))
+    return [editor.op("Mul", half, editor.op("Add", editor.op("Tanh", inner), editor.scalar(1.0, dtype)))]
+
+
+def quick_gelu(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """com.microsoft QuickGelu: x * sigmoid(alpha x)."""
+    x, alpha = node.input[0], attributes(node).get("alpha", 1.702)
+    gate = editor.op("Sigmoid", editor.op("Mul", x, editor.scalar(alpha, editor.dtype(x))))
+    return [editor.op("Mul", x, gate)]
+
+
+def _biased(editor: Editor, node: onnx.NodeProto) -> str:
+    if len(node.input) > 1 and node.input[1]:
+        return editor.op("Add", node.input[0], node.input[1])
+    return str(node.input[0])

@@ -1,0 +1,225 @@
+"""Resize as gathers and weighted sums, one axis after the other.
+
+The importer's own resize is used where it agrees with ONNX: images in NCHW, only height and width changed,
+and the output exactly scale times the input. It takes the scale from the sizes, knows no antialiasing and
+none of the old forms (Upsample, Resize of opset 10), and resizes the wrong axes of any other layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["resize"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How output positions map to input positions and what is read there; the names are those of ONNX."""
+
+    mode: str
+    coordinates: str
+    rounding: str  # of "nearest"; "simple" is that of opset 10: up for smaller outputs, else down
+    cubic_a: float
+    exclude_outside: bool
+    antialias: bool
+
+
+def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Rewrites Resize of any opset and Upsample, where the importer would be wrong."""
+    import numpy as np
+
+    x, y = node.input[0], node.output[0]
+    source, target = editor.shape(x), editor.shape(y)
+    values = attributes(node)
+    if (
+        source is None
+        or target is None
+        or values.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    ):
+        return None
+    scales = _scales(editor, node, source, target, values)
+    sampling = _sampling(editor, node, values)
+    changed = [axis for axis in range(len(source)) if source[axis] != target[axis] or scales[axis] != 1]
+    exact = all(np.isclose(source[a] * scales[a], target[a], rtol=1e-6) for a in changed)
+    plain = len(source) == 4 and all(axis >= 2 for axis in changed) and "axes" not in values
+    policy = values.get("keep_aspect_ratio_policy", "stretch")
+    known = sampling.rounding != "simple" and sampling.coordinates != "half_pixel_symmetric"
+    if (
+        exact
+        and plain
+        and known
+        and not sampling.antialias
+        and not sampling.exclude_outside
+        and policy == "stretch"
+    ):
+        return None
+    for axis in changed:
+        taps = _taps(sampling, source[axis], target[axis], scales[axis])
+        x = _apply(editor, x, axis, len(source), taps=taps, dtype=editor.dtype(node.input[0]))
+    return [x]
+
+
+def _scales(
+    editor: Editor,
+    node: onnx.NodeProto,
+    source: tuple[int, ...],
+    target: tuple[int, ...],
+    values: dict[str, Any],
+) -> list[float]:
+    """Scale of every axis in float32, as ONNX Runtime computes with it."""
+    import numpy as np
+
+    rank = len(source)
+    axes = [axis % rank for axis in values.get("axes", range(rank))]
+    scales = [1.0] * rank
+    old = node.op_type == "Upsample" or editor.opset < 11
+    name = node.input[1] if old and len(node.input) > 1 else ([*node.input, "", ""][2] if not old else "")
+    given = editor.constant(name) if name else np.asarray(values.get("scales", []), np.float32)
+    if given is not None and given.size:
+        for axis, scale in zip(axes, given, strict=True):
+            scales[axis] = float(np.float32(scale))
+        return scales
+    ratios = {axis: float(np.float32(target[axis]) / np.float32(source[axis])) for axis in axes}
+    policy = values.get("keep_aspect_ratio_policy", "stretch")
+    sizes = editor.constant(node.input[3]) if policy != "stretch" and len(node.input) > 3 else None
+    if sizes is not None:
+        wanted = [
+            float(np.float32(size) / np.float32(source[a])) for a, size in zip(axes, sizes, strict=True)
+        ]
+        common = min(wanted) if policy == "not_larger" else max(wanted)
+        ratios = dict.fromkeys(axes, common)
+    for axis, ratio in ratios.items():
+        scales[axis] = ratio
+    return scales
+
+
+def _sampling(editor: Editor, node: onnx.NodeProto, values: dict[str, Any]) -> Sampling:
+    old = node.op_type == "Upsample" or editor.opset < 11
+    return Sampling(
+        mode={"bilinear": "linear"}.get(values.get("mode", "nearest"), values.get("mode", "nearest")),
+        coordinates="asymmetric" if old else values.get("coordinate_transformation_mode", "half_pixel"),
+        rounding="simple" if old else values.get("nearest_mode", "round_prefer_floor"),
+        cubic_a=values.get("cubic_coeff_a", -0.75),
+        exclude_outside=bool(values.get("exclude_outside", 0)),
+        antialias=bool(values.get("antialias", 0)),
+    )
+
+
+def _positions(coordinates: str, source: int, target: int, scale: float) -> NDArray[np.float32]:
+    """Where each output element lies on the input axis."""
+    import numpy as np
+
+    f = np.float32
+    i = np.arange(target, dtype=f)
+    if coordinates == "asymmetric":
+        return (i / f(scale)).astype(f)
+    if coordinates == "align_corners":
+        return (i * f(source - 1) / f(target - 1) if target > 1 else np.zeros(1, f)).astype(f)
+    if coordinates == "pytorch_half_pixel" and target == 1:
+        return np.zeros(1, f)
+    position = (i + f(0.5)) / f(scale) - f(0.5)
+    if coordinates == "half_pixel_symmetric":
+        adjustment = f(target) / (f(scale) * f(source))
+        position = position + f(source) / f(2) * (f(1) - adjustment)
+    return position.astype(f)
+
+
+def _taps(
+    sampling: Sampling, source: int, target: int, scale: float
+) -> list[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
+    """For each tap the index that every output element reads, and the weight (None is 1 everywhere)."""
+    import numpy as np
+
+    x = _positions(sampling.coordinates, source, target, scale)
+    if sampling.mode == "nearest":
+        return [(np.clip(_round(sampling.rounding, x, scale), 0, source - 1).astype(np.int64), None)]
+    if sampling.antialias and scale < 1:
+        return _antialiased(sampling, x.astype(np.float64), source, scale)
+    if sampling.mode == "linear":
+        x = np.clip(x, 0, source - 1)
+        low = np.floor(x).astype(np.int64)
+        share = (x - low).astype(np.float64)
+        return [(low, 1 - share), (np.minimum(low + 1, source - 1), share)]
+    low = np.floor(x).astype(np.int64)
+    offsets = np.arange(-1, 3)
+    weights = _cubic(np.abs((x - low)[:, None].astype(np.float64) - offsets), sampling.cubic_a)
+    return _clamped(low[:, None] + offsets, weights, source, sampling.exclude_outside)
+
+
+def _antialiased(
+    sampling: Sampling, x: NDArray[np.float64], source: int, scale: float
+) -> list[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
+    """The filter is stretched by 1 / scale, so that every input element counts (as Pillow does)."""
+    import numpy as np
+
+    support = (1.0 if sampling.mode == "linear" else 2.0) / scale
+    centre = x + 0.5
+    first = np.floor(centre - support + 0.5).astype(np.int64)
+    indices = first[:, None] + np.arange(int(np.ceil(2 * support)) + 1)
+    distance = np.abs((indices + 0.5 - centre[:, None]) * scale)
+    weights = np.maximum(0, 1 - distance) if sampling.mode == "linear" else _cubic(distance, sampling.cubic_a)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    return _clamped(indices, weights, source, sampling.exclude_outside)
+
+
+def _clamped(
+    indices: NDArray[np.int64], weights: NDArray[np.float64], source: int, exclude: bool
+) -> list[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
+    import numpy as np
+
+    if exclude:
+        weights = np.where((indices >= 0) & (indices < source), weights, 0)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    inside = np.clip(indices, 0, source - 1)
+    return [(inside[:, tap], weights[:, tap]) for tap in range(weights.shape[1]) if np.any(weights[:, tap])]
+
+
+def _round(rounding: str, x: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
+    import numpy as np
+
+    if rounding == "simple":
+        rounding = "ceil" if scale < 1 else "floor"
+    if rounding == "floor":
+        return np.floor(x)
+    if rounding == "ceil":
+        return np.ceil(x)
+    if rounding == "round_prefer_ceil":
+        return np.asarray(np.floor(x + np.float32(0.5)), np.float32)
+    return np.asarray(np.ceil(x - np.float32(0.5)), np.float32)
+
+
+def _cubic(distance: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    """Cubic convolution (R. Keys, 1981)."""
+    import numpy as np
+
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+
+
+def _apply(
+    editor: Editor,
+    x: str,
+    axis: int,
+    rank: int,
+    *,
+    taps: list[tuple[NDArray[np.int64], NDArray[np.float64] | None]],
+    dtype: np.dtype[Any],
+) -> str:
+    total = ""
+    for indices, weights in taps:
+        term = editor.op("Gather", x, editor.const(indices), axis=axis)
+        if weights is not None:
+            column = weights.astype(dtype).reshape([-1, *[1] * (rank - axis - 1)])
+            term = editor.op("Mul", term, editor.const(column))
+        total = editor.op("Add", total, term) if total else term
+    return total

@@ -1,0 +1,122 @@
+"""What is in an ONNX file, for ``edgepack inspect MODEL``. Reads the file only: no TVM, no ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.binding import Dim, input_dtype, model_inputs, unbound_dims
+from edgepack.compiler.frontend.model_file import default_opset, digest, external_files, read_model
+from edgepack.compiler.frontend.rewrites import REWRITES
+from edgepack.compiler.frontend.support import unsupported_nodes
+from edgepack.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["ModelSummary", "TensorSummary", "digest", "summarise"]
+
+
+@dataclass(frozen=True)
+class TensorSummary:
+    """An input or output as declared; dimensions are sizes, names, or None; a shape can be missing."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...] | None
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """An ONNX file at a glance.
+
+    Attributes:
+        producer: exporter and its version, "" if the file does not say.
+        opsets: version of each operator set, by domain ("" is the standard one).
+        operators: how often each operator occurs, the most frequent first.
+        params: number of elements of all initializers of at least one dimension.
+        params_bytes: bytes of all initializers.
+        unbound: names of the inputs that need ``--shape`` or ``--dim``, with their open dimensions.
+        unsupported: names of the nodes that edgepack cannot compile, by operator. Some may still be folded
+            away.
+        external: names of the external data files.
+    """
+
+    name: str
+    producer: str
+    ir_version: int
+    opset: int
+    opsets: dict[str, int]
+    inputs: tuple[TensorSummary, ...]
+    outputs: tuple[TensorSummary, ...]
+    nodes: int
+    operators: dict[str, int]
+    params: int
+    params_bytes: int
+    unbound: dict[str, list[str]]
+    unsupported: dict[str, list[str]]
+    external: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def summarise(path: Path) -> ModelSummary:
+    """Summary of the model in ``path``.
+
+    Raises:
+        ModelError: the file is no ONNX model, or its external data is missing.
+    """
+    model = read_model(path, weights=False)
+    graph = model.graph
+    return ModelSummary(
+        name=graph.name,
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        ir_version=model.ir_version,
+        opset=default_opset(model),
+        opsets={opset.domain: opset.version for opset in model.opset_import},
+        inputs=tuple(TensorSummary(i.name, i.dtype, i.shape) for i in model_inputs(model)),
+        outputs=tuple(_output(value) for value in graph.output),
+        nodes=len(graph.node),
+        operators=dict(Counter(node.op_type for node in graph.node).most_common()),
+        params=sum(prod(tensor.dims) for tensor in graph.initializer if tensor.dims),
+        params_bytes=sum(_nbytes(tensor) for tensor in graph.initializer),
+        unbound={name: _open_dims(shape) for name, shape in unbound_dims(model).items()},
+        unsupported=unsupported_nodes(model, REWRITES),
+        external=tuple(file.name for file in external_files(path)),
+    )
+
+
+def _output(value: onnx.ValueInfoProto) -> TensorSummary:
+    tensor = value.type.tensor_type
+    try:
+        dtype = input_dtype(value)
+    except ModelError:
+        dtype = "unknown"
+    shape = None
+    if tensor.HasField("shape"):
+        shape = tuple(
+            dim.dim_value if dim.WhichOneof("value") == "dim_value" else (dim.dim_param or None)
+            for dim in tensor.shape.dim
+        )
+    return TensorSummary(value.name, dtype, shape)
+
+
+def _open_dims(shape: tuple[Dim, ...] | None) -> list[str]:
+    if shape is None:
+        return ["rank"]
+    return [dim or f"dimension {i}" for i, dim in enumerate(shape) if not isinstance(dim, int)]
+
+
+def _nbytes(tensor: onnx.TensorProto) -> int:
+    import onnx
+
+    try:
+        itemsize = int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (KeyError, TypeError):
+        return 0
+    return itemsize * int(prod(tensor.dims))

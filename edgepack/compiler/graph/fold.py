@@ -1,0 +1,115 @@
+"""Evaluate in numpy what depends on constants only and is a matter of shape, and write every view as a
+reshape.
+
+TVM's FoldConstant compiles one LLVM module for each call that it folds; on a large network that takes
+minutes. What is left after this pass (few, small things) goes through it all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.rewrite import (
+    Rewriter,
+    constant,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
+
+__all__ = ["fold_views"]
+
+#: Operators that only rename dimensions: the bytes stay as they are.
+VIEWS = {
+    "relax.reshape",
+    "relax.expand_dims",
+    "relax.squeeze",
+    "relax.flatten",
+    "relax.nn.batch_flatten",
+}
+
+ELEMENTWISE: dict[str, Callable[..., np.ndarray[Any, Any]]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
+    "relax.negative": np.negative,
+    "relax.sqrt": np.sqrt,
+}
+
+
+class _FoldViews(Rewriter):
+    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+        name = op_name(call)
+        folded = _evaluate(name, call, args)
+        if folded is not None:
+            return constant(folded)
+        if name in VIEWS:
+            if shape_of(args[0]) == shape_of(call):
+                return args[0]
+            return self.emit(relax.op.reshape(args[0], shape_of(call)))
+        if name == "relax.permute_dims":
+            return self._transpose(call, args[0])
+        if name == "relax.where" and is_constant(args[0]):
+            chosen = _chosen(call, args)
+            if chosen is not None:
+                return chosen
+        if name == "relax.astype" and dtype_of(args[0]) == dtype_of(call):
+            return args[0]
+        return super().visit_call(call, args)
+
+    def _transpose(self, call: Any, data: Any) -> Any:
+        """A transpose that moves only dimensions of size one is a view."""
+        axes = _axes(call, len(shape_of(data)))
+        kept = [a for a in axes if shape_of(data)[a] != 1]
+        if kept == sorted(kept):
+            return self.emit(relax.op.reshape(data, shape_of(call)))
+        return self.emit(relax.op.permute_dims(data, axes))
+
+
+def _chosen(call: Any, args: Sequence[Any]) -> Any:
+    """The operand that a condition without exceptions chooses: importers write index < 0 for any index."""
+    condition = numpy_of(args[0])
+    if not condition.size or condition.any() != condition.all():
+        return None
+    chosen = args[1] if condition.all() else args[2]
+    return chosen if shape_of(chosen) == shape_of(call) else None
+
+
+def _axes(call: Any, rank: int) -> list[int]:
+    axes = call.attrs.axes
+    return list(reversed(range(rank))) if axes is None else [int(a) % rank for a in axes]
+
+
+def _evaluate(name: str, call: Any, args: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+    """The call's value if all its tensors are constants and numpy does it exactly; else None."""
+    tensors = [a for a in args if not isinstance(a, relax.ShapeExpr)]
+    if not tensors or not all(is_constant(a) for a in tensors):
+        return None
+    values = [numpy_of(a) for a in tensors]
+    if name in VIEWS:
+        return values[0].reshape(shape_of(call))
+    if name == "relax.permute_dims":
+        return values[0].transpose(_axes(call, values[0].ndim))
+    if name == "relax.astype" and values[0].dtype.kind != "f":
+        return values[0].astype(dtype_of(call))
+    if name == "relax.broadcast_to":
+        return np.broadcast_to(values[0], shape_of(call))
+    if name == "relax.less":
+        return np.asarray(np.less(*values))
+    if name in ELEMENTWISE and values[0].dtype == np.float32:
+        return ELEMENTWISE[name](*values)
+    return None
+
+
+def fold_views(module: IRModule) -> IRModule:
+    """Folds constant shape changes and casts; turns squeeze, flatten and the like into ``relax.reshape``."""
+    return _FoldViews(module).run()

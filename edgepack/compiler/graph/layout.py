@@ -1,0 +1,331 @@
+"""Channels last: give every tensor that convolutions and poolings touch the layout that vectorises.
+
+ONNX is channels first (N, C, d1, d2, ...). Here each value of rank three or more may exist in two forms,
+"first" and "last" (N, d1, d2, ..., C); either is made from the other on demand, once. An operator that
+wants channels last asks for that form; one that does not care about layout follows its operands; all others
+ask for "first". No transpose is emitted but where a real change of form meets a consumer, so a
+convolutional network has one at its input (and one at its output, if that has spatial dimensions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.conv_transpose import subpixel_conv2d
+from edgepack.compiler.graph.rewrite import (
+    Rewriter,
+    constant,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
+
+__all__ = ["channels_last"]
+
+#: Operators that work on each element by itself, with broadcasting.
+ELEMENTWISE_NAMES = """
+    abs add astype ceil clip cos divide equal erf exp floor floor_divide floor_mod greater
+    greater_equal isnan less less_equal log logical_and logical_not logical_or logical_xor maximum
+    minimum mod multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.selu nn.silu
+    nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tanh where
+"""
+ELEMENTWISE = {f"relax.{name}" for name in ELEMENTWISE_NAMES.split()}
+REDUCTIONS = {f"relax.{name}" for name in ("max", "mean", "min", "prod", "std", "sum", "variance")}
+
+
+class _Forms:
+    """A value in one or both of its forms."""
+
+    def __init__(self, first: Any = None, last: Any = None) -> None:
+        self.first = first
+        self.last = last
+
+
+def _to_last(rank: int) -> list[int]:
+    """Axes of the transpose from channels first to channels last."""
+    return [0, *range(2, rank), 1]
+
+
+def _to_first(rank: int) -> list[int]:
+    """Axes of the transpose from channels last to channels first."""
+    return [0, rank - 1, *range(1, rank - 1)]
+
+
+def _axis_to_last(axis: int, rank: int) -> int:
+    """Where dimension ``axis`` of the channels-first form stands in the channels-last form."""
+    return _to_last(rank).index(axis % rank)
+
+
+class _ChannelsLast(Rewriter):
+    def __init__(self, module: IRModule) -> None:
+        super().__init__(module)
+        self.forms: dict[Any, _Forms] = {}
+        self.handlers: dict[str, Callable[[Any], Any]] = {
+            "relax.nn.conv2d": self._conv2d,
+            "relax.nn.conv2d_transpose": self._conv2d_transpose,
+            "relax.nn.max_pool2d": self._pool2d,
+            "relax.nn.avg_pool2d": self._pool2d,
+            "relax.nn.adaptive_avg_pool2d": self._adaptive_pool2d,
+            "relax.image.resize2d": self._resize2d,
+            "relax.concat": self._concat,
+            "relax.split": self._split,
+            "relax.strided_slice": self._strided_slice,
+            "relax.nn.prelu": self._prelu,
+            "relax.reshape": self._reshape,
+            "relax.permute_dims": self._permute,
+            **dict.fromkeys(ELEMENTWISE, self._elementwise),
+            **dict.fromkeys(REDUCTIONS, self._reduce),
+        }
+
+    # Forms of values -----------------------------------------------------------------------------------
+
+    def bind(self, old: Any, new: Any) -> None:
+        self.forms[old] = new if isinstance(new, _Forms) else _Forms(first=new)
+
+    def _of(self, expr: Any) -> _Forms:
+        if expr not in self.forms:
+            self.forms[expr] = _Forms(first=super().use(expr))
+        return self.forms[expr]
+
+    def use(self, expr: Any) -> Any:
+        """The channels-first form."""
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self.use(field) for field in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return self.emit(relax.TupleGetItem(self.use(expr.tuple_value), expr.index))
+        forms = self._of(expr)
+        if forms.first is None:
+            forms.first = self._transpose(forms.last, _to_first(len(shape_of(forms.last))))
+        return forms.first
+
+    def last(self, expr: Any) -> Any:
+        """The channels-last form of a value of rank three or more."""
+        forms = self._of(expr)
+        if forms.last is None:
+            forms.last = self._transpose(forms.first, _to_last(len(shape_of(forms.first))))
+        return forms.last
+
+    def _is_last(self, expr: Any) -> bool:
+        forms = self.forms.get(expr)
+        return forms is not None and forms.last is not None
+
+    def _transpose(self, expr: Any, axes: list[int]) -> Any:
+        if is_constant(expr):
+            return constant(numpy_of(expr).transpose(axes))
+        shape = shape_of(expr)
+        kept = [a for a in axes if shape[a] != 1]
+        if kept == sorted(kept):
+            return self.emit(relax.op.reshape(expr, [shape[a] for a in axes]))
+        return self.emit(relax.op.permute_dims(expr, axes))
+
+    # Bindings ------------------------------------------------------------------------------------------
+
+    def visit_binding(self, binding: Any) -> None:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self.forms:
+            forms = self.forms[value.tuple_value]
+            if forms.last is not None and forms.first is None:
+                self.bind(binding.var, _Forms(last=self.emit(relax.TupleGetItem(forms.last, value.index))))
+                return
+        if isinstance(value, relax.Call):
+            handler = self.handlers.get(op_name(value))
+            new = handler(value) if handler else None
+            if new is None:
+                new = self.visit_call(value, [self.use(arg) for arg in value.args])
+            self.bind(binding.var, new)
+            return
+        super().visit_binding(binding)
+
+    # Operators that want channels last -----------------------------------------------------------------
+
+    def _conv2d(self, call: Any) -> Any:
+        data, weight = call.args
+        a = call.attrs
+        if a.data_layout != "NCHW" or a.kernel_layout != "OIHW" or not is_constant(weight):
+            return None
+        hwio = constant(numpy_of(weight).transpose(2, 3, 1, 0))
+        return _Forms(
+            last=self.emit(
+                relax.op.nn.conv2d(
+                    self.last(data),
+                    hwio,
+                    strides=list(a.strides),
+                    padding=list(a.padding),
+                    dilation=list(a.dilation),
+                    groups=int(a.groups),
+                    data_layout="NHWC",
+                    kernel_layout="HWIO",
+                    out_dtype=dtype_of(call),
+                )
+            )
+        )
+
+    def _conv2d_transpose(self, call: Any) -> Any:
+        data, weight = call.args
+        if call.attrs.data_layout != "NCHW" or call.attrs.kernel_layout != "IOHW" or not is_constant(weight):
+            return None
+        found = subpixel_conv2d(self, self.last(data), call)
+        return None if found is None else _Forms(last=found)
+
+    def _pool2d(self, call: Any) -> Any:
+        a = call.attrs
+        if a.layout != "NCHW":
+            return None
+        op = relax.op.nn.max_pool2d if op_name(call).endswith("max_pool2d") else relax.op.nn.avg_pool2d
+        pooled = op(
+            self.last(call.args[0]),
+            pool_size=list(a.pool_size),
+            strides=list(a.strides),
+            padding=list(a.padding),
+            dilation=list(a.dilation),
+            ceil_mode=bool(a.ceil_mode),
+            count_include_pad=bool(a.count_include_pad),
+            layout="NHWC",
+        )
+        return _Forms(last=self.emit(pooled))
+
+    def _adaptive_pool2d(self, call: Any) -> Any:
+        if call.attrs.layout != "NCHW":
+            return None
+        size = shape_of(call)[2:]
+        return _Forms(
+            last=self.emit(
+                relax.op.nn.adaptive_avg_pool2d(self.last(call.args[0]), output_size=size, layout="NHWC")
+            )
+        )
+
+    def _resize2d(self, call: Any) -> Any:
+        a = call.attrs
+        if a.layout != "NCHW" or not self._is_last(call.args[0]):
+            return None
+        resized = relax.op.image.resize2d(
+            self.last(call.args[0]),
+            relax.ShapeExpr(list(shape_of(call)[2:])),
+            roi=list(a.roi),
+            layout="NHWC",
+            method=a.method,
+            coordinate_transformation_mode=a.coordinate_transformation_mode,
+            rounding_method=a.rounding_method,
+            cubic_alpha=float(a.cubic_alpha),
+            cubic_exclude=int(a.cubic_exclude),
+            extrapolation_value=float(a.extrapolation_value),
+            out_dtype=dtype_of(call),
+        )
+        return _Forms(last=self.emit(resized))
+
+    # Operators that follow their operands --------------------------------------------------------------
+
+    def _elementwise(self, call: Any) -> Any:
+        rank = len(shape_of(call))
+        if rank < 3 or not any(self._is_last(arg) for arg in call.args):
+            return None
+        args = [self._broadcast_last(arg, rank) for arg in call.args]
+        return _Forms(last=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
+
+    def _broadcast_last(self, arg: Any, rank: int) -> Any:
+        """An operand of an elementwise operator of this rank, in channels-last form."""
+        if not isinstance(arg.ty, relax.TensorType):
+            return self.use(arg)
+        shape = shape_of(arg)
+        if len(shape) == rank:
+            return self.last(arg)
+        if not shape:
+            return self.use(arg)
+        full = (1,) * (rank - len(shape)) + shape
+        if is_constant(arg):
+            return constant(numpy_of(arg).reshape(full).transpose(_to_last(rank)))
+        return self._transpose(self.emit(relax.op.reshape(self.use(arg), full)), _to_last(rank))
+
+    def _reduce(self, call: Any) -> Any:
+        data = call.args[0]
+        rank = len(shape_of(data))
+        if rank < 3 or not self._is_last(data) or call.attrs.axis is None:
+            return None
+        axes = [int(axis) % rank for axis in call.attrs.axis]
+        op = getattr(relax.op, op_name(call).removeprefix("relax."))
+        last_axes = sorted(_axis_to_last(axis, rank) for axis in axes)
+        # Without the reduced dimensions the rest stands in channels-last order: a plain value only if that
+        # is the plain order too (the channels went away, or only they and the batch are left).
+        kept = [axis for axis in _to_last(rank) if axis not in axes]
+        if not call.attrs.keepdims and kept != sorted(kept):
+            return None
+        reduced = self.emit(op(self.last(data), axis=last_axes, keepdims=bool(call.attrs.keepdims)))
+        return _Forms(last=reduced) if call.attrs.keepdims else reduced
+
+    def _concat(self, call: Any) -> Any:
+        fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else None
+        rank = len(shape_of(call))
+        if fields is None or rank < 3 or not any(self._is_last(f) for f in fields):
+            return None
+        axis = _axis_to_last(int(call.attrs.axis), rank)
+        return _Forms(last=self.emit(relax.op.concat([self.last(f) for f in fields], axis=axis)))
+
+    def _split(self, call: Any) -> Any:
+        data = call.args[0]
+        rank = len(shape_of(data))
+        if rank < 3 or not self._is_last(data):
+            return None
+        sections = call.attrs.indices_or_sections
+        sections = [int(i) for i in sections] if hasattr(sections, "__len__") else int(sections)
+        axis = _axis_to_last(int(call.attrs.axis), rank)
+        return _Forms(last=self.emit(relax.op.split(self.last(data), sections, axis=axis)))
+
+    def _strided_slice(self, call: Any) -> Any:
+        data, axes = call.args[0], call.args[1]
+        rank = len(shape_of(data))
+        if rank < 3 or not self._is_last(data) or not isinstance(axes, relax.Tuple):
+            return None
+        moved = relax.Tuple([relax.prim_value(_axis_to_last(_prim(a), rank)) for a in axes.fields])
+        args = [self.last(data), moved, *call.args[2:]]
+        return _Forms(last=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
+
+    def _prelu(self, call: Any) -> Any:
+        data, alpha = call.args
+        rank = len(shape_of(data))
+        if rank < 3 or not self._is_last(data) or len(shape_of(alpha)) != 1:
+            return None
+        axis = _axis_to_last(int(call.attrs.axis), rank)
+        return _Forms(last=self.emit(relax.op.nn.prelu(self.last(data), self.use(alpha), axis=axis)))
+
+    def _reshape(self, call: Any) -> Any:
+        """(N, C, d1, d2) to (N, C, d1*d2) and back keeps the channels where they are, in both forms."""
+        data = call.args[0]
+        old, new = shape_of(data), shape_of(call)
+        if not self._is_last(data) or len(old) < 3:
+            return None
+        if int(np.prod(old[2:])) == 1:  # channels last and first are the same bytes
+            return self.emit(relax.op.reshape(self._of(data).last, new))
+        if len(new) >= 3 and old[:2] == new[:2]:
+            return _Forms(last=self.emit(relax.op.reshape(self.last(data), (new[0], *new[2:], new[1]))))
+        return None
+
+    def _permute(self, call: Any) -> Any:
+        """A transpose that asks for channels last takes that form as it is; its result is a plain value."""
+        data = call.args[0]
+        rank = len(shape_of(data))
+        axes = call.attrs.axes
+        axes = list(reversed(range(rank))) if axes is None else [int(a) % rank for a in axes]
+        if rank < 3 or not self._is_last(data) or self._of(data).first is not None:
+            if rank >= 3 and axes == _to_first(rank):  # what was channels last in the model
+                return _Forms(last=self.use(data))
+            return None
+        if axes == _to_last(rank):
+            return self.last(data)
+        order = _to_last(rank)
+        return self.emit(relax.op.permute_dims(self.last(data), [order.index(a) for a in axes]))
+
+
+def _prim(expr: Any) -> int:
+    return int(expr.value if hasattr(expr, "value") else expr)
+
+
+def channels_last(module: IRModule) -> IRModule:
+    """Moves a channels-first module to channels last; inputs and outputs keep their layout."""
+    return _ChannelsLast(module).run()

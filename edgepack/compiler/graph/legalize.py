@@ -1,0 +1,89 @@
+"""From Relax operators to TIR, keeping what a kernel rule needs to know of the operator that it came from.
+
+An operator that has rules of its own is called an *anchor*. Its PrimFunc carries the attribute
+``edgepack.anchor``: a map with "kind" and the operator's attributes, whose meaning is the Relax operator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+from tvm.ir import IRModule, Op
+
+from edgepack.compiler.graph.fold import VIEWS
+from edgepack.compiler.graph.rewrite import op_name
+
+__all__ = ["ANCHOR", "legalize"]
+
+#: Name of the PrimFunc attribute.
+ANCHOR = "edgepack.anchor"
+
+
+def _conv2d(call: Any) -> dict[str, Any]:
+    a = call.attrs
+    return {
+        "kind": "conv2d",
+        "strides": [int(v) for v in a.strides],
+        "padding": [int(v) for v in a.padding],
+        "dilation": [int(v) for v in a.dilation],
+        "groups": int(a.groups),
+        "layout": f"{a.data_layout}/{a.kernel_layout}",
+    }
+
+
+def _pool2d(call: Any) -> dict[str, Any]:
+    a = call.attrs
+    return {
+        "kind": op_name(call).removeprefix("relax.nn."),
+        "pool_size": [int(v) for v in a.pool_size],
+        "strides": [int(v) for v in a.strides],
+        "padding": [int(v) for v in a.padding],
+        "dilation": [int(v) for v in a.dilation],
+        "ceil_mode": bool(a.ceil_mode),
+        "count_include_pad": bool(a.count_include_pad),
+        "layout": str(a.layout),
+    }
+
+
+def _matmul(call: Any) -> dict[str, Any]:
+    return {"kind": "matmul"}
+
+
+ANCHORS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "relax.nn.conv2d": _conv2d,
+    "relax.nn.max_pool2d": _pool2d,
+    "relax.nn.avg_pool2d": _pool2d,
+    "relax.matmul": _matmul,
+}
+
+
+def _anchored(name: str, describe: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], Any]:
+    """TVM's own legalisation of ``name``, with the anchor's description on the PrimFunc that it makes."""
+    legalise = Op.get(name).get_attr("FLegalize")
+
+    def convert(builder: Any, call: Any) -> Any:
+        result = legalise(builder, call)
+        if op_name(result) == "relax.call_tir":
+            gvar = result.args[0]
+            function = builder.get()[gvar]
+            builder.update_func(gvar, function.with_attr(ANCHOR, describe(call)))
+        return result
+
+    return convert
+
+
+def _take(builder: Any, call: Any) -> Any:
+    """An index out of range reads the nearest element: what a caller hands in at run time must not read
+    elsewhere."""
+    axis = call.attrs.axis
+    safe = builder.normalize(relax.op.take(*call.args, axis=None if axis is None else int(axis), mode="clip"))
+    return Op.get("relax.take").get_attr("FLegalize")(builder, safe)
+
+
+def legalize(module: IRModule) -> IRModule:
+    """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
+    custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
+    custom["relax.take"] = _take
+    return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)

@@ -1,0 +1,189 @@
+"""Relax as it was imported to fused TIR: the order of the passes, and what the kernel rules get to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.attention import fuse_attention
+from edgepack.compiler.graph.fold import fold_views
+from edgepack.compiler.graph.isolate_small_results import keep_gates_apart
+from edgepack.compiler.graph.layout import channels_last
+from edgepack.compiler.graph.legalize import ANCHOR, legalize
+from edgepack.compiler.graph.norms import fuse_norms
+from edgepack.compiler.graph.precision import accumulate_in_float32
+from edgepack.compiler.graph.rewrite import node_index, op_name
+
+__all__ = ["Anchor", "Group", "Lowered", "lower"]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The operator of a group that has rules of its own.
+
+    Attributes:
+        kind: "conv2d", "matmul", "attention", "max_pool2d", "avg_pool2d".
+        attributes: the Relax operator's attributes.
+        operands: for each operand, the index of the group's parameter that it is, or None if the group
+            computes it.
+    """
+
+    kind: str
+    attributes: Mapping[str, Any]
+    operands: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators that were fused into one TIR function.
+
+    Attributes:
+        name: name of the function in the module.
+        function: the fused ``PrimFunc``: parameters, then outputs, as buffers.
+        outputs: how many of its buffers are outputs.
+        operators: names of the fused operators, in order.
+        anchor: the operator that decides the schedule, or None.
+        nodes: indices of the model's nodes whose values it computes on the way to its output.
+        pitch: elements from one row of its output to the next (a row is the last dimension), where that is
+            part of a wider tensor; None where rows follow each other.
+    """
+
+    name: str
+    function: Any
+    outputs: int
+    operators: tuple[str, ...]
+    anchor: Anchor | None = None
+    nodes: tuple[int, ...] = ()
+    pitch: int | None = None
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """``module["main"]`` calls the groups with ``call_tir``; what else is in it is reshapes, tuples and
+    constants."""
+
+    module: IRModule
+    groups: Mapping[str, Group]
+
+
+@contextmanager
+def _memoised_builds() -> Iterator[None]:
+    """FoldConstant builds an LLVM module for each call that it folds; most are the same function again."""
+    build = tvm.get_global_func("tirx.build")
+    cache: dict[int, list[tuple[IRModule, Any]]] = {}
+
+    def memoised(module: IRModule, *args: Any) -> Any:
+        key = tvm_ffi.structural_hash(module)
+        for known, result in cache.get(key, []):
+            if tvm_ffi.structural_equal(known, module):
+                return result
+        result = build(module, *args)
+        cache.setdefault(key, []).append((module, result))
+        return result
+
+    tvm.register_global_func("tirx.build", memoised, override=True)
+    try:
+        yield
+    finally:
+        tvm.register_global_func("tirx.build", build, override=True)
+
+
+def _fold_constants(module: IRModule) -> IRModule:
+    """Evaluates on this machine, whatever the target, what depends on constants only."""
+    with _memoised_builds(), tvm.target.Target("llvm"):
+        return relax.transform.FoldConstant()(module)
+
+
+def lower(module: IRModule) -> Lowered:
+    """Normalises, lays out, legalises and fuses a module of static shapes.
+
+    Args:
+        module: Relax, one function ``main``, channels first, constants inside.
+    """
+    t = relax.transform
+    # The target only selects TVM's generic CPU legalisations; nothing here depends on the device.
+    with tvm.target.Target("llvm"):
+        module = fold_views(module)  # first: it reads the frontend's names
+        module = t.DecomposeOpsForInference()(module)
+        module = t.CanonicalizeBindings()(module)
+        module = fold_views(module)
+        module = accumulate_in_float32(module)
+        module = channels_last(module)
+        module = fold_views(module)
+        module = fuse_norms(module)
+        module = fuse_attention(module)
+        module = legalize(module)
+        module = t.AnnotateTIROpPattern()(module)
+        module = keep_gates_apart(module)
+        module = _fold_constants(module)
+        module = t.DeadCodeElimination(["main"])(module)
+        fused = t.FuseOps()(module)
+        lowered = t.FuseTIR()(fused)
+        lowered = t.CanonicalizeBindings()(lowered)
+        lowered = t.DeadCodeElimination(["main"])(lowered)
+    return Lowered(lowered, _groups(fused, lowered))
+
+
+def _groups(fused: IRModule, lowered: IRModule) -> dict[str, Group]:
+    groups = {}
+    outputs = _output_counts(lowered["main"])
+    for gvar, function in lowered.functions.items():
+        name = gvar.name_hint
+        if name not in outputs:
+            continue
+        source = fused[fused.get_global_var(name)]
+        if isinstance(source, relax.Function):
+            operators, anchor, nodes = _describe(fused, source)
+        else:
+            operands = range(len(source.params) - outputs[name])
+            operators, nodes = (name.rstrip("0123456789"),), ()
+            anchor = _anchor(source, tuple(operands))
+        groups[name] = Group(name, function, outputs[name], operators, anchor, nodes)
+    return groups
+
+
+def _output_counts(function: Any) -> dict[str, int]:
+    """For each function that ``function`` calls, how many tensors it returns."""
+    counts = {}
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if op_name(binding.value) == "relax.call_tir":
+                ty = binding.var.ty
+                counts[binding.value.args[0].name_hint] = (
+                    len(ty.fields) if isinstance(ty, relax.TupleType) else 1
+                )
+    return counts
+
+
+def _describe(module: IRModule, function: Any) -> tuple[tuple[str, ...], Anchor | None, tuple[int, ...]]:
+    """Operator names of a fused Relax function, its anchor if it has exactly one, and the nodes inside."""
+    index = {param: i for i, param in enumerate(function.params)}
+    operators, anchors = [], []
+    nodes: list[int] = []
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if op_name(binding.value) != "relax.call_tir":
+                continue
+            callee, args = binding.value.args[0], binding.value.args[1]
+            node = node_index(binding.var)
+            nodes += [node] if node is not None else []
+            operators.append(callee.name_hint.rstrip("0123456789"))
+            anchor = _anchor(module[callee], tuple(index.get(a) for a in args.fields))
+            if anchor is not None:
+                anchors.append(anchor)
+    return tuple(operators), anchors[0] if len(anchors) == 1 else None, tuple(nodes)
+
+
+def _anchor(function: Any, operands: tuple[int | None, ...]) -> Anchor | None:
+    attributes = function.attrs.get(ANCHOR) if function.attrs else None
+    if attributes is None:
+        return None
+    plain = {k: list(v) if isinstance(v, tuple | tvm_ffi.Array) else v for k, v in attributes.items()}
+    return Anchor(str(plain.pop("kind")), plain, operands)

@@ -1,0 +1,63 @@
+"""Who reads a value and what it is bound to, while a pass rewrites: for passes that find several bindings and
+replace them by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.rewrite import Rewriter, op_name
+
+__all__ = ["CountingRewriter"]
+
+
+class CountingRewriter(Rewriter):
+    """A rewriter that looks back: its operands are variables of the new function, which it knows."""
+
+    def __init__(self, module: IRModule) -> None:
+        super().__init__(module)
+        self._old = _reads(module)
+        self._new: Counter[Any] = Counter()
+
+    def bind(self, old: Any, new: Any) -> None:
+        """Records that ``old`` is now ``new``: what reads one will read the other."""
+        super().bind(old, new)
+        if isinstance(new, relax.Var):
+            self._new[new] += self._old[old]
+
+    def read_once(self, expr: Any) -> bool:
+        """Whether the expression is a variable that is read in one place of the function."""
+        return self._new[expr] == 1
+
+    def definition(self, expr: Any) -> Any:
+        """What a variable is bound to; None for a parameter, and for what is no variable."""
+        return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
+
+    def only(self, expr: Any) -> Any:
+        """What a variable that is read once is bound to: it may go when its reader goes. Else None."""
+        return self.definition(expr) if self.read_once(expr) else None
+
+    def call(self, expr: Any, *names: str) -> Any:
+        """What a variable is bound to if that calls one of these operators, else None."""
+        definition = self.definition(expr)
+        return definition if op_name(definition) in names else None
+
+
+def _reads(module: IRModule) -> Counter[Any]:
+    """For each variable of ``main``, how many operands it is."""
+    counts: Counter[Any] = Counter()
+
+    def visit(part: Any) -> None:
+        if isinstance(part, relax.Var):
+            counts[part] += 1
+
+    function = module["main"]
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            relax.analysis.post_order_visit(binding.value, visit)
+    relax.analysis.post_order_visit(function.body.body, visit)
+    return counts

@@ -1,0 +1,93 @@
+"""A fused group as the rules see it: buffers, anchor block, epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from edgepack.compiler.graph.lower import Anchor, Group
+from edgepack.compiler.kernels.contract import Operand, RuleError
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
+
+__all__ = ["AnchoredGroup", "anchored"]
+
+
+@dataclass(frozen=True)
+class AnchoredGroup:
+    """A group whose anchor writes a tensor and whose other blocks are its elementwise tail.
+
+    Attributes:
+        anchor: the operator.
+        params: the group's parameter buffers (without outputs).
+        output_shape: shape of the anchor's output and of the group's.
+        epilogue: the tail.
+        pitch: elements from one row of the output to the next; more than the last dimension has where the
+            output is part of a wider tensor.
+    """
+
+    anchor: Anchor
+    params: tuple[Any, ...]
+    output_shape: tuple[int, ...]
+    epilogue: Epilogue
+    pitch: int
+
+    @property
+    def output_elements(self) -> int:
+        """From the output's first element to its last, both included."""
+        *outer, row = self.output_shape
+        return (prod(outer) - 1) * self.pitch + row
+
+    def operand_shape(self, operand: int) -> tuple[int, ...]:
+        """Shape of the anchor's operand."""
+        return tuple(int(d) for d in self.params[self.operand(operand)].shape)
+
+    def operand(self, operand: int) -> int:
+        """Index of the group's parameter that the anchor's operand is. RuleError if the group computes it."""
+        param = self.anchor.operands[operand]
+        if param is None:
+            raise RuleError(f"operand {operand} is computed inside the group")
+        return param
+
+    def epilogue_pointers(self, e: Emitter) -> tuple[dict[int, Any], list[Operand]]:
+        """Declares a pointer for each parameter of the epilogue."""
+        pointers, operands = {}, []
+        for param in self.epilogue.params:
+            pointers[param] = e.pointer(prod(int(d) for d in self.params[param].shape))
+            operands.append(Operand("param", param))
+        return pointers, operands
+
+
+def anchored(group: Group, kinds: Sequence[str]) -> AnchoredGroup:
+    """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that.
+
+    The anchor's last block is its reduction, or the division behind it for an average.
+    """
+    if group.anchor is None or group.anchor.kind not in kinds:
+        raise RuleError("another operator")
+    buffers = tuple(group.function.params)
+    if group.outputs != 1:
+        raise RuleError("more than one output")
+    params, result = buffers[:-1], buffers[-1]
+    if any(str(b.dtype) != "float32" for b in buffers):
+        raise RuleError("not all float32")
+    blocks = blocks_of(group.function)
+    index = _last_reduction(blocks)
+    if group.anchor.kind == "avg_pool2d":
+        index += 1
+    epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
+    if not epilogue.target.same_as(result):
+        raise RuleError("the output is not the end of the elementwise tail")
+    pitch = group.pitch or epilogue.shape[-1]
+    return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue, pitch)
+
+
+def _last_reduction(blocks: Sequence[Block]) -> int:
+    """The last reduction; what stands before it (padding) the rule does itself."""
+    reductions = [i for i, block in enumerate(blocks) if block.reductions]
+    if not reductions:
+        raise RuleError("the anchor has no reduction")
+    return reductions[-1]

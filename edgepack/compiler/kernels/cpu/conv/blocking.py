@@ -1,0 +1,131 @@
+"""How a convolution or product is cut into tiles, blocks of tiles, and slices of the reduction.
+
+Tasks are (block of columns, block of tiles) pairs. What is chosen depends on what fits the caches, and on the
+number of threads.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.emit.emitter import balanced, index
+from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["RESIDENT_WEIGHTS", "Blocking"]
+
+#: Weights up to this size stay in the L2 cache while pixels stream past them; larger ones are read once.
+RESIDENT_WEIGHTS = 256 * 1024
+
+
+class Blocking:
+    """The cut of one convolution for a register tile and a target.
+
+    Attributes:
+        column_blocks: blocks of columns of a group.
+        weights_first: whether the pixels stay while weights stream past them.
+        bands: equal parts of the pixels.
+        tiles: (rows, number of tiles) of the heights of tile that a band has, in order.
+        tile_count: of a band.
+    """
+
+    def __init__(self, conv: Conv2d, tile: Tile, target: CpuTarget, threads: int) -> None:
+        """
+        Args:
+            threads: among which the tasks are divided.
+        """
+        self.conv, self.tile, self.target, self.threads = conv, tile, target, threads
+        self.lanes = target.lanes("float32")
+        self.column_blocks = -(-conv.group_out // tile.columns)
+        self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
+        self.bands = self._bands()
+        self.tiles = balanced(conv.pixels // self.bands, tile.rows)
+        self.tile_count = sum(count for _, count in self.tiles)
+
+    def _bands(self) -> int:
+        """One for each thread where threads share out the pixels: 14 rows of 14 are 25 tiles of up to 8
+        pixels, 12 for one of two threads and 13 for the other, or twice 13 that are as much work, and whose
+        pixels are the rows that the thread has of a depthwise convolution too."""
+        threads, pixels = self.threads, self.conv.pixels
+        if self.weights_first and self.shares == 1:
+            return 1
+        whole = balanced(pixels, self.tile.rows)
+        even = len(whole) == 1 and whole[0][1] % threads == 0
+        return 1 if even or pixels % threads or pixels < threads * self.tile.rows else threads
+
+    @cached_property
+    def shares(self) -> int:
+        """Parts of the pixels that are done one after the other, the columns anew in each.
+
+        With large weights and one part, threads share out the columns, and each reads all of the input, half
+        of which the other thread wrote. From 96 rows for each thread on it is faster to read the weights
+        once for each thread: multiplying takes several times as long as that.
+        """
+        return self.threads if self.weights_first and self.conv.pixels >= 96 * self.threads else 1
+
+    @cached_property
+    def slices(self) -> int:
+        """Parts of the reduction that are done one after the other, for all tiles of a task in each.
+
+        More than one where the weights of a block of columns and the next ones would push each other out of
+        the L2 cache; the tiles' sums wait in the thread's scratch. A part is a row of the window, or a run of
+        channels of a plain product.
+        """
+        c = self.conv
+        nbytes = c.depth * min(self.tile.columns, c.group_out) * 4
+        if nbytes <= self.target.l2_bytes * 3 // 16 or self.bands * self.tile_count == 1:
+            return 1
+        if not c.pointwise:
+            return c.kernel[0]
+        enough = (
+            n for n in range(2, 17) if nbytes <= n * self.target.l2_bytes // 8 and c.depth % (2 * n) == 0
+        )
+        return next(enough, 1)
+
+    @property
+    def scratch(self) -> tuple[int, ...]:
+        """Bytes of scratch of one thread: the sums of a task's tiles, if they have to wait."""
+        tiles = -(-self.tile_count // self.blocks)
+        return (tiles * self.sums * 4,) if self.slices > 1 else ()
+
+    @property
+    def sums(self) -> int:
+        """Floats in the sums of a tile."""
+        return self.tile.rows * (-(-self.tile.columns // self.lanes) * self.lanes)
+
+    @cached_property
+    def pixel_blocks(self) -> int:
+        """Blocks of tiles, equally many tasks for each thread where that is possible.
+
+        With small weights a block is a few tiles, so that all columns of a row of the output are written
+        soon after each other. With large weights its input fits half of the L2 cache.
+        """
+        c, threads, tiles = self.conv, self.threads, self.bands * self.tile_count
+        columns = c.groups * self.column_blocks
+        most = max(1, tiles // (2 if self.weights_first else 4))
+        if not self.weights_first:
+            count = min(most, 16 * threads) if columns == 1 and self.slices == 1 else most
+            return max(count // threads * threads, self.bands) or count
+        bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
+        fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
+        if self.slices > 1:  # the sums too
+            fits = max(4, min(fits, self.target.l2_bytes // 16 // (self.sums * 4)))
+        least = min(most, max(-(-tiles // fits), -(-4 * threads // columns), self.shares))
+        if self.shares == 1:
+            more = range(least, min(most, least + threads))
+            return next((n for n in more if n * columns % threads == 0), least)
+        return min(-(-least // threads), most // threads) * threads
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of tiles of a band."""
+        return self.pixel_blocks // self.bands
+
+    def first_tile(self, block: Any) -> Any:
+        """Of a block of a band; blocks differ by at most one tile."""
+        size, rest = divmod(self.tile_count, self.blocks)
+        return block * size + tirx.min(block, index(rest)) if rest else block * size

@@ -1,0 +1,102 @@
+"""The geometry of a convolution, and the order of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgepack.compiler.kernels.contract import Array, RuleError
+from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
+
+__all__ = ["Conv2d", "pack_weights"]
+
+
+@dataclass(frozen=True)
+class Conv2d:
+    """Geometry of a convolution: NHWC input, HWIO weights, one value per dimension (height, width)."""
+
+    batch: int
+    height: int
+    width: int
+    in_channels: int
+    out_height: int
+    out_width: int
+    out_channels: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    pad_top: int
+    pad_left: int
+    pad_bottom: int
+    pad_right: int
+    groups: int
+
+    @classmethod
+    def of(cls, group: AnchoredGroup) -> Conv2d:
+        """Reads the geometry off the anchor. RuleError for another layout."""
+        a = group.anchor.attributes
+        if a["layout"] != "NHWC/HWIO":
+            raise RuleError(f"layout {a['layout']}")
+        n, h, w, c = group.operand_shape(0)
+        kh, kw, _, oc = group.operand_shape(1)
+        _, oh, ow, _ = group.output_shape
+        top, left, bottom, right = (int(p) for p in a["padding"])
+        sh, sw = (int(s) for s in a["strides"])
+        dh, dw = (int(d) for d in a["dilation"])
+        groups = int(a["groups"])
+        return cls(n, h, w, c, oh, ow, oc, (kh, kw), (sh, sw), (dh, dw), top, left, bottom, right, groups)
+
+    @property
+    def padded(self) -> bool:
+        return any((self.pad_top, self.pad_left, self.pad_bottom, self.pad_right))
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether it is a product of the input, as it lies in memory, and the weights."""
+        return self.kernel == (1, 1) and self.strides == (1, 1) and not self.padded
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each output channel is computed from the input channel of its number."""
+        return 1 < self.groups == self.in_channels == self.out_channels
+
+    @property
+    def group_in(self) -> int:
+        """Input channels of one group."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_out(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+    @property
+    def pixels(self) -> int:
+        return self.batch * self.out_height * self.out_width
+
+    @property
+    def depth(self) -> int:
+        """Length of the reduction."""
+        return self.kernel[0] * self.kernel[1] * self.group_in
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.pixels * self.out_channels * self.depth
+
+
+def pack_weights(weights: Array, groups: int, columns: int, zeros: int) -> Array:
+    """HWIO to [group][block of columns][KH][KW][IC / groups][columns], then ``zeros`` zeros.
+
+    Args:
+        weights: (KH, KW, IC / groups, OC), the output channels of a group next to each other.
+        columns: width of a block; the last block of a group has what is left.
+    """
+    per_group = weights.shape[3] // groups
+    parts = []
+    for first in range(0, weights.shape[3], per_group):
+        for at in range(0, per_group, columns):
+            block = weights[..., first + at : first + min(at + columns, per_group)]
+            parts.append(np.ascontiguousarray(block).reshape(-1))
+    parts.append(np.zeros(zeros, weights.dtype))
+    return np.concatenate(parts)

@@ -1,0 +1,443 @@
+"""Sliding windows over channels-last images: depthwise convolution, max and average pooling.
+
+Each channel stands for itself, so the vector runs along the channels. A step computes some neighbouring
+pixels of one output row for one vector of channels, all of its taps unrolled: each input vector is loaded
+once per row of the window. Steps are ordered for the caches: a task is a few output rows of a block of
+channels, and walks down a strip of columns, so that the rows of the window that the next step shares are
+still in L1. Tasks run from last to first: what the layer before wrote last is still in L2, and so is, for
+the layer behind, what this one writes last, the top of the image.
+
+Columns in the padding are left out when the code is generated (the strips fall into a few patterns), rows in
+the padding are skipped by a branch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
+from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, groups_of, index, unravel
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["Depthwise", "depthwise_conv2d", "pool2d"]
+
+#: Wider windows would unroll into too much code.
+LARGEST_WINDOW = 16
+#: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
+#: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
+UNROLLED_TAPS, UNROLLED_STEP = 64, 512
+#: Floats in a cache line.
+LINE = 16
+#: Pixels of an image up to which threads divide the channels.
+FEW_PIXELS = 64
+#: Which taps of each pixel of a step lie inside the image, along the width.
+Taps = tuple[tuple[bool, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Geometry: NHWC, pairs are (height, width)."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    out_height: int
+    out_width: int
+    size: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]  # top, left, bottom, right
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """Where a step stands: an output row of some columns of one image, and which of its taps exist.
+
+    Attributes:
+        position: (image, output row, first output column).
+        top: the input row of the first tap, negative in the padding.
+        source: offset of the first tap of a row of the window, without the channel.
+        target: offset of the first pixel, without the channel.
+    """
+
+    position: tuple[Any, Any, Any]
+    top: Any
+    source: Callable[[Any], Any]
+    target: Any
+    taps: Taps
+
+
+class _Builder(ABC):
+    """Emits one kernel; a task is some output rows of one image, for a block of the channels."""
+
+    #: Whether the kernel has a pointer to weights, packed by :func:`pack_weights`.
+    weighted = False
+
+    def __init__(self, window: _Window, group: AnchoredGroup, target: CpuTarget) -> None:
+        if max(window.size) > LARGEST_WINDOW:
+            raise RuleError(f"a window of {window.size}")
+        self.window, self.group, self.target = window, group, target
+        taps = window.size[0] * window.size[1]
+        self.lanes = target.lanes("float32")
+        while self.lanes > window.channels:
+            self.lanes //= 2
+        if self.lanes == LINE and window.channels % LINE == LINE // 2 and taps <= 9:
+            # Half of the pixels begin in the middle of a cache line, where halves are faster.
+            self.lanes //= 2
+        self.one_by_one = target.arch.startswith("x86")
+        # Other CPUs' vector loads have no displacement: pointers to all rows would not fit the registers.
+        displacement = target.arch.startswith(("x86", "aarch64"))
+        self.unrolled = displacement and taps <= UNROLLED_TAPS and target.optimize != "size"
+        self.columns = self._columns()
+        self.steps = -(-window.channels // self.lanes)
+        #: Threads divide the channels, not the rows: where there are more of them than pixels, so that the
+        #: layer before, whose weights are large, was divided like that.
+        self.by_channels = (
+            window.batch * window.out_height * window.out_width <= FEW_PIXELS
+            and self.steps >= 4 * target.threads
+        )
+        self.block = self._steps_per_block()
+        self.row_parts = self._row_parts()
+        self.e = Emitter(self.lanes, target)
+
+    # What fits ------------------------------------------------------------------------------------------
+
+    def _most_columns(self) -> int:
+        """Accumulators of a step: the more, the better they hide the latency of the multiply-add.
+
+        x86 takes weights from memory and goes through the inputs one by one; elsewhere accumulators, all
+        inputs of a row and a weight have registers, so that neighbouring multiply-adds are independent.
+        What waits for memory rather than for arithmetic has enough with 8.
+        """
+        g, registers = self.window, max(8, self.target.vector_registers)
+        if self.one_by_one:
+            most = registers - 3 - (0 if self.target.fma else 1)
+        else:
+            most = (registers - 2 - (g.size[1] - 1) * g.dilation[1] + g.strides[1]) // (g.strides[1] + 1)
+        arithmetic = self.weighted and g.strides[1] == 1 and g.size[0] * g.size[1] > 9
+        return max(2, min(most, 14 if arithmetic else 8))
+
+    def _columns(self) -> int:
+        """Columns of a strip."""
+        kh, kw = self.window.size
+        unrolled = max(2, UNROLLED_STEP // (kh * kw if self.unrolled else kw))
+        return min(self.window.out_width, self._most_columns(), unrolled)
+
+    def _steps_per_block(self) -> int:
+        """Channels of a task, in steps: the rows of the window, as wide as the strip, fit the L1 cache."""
+        g = self.window
+        pixels = g.size[0] * ((self.columns - 1) * g.strides[1] + (g.size[1] - 1) * g.dilation[1] + 1)
+        fits = max(2, self.target.l1d_bytes * 2 // 3 // (pixels * self.lanes * 4))
+        blocks = -(-self.steps // fits)
+        if self.by_channels:
+            blocks = -(-blocks // self.target.threads) * self.target.threads
+        block = -(-self.steps // blocks)
+        # The last step may overlap the one before, which must then be of the same task.
+        while g.channels % self.lanes and self.steps % block == 1 and block < self.steps:
+            block += 1
+        return block
+
+    def _row_parts(self) -> int:
+        """Into how many parts the rows are cut: few, for each reads rows of its neighbours again."""
+        g, threads = self.window, self.target.threads
+        if self.by_channels:
+            return 1
+        parts = -(-g.out_height // (4 if g.size[0] <= 3 else 8))
+        return min(g.out_height, -(-parts // threads) * threads)
+
+    # Loops ----------------------------------------------------------------------------------------------
+
+    def pointers(self) -> tuple[Operand, ...]:
+        """Declares the kernel's pointers but for the first, to the input."""
+        e, g = self.e, self.window
+        operands = []
+        if self.weighted:
+            self.w = e.pointer(g.size[0] * g.size[1] * self.steps * self.lanes)
+            operands.append(Operand("packed", 0))
+        self.extra, extra_operands = self.group.epilogue_pointers(e)
+        self.y = e.pointer(self.group.output_elements)
+        return (*operands, *extra_operands, Operand("output", 0))
+
+    def build(self) -> Stage:
+        e, g = self.e, self.window
+        self.x = e.pointer(g.batch * g.height * g.width * g.channels)
+        operands = Operand("param", self.group.operand(0)), *self.pointers()
+        # Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
+        counts = (g.batch, self.row_parts, self.blocks)
+        lo, hi = e.task_range()
+        e.loop(lo, hi, lambda i: self.task(*unravel(e.let(lo + hi - 1 - i), counts)))
+        return Stage(e.finish(), prod(counts), operands)
+
+    @property
+    def blocks(self) -> int:
+        """Of the channels."""
+        return -(-self.steps // self.block)
+
+    def first_row(self, part: Any) -> Any:
+        """Of the output, in one of the parts into which its rows are cut."""
+        return self.e.let(div(part * self.window.out_height + self.row_parts - 1, self.row_parts))
+
+    def task(self, image: Any, part: Any, block: Any) -> None:
+        """Strip by strip, in it row by row."""
+        e, g = self.e, self.window
+        image, part, block = (e.let(i) for i in (image, part, block))
+        channels: tuple[Any, Any] = (0, self.steps)
+        if self.block < self.steps:
+            begin = e.let(block * self.block)
+            channels = begin, e.let(tirx.min(begin + self.block, index(self.steps)))
+        top, bottom = self.first_row(part), self.first_row(part + 1)
+        strips: list[tuple[int, int]] = []
+        at = 0
+        for size, count in balanced(g.out_width, self.columns):
+            strips += [(at + i * size, size) for i in range(count)]
+            at += size * count
+
+        for first, last, taps in groups_of(len(strips), lambda i: self._taps(*strips[i])):
+
+            def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
+                x = e.let(i * len(taps) + start)
+                e.loop(top, bottom, lambda y: self._row(image, y, x, taps, channels))
+
+            e.loop(0, last - first, strip)
+
+    def _taps(self, x: int, size: int) -> Taps:
+        g = self.window
+        return tuple(
+            tuple(
+                0 <= (x + i) * g.strides[1] - g.pads[1] + k * g.dilation[1] < g.width
+                for k in range(g.size[1])
+            )
+            for i in range(size)
+        )
+
+    def _row(self, image: Any, y: Any, x: Any, taps: Taps, channels: tuple[Any, Any]) -> None:
+        """One row of a strip."""
+        e, g = self.e, self.window
+        top = e.let(y * g.strides[0] - g.pads[0])
+        source = self.lines(image, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
+        target = e.let(((image * g.out_height + y) * g.out_width + x) * self.group.pitch)
+        strip = _Strip((image, y, x), top, source, target, taps)
+        begin, end = self._inside(top)
+        finish = self.finisher(begin, end, taps)
+
+        def step(i: Any) -> None:
+            at = i * self.lanes
+            if g.channels % self.lanes:
+                at = tirx.min(at, index(g.channels - self.lanes))
+            self._step(strip, begin, end, i, e.let(at), finish)
+
+        e.loop(*channels, step)
+
+    def lines(self, image: Any, top: Any, at: Any) -> Callable[[Any], Any]:
+        """Where element ``at`` of row ``k`` of the window is, the first row of which is row ``top``."""
+        g = self.window
+        pitch = g.width * g.channels
+        start = self.e.let((image * g.height + top) * pitch + at)
+        return lambda k: start + k * (g.dilation[0] * pitch)
+
+    def _inside(self, top: Any) -> tuple[Any, Any]:
+        """The rows [begin, end) of the window that lie inside the image."""
+        e, g = self.e, self.window
+        d = g.dilation[0]
+        begin = e.let(tirx.max(index(0), div(d - 1 - top, d))) if g.pads[0] else 0
+        lowest = (g.out_height - 1) * g.strides[0] - g.pads[0] + (g.size[0] - 1) * d
+        if self.unrolled and lowest < g.height:
+            return begin, g.size[0]
+        end = tirx.min(index(g.size[0]), div(g.height - top + d - 1, d))
+        if not self.unrolled:  # by way of a float, or LLVM would know how often the loop runs, and unroll it
+            end = tirx.Cast("int32", tirx.Cast("float32", end) + e.f32(0.25, 1))
+        return begin, e.let(end)
+
+    def _step(self, strip: _Strip, begin: Any, end: Any, number: Any, channel: Any, finish: Any) -> None:
+        """All pixels of a row of a strip, for one vector of channels."""
+        e, g = self.e, self.window
+        size, lanes = len(strip.taps), self.lanes
+        accumulators = e.local(size * lanes)
+        for i in range(size):
+            e.vstore(accumulators, i * lanes, e.f32(self.initial(), lanes), lanes)
+        kh, kw = g.size
+        taps = [(i, j) for j in range(kw) for i in range(size) if strip.taps[i][j]]
+        if self.one_by_one:
+            taps.sort(key=lambda tap: tap[0] * g.strides[1] + tap[1] * g.dilation[1])
+
+        def row(k: Any) -> None:
+            base = e.let(strip.source(k) + channel)
+            weights = e.let((number * kh + k) * (kw * lanes))
+            loaded: dict[tuple[Any, int], Any] = {}
+
+            def load(buffer: Any, start: Any, at: int) -> Any:
+                if (buffer, at) not in loaded:
+                    loaded[buffer, at] = e.let(e.vload(buffer, start + at, lanes))
+                return loaded[buffer, at]
+
+            for i, j in taps:
+                value = load(self.x, base, (i * g.strides[1] + j * g.dilation[1]) * g.channels)
+                weight = load(self.w, weights, j * lanes) if self.weighted else None
+                old = e.vload(accumulators, i * lanes, lanes)
+                e.vstore(accumulators, i * lanes, self.combine(old, value, weight), lanes)
+
+        if self.unrolled:
+            for k in range(kh):
+                self._if_inside(k, begin, end, row)
+        else:
+            e.loop(begin, end, row)
+        image, y, x = strip.position
+        for i in range(size):
+            value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)
+            stored = self.group.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
+            e.vstore(self.y, strip.target + i * self.group.pitch + channel, stored, lanes)
+
+    def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:
+        """Row ``k`` of the window, unless it lies in the padding."""
+        g = self.window
+        line = k * g.dilation[0] - g.pads[0]
+        tests = []
+        if line < 0:
+            tests.append(begin <= index(k))
+        if (g.out_height - 1) * g.strides[0] + line >= g.height:
+            tests.append(index(k) < index(end))
+        if tests:
+            self.e.branch(tirx.all(*tests), lambda: row(k))
+        else:
+            row(k)
+
+    # Arithmetic -----------------------------------------------------------------------------------------
+
+    def initial(self) -> float:
+        return 0.0
+
+    @abstractmethod
+    def combine(self, old: Any, value: Any, weight: Any) -> Any:
+        """The accumulator after one more tap."""
+
+    def finisher(self, begin: Any, end: Any, taps: Taps) -> Any:
+        """What makes a pixel's value of its accumulator and its number in the strip.
+
+        ``end - begin`` rows of the window, and the columns of ``taps``, were inside.
+        """
+        return lambda value, pixel: value
+
+
+class Depthwise(_Builder):
+    """Depthwise convolution."""
+
+    weighted = True
+
+    def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
+        window = _Window(
+            conv.batch,
+            conv.height,
+            conv.width,
+            conv.in_channels,
+            conv.out_height,
+            conv.out_width,
+            conv.kernel,
+            conv.strides,
+            conv.dilation,
+            (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
+        )
+        super().__init__(window, group, target)
+
+    def packing(self, param: int) -> Packing:
+        """Of the weights, which are the group's parameter ``param``."""
+        return Packing(param, f"depthwise:{self.lanes}", lambda w: pack_weights(w, self.lanes))
+
+    def combine(self, old: Any, value: Any, weight: Any) -> Any:
+        return self.e.multiply_add(value, weight, old)
+
+
+class _Max(_Builder):
+    def initial(self) -> float:
+        return -3.4028234663852886e38
+
+    def combine(self, old: Any, value: Any, weight: Any) -> Any:
+        return tirx.max(old, value)
+
+
+class _Average(_Builder):
+    """Average over the taps inside the image."""
+
+    def combine(self, old: Any, value: Any, weight: Any) -> Any:
+        return old + value
+
+    def finisher(self, begin: Any, end: Any, taps: Taps) -> Any:
+        e = self.e
+        # Multiplying by the reciprocal costs half a unit in the last place and saves a division per vector.
+        scales = {
+            count: e.let(e.f32(1.0, 1) / tirx.Cast("float32", index((end - begin) * count)))
+            for count in {sum(pixel) for pixel in taps}
+        }
+        return lambda value, pixel: e.let(value * e.splat(scales[sum(taps[pixel])], self.lanes))
+
+
+class _PaddedAverage(_Average):
+    """Average over all taps; those in the padding are zeros."""
+
+    def finisher(self, begin: Any, end: Any, taps: Taps) -> Any:
+        scale = 1.0 / (self.window.size[0] * self.window.size[1])
+        return lambda value, pixel: self.e.let(value * self.e.f32(scale, self.lanes))
+
+
+def pack_weights(weights: Array, lanes: int) -> Array:
+    """(KH, KW, 1, C) to [step][KH * KW][lanes]; the last step has the last channels."""
+    flat = weights.reshape(-1, weights.shape[3])
+    firsts = [min(at, flat.shape[1] - lanes) for at in range(0, flat.shape[1], lanes)]
+    return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
+
+
+def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
+    found = anchored(group, ["conv2d"])
+    conv = Conv2d.of(found)
+    if not conv.depthwise:
+        raise RuleError("not depthwise")
+    if found.operand(1) not in constants:
+        raise RuleError("the weights are not constant")
+    builder = Depthwise(conv, found, target)
+    parameters = {"tile": f"{builder.columns}x{builder.lanes}"}
+    return Implementation(
+        "conv2d.depthwise",
+        (builder.build(),),
+        (builder.packing(found.operand(1)),),
+        parameters=parameters,
+        flops=conv.flops,
+    )
+
+
+def pool2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Rule ``pool2d``."""
+    found = anchored(group, ["max_pool2d", "avg_pool2d"])
+    a = found.anchor.attributes
+    if a["layout"] != "NHWC":
+        raise RuleError(f"layout {a['layout']}")
+    n, h, w, c = found.operand_shape(0)
+    _, oh, ow, _ = found.output_shape
+    size, strides, dilation = ((int(v[0]), int(v[1])) for v in (a["pool_size"], a["strides"], a["dilation"]))
+    top, left, bottom, right = (int(p) for p in a["padding"])
+    window = _Window(n, h, w, c, oh, ow, size, strides, dilation, (top, left, bottom, right))
+    average = found.anchor.kind == "avg_pool2d"
+    builder: _Builder
+    if not average:
+        builder = _Max(window, found, target)
+    elif not a["count_include_pad"]:
+        builder = _Average(window, found, target)
+    elif a["ceil_mode"]:
+        raise RuleError("windows beyond the padding count neither way")
+    else:
+        builder = _PaddedAverage(window, found, target)
+    flops = n * oh * ow * c * size[0] * size[1]
+    parameters = {"tile": f"{builder.columns}x{builder.lanes}"}
+    return Implementation(
+        f"pool2d.{'average' if average else 'max'}", (builder.build(),), parameters=parameters, flops=flops
+    )

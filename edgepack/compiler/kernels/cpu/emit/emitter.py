@@ -1,0 +1,288 @@
+"""An emitter of flat, already vectorised TIR.
+
+Kernels are written as Python that unrolls at generation time and emits loads, stores and arithmetic on
+vectors (Ramp, Broadcast). No TIR pass runs on them, only LLVM: what is written is what is compiled. An
+accumulator tile is a "local" buffer with constant indices, which LLVM's SROA turns into registers.
+
+Index arithmetic is int32; a tensor of 2**31 elements or more is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.tirx import (
+    AllocBuffer,
+    Broadcast,
+    BufferLoad,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    FloatImm,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    PrimFunc,
+    Ramp,
+    SeqStmt,
+    Var,
+)
+from tvm.tirx.buffer import buffer_data_pointer_type
+from tvm.tirx.stmt import Bind, Return
+
+from edgepack.compiler.kernels.contract import RuleError
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["Emitter", "Index", "balanced", "div", "groups_of", "index", "mod", "unravel"]
+
+#: CPUs of AArch64 that work in order: for them LLVM unrolls loops four times and puts all loads first.
+IN_ORDER = ("cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520")
+
+Expr = Any
+Index = Any  # int or a TIR expression of type int32
+
+
+def index(value: Index) -> Expr:
+    """An int32 TIR expression."""
+    return IntImm("int32", value) if isinstance(value, int) else value
+
+
+def div(a: Index, b: int) -> Index:
+    """a // b for a >= 0, without TIR's floordiv (which needs a pass to lower)."""
+    if isinstance(a, int):
+        return a // b
+    return a if b == 1 else tirx.truncdiv(a, index(b))
+
+
+def mod(a: Index, b: int) -> Index:
+    """a % b for a >= 0."""
+    if isinstance(a, int):
+        return a % b
+    return 0 if b == 1 else tirx.truncmod(a, index(b))
+
+
+def unravel(flat: Index, dims: Sequence[int]) -> list[Index]:
+    """The position along each of ``dims`` of a flat, row-major index; 0 along dimensions of size one."""
+    position: list[Index] = []
+    for axis in reversed(range(len(dims))):
+        if dims[axis] == 1:
+            position.append(0)
+            continue
+        outermost = all(d == 1 for d in dims[:axis])
+        position.append(flat if outermost else mod(flat, dims[axis]))
+        flat = flat if outermost else div(flat, dims[axis])
+    return position[::-1]
+
+
+def balanced(total: int, largest: int) -> list[tuple[int, int]]:
+    """Cuts ``total`` rows into the fewest tiles of at most ``largest`` rows, of at most two sizes.
+
+    Returns:
+        [(size, count), ...], the larger size first: 49 by 6 gives [(6, 4), (5, 5)].
+    """
+    tiles = -(-total // largest)
+    size, rest = divmod(total, tiles)
+    return [(s, n) for s, n in ((size + 1, rest), (size, tiles - rest)) if n]
+
+
+def groups_of(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any]]:
+    """Runs of equal ``key(i)`` for i in [0, count): [(begin, end, key), ...]."""
+    runs: list[tuple[int, int, Any]] = []
+    for i in range(count):
+        k = key(i)
+        if runs and runs[-1][2] == k:
+            runs[-1] = (runs[-1][0], i + 1, k)
+        else:
+            runs.append((i, i + 1, k))
+    return runs
+
+
+class Emitter:
+    """Builds one kernel: pointer parameters with :meth:`pointer`, then :meth:`tasks`, then :meth:`finish`.
+
+    Args:
+        lanes: of a vector of float32.
+        target: what the kernel is for; None for one that is the same everywhere.
+    """
+
+    def __init__(self, lanes: int, target: CpuTarget | None = None) -> None:
+        self.lanes = lanes
+        self.strict_math = target is not None and target.strict_math
+        self.wasm = target is not None and target.arch == "wasm32"
+        self.relaxed = self.wasm and target is not None and target.fma
+        #: LLVM unrolls any loop for the CPU.
+        self.in_order = target is not None and target.cpu in IN_ORDER
+        #: Fewer than 32, which LLVM allocates, and multiply-adds that do not read memory.
+        self.few_registers = (
+            target is not None
+            and not self.wasm
+            and target.vector_registers < 32
+            and not (target.arch.startswith("x86") and target.fma)
+        )
+        self.params: list[Any] = []
+        self.blocks: list[list[Any]] = [[]]
+        self.counter = 0
+
+    # Names and statements ------------------------------------------------------------------------------
+
+    def name(self, prefix: str) -> str:
+        self.counter += 1
+        return f"{prefix}{self.counter}"
+
+    def add(self, statement: Any) -> None:
+        self.blocks[-1].append(statement)
+
+    def block(self, body: Callable[[], None]) -> Any:
+        """Runs ``body`` and returns what it emitted as one statement."""
+        self.blocks.append([])
+        body()
+        statements = self.blocks.pop()
+        if len(statements) == 1:
+            return statements[0]
+        return SeqStmt(statements) if statements else Evaluate(index(0))
+
+    # Memory --------------------------------------------------------------------------------------------
+
+    def pointer(self, elements: int, dtype: str = "float32") -> Any:
+        """A pointer parameter to a flat array; loads and stores assume the dtype's natural alignment only."""
+        if elements >= 2**31:
+            raise RuleError(f"a tensor of {elements} elements does not fit int32 indices")
+        buffer = tirx.decl_buffer((max(elements, 1),), dtype, self.name("b"))
+        var = Var(self.name("p"), buffer_data_pointer_type(buffer))
+        self.params.append(var)
+        self.add(DeclBuffer(buffer, data=var))
+        return buffer
+
+    def rebased(self, buffer: Any, at: Index, elements: int) -> Any:
+        """The same memory from element ``at`` on, as a buffer of its own.
+
+        Constant indices into it become displacements of one pointer, so many rows need one register.
+        """
+        view = tirx.decl_buffer((max(elements, 1),), str(buffer.dtype), self.name("view"))
+        var = Var(self.name("p"), buffer_data_pointer_type(view))
+        self.add(Bind(var, tirx.address_of(self.load(buffer, at))))
+        self.add(DeclBuffer(view, data=var))
+        return view
+
+    def local(self, elements: int, dtype: str = "float32") -> Any:
+        """An array on the stack or, where all indices are constants, in registers."""
+        buffer = tirx.decl_buffer((elements,), dtype, self.name("local"), scope="local", data_alignment=64)
+        self.add(AllocBuffer(buffer))
+        return buffer
+
+    def vload(self, buffer: Any, at: Index, lanes: int | None = None) -> Expr:
+        lanes = self.lanes if lanes is None else lanes
+        return self.load(buffer, at) if lanes == 1 else BufferLoad(buffer, [Ramp(index(at), index(1), lanes)])
+
+    def vstore(self, buffer: Any, at: Index, value: Expr, lanes: int | None = None) -> None:
+        lanes = self.lanes if lanes is None else lanes
+        where = index(at) if lanes == 1 else Ramp(index(at), index(1), lanes)
+        self.add(BufferStore(buffer, value, [where]))
+
+    def load(self, buffer: Any, at: Index) -> Expr:
+        return BufferLoad(buffer, [index(at)])
+
+    def prefetch(self, buffer: Any, at: Index, locality: int = 2) -> None:
+        """Asks for the cache line; ``locality`` 0 to 3 as in ``llvm.prefetch``."""
+        address = tirx.address_of(self.load(buffer, at))
+        hints = [index(0), index(locality), index(1)]
+        self.add(Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *hints)))
+
+    # Values --------------------------------------------------------------------------------------------
+
+    def let(self, value: Index) -> Expr:
+        """Binds the value to a name, so that it is computed once and here."""
+        if isinstance(value, int):
+            return index(value)
+        var = Var(self.name("v"), value.ty)
+        self.add(Bind(var, value))
+        return var
+
+    def splat(self, value: Expr, lanes: int | None = None) -> Expr:
+        """The scalar in every lane."""
+        lanes = self.lanes if lanes is None else lanes
+        return value if lanes == 1 else Broadcast(value, lanes)
+
+    def f32(self, value: float, lanes: int | None = None) -> Expr:
+        return self.splat(FloatImm("float32", float(value)), lanes)
+
+    def multiply_add(self, a: Expr, b: Expr, c: Expr) -> Expr:
+        """c + a * b: one instruction where the target has it.
+
+        LLVM makes one of the two, but for WebAssembly: there the program must ask for an instruction that is
+        rounded once or twice, as the machine does it (relaxed SIMD).
+        """
+        if self.relaxed and str(c.ty) == "float32x4":
+            return tirx.call_llvm_intrin("float32x4", "llvm.wasm.relaxed.madd.v4f32", a, b, c)
+        return c + a * b
+
+    # Control -------------------------------------------------------------------------------------------
+
+    def loop(self, begin: Index, end: Index, body: Callable[[Any], None]) -> None:
+        """for i in [begin, end); nothing is emitted for an empty range, no loop for one iteration."""
+        if isinstance(begin, int) and isinstance(end, int):
+            if end <= begin:
+                return
+            if end - begin == 1:
+                body(index(begin))
+                return
+        var = Var(self.name("i"), tvm.ir.PrimType("int32"))
+        statement = self.block(lambda: body(var))
+        self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
+
+    def unknown(self, count: int) -> Expr:
+        """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not
+        unroll, because it would mix the iterations and spill."""
+        return self.let(tirx.max(index(count), -self.params[-2]))
+
+    def rolled(self, count: int, body: Callable[[Any], None]) -> None:
+        """for i in [0, count), at least once, such that LLVM cannot say how often: it unrolls such a loop
+        neither whole nor in part."""
+        everything = self.let(tirx.min(index(-1), self.params[-2]))
+        counter = self.local(1, "int32")
+        self.vstore(counter, 0, index(0), 1)
+
+        def iteration() -> None:
+            i = self.let(self.load(counter, 0))
+            body(i)
+            self.vstore(counter, 0, i + 1, 1)
+
+        more = tirx.bitwise_and(self.load(counter, 0), everything) < index(count)
+        self.add(tirx.While(more, self.block(iteration)))
+
+    def branch(
+        self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None
+    ) -> None:
+        first = self.block(then)
+        self.add(IfThenElse(condition, first, self.block(otherwise) if otherwise else None))
+
+    def switch(self, runs: list[tuple[int, int, Any]], value: Index, body: Callable[[Any], None]) -> None:
+        """``body(key)`` of the run of :func:`groups_of` in which ``value`` lies."""
+        if len(runs) == 1:
+            body(runs[0][2])
+            return
+        self.branch(
+            index(value) < index(runs[0][1]),
+            lambda: body(runs[0][2]),
+            lambda: self.switch(runs[1:], value, body),
+        )
+
+    def task_range(self) -> tuple[Any, Any]:
+        """Declares ``lo`` and ``hi``, the thread's tasks."""
+        lo, hi = (Var(name, tvm.ir.PrimType("int32")) for name in ("lo", "hi"))
+        self.params += [lo, hi]
+        return lo, hi
+
+    def tasks(self, body: Callable[[Any], None]) -> None:
+        """Emits ``body(task)`` for each of the thread's tasks."""
+        lo, hi = self.task_range()
+        self.loop(lo, hi, body)
+
+    def finish(self) -> PrimFunc:
+        self.add(Return(index(0)))
+        function = PrimFunc(self.params, SeqStmt(self.blocks[0]), tvm.ir.PrimType("int32"))
+        return function.with_attr("tirx.noalias", True)

@@ -1,0 +1,186 @@
+"""The register-tiled inner product that convolutions and matrix products share.
+
+A tile has ``rows`` rows (pixels, or rows of the left matrix) and ``columns`` columns (output channels). Its
+accumulators stay in vector registers for the whole reduction; each step of it loads the columns' weights
+once and broadcasts one element of each row. The tile is chosen so that accumulators, one row of weights and
+one broadcast fit the register file: see :func:`tile_for`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div
+from edgepack.plan.target import CpuTarget
+
+__all__ = [
+    "Tile",
+    "accumulate",
+    "column_chunks",
+    "fitting",
+    "powers",
+    "stream_prefetch",
+    "tile_for",
+]
+
+#: Floats in a cache line.
+LINE = 16
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Register tile: at most ``rows`` rows by ``columns`` columns of float32."""
+
+    rows: int
+    columns: int
+
+
+def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
+    """The register tile for a product of ``rows`` by ``columns``.
+
+    AVX2 has 16 registers, and multiply-adds that read memory: 6 rows by 2 vectors are 12 accumulators, 2
+    weights and 1 broadcast. SSE2 needs registers for products, ARMv7 runs out of pointers for rows: 4 by 2.
+    AVX-512 has 32: about 24 accumulators, as wide as the columns fill: 8 by 3, 6 by 4, or 12 by 2 (measured,
+    6 by 4 is 7 to 15 % faster than 8 by 2). With half vectors (see :func:`fitting`) also 5 by 5, which is 40
+    channels at once: 16 % faster than 12 by 2 with 8 channels left over. AArch64 and RISC-V load weights and
+    broadcasts into registers: 6 by 3 or 8 by 2 are the largest that do not spill (benchmarks/assembly.py).
+
+    Cortex-M has 32 registers of one number: 4 by 6 are 24 sums, 6 weights and 1 row, and one pointer reaches
+    four rows. A Cortex-M4 runs 30 % fewer instructions than with 8 by 2 (qemu's -icount: ds_cnn 5.99 M
+    instead of 8.61 M; 5 by 5 5.79 M, but of 16 columns it leaves one over). ARMv6 and RISC-V spill with it.
+
+    Few rows take more vectors instead, and a single one (a fully connected layer) as many as hide the latency
+    of the multiply-add.
+    """
+    lanes = target.lanes("float32")
+    registers = max(target.vector_registers, 8)
+    if rows == 1:
+        return Tile(1, min(columns, 8 * lanes))
+    vectors = -(-columns // lanes)
+    x86 = target.arch.startswith("x86")
+    if vectors == 1:
+        return Tile(min(rows, 12 if registers >= 32 or (x86 and target.fma) else 8), columns)
+    if target.arch.startswith("thumb"):
+        most, per_row = 4, 6
+    elif registers < 32:
+        most, per_row = 6 if x86 and target.fma else 4, 2
+    elif x86:
+        most, per_row = (8, 3) if vectors % 3 == 0 else (6, 4) if vectors % 4 == 0 else (12, 2)
+        if lanes < 16 and vectors % 5 == 0:
+            most, per_row = 5, 5
+    else:
+        most, per_row = (6, 3) if vectors % 3 == 0 else (8, 2)
+    if rows <= most // 2:
+        per_row = min(vectors, max(1, (registers - 1) // (rows + 1)), 4)
+    return Tile(min(rows, most), min(columns, per_row * lanes))
+
+
+def fitting(target: CpuTarget, columns: int) -> CpuTarget:
+    """The target, with half the vector's width where half vectors take half the time and waste less.
+
+    A convolution to 24 channels takes a quarter less time on Zen 4 with three vectors of 256 bits than with
+    two of 512.
+    """
+    lanes = target.lanes("float32")
+    if not 0 < target.datapath_bits < target.vector_bits:
+        return target
+    waste = -columns % lanes
+    if waste < lanes // 2 or 10 * waste < columns:
+        return target
+    return replace(target, vector_bits=target.vector_bits // 2)
+
+
+def stream_prefetch(
+    e: Emitter, buffer: Any, start: Index, lines: int, depth: int, unroll: int, locality: int = 3
+) -> Callable[[Index], None]:
+    """A ``prefetch`` for :func:`accumulate` that asks for ``lines`` cache lines, evenly over ``depth`` steps.
+
+    A product reads from a few places at once, each for so short a time that hardware prefetchers start late
+    or not at all. What is asked for is needed by the next tile, or the tiles of the next columns.
+
+    Args:
+        start: of the first line, in elements of ``buffer``; it may lie behind its end.
+        unroll: as given to :func:`accumulate`.
+        locality: as for :meth:`Emitter.prefetch`.
+    """
+    iterations = max(1, depth // unroll)
+    each = -(-lines // iterations)
+    shift = max(0, (iterations // max(lines, 1)).bit_length() - 1)
+
+    def prefetch(step: Index) -> None:
+        line = div(step, unroll << shift) * each
+        for i in range(each):
+            e.prefetch(buffer, start + (line + i) * LINE, locality)
+
+    return prefetch
+
+
+def column_chunks(columns: int, lanes: int) -> list[tuple[int, int]]:
+    """Cuts columns into vectors: [(first column, lanes), ...]; the last may be narrower, never padded."""
+    return [(at, min(lanes, columns - at)) for at in range(0, columns, lanes)]
+
+
+def powers(count: int, lanes: int) -> list[tuple[int, int]]:
+    """Cuts elements into vectors of powers of two, at most ``lanes``: [(first element, lanes), ...]."""
+    found, at = [], 0
+    while at < count:
+        while lanes > count - at:
+            lanes //= 2
+        found.append((at, lanes))
+        at += lanes
+    return found
+
+
+def accumulate(
+    e: Emitter,
+    accumulators: Any,
+    rows: int,
+    chunks: Sequence[tuple[int, int]],
+    depth: int,
+    row: Callable[[int, Index], Any],
+    weights: Any,
+    at: Index,
+    stride: int,
+    unroll: int,
+    prefetch: Callable[[Index], None] | None = None,
+    rest: bool = False,
+) -> None:
+    """accumulators[r, c] += sum over k < depth of row(r, k) * weights[at + k * stride + c].
+
+    Args:
+        accumulators: local buffer of rows x columns, where columns is the sum of the chunks' lanes.
+        row: element ``k`` of row ``r`` as a scalar.
+        unroll: steps of the reduction per loop iteration; used where it divides ``depth``. One in
+            WebAssembly: V8 keeps fewer values in registers than a longer body has, and ResNet-18 and
+            MobileNetV2 took 8 % longer with two (benchmarks/web.py).
+        prefetch: emits prefetches for a loop iteration, given the first step of it.
+        rest: use ``unroll`` in any case; the steps that are left over follow the loop.
+    """
+    columns = sum(lanes for _, lanes in chunks)
+    unroll = 1 if e.wasm else unroll
+    while depth % unroll and not rest:
+        unroll -= 1
+
+    def some(first: Index, count: int) -> None:
+        for u in range(count):
+            step = first + u
+            loaded = [e.let(e.vload(weights, at + step * stride + c, lanes)) for c, lanes in chunks]
+            for r in range(rows):
+                scalar = e.let(row(r, step))
+                for (c, lanes), weight in zip(chunks, loaded, strict=True):
+                    where = r * columns + c
+                    old = e.vload(accumulators, where, lanes)
+                    total = e.multiply_add(e.splat(scalar, lanes), weight, old)
+                    e.vstore(accumulators, where, total, lanes)
+
+    def iteration(k: Index) -> None:
+        if prefetch is not None:
+            prefetch(k * unroll)
+        some(k * unroll, unroll)
+
+    count = depth // unroll
+    # LLVM unrolls a short loop and mixes its steps, for which few registers do not suffice.
+    e.loop(0, e.unknown(count) if e.few_registers and 1 < count <= 8 else count, iteration)
+    some(depth - depth % unroll, depth % unroll)

@@ -1,0 +1,83 @@
+"""Read a fused ``PrimFunc`` as a list of blocks: each writes one buffer element from an expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.contract import RuleError
+
+__all__ = ["Block", "blocks_of", "extent"]
+
+
+def extent(value: Any) -> int:
+    """A static dimension or loop extent."""
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Block:
+    """``target[indices] = value`` over iteration variables.
+
+    Attributes:
+        name: the block's name (``conv2d_nhwc``).
+        iters: iteration variables, in order.
+        extents: their extents.
+        reductions: those of ``iters`` that are reduced over.
+        target: the buffer that is written, and ``indices`` where.
+        value: the expression; in a reduction it loads the target.
+        init: the initial value of a reduction, or None.
+    """
+
+    name: str
+    iters: tuple[Any, ...]
+    extents: tuple[int, ...]
+    reductions: tuple[Any, ...]
+    target: Any
+    indices: tuple[Any, ...]
+    value: Any
+    init: Any
+
+
+def blocks_of(function: Any) -> list[Block]:
+    """The blocks in the order in which they run. Raises RuleError for a function of another form."""
+    found: list[Block] = []
+    _walk(function.body, found)
+    return found
+
+
+def _walk(statement: Any, found: list[Block]) -> None:
+    kind = type(statement).__name__
+    if kind == "SeqStmt":
+        for part in statement.seq:
+            _walk(part, found)
+    elif kind == "For":
+        _walk(statement.body, found)
+    elif kind == "SBlockRealize":
+        block = statement.block
+        if block.name_hint == "root" and not block.iter_vars:
+            _walk(block.body, found)
+        else:
+            found.append(_read(block))
+    else:
+        raise RuleError(f"a {kind} outside of a block")
+
+
+def _read(block: Any) -> Block:
+    store = block.body
+    if type(store).__name__ != "BufferStore":
+        raise RuleError(f"block {block.name_hint!r} is more than one store")
+    reductions = tuple(iv.var for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce)
+    init = block.init.value if block.init is not None and type(block.init).__name__ == "BufferStore" else None
+    return Block(
+        block.name_hint,
+        tuple(iv.var for iv in block.iter_vars),
+        tuple(extent(iv.dom.extent) for iv in block.iter_vars),
+        reductions,
+        store.buffer,
+        tuple(store.indices),
+        store.value,
+        init,
+    )

@@ -1,0 +1,355 @@
+"""Elementary functions on float32 vectors as TIR expressions: polynomials instead of a libm call per lane.
+
+Each states its largest error; tests/kernels/test_vmath.py measures it against float64.
+
+Source: the Cephes library's single precision functions (expf, logf, tanhf; S. Moshier).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import IntImm
+
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+
+__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "maximum", "minimum", "quotient"]
+
+Expr = Any
+
+#: log2 of e.
+LOG2_E = 1.44269504088896341
+
+
+def _int32(lanes: int) -> str:
+    return "int32" if lanes == 1 else f"int32x{lanes}"
+
+
+def _float32(lanes: int) -> str:
+    return "float32" if lanes == 1 else f"float32x{lanes}"
+
+
+def _i32(e: Emitter, value: int, lanes: int) -> Expr:
+    return e.splat(IntImm("int32", value), lanes)
+
+
+def _polynomial(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes: int) -> Expr:
+    """Horner's scheme, the highest power's coefficient first."""
+    value = e.f32(coefficients[0], lanes)
+    for c in coefficients[1:]:
+        value = e.let(value * x + e.f32(c, lanes))
+    return value
+
+
+def _two_polynomials(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes: int) -> Expr:
+    """As :func:`_polynomial`, the even and the odd powers apart: half as long a chain of operations that wait
+    for each other, for one more of them."""
+    square = e.let(x * x)
+    last, other = (
+        _polynomial(e, square, coefficients[(len(coefficients) - 1 - n) % 2 :: 2], lanes) for n in (0, 1)
+    )
+    return e.let(other * x + last)
+
+
+def _settled(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """The value by way of a local array, which LLVM turns into a register.
+
+    TVM's analyser replaces names by what they are bound to: without this, functions of functions take it time
+    that grows with the product of their polynomials' degrees.
+    """
+    register = e.local(lanes)
+    e.vstore(register, 0, x, lanes)
+    return e.let(e.vload(register, 0, lanes))
+
+
+def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """e**x: 2**k * p(r) with r = x - k ln 2, |r| <= ln 2 / 2.
+
+    Error at most 2 ulp. Infinite above 88.73 and for inf; results below 2.4e-38 (x < -86.98) are 0; NaN stays
+    NaN.
+    """
+    # Twice the polynomial times 2**(k - 1): neither overflows before the result does. The lower clamp makes
+    # the scale's exponent field 0, which is the value 0. Clamps take NaN from their second operand.
+    x = e.let(tirx.Max(e.f32(-87.6, lanes), e.let(tirx.Min(e.f32(89.0, lanes), x))))
+    shifted = e.let(x * e.f32(LOG2_E, lanes) + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
+    k = e.let(shifted - e.f32(12582912.0, lanes))
+    r = e.let(x - k * e.f32(0.693359375, lanes))
+    r = e.let(r - k * e.f32(-2.12194440e-4, lanes))
+    coefficients = (
+        1.9875691500e-4,
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        5.0000001201e-1,
+    )
+    p = _polynomial(e, r, tuple(2 * c for c in coefficients), lanes)
+    y = e.let(p * e.let(r * r) + e.let(r * e.f32(2, lanes) + e.f32(2, lanes)))
+    exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
+    scale = tirx.reinterpret(_float32(lanes), exponent + _i32(e, 126 << 23, lanes))
+    return _settled(e, y * scale, lanes)
+
+
+def exp_below(e: Emitter, x: Expr, top: Expr, lanes: int) -> Expr:
+    """A weight of a softmax: e**x over e**largest, ``top`` the largest score times :data:`LOG2_E`.
+
+    2**t, t = x log2 e - top, at most about 0: a relative error of 8e-8 + 1e-7 (|t| + |top|), of which what
+    the scores of a row share cancels. Below 2**-125 it is that; NaN stays NaN. A third less to do than for
+    :func:`exp`: nothing overflows, and the exponent is added to the polynomial's bits.
+    """
+    t = e.let(tirx.Max(e.f32(-125, lanes), e.let(x * e.f32(LOG2_E, lanes) - top)))
+    shifted = e.let(t + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
+    r = e.let(t - e.let(shifted - e.f32(12582912.0, lanes)))
+    p = _polynomial(
+        e,
+        r,
+        (1.5345811e-4, 1.3399931e-3, 9.6184891e-3, 5.5503286e-2, 2.4022646e-1, 6.9314718e-1, 1.0),
+        lanes,
+    )
+    exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
+    bits = tirx.reinterpret(_int32(lanes), p) + exponent
+    return e.let(tirx.reinterpret(_float32(lanes), bits))
+
+
+def _reinterpreted(e: Emitter, x: Expr, lanes: int) -> Expr:
+    return e.let(tirx.reinterpret(_int32(lanes), x))
+
+
+def log(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Natural logarithm: x = m 2**k with m in [sqrt(1/2), sqrt(2)), k ln 2 + (m - 1) - (m - 1)**2 / 2 + ...
+
+    Error at most 2 ulp; -inf for 0, NaN for negative numbers, denormal numbers are scaled up first.
+    """
+    smallest, scale = 1.17549435e-38, 2.0**23
+    tiny = x < e.f32(smallest, lanes)
+    scaled = e.let(tirx.Select(tiny, x * e.f32(scale, lanes), x))
+    bits = _reinterpreted(e, scaled, lanes)
+    # Subtracting sqrt(1/2)'s bits makes the exponent field that of m in [sqrt(1/2), sqrt(2)).
+    shifted = e.let(bits - _i32(e, 0x3F3504F3, lanes))
+    k = e.let(tirx.shift_right(shifted, _i32(e, 23, lanes)))
+    mantissa = e.let(bits - tirx.shift_left(k, _i32(e, 23, lanes)))
+    m = e.let(tirx.reinterpret(_float32(lanes), mantissa) - e.f32(1, lanes))
+    power = e.let(tirx.Cast(_float32(lanes), k) - tirx.Select(tiny, e.f32(23, lanes), e.f32(0, lanes)))
+    z = e.let(m * m)
+    p = _polynomial(
+        e,
+        m,
+        (
+            7.0376836292e-2,
+            -1.1514610310e-1,
+            1.1676998740e-1,
+            -1.2420140846e-1,
+            1.4249322787e-1,
+            -1.6668057665e-1,
+            2.0000714765e-1,
+            -2.4999993993e-1,
+            3.3333331174e-1,
+        ),
+        lanes,
+    )
+    y = e.let(p * m * z + power * e.f32(-2.12194440e-4, lanes))
+    y = e.let(y - z * e.f32(0.5, lanes))
+    y = e.let(m + y + power * e.f32(0.693359375, lanes))
+    y = e.let(tirx.Select(x < e.f32(float("inf"), lanes), y, x))  # inf and NaN
+    y = e.let(tirx.Select(x < e.f32(0, lanes), e.f32(float("nan"), lanes), y))
+    return _settled(e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes)
+
+
+def _intrinsic(name: str) -> Callable[[Emitter, Expr, int], Expr]:
+    def call(e: Emitter, x: Expr, lanes: int) -> Expr:
+        return e.let(tirx.call_llvm_pure_intrin(_float32(lanes), name, x))
+
+    return call
+
+
+_sqrt = _intrinsic("llvm.sqrt")
+
+
+def _rsqrt(e: Emitter, x: Expr, lanes: int) -> Expr:
+    return e.let(e.f32(1, lanes) / _sqrt(e, x, lanes))
+
+
+def _libm(function: str) -> Callable[[Emitter, Expr, int], Expr]:
+    """libm's function for each lane."""
+
+    def call(e: Emitter, x: Expr, lanes: int) -> Expr:
+        elements = e.local(lanes)
+        e.vstore(elements, 0, x, lanes)
+        for i in range(lanes):
+            e.vstore(elements, i, tirx.call_pure_extern("float32", function, e.load(elements, i)), 1)
+        return e.let(e.vload(elements, 0, lanes))
+
+    return call
+
+
+def _strict_sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
+    one = e.f32(1, lanes)
+    return e.let(one / (one + STRICT["tirx.exp"](e, e.let(e.f32(0, lanes) - x), lanes)))
+
+
+def elementary(e: Emitter, name: str, x: Expr, lanes: int) -> Expr:
+    """The TIR intrinsic ``name`` of a float32 vector: a polynomial, or libm's function in a strict kernel."""
+    table = {**UNARY, **STRICT} if e.strict_math else UNARY
+    return table[name](e, x, lanes)
+
+
+#: With strict math, in place of the polynomials.
+STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
+    "tirx.exp": _libm("expf"),
+    "tirx.sigmoid": _strict_sigmoid,
+    "tirx.tanh": _libm("tanhf"),
+    "tirx.erf": _libm("erff"),
+    "tirx.log": _libm("logf"),
+}
+
+
+def truncate(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Towards zero, exact, without an instruction that SSE2 and ARMv7 lack; 2**23 and more are whole."""
+    a = _absolute(e, x, lanes)
+    whole = tirx.Cast(_float32(lanes), e.let(tirx.Cast(_int32(lanes), x)))
+    return e.let(tirx.Select(a < e.f32(2.0**23, lanes), _with_sign_of(e, whole, x, lanes), x))
+
+
+def floor(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Exact; floor(-0.0) is -0.0."""
+    t = truncate(e, x, lanes)
+    return e.let(tirx.Select(x < t, t - e.f32(1, lanes), t))
+
+
+def ceil(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Exact; ceil(-0.5) is -0.0."""
+    t = truncate(e, x, lanes)
+    return e.let(tirx.Select(t < x, e.f32(1, lanes) + t, t))
+
+
+def nearest(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """To the nearest whole number, halves to the even one (ONNX's Round, TIR's round); exact."""
+    a = _absolute(e, x, lanes)
+    magic = e.f32(2.0**23, lanes)
+    rounded = e.let(e.let(a + magic) - magic)
+    return e.let(tirx.Select(a < magic, _with_sign_of(e, rounded, x, lanes), x))
+
+
+def maximum(e: Emitter, a: Expr, b: Expr) -> Expr:
+    """The larger one, NaN if either is: TIR's Max alone forgets a NaN in its first operand."""
+    return _propagating(e, tirx.Max, a, b)
+
+
+def minimum(e: Emitter, a: Expr, b: Expr) -> Expr:
+    """The smaller one, NaN if either is."""
+    return _propagating(e, tirx.Min, a, b)
+
+
+def _propagating(e: Emitter, smaller_or_larger: Any, a: Expr, b: Expr) -> Expr:
+    if _is_number(b):
+        a, b = b, a
+    if _is_number(a):
+        return e.let(smaller_or_larger(a, b))
+    a, b = e.let(a), e.let(b)
+    return e.let(tirx.Select(tirx.EQ(a, a), smaller_or_larger(a, b), a))
+
+
+def _is_number(x: Expr) -> bool:
+    kind = type(x).__name__
+    if kind == "Broadcast":
+        return _is_number(x.value)
+    return kind == "FloatImm" and x.value == x.value
+
+
+def sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """1 / (1 + e**-x). Error at most 3 ulp."""
+    one = e.f32(1, lanes)
+    return e.let(one / (one + exp(e, e.let(e.f32(0, lanes) - x), lanes)))
+
+
+def _absolute(e: Emitter, x: Expr, lanes: int) -> Expr:
+    bits = tirx.bitwise_and(tirx.reinterpret(_int32(lanes), x), _i32(e, 0x7FFFFFFF, lanes))
+    return e.let(tirx.reinterpret(_float32(lanes), bits))
+
+
+def _with_sign_of(e: Emitter, magnitude: Expr, x: Expr, lanes: int) -> Expr:
+    sign = tirx.bitwise_and(tirx.reinterpret(_int32(lanes), x), _i32(e, -0x80000000, lanes))
+    bits = tirx.bitwise_or(tirx.reinterpret(_int32(lanes), magnitude), sign)
+    return e.let(tirx.reinterpret(_float32(lanes), bits))
+
+
+def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """x + x**3 P(x**2) for |x| < 0.625, else 1 - 2 / (e**2|x| + 1) with x's sign. Error at most 2 ulp."""
+    a = _absolute(e, x, lanes)
+    large = e.let(e.f32(1, lanes) - e.f32(2, lanes) / (exp(e, e.let(a + a), lanes) + e.f32(1, lanes)))
+    z = e.let(x * x)
+    p = _polynomial(
+        e,
+        z,
+        (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1),
+        lanes,
+    )
+    small = e.let(p * z * a + a)
+    magnitude = _settled(e, tirx.Select(a < e.f32(0.625, lanes), small, large), lanes)
+    return _with_sign_of(e, magnitude, x, lanes)
+
+
+def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """x P(t), t = 2 (x / 3.84)**2 - 1, of |x| <= 3.84; beyond, erf rounds to one.
+
+    P was fitted to erf(x) / x with the least largest relative error, 1.6e-8. In t its coefficients are small,
+    so nothing cancels. No division and no branch: 23 operations. Error at most 4 ulp; 6 on a CPU without
+    fused multiply-add, where t and each step of the polynomial are rounded twice.
+    """
+    end = 3.84
+    x = e.let(tirx.Max(e.f32(-end, lanes), e.let(tirx.Min(e.f32(end, lanes), x))))
+    t = e.let(e.let(x * x) * e.f32(2 / end**2, lanes) - e.f32(1, lanes))
+    p = _two_polynomials(
+        e,
+        t,
+        (
+            -5.714123253710568e-4,
+            1.4691156102344394e-3,
+            -1.1616945266723633e-3,
+            1.8120266031473875e-3,
+            -6.245790980756283e-3,
+            1.1830669827759266e-2,
+            -1.777128130197525e-2,
+            2.7387091889977455e-2,
+            -4.089893400669098e-2,
+            5.634051933884621e-2,
+            -7.3013074696064e-2,
+            9.080056846141815e-2,
+            -1.1055368185043335e-1,
+            1.365184485912323e-1,
+            -1.8376538157463074e-1,
+            3.6823946237564087e-1,
+        ),
+        lanes,
+    )
+    y = e.let(tirx.Min(e.f32(1, lanes), e.let(p * x)))
+    return _settled(e, tirx.Max(e.f32(-1, lanes), y), lanes)
+
+
+def quotient(e: Emitter, a: Expr, b: Expr) -> Expr:
+    """a / b; a product where b is a number, within 1.5 ulp: a division costs as much as 10 to 20 of them."""
+    number = b.value if type(b).__name__ == "Broadcast" else b
+    if e.strict_math or type(number).__name__ != "FloatImm" or not 1e-30 < abs(number.value) < 1e30:
+        return tirx.Div(a, b)
+    reciprocal = tirx.const(1 / number.value, str(number.ty.dtype))
+    return a * (tirx.Broadcast(reciprocal, b.lanes) if b is not number else reciprocal)
+
+
+#: TIR intrinsic name -> function of (emitter, float32 vector of ``lanes`` lanes, lanes).
+UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
+    "tirx.exp": exp,
+    "tirx.sigmoid": sigmoid,
+    "tirx.tanh": tanh,
+    "tirx.erf": erf,
+    "tirx.fabs": _absolute,
+    "tirx.sqrt": _sqrt,
+    "tirx.rsqrt": _rsqrt,
+    "tirx.log": log,
+    "tirx.floor": floor,
+    "tirx.ceil": ceil,
+    "tirx.trunc": truncate,
+    "tirx.nearbyint": nearest,
+    "tirx.round": nearest,
+}

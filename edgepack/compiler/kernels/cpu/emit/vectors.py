@@ -1,0 +1,318 @@
+"""Evaluate blocks of a fused PrimFunc on vectors: one lane per neighbouring element of one axis.
+
+Reading what another elementwise block writes evaluates that block at the position that is read, so a chain
+of blocks becomes one expression whatever its index maps are. A load whose address advances by one per lane
+is a vector load; one that does not depend on the lane is a scalar; any other is gathered lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import BufferLoad, Ramp
+
+from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, Atoms, constant
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, Value, Values
+from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY, elementary, maximum, minimum, quotient
+from edgepack.compiler.kernels.cpu.emit.vector_power import power
+
+__all__ = ["Cut", "Undecided", "Vectors"]
+
+Expr = Any
+
+ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Max", "Min"}
+BITWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "BitwiseAnd": tirx.bitwise_and,
+    "BitwiseOr": tirx.bitwise_or,
+    "BitwiseXor": tirx.bitwise_xor,
+    "LShift": tirx.shift_left,
+    "RShift": tirx.shift_right,
+}
+
+
+class Undecided(Exception):  # noqa: N818 - a request, not a failure
+    """A branch on ``position <= 0`` that the generator cannot decide; the same in all lanes."""
+
+    def __init__(self, position: Affine) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+class Cut(Exception):  # noqa: N818
+    """A branch that changes along the lanes: where the lane axis' atom reaches ``at``."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+class _Crosswise(Exception):  # noqa: N818
+    """A branch on several axes at once that changes along the lanes: both sides are evaluated."""
+
+
+class Vectors(Values):
+    """Evaluates expressions at one position.
+
+    Args:
+        e: where to emit; what is evaluated is bound at the point of evaluation.
+        lanes: of a vector.
+        atoms: the variables of positions.
+        blocks: elementwise blocks by the buffer that they write.
+        pointers: flat arrays by buffer.
+        facts: for positions, whether they are <= 0 here.
+        lane_atom: the variable that the lanes count on from; branches on it can be cut.
+        origin: what the lanes count on from where it is a number.
+    """
+
+    def __init__(
+        self,
+        e: Emitter,
+        lanes: int,
+        atoms: Atoms,
+        blocks: Mapping[Any, Block],
+        pointers: Mapping[Any, Any],
+        facts: Mapping[Affine, bool] | None = None,
+        lane_atom: str = "",
+        origin: int = 0,
+    ) -> None:
+        super().__init__(e, lanes, atoms)
+        self.blocks, self.pointers = blocks, pointers
+        self.facts, self.lane_atom = dict(facts or {}), lane_atom
+        self.origin = origin
+        self.guarded = 0
+        self._memo: dict[Any, Any] = {}
+
+    # What subclasses change -------------------------------------------------------------------------------
+
+    def read(self, buffer: Any, at: list[Any]) -> Any:
+        """The element of ``buffer`` at a position: a producer's value or a load."""
+        block = self.blocks.get(buffer)
+        if block is None:
+            return self.load(buffer, at)
+        positions = [self.position(i) for i in at]
+        key = (buffer, tuple(positions))
+        if key not in self._memo:
+            env = dict(zip(block.iters, positions, strict=True))
+            value = self.evaluate(block.value, env)
+            self._memo[key] = self.named(value)
+        return self._memo[key]
+
+    def load(self, buffer: Any, at: list[Any]) -> Value:
+        dtype = str(buffer.dtype)
+        if buffer not in self.pointers or dtype not in DTYPES:
+            raise RuleError(f"it reads {buffer.name}, a buffer of {dtype} that has no vector form")
+        if any(isinstance(i, Value) and i.lanes > 1 for i in at):
+            if self.guarded:
+                raise RuleError(f"a read of {buffer.name} that its condition guards")
+            return self._loaded(self._gather(buffer, at), self.lanes, dtype)
+        address = constant(0)
+        for dimension, i in zip(buffer.shape, at, strict=True):
+            position = self.position(i)
+            if self.guarded:
+                low, high = self.atoms.bounds(position, self.lanes)
+                if low < 0 or high >= int(dimension):
+                    raise RuleError(f"a read of {buffer.name} that its condition guards")
+            address = address * int(dimension) + position
+        return self.load_flat(buffer, address)
+
+    def load_flat(self, buffer: Any, address: Affine) -> Value:
+        """The element at a flat address."""
+        array, dtype = self.pointers[buffer], str(buffer.dtype)
+        at = self.atoms.scalar(address)
+        if address.uniform or self.lanes == 1:
+            return self._loaded(self.e.load(array, at), 1, dtype)
+        ramp = Ramp(index(at), index(address.lane_step), self.lanes)
+        return self._loaded(BufferLoad(array, [ramp]), self.lanes, dtype)
+
+    # Values -----------------------------------------------------------------------------------------------
+
+    def _gather(self, buffer: Any, at: list[Any]) -> Expr:
+        """A load at lanes that are computed; they must not leave the buffer, so they have been clamped."""
+        total: Expr = self.e.splat(index(0), self.lanes)
+        for dimension, i in zip(buffer.shape, at, strict=True):
+            step = self.e.splat(index(int(dimension)), self.lanes)
+            total = self.e.let(total * step + self.expr(self.value(i, "int32"), self.lanes))
+        return BufferLoad(self.pointers[buffer], [total])
+
+    # Expressions ------------------------------------------------------------------------------------------
+
+    def evaluate(self, x: Any, env: Mapping[Any, Affine]) -> Any:
+        """An Affine, a bool (a decided condition) or a Value."""
+        kind = type(x).__name__
+        if kind == "IntImm":
+            return bool(x.value) if str(x.ty.dtype) == "bool" else self._integer(int(x.value), x)
+        if kind == "FloatImm":
+            return Value(x, 1, str(x.ty.dtype), float(x.value))
+        if kind == "Var":
+            return env[x]
+        if kind == "TensorLoad":
+            return self.read(x.source, [self.evaluate(i, env) for i in x.indices])
+        if kind == "Select":
+            return self._choose(x.condition, x.true_value, x.false_value, env)
+        if kind == "Cast":
+            return self._cast(x, env)
+        if kind == "Call":
+            return self._call(x, env)
+        if kind == "Not":
+            a = self.evaluate(x.a, env)
+            return not a if isinstance(a, bool) else Value(tirx.Not(a.expr), a.lanes, "bool")
+        if kind in {"And", "Or"}:
+            return self._logical(kind, x, env)
+        if kind in ARITHMETIC | COMPARISONS | BITWISE.keys() | {"FloorDiv", "FloorMod"}:
+            return self._binary(kind, x, self.evaluate(x.a, env), self.evaluate(x.b, env))
+        raise RuleError(f"{kind} has no vector form")
+
+    def _integer(self, value: int, x: Any) -> Any:
+        if INT32[0] <= value <= INT32[1]:
+            return constant(value)
+        return Value(x, 1, str(x.ty.dtype), float(value))
+
+    def _cast(self, x: Any, env: Mapping[Any, Affine]) -> Any:
+        value, dtype = self.evaluate(x.value, env), str(x.ty.dtype)
+        if isinstance(value, Affine) and dtype in {"int32", "int64"}:
+            return value
+        if isinstance(value, bool) and dtype in {"int32", "int64"}:
+            return constant(int(value))
+        source = str(x.value.ty.dtype)
+        return self.cast(self.value(value, "int32" if isinstance(value, Affine) else source), dtype)
+
+    def _call(self, x: Any, env: Mapping[Any, Affine]) -> Any:
+        name = str(getattr(x.op, "name", "")).rpartition(".")[2]
+        dtype = str(x.ty.dtype)
+        if name == "if_then_else":
+            return self._choose(x.args[0], x.args[1], x.args[2], env)
+        arguments = [(a, self.evaluate(a, env)) for a in x.args]
+        values = [self.value(v, str(a.ty.dtype)) for a, v in arguments]
+        lanes = max((v.lanes for v in values), default=1)
+        exprs = [self.expr(v, lanes) for v in values]
+        if f"tirx.{name}" in UNARY and dtype == "float32":
+            return Value(elementary(self.e, f"tirx.{name}", self.e.let(exprs[0]), lanes), lanes, dtype)
+        if name == "pow" and dtype == "float32":
+            result = power(self.e, self.e.let(exprs[0]), exprs[1], lanes, values[1].number)
+            return Value(self.e.let(result), lanes, dtype)
+        if name == "isnan" and values[0].dtype == "float32":
+            return Value(tirx.NE(exprs[0], exprs[0]), lanes, "bool")
+        raise RuleError(f"{name} has no vector form")
+
+    def _logical(self, kind: str, x: Any, env: Mapping[Any, Affine]) -> Any:
+        absorbing = kind == "Or"
+        a = self.evaluate(x.a, env)
+        if isinstance(a, bool):
+            return a if a == absorbing else self.evaluate(x.b, env)
+        b = self.evaluate(x.b, env)
+        if isinstance(b, bool):
+            return b if b == absorbing else a
+        lanes = max(a.lanes, b.lanes)
+        both = (tirx.Or if absorbing else tirx.And)(self.expr(a, lanes), self.expr(b, lanes))
+        return Value(both, lanes, "bool")
+
+    def _choose(self, condition: Any, yes: Any, no: Any, env: Mapping[Any, Affine]) -> Any:
+        """A condition on positions is decided here, or by a branch or a cut outside; one on data selects."""
+        try:
+            decided = self._decide(condition, env)
+            guards = False
+        except _Crosswise:
+            decided, guards = None, True
+        if decided is not None:
+            return self.evaluate(yes if decided else no, env)
+        chosen = self.evaluate(condition, env)
+        if isinstance(chosen, bool):
+            return self.evaluate(yes if chosen else no, env)
+        self.guarded += guards
+        dtype = str(yes.ty.dtype)
+        a, b = (self.value(self.evaluate(side, env), dtype) for side in (yes, no))
+        self.guarded -= guards
+        lanes = max(chosen.lanes, a.lanes, b.lanes)
+        mask, a_expr, b_expr = (self.expr(v, lanes) for v in (chosen, a, b))
+        result = Value(tirx.Select(mask, a_expr, b_expr), lanes, dtype)
+        return result if dtype == "bool" else self.named(result)
+
+    def _decide(self, x: Any, env: Mapping[Any, Affine]) -> bool | None:
+        """A condition on positions; None where it depends on data."""
+        kind = type(x).__name__
+        if kind == "Call" and str(getattr(x.op, "name", "")).endswith(".likely"):
+            return self._decide(x.args[0], env)
+        if kind == "Not":
+            inner = self._decide(x.a, env)
+            return None if inner is None else not inner
+        if kind in {"And", "Or"}:
+            first = self._decide(x.a, env)
+            if first is None or first == (kind == "Or"):
+                return first
+            return self._decide(x.b, env)
+        if kind not in COMPARISONS or str(x.a.ty.dtype) not in {"int32", "int64"}:
+            return None
+        a, b = self.evaluate(x.a, env), self.evaluate(x.b, env)
+        if not (isinstance(a, Affine) and isinstance(b, Affine)):
+            return None
+        if kind in {"EQ", "NE"}:
+            equal = self._at_most(a - b) and self._at_most(b - a)
+            return equal == (kind == "EQ")
+        if kind in {"GT", "GE"}:
+            a, b, kind = b, a, {"GT": "LT", "GE": "LE"}[kind]
+        return self._at_most((a - b).plus(1 if kind == "LT" else 0))
+
+    def _at_most(self, d: Affine) -> bool:
+        """Whether d <= 0, by bounds or by what is known here; raises Undecided or Cut."""
+        low, high = self.atoms.bounds(d, self.lanes)
+        if high <= 0:
+            return True
+        if low > 0:
+            return False
+        if d in self.facts:
+            return self.facts[d]
+        if d.uniform and not d.coefficient(self.lane_atom):
+            raise Undecided(d)
+        step = d.lane_step or d.coefficient(self.lane_atom)
+        if d.terms not in {(), ((self.lane_atom, step),)}:
+            raise _Crosswise
+        # d = step * x + offset changes its truth between x = at - 1 and x = at.
+        offset = d.constant if d.terms else d.constant - step * self.origin
+        raise Cut(-offset // step + 1 if step > 0 else -(offset // step))
+
+    def _binary(self, kind: str, x: Any, a: Any, b: Any) -> Any:
+        dtype = str(x.a.ty.dtype)
+        if isinstance(a, Affine) and isinstance(b, Affine):
+            folded = self._positions(kind, a, b)
+            if folded is not None:
+                return folded
+        if kind in {"FloorDiv", "FloorMod"}:
+            raise RuleError("a quotient of what is read")
+        left, right = self.value(a, dtype), self.value(b, dtype)
+        lanes = max(left.lanes, right.lanes)
+        p, q = self.expr(left, lanes), self.expr(right, lanes)
+        if kind in COMPARISONS:
+            return Value(type(x)(p, q), lanes, "bool")
+        if kind in BITWISE and dtype != "bool":
+            return Value(self.e.let(BITWISE[kind](p, q)), lanes, dtype)
+        if dtype == "bool":
+            raise RuleError(f"{kind} of truth values has no vector form")
+        if dtype == "float32" and kind in {"Max", "Min"}:
+            return Value((maximum if kind == "Max" else minimum)(self.e, p, q), lanes, dtype)
+        if kind == "Div" and dtype != "float32" and right.number in {None, 0}:
+            raise RuleError("an integer quotient")
+        divided = kind == "Div" and dtype == "float32"
+        result = Value(self.e.let(quotient(self.e, p, q) if divided else type(x)(p, q)), lanes, dtype)
+        if kind in {"Max", "Min"} and lanes == 1 and dtype in {"int32", "int64"}:
+            return self._clamped(kind, result, a, b)
+        return result
+
+    def _clamped(self, kind: str, result: Value, a: Any, b: Any) -> Any:
+        """Positions that are read from memory become positions once they are clamped from both sides."""
+        ends = [self._ends(a), self._ends(b)]
+        lows, highs = [low for low, _ in ends if low is not None], [h for _, h in ends if h is not None]
+        if kind == "Max":
+            low, high = max(lows, default=None), max(highs) if len(highs) == 2 else None
+        else:
+            low, high = min(lows) if len(lows) == 2 else None, min(highs, default=None)
+        if low is not None and high is not None and INT32[0] <= low <= high <= INT32[1]:
+            return self._atom(self.value(result, "int32").expr, low, high)
+        return Value(result.expr, 1, result.dtype, None, low, high)
+
+    def _ends(self, x: Any) -> tuple[int | None, int | None]:
+        return self.atoms.bounds(x) if isinstance(x, Affine) else (x.low, x.high)

@@ -1,0 +1,216 @@
+"""From a scheduled ``PrimFunc`` with buffers and parallel loops to kernels of the plain C signature."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import Call, IRModule, TensorLoad
+from tvm.tirx import AllocBuffer, BufferStore, DeclBuffer, For, ForKind, IntImm, PrimFunc, SeqStmt, Var
+from tvm.tirx.buffer import buffer_data_pointer_type
+from tvm.tirx.stmt import Bind, Return
+
+from edgepack.compiler.kernels.contract import Operand, RuleError, Stage
+from edgepack.compiler.tvm_target import llvm_target
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.target import CpuTarget
+from edgepack.plan.types import ALIGNMENT
+
+__all__ = ["count_flops", "to_stages"]
+
+#: Buffers inside of a task up to this size stay on its stack, in bytes; larger ones are the thread's scratch.
+STACK_BYTES = 1024
+
+#: TIR calls that leave the kernel for TVM's runtime or its contributed libraries.
+FOREIGN_CALLS = {"tvm_call_packed", "tvm_call_cpacked", "call_packed", "call_cpacked", "call_extern"}
+
+
+def _passes() -> list[Any]:
+    """TVM's lowering for CPUs, without what is for GPUs or for its own runtime's calling convention."""
+    s, t = s_tir.transform, tirx.transform
+    return [
+        s.CanonicalizeLoop(),
+        s.LowerInitBlock(),
+        s.PlanAndUpdateBufferAllocationLocation(),
+        s.ConvertBlocksToOpaque(),
+        s.CompactBufferAllocation(),
+        s.LowerMatchBuffer(),
+        s.StmtSimplify(),
+        s.LowerOpaqueBlock(),
+        t.FlattenBuffer(),
+        t.BF16ComputeLegalize(),
+        t.NarrowDataType(32),
+        s.LoopPartition(),
+        t.VectorizeLoop(True),
+        t.StorageRewrite(),
+        s.HoistIfThenElse(),
+        t.UnrollLoop(),
+        s.RenormalizeSplitPattern(),
+        t.StmtSimplify(),
+        t.RemoveNoOp(),
+        s.RewriteUnsafeSelect(),
+        t.CommonSubexprElim(),
+        t.FP8ComputeLegalize(),
+        t.LowerIntrin(),
+    ]
+
+
+def count_flops(function: Any) -> int:
+    """Floating point operations of one execution as TVM counts them; 0 where it cannot."""
+    try:
+        module = IRModule({"main": function.with_attr("global_symbol", "main")})
+        return int(s_tir.analysis.estimate_tir_flops(module))
+    except Exception:  # the number is for reports only
+        return 0
+
+
+def to_stages(
+    function: Any, outputs: int, target: CpuTarget
+) -> tuple[tuple[Stage, ...], tuple[int, ...], tuple[int, ...]]:
+    """Lowers a scheduled function.
+
+    Each parallel loop at the top level becomes a kernel whose tasks are its iterations; what stands between
+    them becomes a kernel of one task. Buffers at the top level become temps, larger buffers inside of loops
+    scratch.
+
+    Args:
+        outputs: how many of the function's last buffers are outputs.
+
+    Returns:
+        (stages, bytes of each temp, bytes of each scratch buffer).
+
+    Raises:
+        RuleError: if the lowered function calls what the device will not have.
+    """
+    module = IRModule({"main": function.with_attr("global_symbol", "main")})
+    tvm_target = llvm_target(target)
+    module = tirx.transform.BindTarget(tvm_target)(module)
+    with tvm_target:
+        module = tvm.transform.Sequential(_passes())(module)
+    return _Splitter(module["main"], outputs).split()
+
+
+def _statements(statement: Any) -> list[Any]:
+    return list(statement.seq) if isinstance(statement, SeqStmt) else [statement]
+
+
+def _nbytes(buffer: Any) -> int:
+    element, _, lanes = str(buffer.dtype).partition("x")  # "float32x16": a vector per element
+    size = prod(int(d) for d in buffer.shape) * DTYPE_BYTES[element] * int(lanes or 1)
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class _Splitter:
+    """Cuts one lowered function into stages."""
+
+    def __init__(self, function: Any, outputs: int) -> None:
+        self.function = function
+        self.buffers = list(function.params)
+        self.outputs = outputs
+        self.temps: list[Any] = []
+        self.scratch: list[Any] = []
+
+    def split(self) -> tuple[tuple[Stage, ...], tuple[int, ...], tuple[int, ...]]:
+        pieces: list[tuple[Any, int]] = []
+        serial: list[Any] = []
+        shared: list[Any] = []  # bindings that every stage needs
+        for statement in _statements(self.function.body):
+            if isinstance(statement, AllocBuffer):
+                self.temps.append(statement.buffer)
+            elif isinstance(statement, DeclBuffer | Bind):
+                shared.append(statement)
+            elif isinstance(statement, For) and statement.kind == ForKind.PARALLEL:
+                if serial:
+                    pieces.append((SeqStmt(serial) if len(serial) > 1 else serial[0], 1))
+                    serial = []
+                pieces.append((statement, int(statement.extent)))
+            else:
+                serial.append(statement)
+        if serial:
+            pieces.append((SeqStmt(serial) if len(serial) > 1 else serial[0], 1))
+        stages = tuple(self._stage(body, tasks, shared) for body, tasks in pieces)
+        return stages, tuple(_nbytes(b) for b in self.temps), tuple(_nbytes(b) for b in self.scratch)
+
+    def _stage(self, body: Any, tasks: int, shared: list[Any]) -> Stage:
+        body = self._move_to_scratch(body)
+        used = _used_vars([*shared, body])
+        candidates = [
+            *((b, self._param_operand(i)) for i, b in enumerate(self.buffers)),
+            *((b, Operand("temp", i)) for i, b in enumerate(self.temps)),
+            *((b, Operand("scratch", i)) for i, b in enumerate(self.scratch)),
+        ]
+        params: list[Any] = []
+        declarations: list[Any] = []
+        operands: list[Operand] = []
+        for buffer, operand in candidates:
+            if buffer not in used:
+                continue
+            var = Var(f"p{len(params)}", buffer_data_pointer_type(buffer))
+            params.append(var)
+            declarations += [*_layout_variables(buffer), DeclBuffer(buffer, data=var)]
+            operands.append(operand)
+        lo, hi = (Var(name, tvm.ir.PrimType("int32")) for name in ("lo", "hi"))
+        looped = self._tasks(body, lo, hi) if tasks > 1 else _serial(body)
+        statements = [*declarations, *shared, looped, Return(IntImm("int32", 0))]
+        stage = PrimFunc([*params, lo, hi], SeqStmt(statements), tvm.ir.PrimType("int32"))
+        return Stage(stage.with_attr("tirx.noalias", True), tasks, tuple(operands))
+
+    def _tasks(self, loop: Any, lo: Any, hi: Any) -> Any:
+        """The parallel loop over [lo, hi)."""
+        dtype = str(loop.loop_var.ty.dtype)
+        begin, end = (lo, hi) if dtype == "int32" else (lo.astype(dtype), hi.astype(dtype))
+        return For(loop.loop_var, begin, end - begin, ForKind.SERIAL, _serial(loop.body))
+
+    def _param_operand(self, i: int) -> Operand:
+        first = len(self.buffers) - self.outputs
+        return Operand("param", i) if i < first else Operand("output", i - first)
+
+    def _move_to_scratch(self, body: Any) -> Any:
+        """Buffers inside of the stage that are too large for the stack."""
+
+        def replace(statement: Any) -> Any:
+            if _nbytes(statement.buffer) <= STACK_BYTES:
+                return statement
+            self.scratch.append(statement.buffer)
+            return tirx.Evaluate(IntImm("int32", 0))
+
+        return tvm_ffi.structural_map(body, (AllocBuffer, replace))
+
+
+def _serial(body: Any) -> Any:
+    """Parallel loops inside of a task are plain loops."""
+
+    def replace(loop: Any) -> Any:
+        if loop.kind == ForKind.PARALLEL:
+            return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body)
+        return loop
+
+    return tvm_ffi.structural_map(body, (For, replace))
+
+
+def _layout_variables(buffer: Any) -> list[Any]:
+    """Kernels that TVM writes by hand (cumsum, sort) leave the offset of their buffers free: it is 0 here."""
+    offset = buffer.elem_offset
+    return [Bind(offset, IntImm(str(offset.ty.dtype), 0))] if type(offset).__name__ == "Var" else []
+
+
+def _used_vars(statements: list[Any]) -> set[Any]:
+    """Buffers that are loaded, stored or taken the address of."""
+    used: set[Any] = set()
+
+    def call(node: Any) -> None:
+        if str(getattr(node.op, "name", "")).rpartition(".")[2] in FOREIGN_CALLS:
+            raise RuleError(f"it calls {node.args[0]}, which the device does not have")
+
+    callbacks = [
+        (TensorLoad, lambda load: used.add(load.source)),
+        (BufferStore, lambda store: used.add(store.buffer)),
+        (Call, call),
+        (Var, used.add),
+    ]
+    for statement in statements:
+        tvm_ffi.structural_walk(statement, callbacks)
+    return used

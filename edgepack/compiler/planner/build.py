@@ -1,0 +1,275 @@
+"""From fused TIR to the Plan: choose kernels, order steps, lay out constants and the arena."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from edgepack.compiler.graph.lower import Lowered
+from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Stage
+from edgepack.compiler.kernels.cpu.generic.copy import copy
+from edgepack.compiler.planner.arena import Request, aligned, plan_arena
+from edgepack.compiler.planner.concat_in_place import join
+from edgepack.compiler.planner.fuse_pairs import chain
+from edgepack.compiler.planner.program import Call, Program, Value, read
+from edgepack.compiler.planner.select import Chooser
+from edgepack.compiler.planner.weight_prefetch import fetch_ahead
+from edgepack.compiler.reporter import Reporter
+from edgepack.plan.target import CpuTarget
+from edgepack.plan.types import Argument, Constant, Plan, Step, TensorSpec
+
+__all__ = ["Built", "build_plan"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A plan, its kernels' TIR by symbol, and the constants' bytes in the order of ``plan.constants``."""
+
+    plan: Plan
+    functions: Mapping[str, Any]
+    constants: tuple[Array, ...]
+
+
+def build_plan(
+    lowered: Lowered,
+    *,
+    name: str,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    target: CpuTarget,
+    symbol_prefix: str,
+    nodes: Sequence[str] = (),
+    reporter: Reporter | None = None,
+) -> Built:
+    """Chooses a kernel for every call and lays everything out.
+
+    Args:
+        lowered: fused TIR; its main takes ``inputs`` and returns ``outputs``, in order.
+        symbol_prefix: C identifier that starts every kernel's symbol.
+        nodes: names of the model's nodes, by the index that the module's variables carry.
+
+    Raises:
+        ModelError: for what a static plan cannot hold.
+    """
+    program = read(lowered)
+    chooser = Chooser(program, target, symbol_prefix, reporter or Reporter())
+    join(program, chooser.serves)
+    chain(program, chooser.serves_both)
+    for call in program.calls:
+        if call.implementation is None:
+            chooser.choose(call)
+    for call in fetch_ahead(program.calls, target):
+        chooser.fetch(call)
+    # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
+    # what another core has read takes eight times as long as the own: docs/performance.md.
+    threads = 1 if target.optimize == "latency" else target.threads
+    layout = _Layout(program, chooser, outputs, nodes, threads)
+    return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
+
+
+class _Layout:
+    """Steps, constants and arena of a program whose kernels are chosen."""
+
+    def __init__(
+        self,
+        program: Program,
+        chooser: Chooser,
+        outputs: Sequence[TensorSpec],
+        nodes: Sequence[str],
+        threads: int,
+    ) -> None:
+        self.program, self.chooser, self.nodes, self.threads = program, chooser, nodes, threads
+        self.steps: list[Step] = []
+        self.constants: list[Constant] = []
+        self.arrays: list[Array] = []
+        self.params_bytes = 0
+        self.params_growth = 0
+        self.scratch_bytes = 0
+        self.requests: list[Request] = []
+        self._by_digest: dict[tuple[str, str, tuple[int, ...]], int] = {}
+        self._by_source: dict[tuple[int, str], int] = {}
+        self._lifetimes: dict[int, tuple[int, int]] = {}
+        self._request_index: dict[int, int] = {}
+        self._output_of: dict[int, int] = {}
+        copies = self._assign_outputs()
+        for call in program.calls:
+            self._emit(call)
+        for value, index in copies:
+            self._emit_copy(value, index, outputs[index].nbytes)
+        self._close_lifetimes()
+
+    def _assign_outputs(self) -> list[tuple[Value, int]]:
+        """Results that are outputs are computed in the caller's memory; returns what has to be copied
+        there."""
+        copies = []
+        for index, value in enumerate(self.program.outputs):
+            if value.kind == "buffer" and value.index not in self._output_of:
+                self._output_of[value.index] = index
+            else:
+                copies.append((value, index))
+        return copies
+
+    def _emit(self, call: Call) -> None:
+        implementation = call.implementation
+        assert implementation is not None
+        first_step = len(self.steps)
+        temps = self._temps(implementation, first_step)
+        offsets = [
+            sum(aligned(n) for n in implementation.scratch[:i]) for i in range(len(implementation.scratch))
+        ]
+        for stage, symbol in zip(implementation.stages, call.symbols, strict=True):
+            arguments = tuple(self._argument(o, call, implementation, temps, offsets) for o in stage.operands)
+            scratch = self._scratch(implementation, stage)
+            self.steps.append(Step(symbol, stage.tasks, arguments, self._names(call.nodes), scratch))
+        for value in call.results:  # written by some stage; conservatively live through all of them
+            self._touch(value, first_step)
+            self._touch(value, len(self.steps) - 1)
+        for value in call.arguments:
+            if value.kind == "buffer":
+                self._touch(value, len(self.steps) - 1)
+
+    def _scratch(self, implementation: Implementation, stage: Stage) -> int:
+        """Scratch of one thread in this stage; the arena gets room for all threads', while it runs."""
+        used = any(operand.kind == "scratch" for operand in stage.operands)
+        nbytes = sum(aligned(n) for n in implementation.scratch) if used else 0
+        if nbytes:
+            step = len(self.steps)
+            self.requests.append(Request(f"scratch{step}", self.threads * nbytes, step, step))
+            self.scratch_bytes = max(self.scratch_bytes, nbytes)
+        return nbytes
+
+    def _names(self, nodes: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.nodes[i] for i in nodes if i < len(self.nodes))
+
+    def _temps(self, implementation: Implementation, first_step: int) -> list[int]:
+        """Requests for the arena buffers between the stages; their indices."""
+        indices = []
+        for number, nbytes in enumerate(implementation.temps):
+            used = [i for i, s in enumerate(implementation.stages) if Operand("temp", number) in s.operands]
+            span = (first_step + min(used, default=0), first_step + max(used, default=0))
+            indices.append(len(self.requests))
+            self.requests.append(Request(f"temp{len(self.requests)}", nbytes, *span))
+        return indices
+
+    def _argument(
+        self,
+        operand: Operand,
+        call: Call,
+        implementation: Implementation,
+        temps: Sequence[int],
+        scratch: Sequence[int],
+    ) -> Argument:
+        if operand.kind == "param":
+            return self._value(call.arguments[operand.index])
+        if operand.kind == "output":
+            return self._value(call.results[operand.index])
+        if operand.kind == "packed":
+            packing = implementation.packed[operand.index]
+            source = call.arguments[packing.param].index
+            return Argument("constant", self._constant(source, packing.key, packing.transform))
+        if operand.kind == "ahead":
+            assert call.ahead is not None
+            assert call.ahead.call.implementation is not None
+            packing = call.ahead.call.implementation.packed[0]
+            source = call.ahead.call.arguments[packing.param].index
+            constant = self._constant(source, packing.key, packing.transform)
+            return Argument("constant", constant, call.ahead.offset)
+        if operand.kind == "temp":
+            return Argument("arena", temps[operand.index])  # an index into the requests until they are placed
+        return Argument("scratch", 0, scratch[operand.index])
+
+    def _value(self, value: Value) -> Argument:
+        if value.kind == "input":
+            return Argument("input", value.index)
+        if value.kind == "constant":
+            return Argument("constant", self._constant(value.index, "", lambda array: array))
+        if value.index in self._output_of:
+            return Argument("output", self._output_of[value.index], value.offset)
+        if value.index not in self._request_index:
+            self._request_index[value.index] = len(self.requests)
+            nbytes = self.program.buffers[value.index].nbytes
+            self.requests.append(Request(f"buffer{value.index}", nbytes, 0, 0))
+        return Argument("arena", self._request_index[value.index], value.offset)
+
+    def _constant(self, source: int, key: str, transform: Callable[[Array], Array]) -> int:
+        """Index of the constant; equal arrays are stored once."""
+        if (source, key) not in self._by_source:
+            array = np.ascontiguousarray(transform(self.program.constants[source]))
+            digest = hashlib.sha256(array.tobytes()).hexdigest()
+            identity = (digest, str(array.dtype), array.shape)
+            if identity not in self._by_digest:
+                self._by_digest[identity] = len(self.constants)
+                name = f"constant{len(self.constants)}"
+                offset = aligned(self.params_bytes)
+                self.constants.append(
+                    Constant(name, str(array.dtype), array.shape, array.nbytes, digest, offset)
+                )
+                self.arrays.append(array)
+                self.params_bytes = offset + array.nbytes
+                self.params_growth += max(0, array.nbytes - self.program.constants[source].nbytes)
+            self._by_source[(source, key)] = self._by_digest[identity]
+        return self._by_source[(source, key)]
+
+    def _emit_copy(self, value: Value, output: int, nbytes: int) -> None:
+        implementation = copy(nbytes)
+        matching = [
+            s for s, k in self.chooser.kernels.items() if k.rule == "copy" and k.bytes_moved == 2 * nbytes
+        ]
+        symbol = matching[0] if matching else self.chooser.add(implementation, ("copy",), 2 * nbytes)[0]
+        self.steps.append(
+            Step(symbol, implementation.stages[0].tasks, (self._value(value), Argument("output", output)))
+        )
+        if value.kind == "buffer":
+            self._touch(value, len(self.steps) - 1)
+
+    def _touch(self, value: Value, step: int) -> None:
+        first, last = self._lifetimes.get(value.index, (step, step))
+        self._lifetimes[value.index] = (min(first, step), max(last, step))
+
+    def _close_lifetimes(self) -> None:
+        for index, request in self._request_index.items():
+            first, last = self._lifetimes[index]
+            self.requests[request] = replace(self.requests[request], first_step=first, last_step=last)
+
+    def finish(
+        self,
+        name: str,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        warnings: tuple[str, ...],
+    ) -> Built:
+        arena = plan_arena(self.requests, threads=self.threads, scratch_bytes=self.scratch_bytes)
+        offsets = {buffer.name: buffer.offset for buffer in arena.buffers}
+
+        def placed(argument: Argument) -> Argument:
+            if argument.kind != "arena":
+                return argument
+            return Argument("arena", 0, offsets[self.requests[argument.index].name] + argument.offset)
+
+        steps = tuple(
+            replace(
+                step,
+                arguments=tuple(placed(a) for a in step.arguments),
+                scratch_offset=offsets.get(f"scratch{index}", 0),
+            )
+            for index, step in enumerate(self.steps)
+        )
+        used = {s.kernel for s in steps}
+        plan = Plan(
+            name=name,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            constants=tuple(self.constants),
+            params_bytes=self.params_bytes,
+            arena=arena,
+            steps=steps,
+            kernels=tuple(k for k in self.chooser.kernels.values() if k.symbol in used),
+            warnings=warnings,
+            params_growth=self.params_growth,
+        )
+        functions = {s: f for s, f in self.chooser.functions.items() if s in used}
+        return Built(plan, functions, tuple(self.arrays))

@@ -1,0 +1,32 @@
+"""TVM's description of a target: what its passes and its LLVM back end are told of a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["llvm_target"]
+
+#: LLVM holds VFMA for slow on Cortex-A7 and the like, and for hazardous behind another one, and then emits
+#: twice the instructions: a multiplication, which needs a register more, and an addition.
+ARM_FMA_FEATURES = ("-slowfpvfmx", "-vmlx-hazards")
+
+
+def llvm_target(target: CpuTarget) -> Any:
+    """TVM's target for this CPU."""
+    spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple}
+    if target.cpu:
+        spec["mcpu"] = target.cpu
+    features = list(target.features)
+    if target.fma and target.arch.startswith(("arm", "thumb")) and target.pointer_bytes == 4:
+        features += ARM_FMA_FEATURES
+    if features:
+        spec["mattr"] = features
+    if target.abi:
+        spec["mabi"] = target.abi
+    if target.arch.startswith(("wasm", "thumb")):  # TVM guesses 128, and warns that it did
+        spec["vector-width"] = target.vector_bits or 128
+    return tvm.target.Target(spec)

@@ -1,0 +1,40 @@
+"""Is a built file what the device can load, and does it need nothing but what the device has?
+
+Runs after linking, before a bundle is written. What was found goes into the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgepack.config.device import Device
+from edgepack.errors import CheckFailedError
+from edgepack.objectfiles import format_for
+from edgepack.objectfiles.report import AuditKind, AuditReport
+
+__all__ = ["audit"]
+
+
+def audit(path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str] = ()) -> AuditReport:
+    """Check a built file.
+
+    Args:
+        path: a shared library, static library, program or object.
+        device: what it was built for.
+        kind: which of these it is.
+        exported: the symbols that a library must export, and the only ones.
+
+    Raises:
+        CheckFailedError: it names the file, what was found and what is allowed; all findings are in it.
+    """
+    report, findings = format_for(device).check(path, kind, tuple(exported))
+    if findings:
+        first, *others = [f"{path.name}: {finding}" for finding in findings]
+        raise CheckFailedError(
+            first,
+            detail="\n".join(others),
+            hint="Build with another --toolchain (zig's targets name a glibc version), or widen `audit:` in "
+            f"a device file that extends {device.name} if the device really has this.",
+        )
+    return report

@@ -1,0 +1,54 @@
+"""Mach-O: macOS and iOS. Linked by Apple's ld, or by zig's own linker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from edgepack.objectfiles.base import ObjectFormat
+from edgepack.objectfiles.macho_object import hide_symbols, strip_debug
+from edgepack.objectfiles.report import AuditKind, AuditReport, Finding
+
+__all__ = ["MachO"]
+
+#: zig links a runtime of checks without -O2.
+_COMMON = ("-O2", "-Wl,-dead_strip", "-Wl,-x")
+
+
+class MachO(ObjectFormat):
+    """Options of Apple's ld that zig's linker knows too."""
+
+    suffix = "dylib"
+    linker_hides = False  # Apple's does; zig's ignores the list
+
+    def shared(self, exported: Sequence[str], soname: str, folder: Path) -> list[str]:
+        names = folder / "exported.txt"
+        names.write_text("".join(f"_{name}\n" for name in exported), encoding="utf-8")
+        return [
+            "-dynamiclib",
+            f"-Wl,-install_name,@rpath/{soname}",
+            f"-Wl,-exported_symbols_list,{names}",
+            *_COMMON,
+        ]
+
+    def program(self) -> list[str]:
+        return [*_COMMON]
+
+    def plugin(self) -> list[str]:
+        return ["-dynamiclib", "-Wl,-undefined,dynamic_lookup"]
+
+    def strip_debug(self, source: Path, output: Path) -> bool:
+        output.write_bytes(strip_debug(source.read_bytes(), source.name))
+        return True
+
+    def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
+        hide_symbols(path, [f"_{name}" for name in keep])
+
+    def check(
+        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
+    ) -> tuple[AuditReport, list[Finding]]:
+        from edgepack.objectfiles.macho_audit import (
+            check,  # loads lief, which takes a quarter of a second
+        )
+
+        return check(path, self.device, kind, exported)

@@ -1,0 +1,179 @@
+"""Content-addressed cache of what the worker makes: a second pack of the same model needs no TVM.
+
+An entry is a folder named after its key, with the worker's result files and ``entry.json`` (their
+SHA-256). It is written beside its place and renamed, so that a reader sees all of it or nothing; on
+reading, every file is checked, and an entry that is not whole is forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache as memoise
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import edgepack
+from edgepack.errors import ConfigError
+from edgepack.files import list_files, sha256_file
+from edgepack.paths import cache_dir
+from edgepack.pipeline.job import RESULT_FILES, Job
+
+__all__ = ["Cache", "job_key", "source_digest", "tool_versions"]
+
+#: Bytes that the cache may hold unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
+DEFAULT_LIMIT = 4 << 30
+
+_ENTRY = "entry.json"
+
+#: What decides on the worker's results, relative to the package.
+_COMPILING_SOURCES = ("compiler", "plan", "objectfiles/elf_symbols.py")
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of the packages that decide on a bundle's content, read without importing them."""
+    versions = {"edgepack": edgepack.__version__}
+    for package in ("apache-tvm", "numpy", "onnx", "onnxruntime"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "none"
+    return versions
+
+
+@memoise
+def source_digest() -> str:
+    """SHA-256 over edgepack's own sources that compile: a change there must not be answered from the
+    cache."""
+    root = Path(edgepack.__file__).parent
+    digest = hashlib.sha256()
+    for part in _COMPILING_SOURCES:
+        path = root / part
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if file.is_file():
+                digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def job_key(job: Job, model_digest: str) -> str:
+    """The key of a job's results, in hex.
+
+    Args:
+        job: what is compiled; the place of its files does not matter, their content does.
+        model_digest: SHA-256 over the model file and its external data.
+    """
+    what: dict[str, Any] = job.to_json()
+    what["model"] = model_digest
+    what["inputs"] = {name: sha256_file(path) for name, path in job.inputs.items()}
+    what["versions"] = tool_versions()
+    what["sources"] = source_digest()
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+class Cache:
+    """The results of earlier compilations in ``root``.
+
+    Args:
+        root: a folder; made when something is stored.
+        limit: bytes; the entries that were not used for longest are dropped beyond it.
+    """
+
+    def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
+        self.root = (root or cache_dir()) / "results-1"
+        self.limit = _limit() if limit is None else limit
+
+    def fetch(self, key: str, directory: Path) -> bool:
+        """Copy the entry's files into ``directory`` and check them; False if there is no whole entry."""
+        entry = self.root / key
+        try:
+            sums: Mapping[str, str] = json.loads((entry / _ENTRY).read_text(encoding="utf-8"))["files"]
+            if not all(name in sums for name in RESULT_FILES):
+                raise ValueError("incomplete")
+            for name, digest in sums.items():
+                copy = directory / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(entry / name, copy)
+                if sha256_file(copy) != digest:
+                    raise ValueError(f"{name} differs")
+        except FileNotFoundError:
+            if entry.is_dir():
+                self._forget(entry)
+            return False
+        except (OSError, ValueError, TypeError, KeyError):
+            self._forget(entry)
+            return False
+        with suppress(OSError):
+            os.utime(entry / _ENTRY)  # it was used now
+        return True
+
+    def store(self, key: str, directory: Path) -> None:
+        """Keep the worker's results in ``directory``; a cache that cannot be written to is no error."""
+        with suppress(OSError):
+            self.root.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
+            try:
+                self._fill(temporary, directory)
+                target = self.root / key
+                with suppress(OSError):  # another process stored the same in the meantime
+                    temporary.rename(target)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+            self._trim(keep=key)
+
+    @staticmethod
+    def _fill(temporary: Path, directory: Path) -> None:
+        sums = {}
+        for name in list_files(directory):
+            if name in RESULT_FILES or name.startswith("recorded/"):
+                copy = temporary / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(directory / name, copy)
+                sums[name] = sha256_file(copy)
+        (temporary / _ENTRY).write_text(json.dumps({"files": sums}, indent=1), encoding="utf-8", newline="\n")
+
+    def _forget(self, entry: Path) -> None:
+        """Remove an entry such that nobody meets half of it."""
+        with suppress(OSError):
+            grave = Path(tempfile.mkdtemp(prefix=".old-", dir=self.root))
+            with suppress(OSError):
+                entry.rename(grave / "entry")
+            shutil.rmtree(grave, ignore_errors=True)
+
+    def _trim(self, keep: str) -> None:
+        """Drop the entries that were not used for longest, and what a killed process left."""
+        entries = []
+        for entry in self.root.iterdir():
+            with suppress(OSError):
+                used = (entry / _ENTRY if (entry / _ENTRY).exists() else entry).stat().st_mtime
+                size = sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
+                entries.append((used, size, entry))
+        newest = max((used for used, _, _ in entries), default=0.0)
+        total = 0
+        for used, size, entry in sorted(entries, reverse=True, key=lambda row: row[0]):
+            total += size
+            abandoned = entry.name.startswith(".") and used < newest - 3600
+            if entry.name != keep and (abandoned or total > self.limit):
+                self._forget(entry)
+
+
+def _limit() -> int:
+    text = os.environ.get("EDGEPACK_CACHE_BYTES", "")
+    if not text:
+        return DEFAULT_LIMIT
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise ConfigError(
+            f"EDGEPACK_CACHE_BYTES is {text!r}, which is no number of bytes.",
+            hint="Give a whole number, or unset it.",
+        )
+    return value

@@ -1,0 +1,182 @@
+"""The params file: a header with a table of tensors, then their data, which a device maps instead of reading.
+
+The layout is described in ``templates/runtime/params.c``, which reads it, and in ``docs/bundle.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.errors import CheckFailedError, InternalError
+from edgepack.plan.dtypes import DTYPE_CODE, DTYPE_NAME
+from edgepack.plan.types import ALIGNMENT, Constant, Plan
+
+__all__ = ["FORMAT_VERSION", "ParamsFile", "params_file_bytes", "read_params", "write_params"]
+
+FORMAT_VERSION = 1
+
+MAGIC = b"EPPARAMS"
+HEADER = struct.Struct("<8sIIQQQII32s32s16x")
+ENTRY = struct.Struct("<IIIII4xQQ32s")
+DIGEST_OFFSET = 80
+#: The data starts at a multiple of this: a page of every CPU that files are mapped on in pieces of 4 KB.
+PAGE = 4096
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class ParamsFile:
+    """What the header of a params file says; all sizes and offsets in bytes.
+
+    Attributes:
+        params_id: SHA-256 of the data: what ties the file to its library.
+        data_offset: where the data starts in the file.
+        data_bytes: size of the data.
+        constants: the tensors, with offsets from the start of the data.
+    """
+
+    params_id: bytes
+    data_offset: int
+    data_bytes: int
+    constants: tuple[Constant, ...]
+
+
+def write_params(plan: Plan, blob_path: Path, out_path: Path) -> bytes:
+    """Writes the params file of ``plan``: header, table, and the data of ``blob_path``.
+
+    Returns:
+        The params id, 32 bytes: SHA-256 of the data.
+
+    Raises:
+        InternalError: the blob does not have ``plan.params_bytes`` bytes, or a constant lies outside of it.
+    """
+    size = blob_path.stat().st_size
+    if size != plan.params_bytes:
+        raise InternalError(
+            f"The params of {plan.name!r} have {size} bytes, but its plan says {plan.params_bytes}."
+        )
+    for constant in plan.constants:
+        if constant.offset % ALIGNMENT or constant.offset + constant.nbytes > size:
+            raise InternalError(f"Constant {constant.name!r} of {plan.name!r} is misplaced in the params.")
+    digest = hashlib.sha256()
+    for chunk in _chunks(blob_path):
+        digest.update(chunk)
+    params_id = digest.digest()
+    header = _header(plan, params_id)
+    with out_path.open("wb") as out:
+        out.write(header)
+        out.write(bytes(_data_offset(len(header)) - len(header)))
+        for chunk in _chunks(blob_path):
+            out.write(chunk)
+    return params_id
+
+
+def params_file_bytes(plan: Plan) -> int:
+    """Size in bytes of the file that :func:`write_params` writes."""
+    return _data_offset(len(_header(plan, bytes(32)))) + plan.params_bytes
+
+
+def read_params(path: Path) -> ParamsFile:
+    """Reads and checks the header and table of a params file; the data is not read.
+
+    Raises:
+        CheckFailedError: it is not a params file, or damaged.
+    """
+    with path.open("rb") as file:
+        fixed = file.read(HEADER.size)
+        if fixed[: len(MAGIC)] != MAGIC or len(fixed) < HEADER.size:
+            raise CheckFailedError(f"{path} is not a params file.")
+        _, version, header_bytes, file_bytes, data_offset, data_bytes, count, entry, params_id, digest = (
+            HEADER.unpack(fixed)
+        )
+        if version != FORMAT_VERSION:
+            raise CheckFailedError(
+                f"{path} has format version {version}; this edgepack reads {FORMAT_VERSION}."
+            )
+        if path.stat().st_size != file_bytes:
+            raise CheckFailedError(
+                f"{path} has {path.stat().st_size} bytes, but its header says {file_bytes}."
+            )
+        header = fixed + file.read(min(header_bytes, file_bytes) - HEADER.size)
+    zeroed = header[:DIGEST_OFFSET] + bytes(32) + header[DIGEST_OFFSET + 32 :]
+    consistent = (
+        hashlib.sha256(zeroed).digest() == digest
+        and file_bytes == data_offset + data_bytes
+        and entry == ENTRY.size
+        and HEADER.size + count * ENTRY.size <= len(header)
+    )
+    if not consistent:
+        raise CheckFailedError(f"{path} has a damaged header.", hint="Copy or pack it again.")
+    return ParamsFile(params_id, data_offset, data_bytes, tuple(_entries(header, count)))
+
+
+def _header(plan: Plan, params_id: bytes) -> bytes:
+    """The fixed header, the table and the pool of shapes and names, without the padding before the data."""
+    pool = bytearray()
+    table = bytearray()
+    pool_offset = HEADER.size + len(plan.constants) * ENTRY.size
+    for c in plan.constants:
+        shape_offset = pool_offset + len(pool)
+        pool += struct.pack(f"<{len(c.shape)}q", *c.shape)
+        name = c.name.encode()
+        name_offset = pool_offset + len(pool)
+        pool += name + bytes(-len(name) % 8)
+        table += ENTRY.pack(
+            name_offset,
+            len(name),
+            DTYPE_CODE[c.dtype],
+            len(c.shape),
+            shape_offset,
+            c.offset,
+            c.nbytes,
+            bytes.fromhex(c.sha256),
+        )
+    header_bytes = pool_offset + len(pool)
+    data_offset = _data_offset(header_bytes)
+    file_bytes = data_offset + plan.params_bytes
+
+    def fixed(digest: bytes) -> bytes:
+        return HEADER.pack(
+            MAGIC,
+            FORMAT_VERSION,
+            header_bytes,
+            file_bytes,
+            data_offset,
+            plan.params_bytes,
+            len(plan.constants),
+            ENTRY.size,
+            params_id,
+            digest,
+        )
+
+    rest = bytes(table + pool)
+    return fixed(hashlib.sha256(fixed(bytes(32)) + rest).digest()) + rest
+
+
+def _entries(header: bytes, count: int) -> Iterator[Constant]:
+    for index in range(count):
+        name_offset, name_bytes, dtype, rank, shape_offset, offset, nbytes, sha256 = ENTRY.unpack_from(
+            header, HEADER.size + index * ENTRY.size
+        )
+        yield Constant(
+            name=header[name_offset : name_offset + name_bytes].decode(),
+            dtype=DTYPE_NAME[dtype],
+            shape=struct.unpack_from(f"<{rank}q", header, shape_offset),
+            nbytes=nbytes,
+            sha256=sha256.hex(),
+            offset=offset,
+        )
+
+
+def _data_offset(header_bytes: int) -> int:
+    return -(-header_bytes // PAGE) * PAGE
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            yield chunk

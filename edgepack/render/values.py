@@ -1,0 +1,151 @@
+"""What every template about a model may use: its names, tensors and sizes."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import edgepack
+from edgepack.plan.types import Plan, Quantization, TensorSpec
+from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
+from edgepack.render.params_file import params_file_bytes
+
+__all__ = ["model_symbol", "model_values"]
+
+_C_TYPES = {
+    "bool": "uint8_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int32": "int32_t",
+    "uint32": "uint32_t",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float32": "float",
+    "float64": "double",
+}
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A TensorSpec as the templates see it."""
+
+    spec: TensorSpec
+    role: str  # "input" or "output"
+    index: int
+    macro: str  # RESNET18_INPUT_DATA
+    variable: str  # data
+
+    @property
+    def list(self) -> str:
+        return self.role + "s"
+
+    @property
+    def label(self) -> str:
+        return f"{self.role}{self.index}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def shape_text(self) -> str:
+        return "".join(f"[{extent}]" for extent in self.spec.shape)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.spec.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.spec.nbytes
+
+    @property
+    def dtype(self) -> str:
+        return f"EP_{self.spec.dtype.upper()}"
+
+    @property
+    def dtype_text(self) -> str:
+        return self.spec.dtype
+
+    @property
+    def c_type(self) -> str:
+        return _C_TYPES[self.spec.dtype]
+
+    @property
+    def quoted(self) -> str:
+        return c_string(self.spec.name)
+
+    @property
+    def printable(self) -> str:
+        return printable(self.spec.name)
+
+    @property
+    def quantization(self) -> dict[str, Any] | None:
+        return _quantization(self.spec.quantization) if self.spec.quantization else None
+
+
+def model_symbol(name: str) -> str:
+    """The one symbol that the library of the model ``name`` exports."""
+    return f"edgepack_model_{c_identifier(name)}"
+
+
+def model_values(plan: Plan, embedded: bool) -> dict[str, Any]:
+    """By the names that templates use; ``embedded``: the params are in the library."""
+    identifier = c_identifier(plan.name)
+    tensors = _tensors(plan, identifier)
+    return {
+        "name": plan.name,
+        "version": edgepack.__version__,
+        "identifier": identifier,
+        "macro": identifier.upper(),
+        "symbol": model_symbol(plan.name),
+        "quoted_name": c_string(plan.name),
+        "quoted_version": c_string(edgepack.__version__),
+        "quoted_params_file": c_string(f"{plan.name}.params"),
+        "tensors": tensors,
+        "input_count": len(plan.inputs),
+        "output_count": len(plan.outputs),
+        "params_bytes": plan.params_bytes,
+        "image_bytes": params_file_bytes(plan),
+        "embedded": embedded,
+    }
+
+
+def _tensors(plan: Plan, identifier: str) -> list[_Tensor]:
+    """Inputs, then outputs, with names that are unique among all of them."""
+    specs = [("input", i, t) for i, t in enumerate(plan.inputs)] + [
+        ("output", i, t) for i, t in enumerate(plan.outputs)
+    ]
+    taken = {identifier, "session", "inputs_", "outputs_"}
+    variables = unique_identifiers([t.name for _, _, t in specs], taken=taken)
+    macros = [
+        name
+        for role in (plan.inputs, plan.outputs)
+        for name in unique_identifiers([t.name for t in role], upper=True, keywords=False)
+    ]
+    return [
+        _Tensor(spec, role, index, f"{identifier.upper()}_{role.upper()}_{macro}", variable)
+        for (role, index, spec), macro, variable in zip(specs, macros, variables, strict=True)
+    ]
+
+
+def _quantization(quantization: Quantization) -> dict[str, Any]:
+    return {
+        "scale": [_float32(v) for v in quantization.scale],
+        "zero_point": list(quantization.zero_point),
+        "count": len(quantization.scale),
+        "axis": -1 if quantization.axis is None else quantization.axis,
+    }
+
+
+def _float32(value: float) -> str:
+    """A C literal that is exactly the float32 nearest to ``value``."""
+    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    text = f"{rounded:.9g}"
+    return (text if any(c in text for c in ".en") else text + ".0") + "f"

@@ -1,0 +1,120 @@
+"""Each rewrite, as an ONNX model run by ONNX Runtime, computes what the original does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from edgepack.compiler.frontend import rewrites
+from edgepack.compiler.frontend.binding import bind
+from edgepack.compiler.frontend.normalise import fold_constants
+from edgepack.compiler.frontend.rewrites import REWRITES
+from edgepack.compiler.frontend.support import is_importable
+from tests.models.builder import Graph
+from tests.models.evaluate import random_inputs, run_onnxruntime
+from tests.models.operators import CASES
+
+
+def _microsoft(op: str, *, bias: bool = False, **attributes: float) -> Callable[[], onnx.ModelProto]:
+    def make() -> onnx.ModelProto:
+        g = Graph(op)
+        inputs = [g.input("x", [2, 3, 8]), *([g.weight(8, std=0.5)] if bias else [])]
+        g.op(op, *inputs, domain="com.microsoft", name="y", **attributes)
+        g.output("y", shape=[2, 3, 8])
+        return g.model()
+
+    return make
+
+
+MODELS = {
+    **CASES,
+    "ms_gelu": _microsoft("Gelu"),
+    "ms_biasgelu": _microsoft("BiasGelu", bias=True),
+    "ms_fastgelu": _microsoft("FastGelu"),
+    "ms_fastgelu_bias": _microsoft("FastGelu", bias=True),
+    "ms_quickgelu": _microsoft("QuickGelu", alpha=1.5),
+}
+
+#: What the names of the cases of each rewrite begin with.
+REWRITTEN = {
+    "ConvInteger": ["conv_integer"],
+    "ConvTranspose": ["convtranspose_output_shape"],
+    "CumSum": ["cumsum", "cumsum_exclusive_reverse", "cumsum_int_exclusive"],
+    "Equal": ["equal_bool"],
+    "LRN": ["lrn", "lrn_one"],
+    "LpNormalization": ["lpnorm", "lpnorm_1"],
+    "OneHot": ["onehot_constant_depth"],
+    "QLinearConv": ["qlinear_conv"],
+    "QLinearMatMul": ["qlinear_matmul"],
+    "Resize": ["resize_fractional", "resize_nearest_fractional", "resize_opset10", "resize_opset18_axes",
+               "resize_antialias", "resize_antialias_cubic", "resize_channels_last",
+               "resize_cubic_exclude_outside", "resize_not_larger", "resize_symmetric",
+               "resize_down_opset10"],
+    "Slice": ["slice_opset9"],
+    "TopK": ["topk", "topk_smallest", "topk_ties"],
+    "Upsample": ["upsample_nearest", "upsample_linear"],
+    "BiasGelu": ["ms_biasgelu"],
+    "FastGelu": ["ms_fastgelu", "ms_fastgelu_bias"],
+    "Gelu": ["ms_gelu"],
+    "QuickGelu": ["ms_quickgelu"],
+}  # fmt: skip
+
+
+def test_every_rewrite_is_tested() -> None:
+    assert {op for _, op in REWRITES} == REWRITTEN.keys()
+
+
+@pytest.mark.parametrize(("op", "name"), [(op, name) for op, names in REWRITTEN.items() for name in names])
+def test_rewritten_model_computes_the_same(op: str, name: str) -> None:
+    original = MODELS[name]()
+    bound = onnx.ModelProto()
+    bound.CopyFrom(original)
+    bind(bound, shapes={}, dims={})
+    folded = fold_constants(bound)
+    before = [node.name for node in folded.graph.node if node.op_type == op]
+    rewritten = rewrites.apply(folded)
+    assert before, "the model has the operator"
+    assert not {n.name for n in rewritten.graph.node if n.domain or n.op_type == op} & set(before), "replaced"
+    assert all(is_importable(node) for node in rewritten.graph.node)
+    inputs = random_inputs(original, seed=5)
+    results = _run(rewritten, inputs, op)
+    for wanted, found in zip(run_onnxruntime(original, inputs), results, strict=True):
+        assert wanted.dtype == found.dtype
+        step = 1 if wanted.dtype == np.uint8 else 0
+        largest = float(np.abs(wanted.astype(np.float64)).max())
+        np.testing.assert_allclose(
+            found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=step or 2e-6 * largest
+        )
+
+
+def test_nodes_that_need_no_change_are_left_alone() -> None:
+    model = CASES["resize_linear_half_pixel"]()
+    assert [node.op_type for node in rewrites.apply(model).graph.node] == ["Resize"]
+
+
+def test_a_rewritten_output_that_is_read_again_keeps_its_name() -> None:
+    g = Graph("chain")
+    y = g.op("LpNormalization", g.input("x", [2, 3]), name="y")
+    g.op("Add", y, y, name="z")
+    g.output("y")
+    g.output("z")
+    model = g.model()
+    rewritten = rewrites.apply(onnx.ModelProto.FromString(model.SerializeToString()))
+    inputs = random_inputs(model, seed=5)
+    for wanted, found in zip(run_onnxruntime(model, inputs), run_onnxruntime(rewritten, inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def _run(model: onnx.ModelProto, inputs: dict[str, np.ndarray], op: str) -> list[np.ndarray]:
+    """Outputs of a rewritten model, which may use what the importer takes and ONNX Runtime does not."""
+    if op == "ConvInteger":  # becomes a Conv of int32
+        return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, inputs)]
+    if op == "Slice":  # the importer reads the form of opset 10 under any opset
+        del model.opset_import[:]
+        model.opset_import.append(helper.make_opsetid("", 11))
+    return run_onnxruntime(model, inputs)

@@ -1,0 +1,58 @@
+"""The inner loops of hot kernels stay in registers, also on CPUs that are not at hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+import assembly
+
+from edgepack.compiler.backends.llvm import compile_assembly
+from tests.support.compiled import plan_of
+
+MACHINES = {machine.name: machine for machine in assembly.machines()}
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("x86-64-v3 (AVX2)", "1x1, 64 to 128"),
+        ("x86-64-v3 (AVX2)", "7x7 stride 2, 3 to 64"),
+        ("x86-64-v3 (AVX2)", "3x3 stride 1, 64 to 64"),
+        ("x86-64 (SSE2)", "3x3 stride 1, 64 to 64"),
+        ("riscv64 V (128 bit)", "3x3 stride 1, 64 to 64"),
+        ("x86-64-v4 (AVX-512)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("x86-64-v3 (AVX2)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("x86-64 (SSE2)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("raspberrypi2 (ARMv7)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("riscv64 V (128 bit)", "3x3 stride 1, 256 to 256, cut tiles"),
+        ("raspberrypi4 (cortex-a72)", "1x1, 64 to 128"),
+        ("raspberrypi4 (cortex-a72)", "3x3 stride 1, 64 to 64"),
+        ("raspberrypi4 (cortex-a72)", "matmul 128x384x1536"),
+        ("raspberrypi2 (ARMv7)", "1x1, 64 to 128"),
+        ("raspberrypi2 (ARMv7)", "7x7 stride 2, 3 to 64"),
+    ],
+)
+def test_no_stack_in_inner_loop(name: str, kernel: str) -> None:
+    machine = MACHINES[name]
+    built = plan_of(assembly.KERNELS[kernel](), target=machine.target)
+    hot = next(k.rule for k in built.plan.kernels if k.rule.startswith(("conv2d", "matmul")))
+    text = compile_assembly(built.functions, machine.target)
+    symbols = [k.symbol for k in built.plan.kernels if k.rule == hot]
+    loops = [loop for symbol in symbols for loop in assembly.loops_of(text, symbol, machine)]
+    found = assembly.hot_loops(loops, machine, hot)
+    assert found
+    assert max(assembly.arithmetic(loop, machine) for _, loop in found) >= 8
+    for loop in loops:  # those of other sizes of tiles, and of borders, too
+        assert loop.spills(machine.syntax) == 0, "\n".join(loop.lines)
+
+
+def test_immediates_are_not_comments() -> None:
+    text = "k:\n.LBB0_1:\n\tldr\tq0, [sp, #16]\n\tfmla\tv1.4s, v0.4s, v2.s[0] // note\n\tb.ne\t.LBB0_1\n"
+    (loop,) = assembly.loops_of(text, "k", MACHINES["cortex-a76"])
+    assert loop.lines[0] == "ldr q0, [sp, #16]"
+    assert loop.spills(assembly.AARCH64) == 1

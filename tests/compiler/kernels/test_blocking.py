@@ -1,0 +1,86 @@
+"""Tasks of a convolution are as much work for one thread as for another, and do each pixel once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx
+import pytest
+
+from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.emit.register_tile import Tile, tile_for
+from tests.models.single import conv, silu
+from tests.support.compiled import Compiled, target_with
+
+PADS = (1, 1, 1, 1)
+
+
+def _cut(size: int, channels: int, out: int, threads: int) -> Blocking:
+    image = Conv2d(1, size, size, channels, size, size, out, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1)
+    target = target_with("512x32", threads=threads, l2_bytes=1 << 20)
+    return Blocking(image, tile_for(target, image.pixels, out), target, threads)
+
+
+def _rows(cut: Blocking, thread: int) -> int:
+    """Pixels of the blocks that one thread has, when each has as many."""
+    heights = [rows for rows, count in cut.tiles for _ in range(count)]
+    each = cut.pixel_blocks // cut.threads
+    mine = range(thread * each, (thread + 1) * each)
+    bounds = [(int(cut.first_tile(b % cut.blocks)), int(cut.first_tile(b % cut.blocks + 1))) for b in mine]
+    return sum(sum(heights[first:last]) for first, last in bounds)
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "out", "threads"),
+    [
+        (14, 96, 384, 2),
+        (14, 64, 96, 2),
+        (14, 576, 192, 2),
+        (14, 64, 96, 4),
+        (28, 512, 256, 4),
+        (56, 32, 64, 2),
+    ],
+)
+def test_threads_get_as_many_pixels(size: int, channels: int, out: int, threads: int) -> None:
+    cut = _cut(size, channels, out, threads)
+    assert cut.bands * sum(rows * count for rows, count in cut.tiles) == size * size
+    assert cut.pixel_blocks % threads == 0
+    assert {_rows(cut, thread) for thread in range(threads)} == {size * size // threads}
+
+
+def test_pixels_are_not_cut_where_threads_share_out_the_columns_or_tiles_come_out_even() -> None:
+    assert _cut(7, 960, 160, 2).bands == 1  # an odd number
+    assert _cut(8, 960, 320, 2).bands == 1  # few pixels, many weights
+    assert _cut(16, 32, 96, 2).bands == 1  # 32 tiles of 8 pixels
+    assert _cut(14, 96, 384, 1).bands == 1
+
+
+MODELS: dict[str, onnx.ModelProto] = {
+    "pixels first": conv((1, 16, 14, 14), 96, (1, 1), activation=silu),
+    "weights first": conv((1, 200, 14, 28), 400, (1, 1), residual=True),
+    "window": conv((1, 12, 28, 28), 40, (3, 3), strides=(2, 2), pads=PADS),
+    "images": conv((2, 24, 9, 14), 33, (1, 1), residual=True),
+    "slices": conv((1, 256, 28, 28), 192, (3, 3), strides=(2, 2), pads=PADS),
+    "groups": conv((1, 32, 28, 28), 64, (3, 3), strides=(2, 2), pads=PADS, group=2),
+}
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    target = replace(target_with("512x32", threads=request.param), l2_bytes=256 * 1024)
+    return Compiled(MODELS, tmp_path_factory.mktemp("bands"), target)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_bands_of_pixels(compiled: Compiled, name: str) -> None:
+    compiled.check(name)
+
+
+def test_the_models_have_bands() -> None:
+    """What the test above is about, for the tile that the rule takes there."""
+    image = Conv2d(1, 14, 14, 16, 14, 14, 96, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1)
+    for threads in (2, 4):
+        target = target_with("512x32", threads=threads)
+        cut = Blocking(image, Tile(8, 48), target, threads)
+        assert cut.bands == threads

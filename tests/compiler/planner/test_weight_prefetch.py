@@ -1,0 +1,168 @@
+"""Weights that earlier kernels fetch: which, by whom, how much, and that all of it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.compiler.kernels.cpu.conv import implicit_gemm, winograd
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div
+from edgepack.compiler.kernels.cpu.emit.register_tile import LINE
+from edgepack.compiler.planner.build import Built
+from edgepack.compiler.planner.weight_prefetch import LEAST, PART
+from edgepack.plan.types import Argument
+from tests.models.builder import Graph
+from tests.support import executor
+from tests.support.compiled import Compiled, plan_of, target_with
+from tests.support.executor import Executor
+
+L3 = 8 * 1024 * 1024
+
+
+def classifier(kernel: int, size: int = 14, channels: int = 256) -> onnx.ModelProto:
+    """A convolution that multiplies for long, and a fully connected layer that waits for its weights."""
+    g = Graph("net")
+    x = g.input("x", [1, 64, size, size])
+    x = g.op("Relu", g.conv(x, 64, channels, kernel, bias=True))
+    x = g.op("Relu", g.conv(x, channels, channels, kernel, bias=True))
+    x = g.op("Flatten", g.op("GlobalAveragePool", x))
+    g.op("Identity", g.gemm(x, channels, 1000), name="y")
+    g.output("y")
+    return g.model()
+
+
+def target(registers: str = "512x32", **options: Any) -> Any:
+    return target_with(registers, **{"l2_bytes": 128 * 1024, "l3_bytes": L3, **options})
+
+
+def fetched(built: Built) -> list[tuple[int, Argument, int]]:
+    """(step, argument, bytes) of what is fetched ahead."""
+    found = []
+    for number, step in enumerate(built.plan.steps):
+        nbytes = int(built.plan.kernel(step.kernel).parameters.get("ahead", 0))
+        if nbytes and step.tasks and step.arguments[-1].kind == "constant":
+            found.append((number, step.arguments[-1], nbytes))
+    return found
+
+
+@pytest.mark.parametrize("registers", ["128x16", "256x16", "512x32"])
+@pytest.mark.parametrize(("kernel", "size"), [(1, 14), (3, 26), (3, 28), (5, 9)])
+def test_results_stay(registers: str, kernel: int, size: int, tmp_path: Path) -> None:
+    compiled = Compiled({"net": classifier(kernel, size)}, tmp_path, target(registers, threads=2))
+    assert fetched(compiled.built("net"))
+    compiled.check("net")
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_what_is_fetched_is_read_later_and_is_there(kernel: int) -> None:
+    built = plan_of(classifier(kernel, 28, 512), target=target())
+    seen: dict[int, list[tuple[int, int]]] = {}
+    for number, argument, nbytes in fetched(built):
+        constant = built.plan.constants[argument.index]
+        assert nbytes >= LEAST
+        assert argument.offset % 64 == nbytes % 64 == 0
+        assert argument.offset + nbytes <= constant.nbytes
+        readers = [
+            i
+            for i, step in enumerate(built.plan.steps)
+            if any(a.kind == "constant" and a.index == argument.index for a in step.arguments[:-1])
+        ]
+        assert min(readers) > number
+        seen.setdefault(argument.index, []).append((argument.offset, nbytes))
+    assert seen
+    for parts in seen.values():
+        parts.sort()
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(parts)), "fetched twice"
+    assert sum(n for parts in seen.values() for _, n in parts) <= L3 // PART
+
+
+@pytest.mark.parametrize("options", [{"l3_bytes": 0}, {"optimize": "size"}, {"l2_bytes": 64 * 1024 * 1024}])
+def test_nothing_is_fetched_where_it_would_not_help(options: dict[str, Any]) -> None:
+    """No shared cache that is known; the fewest bytes asked for; weights that stay in the core's cache."""
+    assert not fetched(plan_of(classifier(1), target=target(**options)))
+
+
+def test_nothing_is_fetched_that_would_be_pushed_out() -> None:
+    """Behind a layer whose weights fill the cache's part, the next one's are not fetched before it."""
+    g = Graph("net")
+    x = g.op("Relu", g.conv(g.input("x", [1, 256, 28, 28]), 256, 512, 1, bias=True))
+    x = g.op("Flatten", g.op("GlobalAveragePool", x))
+    x = g.op("Relu", g.gemm(x, 512, 2048))
+    g.op("Identity", g.gemm(x, 2048, 900), name="y")
+    g.output("y")
+    built = plan_of(g.model(), target=target())
+    shapes = {built.plan.constants[argument.index].nbytes // 4 for _, argument, _ in fetched(built)}
+    assert len(shapes) == 1
+    assert 512 * 2048 <= shapes.pop() < 2048 * 900
+
+
+def test_kernels_that_fetch_nothing_are_shared() -> None:
+    """Of the two parts of a convolution that fetches, the transform is that of one that does not."""
+    built = plan_of(classifier(3, 28, 512), target=target(threads=1))
+    assert len(fetched(built)) >= 1
+    symbols = [step.kernel for step in built.plan.steps]
+    without = plan_of(classifier(3, 28, 512), target=target(threads=1, l3_bytes=0))
+    transforms = [s for s in symbols if "winograd" in s and not built.plan.kernel(s).flops]
+    assert len(built.plan.kernels) <= len(without.plan.kernels) + len(fetched(built))
+    assert len(set(transforms)) == len(
+        {
+            s.kernel
+            for s in without.plan.steps
+            if "winograd" in s.kernel and not without.plan.kernel(s.kernel).flops
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "least"), [(1, 14, 1.0), (1, 9, 0.85), (3, 28, 1.0), (3, 26, 0.6), (5, 12, 1.0)]
+)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_each_share_is_asked_for_once(
+    kernel: int, size: int, least: float, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of fetching its share, each product counts it: in the constant itself, where it would begin.
+
+    Less than all of it where tiles of one or two rows, or positions of cut tiles, fetch nothing.
+    """
+    shares: list[int] = []
+    original = implicit_gemm.stream_prefetch
+
+    def counting(
+        e: Emitter, buffer: Any, start: Any, lines: int, depth: int, unroll: int, locality: int = 3
+    ) -> Callable[[Any], None]:
+        if locality != 1:
+            return original(e, buffer, start, lines, depth, unroll)
+        shares.append(lines)
+        at = e.let(div(start, lines * LINE))
+        e.vstore(buffer, at, e.load(buffer, at) + e.f32(1, 1), 1)
+        return lambda step: None
+
+    monkeypatch.setattr(implicit_gemm, "stream_prefetch", counting)
+    monkeypatch.setattr(winograd, "stream_prefetch", counting)
+    made: list[dict[str, Any]] = []
+    memories = executor._memories
+
+    def remembering(*arguments: Any) -> dict[str, Any]:
+        made.append(memories(*arguments))
+        for memory in made[-1]["constant"]:
+            memory.bytes[:] = 0
+        return made[-1]
+
+    monkeypatch.setattr(executor, "_memories", remembering)
+    built = plan_of(classifier(kernel, size), target=target(threads=threads))
+    runs = Executor({"m": built}, tmp_path, target(threads=threads))
+    x = np.zeros((1, 64, size, size), np.float32)
+    with pytest.raises(AssertionError, match="wrote to constant"):
+        runs.run("m", [x])
+    assert shares
+    for _, argument, nbytes in fetched(built):
+        turns = -(-nbytes // (64 * min(shares)))
+        counts = made[0]["constant"][argument.index].bytes[argument.offset :].view(np.float32)[:turns]
+        assert counts.max() == 1
+        assert (counts == 1).sum() * max(shares) * 64 >= least * nbytes

@@ -1,0 +1,166 @@
+"""The cache: hits what is the same, misses what is not, survives damage and rivals, and stays small."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.errors import ConfigError
+from edgepack.pipeline import cache as cache_module
+from edgepack.pipeline.cache import Cache, job_key, source_digest, tool_versions
+from edgepack.pipeline.job import RESULT_FILES, Job
+from edgepack.plan.target import CpuTarget
+
+KEY = "k" * 64
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return fill(tmp_path / "results")
+
+
+def fill(folder: Path, size: int = 10) -> Path:
+    for name in (*RESULT_FILES, "recorded/input_0.bin", "job.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode() * size)
+    return folder
+
+
+def fetch(cache: Cache, key: str, folder: Path) -> bool:
+    folder.mkdir(exist_ok=True)
+    return cache.fetch(key, folder)
+
+
+def test_gives_back_what_was_stored_but_the_job(tmp_path: Path, results: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    assert not fetch(cache, KEY, tmp_path / "out")
+    cache.store(KEY, results)
+    assert fetch(cache, KEY, tmp_path / "out")
+    for name in (*RESULT_FILES, "recorded/input_0.bin"):
+        assert (tmp_path / "out" / name).read_bytes() == (results / name).read_bytes()
+    assert not (tmp_path / "out" / "job.json").exists()
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "entry", "entry gone", "incomplete"])
+def test_a_damaged_entry_is_forgotten_and_can_be_replaced(tmp_path: Path, results: Path, damage: str) -> None:
+    cache = Cache(tmp_path / "cache")
+    cache.store(KEY, results)
+    entry = cache.root / KEY
+    file = entry / "kernels.o"
+    if damage == "flip":
+        file.write_bytes(b"x" + file.read_bytes()[1:])
+    elif damage == "truncate":
+        file.write_bytes(file.read_bytes()[:-1])
+    elif damage == "remove":
+        file.unlink()
+    elif damage == "entry":
+        (entry / "entry.json").write_text("{")
+    elif damage == "entry gone":
+        (entry / "entry.json").unlink()
+    else:
+        (entry / "entry.json").write_text('{"files": {}}')
+    assert not fetch(cache, KEY, tmp_path / "out")
+    assert not entry.exists()
+    cache.store(KEY, results)
+    assert fetch(cache, KEY, tmp_path / "out")
+
+
+def test_storing_twice_keeps_one(tmp_path: Path, results: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    cache.store(KEY, results)
+    cache.store(KEY, results)
+    assert [path.name for path in cache.root.iterdir()] == [KEY]
+
+
+def test_the_least_recently_used_go_first(tmp_path: Path, results: Path) -> None:
+    size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
+    cache = Cache(tmp_path / "cache", limit=int(size * 3.5) + 2000)
+    for number, key in enumerate("abc"):
+        cache.store(key, results)
+        os.utime(cache.root / key / "entry.json", (number, number))
+    assert fetch(cache, "a", tmp_path / "out")  # used now
+    fill(results, size=20)
+    cache.store("d", results)
+    left = {path.name for path in cache.root.iterdir()}
+    assert "d" in left
+    assert "b" not in left
+    assert "a" in left
+
+
+def test_an_entry_larger_than_the_limit_is_not_dropped_at_once(tmp_path: Path, results: Path) -> None:
+    cache = Cache(tmp_path / "cache", limit=1)
+    cache.store("a", results)
+    cache.store("b", results)
+    assert [path.name for path in cache.root.iterdir()] == ["b"]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, results: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = Cache(tmp_path / "file")
+    cache.store(KEY, results)
+    assert not fetch(cache, KEY, tmp_path / "out")
+
+
+def test_place_and_limit_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("EDGEPACK_CACHE_BYTES", "123")
+    cache = Cache()
+    assert cache.root.parent == tmp_path
+    assert cache.limit == 123
+    monkeypatch.setenv("EDGEPACK_CACHE_BYTES", "lots")
+    with pytest.raises(ConfigError, match="EDGEPACK_CACHE_BYTES"):
+        Cache()
+
+
+def job(tmp_path: Path, **changes: Any) -> Job:
+    base = Job(tmp_path / "net.onnx", "net", CpuTarget("x86_64-unknown-linux-gnu"), "p_", shapes={"x": (1,)})
+    return replace(base, **changes)
+
+
+def test_key_depends_on_content_not_on_places(tmp_path: Path) -> None:
+    one, two = tmp_path / "1.npy", tmp_path / "2.npy"
+    one.write_bytes(b"x")
+    two.write_bytes(b"x")
+    keys = {
+        job_key(job(tmp_path, inputs={"x": one}), "digest"),
+        job_key(job(tmp_path, model=tmp_path / "elsewhere.onnx", inputs={"x": two}), "digest"),
+    }
+    assert len(keys) == 1
+    two.write_bytes(b"y")
+    assert job_key(job(tmp_path, inputs={"x": two}), "digest") not in keys
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "other"},
+        {"target": CpuTarget("x86_64-unknown-linux-gnu", features=("+avx2",))},
+        {"symbol_prefix": "q_"},
+        {"shapes": {"x": (2,)}},
+        {"dims": {"n": 1}},
+        {"seed": 1},
+        {"options": {"o": 1}},
+    ],
+)
+def test_key_depends_on_everything_that_decides(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert job_key(job(tmp_path), "d") != job_key(job(tmp_path, **changes), "d")
+    assert job_key(job(tmp_path), "d") != job_key(job(tmp_path), "e")
+
+
+def test_key_depends_on_versions_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = job_key(job(tmp_path), "d")
+    monkeypatch.setattr(cache_module, "tool_versions", lambda: {**tool_versions(), "apache-tvm": "0.99"})
+    assert job_key(job(tmp_path), "d") != before
+    monkeypatch.setattr(cache_module, "tool_versions", tool_versions)
+    monkeypatch.setattr(cache_module, "source_digest", lambda: "other")
+    assert job_key(job(tmp_path), "d") != before
+
+
+def test_versions_of_all_that_decides_are_known() -> None:
+    assert set(tool_versions()) == {"edgepack", "apache-tvm", "numpy", "onnx", "onnxruntime"}
+    assert "none" not in tool_versions().values()
+    assert len(source_digest()) == 64

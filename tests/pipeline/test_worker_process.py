@@ -1,0 +1,142 @@
+"""Compilation in a child process: whatever happens to the child, this process goes on and says what it
+was."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.errors import InternalError, ModelError
+from edgepack.pipeline.job import RESULT_FILES, Job
+from edgepack.pipeline.worker_process import run_worker
+from edgepack.plan.target import CpuTarget
+from tests.support import fake
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+
+
+@pytest.fixture(autouse=True)
+def _own_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    folder = tmp_path / "jöb 1"
+    folder.mkdir()
+    return folder
+
+
+def job() -> Job:
+    target = CpuTarget("x86_64-unknown-linux-gnu")
+    return Job(Path("net.onnx"), "net", target, "net_", shapes={"input": (4, 8)}, dims={"n": 2}, seed=3)
+
+
+def compile_(mode: str, directory: Path, **options: Any) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+    run_worker(
+        job(),
+        directory,
+        command=fake.command(mode),
+        progress=lambda stage, detail: seen.append((stage, detail)),
+        **options,
+    )
+    return seen
+
+
+@pytest.mark.parametrize("mode", ["ok", "noise"])
+def test_results_progress_and_warnings(mode: str, directory: Path) -> None:
+    seen = compile_(mode, directory)
+    assert seen == [("import", ""), ("kernels", ""), ("kernels", "conv2d_17")]
+    assert all((directory / name).is_file() for name in RESULT_FILES)
+    assert json.loads((directory / "warnings.json").read_text()) == ["the worker is not the real one"]
+
+
+def test_job_file_holds_absolute_paths(directory: Path, tmp_path: Path) -> None:
+    compile_("ok", directory)
+    data = json.loads((directory / "job.json").read_text(encoding="utf-8"))
+    assert data["model"] == str(Path("net.onnx").absolute())
+    assert data["shapes"] == {"input": [4, 8]}
+    assert CpuTarget.from_json(data["target"]) == job().target
+
+
+@POSIX
+@pytest.mark.parametrize(("mode", "signal"), [("crash", "SIGSEGV"), ("abort", "SIGABRT")])
+def test_a_crash_names_signal_kernel_stage_and_log(
+    mode: str, signal: str, directory: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InternalError) as caught:
+        compile_(mode, directory)
+    assert caught.value.message == (
+        f"The compiler of net.onnx was ended by {signal} in kernel conv2d_17 (stage kernels)."
+    )
+    (log,) = (tmp_path / "cache" / "logs").iterdir()
+    assert str(log) in caught.value.hint
+    assert "kernel: conv2d_17" in log.read_text()
+    if mode == "crash":
+        assert "about to crash" in caught.value.detail
+        assert "about to crash" in log.read_text()
+
+
+def test_running_out_of_time_ends_the_child_and_names_the_kernel(directory: Path) -> None:
+    with pytest.raises(ModelError, match=r"did not end within 10 s; it was in kernel conv2d_17") as caught:
+        compile_("hang", directory, timeout=10)
+    assert "--timeout" in caught.value.hint
+    if os.name == "posix":
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((directory / "pid").read_text()), 0)
+
+
+def test_an_interrupt_ends_the_child(directory: Path) -> None:
+    def interrupt(stage: str, detail: str) -> None:
+        if detail:
+            while not (directory / "pid").exists():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(job(), directory, command=fake.command("hang"), progress=interrupt)
+    if os.name == "posix":
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((directory / "pid").read_text()), 0)
+
+
+def test_an_error_of_the_child_is_raised_as_its_class(directory: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        compile_("error", directory)
+    assert (caught.value.message, caught.value.hint, caught.value.detail) == (
+        "No rule for Foo.",
+        "Ask.",
+        "n1",
+    )
+
+
+def test_a_child_that_leaves_nothing_is_an_internal_error(directory: Path) -> None:
+    with pytest.raises(InternalError, match=r"left no plan\.json"):
+        compile_("empty", directory)
+
+
+def test_a_module_in_the_users_folder_is_not_imported(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+    monkeypatch.chdir(tmp_path)
+    compile_("ok", directory)
+
+
+def test_variables_of_onnxruntime_do_not_reach_the_child(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
+    monkeypatch.setenv("EDGEPACK_OF_THIS_TEST", "1")
+    show = "import os; open('seen', 'w').write(' '.join(os.environ))"
+    with pytest.raises(InternalError):  # a child that leaves no results
+        run_worker(job(), directory, command=lambda _: [sys.executable, "-c", show])
+    seen = (directory / "seen").read_text(encoding="utf-8")
+    assert "EDGEPACK_OF_THIS_TEST" in seen and "ORT_LOAD_CONFIG_FROM_MODEL" not in seen

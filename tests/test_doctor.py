@@ -1,0 +1,71 @@
+"""``edgepack doctor`` tries toolchains out for real, and says how to get what is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgepack.cli.main import main
+from edgepack.config.device import load_device
+from edgepack.doctor import examine_toolchain, trial
+from edgepack.toolchains import resolve
+
+
+def test_the_host_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json", "--quiet"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = {(item["kind"], item["name"]): item for item in report["found"]}
+    assert report["ok"] is True
+    zig = found["toolchain", "zig"]
+    assert zig["ok"] and zig["chosen"] and zig["version"].startswith("zig ") and "ziglang" in zig["found"]
+    assert found["runner", "native"]["ok"]
+
+
+def test_the_table_marks_what_the_device_uses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--device", "raspberrypi2", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    table = out.partition("\n\n")[0]
+    rows = {tuple(line.split()[1:3]): line.split()[0] for line in table.splitlines()[1:]}
+    assert rows["toolchain", "zig"] == "ok"
+    assert rows["runner", "qemu"] == "ok"
+    assert rows["runner", "native"] == "--"
+    assert "zig *" in out
+    assert "runner native: This machine is " in out
+    assert "toolchain ndk: builds nothing for raspberrypi2, which has no `compilers: ndk:`" in out
+
+
+def test_a_missing_toolchain_is_exit_code_4_with_the_command_that_installs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nocc.yaml").write_text("extends: gcc\nexecutables: {cc: [nocc]}\n", encoding="utf-8")
+    board = tmp_path / "board.yaml"
+    board.write_text("extends: raspberrypi4\ntoolchain: ./nocc.yaml\n", encoding="utf-8")
+    assert main(["doctor", "--device", str(board)]) == 4
+    out = capsys.readouterr().out
+    assert "no `cc` for board (aarch64-linux-gnu) is installed" in out
+    assert "Looked for: nocc" in out
+    assert "apt install gcc-aarch64-linux-gnu" in out
+
+
+def test_a_program_for_a_newer_glibc_is_not_ok() -> None:
+    found = examine_toolchain(load_device("raspberrypi4"), "gcc")
+    assert not found.ok
+    assert "glibc version: found GLIBC_2.34" in found.problem
+    assert found.version.startswith("aarch64-linux-gnu-gcc")
+
+
+def test_a_compiler_that_fails_is_shown_with_its_output(tmp_path: Path) -> None:
+    path = tmp_path / "strange.yaml"
+    path.write_text("extends: gcc\nflags: [-mno-such-flag]\n", encoding="utf-8")
+    found = examine_toolchain(load_device("linux-x86_64"), str(path))
+    assert not found.ok
+    assert "compiling trial_library.c" in found.problem
+    assert "-mno-such-flag" in found.detail
+
+
+def test_the_trial_builds_every_artifact(folder: Path) -> None:
+    built = trial(resolve(load_device("raspberrypi2")), folder)
+    assert set(built) == {"shared", "static", "program"}
+    assert all(path.stat().st_size > 0 for path in built.values())
