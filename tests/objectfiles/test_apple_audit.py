@@ -18,9 +18,8 @@ from edgepack.objectfiles import macho_object
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.report import AuditKind
 from edgepack.toolchains import resolve
-
-from .conftest import SOURCES
-from .test_audit import refused, with_audit
+from tests.objectfiles.test_elf_audit import refused, with_audit
+from tests.support.c_sources import SOURCES
 
 MACS = ("macos-arm64", "macos-x86_64")
 DEVICE = load_device("macos-arm64")

@@ -16,8 +16,7 @@ from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.elf_symbols import hide_symbols
 from edgepack.objectfiles.report import AuditKind
 from edgepack.toolchains import resolve
-
-from .conftest import SOURCES
+from tests.support.c_sources import SOURCES
 
 SYMBOL = "edgepack_model_test"
 X86 = load_device("linux-x86_64")

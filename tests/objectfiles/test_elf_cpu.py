@@ -11,8 +11,7 @@ from edgepack.errors import CheckFailedError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.elf_cpu import CPU_CHECK
 from edgepack.toolchains import resolve
-
-from .conftest import SOURCES
+from tests.support.c_sources import SOURCES
 
 
 def _object(folder: Path, device: str, *flags: str) -> Path:

@@ -16,9 +16,8 @@ from edgepack.objectfiles import coff_object
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.report import AuditKind
 from edgepack.toolchains import resolve
-
-from .conftest import SOURCES
-from .test_audit import refused, with_audit
+from tests.objectfiles.test_elf_audit import refused, with_audit
+from tests.support.c_sources import SOURCES
 
 DEVICE = load_device("windows-x86_64")
 SYMBOL = "edgepack_model_test"

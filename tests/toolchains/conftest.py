@@ -1,12 +1,10 @@
-"""Small C sources, compiled once per toolchain and device and shared by the tests."""
+"""A folder whose name is not simple."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
-SOURCES = Path(__file__).parent / "sources"
 
 
 @pytest.fixture
@@ -15,8 +13,3 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "a folder, é"
     path.mkdir()
     return path
-
-
-def source(name: str) -> Path:
-    """A C file of this test folder."""
-    return SOURCES / name

@@ -15,8 +15,7 @@ from edgepack.objectfiles import ar
 from edgepack.objectfiles.audit import audit
 from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
-
-from .conftest import SOURCES
+from tests.support.c_sources import SOURCES
 
 SYMBOL = "edgepack_model_test"
 #: glibc of Debian 12, whose cross compilers these tests use.

@@ -11,8 +11,7 @@ from edgepack.config.device import load_device
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.toolchains import families, family_class, process, resolve
 from edgepack.toolchains.base import Toolchain
-
-from .conftest import SOURCES
+from tests.support.c_sources import SOURCES
 
 
 def _toolchain(folder: Path, text: str, device: str = "linux-x86_64") -> Toolchain:

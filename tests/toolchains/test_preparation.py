@@ -12,8 +12,7 @@ import pytest
 from edgepack.config.device import load_device
 from edgepack.toolchains import resolve
 from edgepack.toolchains.process import beside
-
-from .conftest import SOURCES
+from tests.support.c_sources import SOURCES
 
 SYMBOL = "edgepack_model_test"
 
