@@ -14,7 +14,8 @@ from edgepack.config.toolchain import load_toolchain, toolchain_names
 from edgepack.errors import ConfigError, EdgepackError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.report import AuditKind
-from edgepack.toolchains import family_class, resolve
+from edgepack.registry import RUNNERS, TOOLCHAINS
+from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
 
 __all__ = ["Diagnosis", "diagnose", "examine_runners", "examine_toolchain", "trial"]
@@ -63,10 +64,8 @@ def diagnose(device: Device, *, runner: str = "", sdk: Path | None = None) -> It
         runner: a runner with a place (``ssh:pi@board``), to be tried there.
         sdk: folder of the SDK, for the toolchains that are part of one.
     """
-    from edgepack.runners import find_runner
-
     if runner:
-        find_runner(runner.partition(":")[0])  # an unknown one is the user's mistake
+        RUNNERS.find(runner.partition(":")[0])  # an unknown one is the user's mistake
     # The device may name a file that is in none of the folders.
     for name in dict.fromkeys((*toolchain_names(), device.toolchain)):
         yield examine_toolchain(device, name, sdk)
@@ -79,7 +78,7 @@ def examine_toolchain(device: Device, name: str, sdk: Path | None = None) -> Dia
     label = Path(name).stem if name.endswith((".yaml", ".yml")) else name
     version = found = ""
     try:
-        family = family_class(load_toolchain(name).family)
+        family = TOOLCHAINS.find(load_toolchain(name).family)
         if family.family not in device.compilers and not chosen:
             problem = f"builds nothing for {device.name}, which has no `compilers: {family.family}:`"
             return Diagnosis("toolchain", label, False, fits=False, problem=problem)
@@ -129,14 +128,14 @@ def trial(toolchain: Toolchain, folder: Path) -> dict[AuditKind, Path]:
 
 def examine_runners(device: Device, wanted: str = "") -> Iterator[Diagnosis]:
     """Ask every runner whether it can run the device's programs here; the one of ``wanted`` at its place."""
-    from edgepack.runners import find_runner, placed, runner_names
+    from edgepack.runners import placed
 
     wanted_name, _, place = wanted.partition(":")
-    for name in runner_names():
+    for name in RUNNERS.names():
         chosen = name == (wanted_name or device.runner.name)
         try:
             there = placed(device, name, place) if name == wanted_name else device
-            ok, found, hint = find_runner(name).available(there)
+            ok, found, hint = RUNNERS.find(name).available(there)
         except ConfigError as error:
             yield Diagnosis("runner", name, False, chosen, problem=error.message, hint=error.hint)
             continue

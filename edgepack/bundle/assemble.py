@@ -1,5 +1,5 @@
 """Makes a bundle's folder from the worker's results: sources, libraries, program, params, recorded data,
-papers."""
+texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.checksums import write_sums
-from edgepack.bundle.documents import papers
+from edgepack.bundle.documents import bundle_texts
 from edgepack.bundle.firmware import project as firmware
 from edgepack.bundle.layout import MANIFEST, SBOM
 from edgepack.bundle.manifest import (
@@ -76,7 +76,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         recorded=recorded,
         warnings=[text for one in recipe.compiled for text in _read_json(one.folder / "warnings.json")],
     )
-    return _write_papers(recipe, plan, manifest)
+    return _write_texts(recipe, plan, manifest)
 
 
 def _variants(recipe: Recipe) -> tuple[list[driver.Variant], Path]:
@@ -213,11 +213,11 @@ def _copy_recorded(recipe: Recipe) -> Recorded:
     return Recorded(reference=data["reference"], inputs=tensors["inputs"], outputs=tensors["outputs"])
 
 
-def _write_papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> Manifest:
+def _write_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> Manifest:
     """Texts, bill of materials, manifest, checksums: in this order."""
     root = recipe.bundle
     built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
-    for name, text in papers(recipe, plan, manifest).items():
+    for name, text in bundle_texts(recipe, plan, manifest).items():
         _write(root / name, text)
     manifest = manifest.model_copy(update={"files": _files(root)})
     _write(root / SBOM, render_sbom(manifest))

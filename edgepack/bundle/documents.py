@@ -1,34 +1,33 @@
-"""The texts of a bundle beside its code: README, CMake and pkg-config files, and what a platform wants beside
-these."""
+"""The texts of a bundle beside its code: README, CMake and pkg-config files, what a package format adds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from edgepack.bundle.manifest import Manifest
+from edgepack.bundle.recipe import Recipe
 from edgepack.plan.types import Plan
+from edgepack.registry import PACKAGE_FORMATS
 from edgepack.render import sources as driver
 from edgepack.render.documents import render
 
-if TYPE_CHECKING:
-    from edgepack.bundle.recipe import Recipe
-
-__all__ = ["papers"]
-
-Papers = Callable[["Recipe", Plan, Manifest], dict[str, str]]
-
-#: By operating system: the function that writes what its users need beside, or instead of, the common texts;
-#: an empty text leaves a common one out.
-_PLATFORMS: Mapping[str, str] = {
-    "android": "edgepack.formats.android:papers",
-    "none": "edgepack.bundle.firmware.project:papers",
-    "wasi": "edgepack.formats.npm:papers",
-}
+__all__ = ["PackageFormat", "bundle_texts"]
 
 
-def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+class PackageFormat(Protocol):
+    """What a package for one platform holds beside, or instead of, the texts of every bundle."""
+
+    def __call__(self, recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+        """Path in the bundle to text; an empty text leaves one of the common files out."""
+        ...
+
+
+#: By a device's operating system: the package format of its bundles.
+_FORMAT_OF: Mapping[str, str] = {"android": "android", "none": "firmware", "wasi": "npm"}
+
+
+def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     """Path in the bundle -> text."""
     built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
     texts = driver.render_project(
@@ -41,8 +40,7 @@ def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     )
     values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
     texts["README.md"] = render("bundle/README.md.j2", values)
-    if place := _PLATFORMS.get(recipe.device.os):
-        module, _, name = place.partition(":")
-        more: Papers = getattr(import_module(module), name)
-        texts |= more(recipe, plan, manifest)
+    if name := _FORMAT_OF.get(recipe.device.os):
+        package_files: PackageFormat = PACKAGE_FORMATS.find(name)
+        texts |= package_files(recipe, plan, manifest)
     return {path: text for path, text in texts.items() if text}

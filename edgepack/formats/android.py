@@ -13,10 +13,10 @@ from edgepack.toolchains.ndk import ABIS
 if TYPE_CHECKING:
     from edgepack.bundle.recipe import Recipe
 
-__all__ = ["papers"]
+__all__ = ["package_files"]
 
 
-def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     """Path in the bundle -> text."""
     del plan
     device, layout = recipe.device, recipe.layout

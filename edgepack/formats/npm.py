@@ -14,7 +14,7 @@ from edgepack.resources import TEMPLATES
 if TYPE_CHECKING:
     from edgepack.bundle.recipe import Recipe
 
-__all__ = ["package_name", "papers"]
+__all__ = ["package_files", "package_name"]
 
 #: Path in the bundle -> file in templates/web that is the same for every model.
 _PLAIN = {
@@ -36,7 +36,7 @@ _RENDERED = {
 _NOTES = {"float16": ", their bits", "bfloat16": ", their bits", "bool": ", 0 or 1"}
 
 
-def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     """Path in the bundle -> text; nothing for a device whose bundles hold no module."""
     module = manifest.artifact("shared")
     if module is None:

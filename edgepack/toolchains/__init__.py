@@ -3,54 +3,17 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgepack.errors import ConfigError
+from edgepack.registry import TOOLCHAINS
 
 if TYPE_CHECKING:
     from edgepack.config.device import Device
     from edgepack.toolchains.base import Toolchain
 
-__all__ = ["ENTRY_POINTS", "families", "family_class", "resolve"]
-
-#: Entry point group by which another package brings a compiler family.
-ENTRY_POINTS = "edgepack.toolchains"
-
-_BUILT_IN = {
-    "zig": "edgepack.toolchains.zig:ZigToolchain",
-    "gcc": "edgepack.toolchains.gcc:GccToolchain",
-    "gcc-arm-none-eabi": "edgepack.toolchains.arm_none_eabi:ArmNoneEabiToolchain",
-    "clang": "edgepack.toolchains.clang:ClangToolchain",
-    "emcc": "edgepack.toolchains.emcc:EmccToolchain",
-    "xcode": "edgepack.toolchains.xcode:XcodeToolchain",
-    "ndk": "edgepack.toolchains.ndk:NdkToolchain",
-}
-
-
-def families() -> list[str]:
-    """Names of all compiler families, sorted."""
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
-
-
-def family_class(family: str) -> type[Toolchain]:
-    """The class of a compiler family; ConfigError with the known ones."""
-    place = _BUILT_IN.get(family)
-    if place is None:
-        place = next((p.value for p in entry_points(group=ENTRY_POINTS) if p.name == family), None)
-    if place is None:
-        from edgepack.config.load import nearest
-
-        near = nearest(family, families())
-        raise ConfigError(
-            f"there is no compiler family {family!r}",
-            hint=(f"Did you mean {near}? " if near else "") + f"Known: {', '.join(families())}.",
-        )
-    module, _, name = place.partition(":")
-    found: type[Toolchain] = getattr(import_module(module), name)
-    return found
+__all__ = ["resolve"]
 
 
 def resolve(
@@ -64,7 +27,7 @@ def resolve(
     from edgepack.config.toolchain import load_toolchain
 
     config = load_toolchain(override or device.toolchain)
-    family = family_class(config.family)
+    family: type[Toolchain] = TOOLCHAINS.find(config.family)
     if sdk is not None:
         if not family.uses_sdk:
             raise ConfigError(

@@ -7,17 +7,15 @@ import shutil
 import signal
 import sys
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from edgepack import runners
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.process import execute
-from edgepack.runners import find_runner, native, qemu_user, runner_names, select_runner
+from edgepack.runners import native, qemu_user, select_runner
 from edgepack.runners.base import Availability, arch_of, host_os
 from tests.support.processes import ends
 
@@ -104,25 +102,6 @@ def test_native_is_available_for_this_kind_of_machine_only() -> None:
 )
 def test_architectures_have_one_name(machine: str, arch: str) -> None:
     assert arch_of(machine) == arch
-
-
-def test_an_unknown_runner_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="no runner 'quemu'") as caught:
-        find_runner("quemu")
-    assert "Did you mean qemu?" in caught.value.hint
-
-
-def test_runners_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("ssh", "edgepack.runners.native", runners.GROUP)
-    broken = EntryPoint("broken", "edgepack.no_such_module", runners.GROUP)
-    monkeypatch.setattr(runners, "entry_points", lambda group: [point, broken])
-    assert {"broken", "native", "ssh"} < set(runner_names())
-    assert find_runner("ssh") is native
-    with pytest.raises(ConfigError, match="cannot be imported"):
-        find_runner("broken")
-    device = Device(arch="riscv64", runner={"name": "ssh"})
-    with pytest.raises(ToolchainError, match="The runner ssh cannot run programs of board"):
-        select_runner(device)
 
 
 @LINUX

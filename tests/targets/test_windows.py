@@ -22,7 +22,7 @@ from edgepack.config.device import load_device
 from edgepack.errors import ToolchainError
 from edgepack.files import list_files
 from edgepack.paths import cache_dir
-from edgepack.runners import find_runner, select_runner, wine
+from edgepack.runners import select_runner, wine
 from tests.models import build, save
 
 WINDOWS = load_device("windows-x86_64")
@@ -214,7 +214,7 @@ def test_wine_says_what_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "cannot run aarch64" in wine.available(load_device("windows-aarch64")).hint
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    ok, _, hint = find_runner("wine").available(WINDOWS)
+    ok, _, hint = wine.available(WINDOWS)
     assert not ok
     assert "apt-get install --no-install-recommends wine64" in hint
     with pytest.raises(ToolchainError) as caught:

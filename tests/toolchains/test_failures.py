@@ -9,7 +9,7 @@ import pytest
 
 from edgepack.config.device import load_device
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.toolchains import families, family_class, process, resolve
+from edgepack.toolchains import process, resolve
 from edgepack.toolchains.base import Toolchain
 from tests.support.c_sources import SOURCES
 
@@ -114,19 +114,3 @@ def test_a_device_without_the_family_says_which_it_has(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(device, "gcc")
     assert "no `compilers: gcc:`" in caught.value.message
-
-
-def test_all_families_can_be_made() -> None:
-    assert {"zig", "gcc", "clang"} <= set(families())
-    assert {family_class(name).family for name in ("zig", "gcc", "clang")} == {"zig", "gcc", "clang"}
-
-
-def test_another_package_can_bring_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint
-
-    import edgepack.toolchains
-
-    point = EntryPoint("mycc", "edgepack.toolchains.gcc:GccToolchain", edgepack.toolchains.ENTRY_POINTS)
-    monkeypatch.setattr(edgepack.toolchains, "entry_points", lambda group: [point])
-    assert "mycc" in families()
-    assert family_class("mycc").__name__ == "GccToolchain"

@@ -34,7 +34,7 @@ __all__ = [
     "link",
     "link_trial",
     "measured",
-    "papers",
+    "package_files",
     "write_sources",
 ]
 
@@ -136,7 +136,7 @@ def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, fold
     toolchain.link_program([*support, *objects], output, flags=flags)
 
 
-def papers(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
+def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     """CMake projects and README instead of those for systems with files and shared libraries."""
     values = _values(recipe, plan) | {
         "m": manifest,

@@ -1,0 +1,153 @@
+"""How edgepack finds its parts: frontends, toolchains, object formats, package formats and runners.
+
+Each kind is a :class:`Registry`: names that stand for objects in modules, which are imported when they are
+asked for. The built-in ones are listed here; another package adds its own by an entry point of the kind's
+group (``[project.entry-points."edgepack.runners"]``). One precedence holds for all kinds: built in, then
+installed packages in the order of their distributions' names. So no package can change what a built-in name
+means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from edgepack.errors import ConfigError
+
+__all__ = [
+    "FRONTENDS",
+    "KINDS",
+    "OBJECT_FORMATS",
+    "PACKAGE_FORMATS",
+    "RUNNERS",
+    "TOOLCHAINS",
+    "Registry",
+]
+
+
+@dataclass(frozen=True)
+class Registry:
+    """One kind of part.
+
+    Attributes:
+        noun: what a user calls one (``compiler family``).
+        group: the entry point group by which other packages bring theirs.
+        built_in: name to ``module`` or ``module:attribute``.
+    """
+
+    noun: str
+    group: str
+    built_in: Mapping[str, str] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """All names that :meth:`find` knows, sorted."""
+        return sorted({*self.built_in, *(point.name for point in self._installed())})
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names()
+
+    def find(self, name: str) -> Any:
+        """The object of this name: a module, a class or a function, as the kind has it.
+
+        Raises:
+            ConfigError: there is none (the message has the nearest and all known names), or the package that
+                brings it cannot be imported.
+        """
+        if name in self.built_in:
+            module, _, attribute = self.built_in[name].partition(":")
+            found = import_module(module)
+            return getattr(found, attribute) if attribute else found
+        for point in self._installed():
+            if point.name == name:
+                return self._load(point)
+        names = self.names()
+        near = get_close_matches(name, names, n=1)
+        raise ConfigError(
+            f"There is no {self.noun} {name!r}.",
+            hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(names)}.",
+        )
+
+    def _load(self, point: EntryPoint) -> Any:
+        try:
+            return point.load()
+        except Exception as error:  # whatever the other package raises
+            raise ConfigError(
+                f"The {self.noun} {point.name!r} ({point.value}) cannot be imported: {error}.",
+                hint="Install the package that brings it again.",
+            ) from error
+
+    def _installed(self) -> list[EntryPoint]:
+        points = entry_points(group=self.group)
+        return sorted(points, key=lambda point: (point.dist.name if point.dist else "", point.name))
+
+
+#: Modules of the protocol :class:`edgepack.compiler.frontend.base.Frontend`, by the suffix of their files.
+FRONTENDS = Registry(
+    "frontend",
+    "edgepack.frontends",
+    {"onnx": "edgepack.compiler.frontend.onnx"},
+)
+
+#: Subclasses of :class:`edgepack.toolchains.base.Toolchain`: a compiler family each.
+TOOLCHAINS = Registry(
+    "compiler family",
+    "edgepack.toolchains",
+    {
+        "clang": "edgepack.toolchains.clang:ClangToolchain",
+        "emcc": "edgepack.toolchains.emcc:EmccToolchain",
+        "gcc": "edgepack.toolchains.gcc:GccToolchain",
+        "gcc-arm-none-eabi": "edgepack.toolchains.arm_none_eabi:ArmNoneEabiToolchain",
+        "ndk": "edgepack.toolchains.ndk:NdkToolchain",
+        "xcode": "edgepack.toolchains.xcode:XcodeToolchain",
+        "zig": "edgepack.toolchains.zig:ZigToolchain",
+    },
+)
+
+#: Subclasses of :class:`edgepack.objectfiles.base.ObjectFormat`.
+OBJECT_FORMATS = Registry(
+    "object format",
+    "edgepack.object_formats",
+    {
+        "coff": "edgepack.objectfiles.coff:Coff",
+        "elf": "edgepack.objectfiles.elf:Elf",
+        "firmware": "edgepack.objectfiles.firmware:Firmware",
+        "macho": "edgepack.objectfiles.macho:MachO",
+        "wasm": "edgepack.objectfiles.wasm:Wasm",
+    },
+)
+
+#: Functions of the protocol :class:`edgepack.bundle.documents.PackageFormat`, by the name that a device's
+#: operating system has: what a package for it holds beside, or instead of, the common files.
+PACKAGE_FORMATS = Registry(
+    "package format",
+    "edgepack.package_formats",
+    {
+        "android": "edgepack.formats.android:package_files",
+        "firmware": "edgepack.bundle.firmware.project:package_files",
+        "npm": "edgepack.formats.npm:package_files",
+    },
+)
+
+#: Modules of the protocol :class:`edgepack.runners.base.Runner`.
+RUNNERS = Registry(
+    "runner",
+    "edgepack.runners",
+    {
+        "adb": "edgepack.runners.adb",
+        "chromium": "edgepack.runners.chromium",
+        "native": "edgepack.runners.native",
+        "node": "edgepack.runners.node",
+        "qemu": "edgepack.runners.qemu_user",
+        "qemu-system": "edgepack.runners.qemu_system",
+        "ssh": "edgepack.runners.ssh",
+        "wasmtime": "edgepack.runners.wasmtime",
+        "wine": "edgepack.runners.wine",
+    },
+)
+
+#: All kinds, for whoever lists or checks them.
+KINDS = (FRONTENDS, TOOLCHAINS, OBJECT_FORMATS, PACKAGE_FORMATS, RUNNERS)
