@@ -166,12 +166,12 @@ def tvm_engine(model: Path, inputs: Inputs, threads: int) -> Run:
     import tvm
     from tvm import relax
 
-    from edgepack.compiler.frontend.onnx import load
+    from edgepack.compiler.frontend.onnx import import_file
     from edgepack.compiler.tvm_target import llvm_target
     from edgepack.config.device import load_device
 
     shapes = {name: array.shape for name, array in inputs.items()}
-    imported = load(model, shapes=shapes, dims={})
+    imported = import_file(model, shapes=shapes, dims={})
     library = model.with_suffix(".tvm.so")
     if not library.is_file():  # the same for any number of threads
         target = llvm_target(load_device("host").cpu_target())

@@ -6,24 +6,43 @@ loaded only by what compiles.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from edgepack.api import Bundle, load, pack
+    from edgepack.api import Bundle, cross_compiler, load, pack
+    from edgepack.errors import (
+        CheckFailedError,
+        ConfigError,
+        EdgepackError,
+        InternalError,
+        ModelError,
+        ToolchainError,
+    )
     from edgepack.session import Session
 
-__all__ = ["Bundle", "Session", "__version__", "load", "pack"]
+__all__ = [
+    "Bundle",
+    "CheckFailedError",
+    "ConfigError",
+    "EdgepackError",
+    "InternalError",
+    "ModelError",
+    "Session",
+    "ToolchainError",
+    "__version__",
+    "cross_compiler",
+    "load",
+    "pack",
+]
+
+_API = ("Bundle", "cross_compiler", "load", "pack")
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"Bundle", "load", "pack"}:
-        from edgepack import api
-
-        return getattr(api, name)
-    if name == "Session":
-        from edgepack.session import Session
-
-        return Session
-    raise AttributeError(f"module 'edgepack' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'edgepack' has no attribute {name!r}")
+    place = "api" if name in _API else "session" if name == "Session" else "errors"
+    return getattr(import_module(f"edgepack.{place}"), name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["list_files", "sha256_file"]
+__all__ = ["combined_digest", "list_files", "sha256_file"]
 
 _CHUNK = 1 << 20
 
@@ -17,6 +18,14 @@ def sha256_file(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def combined_digest(files: Iterable[Path]) -> str:
+    """SHA-256, in hex, over the SHA-256 of each file in turn: of their contents, not of their names."""
+    total = hashlib.sha256()
+    for file in files:
+        total.update(bytes.fromhex(sha256_file(file)))
+    return total.hexdigest()
 
 
 def list_files(root: Path) -> list[str]:

@@ -71,6 +71,14 @@ class Registry:
             hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(names)}.",
         )
 
+    def origin(self, name: str) -> str:
+        """The package that brings the name, with its version (``my-parts 1.2``); "" for a built-in one."""
+        if name not in self.built_in:
+            for point in self._installed():
+                if point.name == name and point.dist is not None:
+                    return f"{point.dist.name} {point.dist.version}"
+        return ""
+
     def _load(self, point: EntryPoint) -> Any:
         try:
             return point.load()

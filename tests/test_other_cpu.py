@@ -17,8 +17,9 @@ import pytest
 
 import edgepack
 from edgepack.config.device import load_device
-from edgepack.pipeline.job import Job
-from edgepack.pipeline.worker_process import run_worker, worker_command
+from edgepack.pipeline.compile import Compiler
+from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.worker_process import Worker, worker_command
 from tests.models import DIMS, NETWORKS, build, save
 from tests.models.evaluate import random_inputs
 from tests.models.odd import ODD
@@ -52,12 +53,17 @@ def arrays_of(inputs: Mapping[str, np.ndarray[Any, Any]], folder: Path) -> dict[
     return {name: folder / f"{name}.npy" for name in inputs}
 
 
-def compile_on(cpu: str, emulator: str, job: Job, folder: Path) -> dict[str, bytes]:
+def compile_on(cpu: str, emulator: str, device: str, job: ImportJob, folder: Path) -> dict[str, bytes]:
     """Everything that the compiler's process writes: on this machine's CPU ("") or on an emulated one."""
     before = (emulator, "-cpu", cpu) if cpu else ()
-    folder.mkdir()
-    run_worker(job, folder, command=lambda directory: [*before, *worker_command(directory)])
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    target = load_device(device).cpu_target()
+    with Worker(command=[*before, *worker_command()]) as worker:
+        compiler = Compiler(worker, None)
+        imported = compiler.import_model(job, folder / "import")
+        compile_job = CompileJob(job.model, imported.folder, imported.frontend, "m", target, "m_")
+        compiler.compile_model(compile_job, imported, folder / "compile")
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "job.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def has_fma() -> bool:
@@ -75,17 +81,11 @@ def test_recorded_integers_are_exact_on_any_cpu(emulator: str, tmp_path: Path) -
     """Operands at the ends of their ranges: fails if a sum saturates, here or on a CPU without VNNI."""
     model, inputs, expected = integer_model()
     outputs = [value.name for value in model.graph.output]
-    job = Job(
-        model=save(model, tmp_path),
-        name="m",
-        target=load_device("raspberrypi4").cpu_target(),
-        symbol_prefix="m_",
-        inputs=arrays_of(inputs, tmp_path),
-    )
-    here = compile_on("", emulator, job, tmp_path / "here")
-    there = compile_on(OLDER, emulator, job, tmp_path / "there")
+    job = ImportJob(save(model, tmp_path), "onnx", inputs=arrays_of(inputs, tmp_path))
+    here = compile_on("", emulator, "raspberrypi4", job, tmp_path / "here")
+    there = compile_on(OLDER, emulator, "raspberrypi4", job, tmp_path / "there")
     for files in (here, there):
-        recorded = {Path(name).name: data for name, data in files.items() if name.startswith("recorded")}
+        recorded = {Path(name).name: data for name, data in files.items() if "recorded" in name}
         check_recorded(recorded, expected, outputs)
     if has_fma():
         assert here.keys() == there.keys()
@@ -130,14 +130,8 @@ def test_network_is_compiled_to_the_same_bytes(name: str, emulator: str, tmp_pat
     if not has_fma():
         pytest.skip("this machine's CPU is older than the emulated one")
     model: onnx.ModelProto = build(name)
-    job = Job(
-        model=save(model, tmp_path),
-        name="m",
-        target=load_device("linux-x86_64-v3").cpu_target(),
-        symbol_prefix="m_",
-        dims=DIMS.get(name, {}),
-    )
-    here = compile_on("", emulator, job, tmp_path / "here")
-    there = compile_on(OLDER, emulator, job, tmp_path / "there")
+    job = ImportJob(save(model, tmp_path), "onnx", dims=DIMS.get(name, {}))
+    here = compile_on("", emulator, "linux-x86_64-v3", job, tmp_path / "here")
+    there = compile_on(OLDER, emulator, "linux-x86_64-v3", job, tmp_path / "there")
     assert here.keys() == there.keys()
     assert [name for name in here if here[name] != there[name]] == []

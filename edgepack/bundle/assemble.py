@@ -32,6 +32,7 @@ from edgepack.config.device import ArtifactKind
 from edgepack.files import list_files, sha256_file
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes
+from edgepack.pipeline.job import WARNINGS
 from edgepack.plan.types import Plan
 from edgepack.render import sources as driver
 from edgepack.render.params_file import write_params
@@ -60,6 +61,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         firmware.write_sources(recipe, plan, recorded)
     artifacts, footprint = _build(recipe, plan, progress)
     progress("write bundle", "")
+    folders = (recipe.imported, *(one.folder for one in recipe.compiled))
     manifest = make_manifest(
         variants,
         recipe.model,
@@ -74,7 +76,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
         artifacts=artifacts,
         footprint=footprint,
         recorded=recorded,
-        warnings=[text for one in recipe.compiled for text in _read_json(one.folder / "warnings.json")],
+        warnings=[text for folder in folders for text in _read_json(folder / WARNINGS)],
     )
     return _write_texts(recipe, plan, manifest)
 
@@ -113,7 +115,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[driver.Variant], blob: Pat
     for name, source in driver.runtime_files().items():
         _write(root / name, source.read_text(encoding="utf-8"))
     for one, name in zip(recipe.compiled, recipe.kernels, strict=True):
-        recipe.toolchain.strip_debug(one.folder / "kernels.o", root / name)
+        recipe.toolchain.strip_debug(one.kernels, root / name)
         # Not every linker takes a list of what a library exports.
         recipe.toolchain.format.hide_symbols(root / name, ())
     shutil.copytree(TEMPLATES / "bundle" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
@@ -193,14 +195,10 @@ def _runtime_bytes(recipe: Recipe) -> int | None:
 
 
 def _copy_recorded(recipe: Recipe) -> Recorded:
-    """``test/``: the recorded tensors and their tolerances, the widest of all kinds of CPU."""
-    source, target = recipe.compiled[-1].folder / "recorded", recipe.bundle / "test"
+    """``test/``: the recorded tensors and their tolerances."""
+    source, target = recipe.imported / "recorded", recipe.bundle / "test"
     target.mkdir()
     data = _read_json(source / "recorded.json")
-    for one in recipe.compiled[:-1]:
-        others = _read_json(one.folder / "recorded" / "recorded.json")["outputs"]
-        for output, other in zip(data["outputs"], others, strict=True):
-            output |= {key: max(output[key], other[key]) for key in ("atol", "rtol")}
     tensors = {
         role: tuple(RecordedTensor(**{**tensor, "file": f"test/{tensor['file']}"}) for tensor in data[role])
         for role in ("inputs", "outputs")

@@ -9,6 +9,7 @@ from pathlib import Path
 from edgepack.bundle.layout import BundleLayout
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.config.device import Device
+from edgepack.plan.binary import read_binaries
 from edgepack.render import sources
 from edgepack.toolchains.base import Toolchain
 
@@ -17,10 +18,16 @@ __all__ = ["Compiled", "Recipe"]
 
 @dataclass(frozen=True)
 class Compiled:
-    """The worker's results for one device: ``folder`` holds the files of ``compile.RESULT_FILES``."""
+    """The worker's results for one device; ``folder`` holds those of a CompileJob (``pipeline/job.py``)."""
 
     device: Device
     folder: Path
+
+    @property
+    def kernels(self) -> Path:
+        """The object file with the kernels' machine code."""
+        (binary,) = (binary for binary in read_binaries(self.folder) if binary.kind == "object")
+        return self.folder / binary.file
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Recipe:
     Attributes:
         name: the model's name, a C identifier.
         device: what the bundle is for.
+        imported: folder with the worker's results for the model alone: recorded data, warnings.
         compiled: kernels for each kind of CPU, in the order in which the library tries them; the last are the
             device's own.
         params_mode: where the params go.
@@ -42,6 +50,7 @@ class Recipe:
     name: str
     model: ModelRecord
     device: Device
+    imported: Path
     compiled: tuple[Compiled, ...]
     toolchain: Toolchain
     toolchain_version: str

@@ -10,7 +10,7 @@ import click
 from edgepack.cli.output import Settings, heading, print_json, table, verbosity_options
 
 if TYPE_CHECKING:
-    from edgepack.compiler.frontend.summary import TensorSummary
+    from edgepack.plan.model_summary import TensorSummary
 
 __all__ = ["command"]
 
@@ -61,7 +61,7 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
 
 
 def _model(path: Path, as_json: bool, kernels: bool) -> None:
-    from edgepack.compiler.frontend.summary import summarise
+    from edgepack.pipeline.compile import summarise
 
     if kernels:
         raise click.UsageError("--kernels is for bundles; a model file has none yet.")

@@ -1,4 +1,4 @@
-"""Write the params blob: constants at their offsets, zeros between them."""
+"""Writes the data of a params file: constants at their offsets, zeros between them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from edgepack.plan.types import Plan
 
-__all__ = ["write_blob"]
+__all__ = ["write_params_data"]
 
 
-def write_blob(plan: Plan, arrays: Sequence[Any], path: Path) -> None:
+def write_params_data(plan: Plan, arrays: Sequence[Any], path: Path) -> None:
     """Writes ``plan.params_bytes`` bytes; ``arrays`` are numpy arrays in the order of ``plan.constants``."""
     with path.open("wb") as file:
         for constant, array in zip(plan.constants, arrays, strict=True):

@@ -1,8 +1,10 @@
-"""The compiler's own process: ``python -m edgepack.compiler.worker JOB_DIR``.
+"""The compiler's own process: ``python -m edgepack.compiler.worker``.
 
-TVM can take the process down with it, so compilation runs here and never in the process of the command
-line. The job is described in ``job.json``; progress goes to stdout as JSON lines; results are files in the
-job's folder. See docs/architecture.md for the protocol.
+TVM can take the process down with it, and a model's file comes from somebody else: both are handled here and
+never in the process of the command line. Each line on stdin is the path of a job's folder as a JSON string;
+``job.json`` there says what to do, and the results are files beside it. Events go to stdout as JSON lines,
+the last one of a job is ``done`` or ``error``. The process ends with its stdin. docs/architecture.md has the
+whole protocol.
 """
 
 from __future__ import annotations
@@ -10,10 +12,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.reporter import Reporter
+
+if TYPE_CHECKING:
+    from edgepack.compiler.frontend.base import Frontend, ImportedModel
+    from edgepack.compiler.graph.lower import Lowered
 
 __all__ = ["main"]
 
@@ -40,40 +47,53 @@ class _Events(Reporter):
         self.send(event="stage", name=name)
 
 
+def _frontend(job: dict[str, Any]) -> Frontend:
+    from edgepack.registry import FRONTENDS
+
+    frontend: Frontend = FRONTENDS.find(job["frontend"])
+    return frontend
+
+
+def _read(job: dict[str, Any], folder: Path, events: _Events) -> dict[str, Any]:
+    del folder, events
+    return {"files": [str(file) for file in _frontend(job).model_files(Path(job["model"]))]}
+
+
+def _summarise(job: dict[str, Any], folder: Path, events: _Events) -> dict[str, Any]:
+    del folder, events
+    return _frontend(job).summarise(Path(job["model"])).to_json()
+
+
+def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:
+    from edgepack.compiler.frontend.base import Sizes
+
+    frontend, model = _frontend(job), Path(job["model"])
+    sizes = Sizes({name: tuple(shape) for name, shape in job["shapes"].items()}, job["dims"])
+    events.stage("import")
+    frontend.prepare(model, sizes, folder)
+    events.stage("record")
+    inputs = {name: Path(path) for name, path in job["inputs"].items()}
+    for text in frontend.record(model, sizes, folder, seed=job["seed"], inputs=inputs):
+        events.warning(text)
+
+
+@lru_cache(maxsize=1)
+def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
+    """A prepared model's fused operators, which do not depend on a target: the variants of a library share
+    them."""
+    from edgepack.compiler.graph.lower import lower
+
+    module = _frontend({"frontend": frontend}).load(Path(imported))
+    return module, lower(module.module)
+
+
 def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
+    from edgepack.plan.binary import Binary, write_binaries
     from edgepack.plan.target import CpuTarget
 
     target = CpuTarget.from_json(job["target"])
-    model = Path(job["model"])
-    shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
-
-    events.stage("import")
-    from edgepack.compiler.frontend import onnx as frontend
-
-    imported = frontend.load(model, shapes=shapes, dims=job["dims"])
-
-    events.stage("record")
-    from edgepack.compiler.frontend.reference import record
-
-    inputs = {name: Path(path) for name, path in job["inputs"].items()}
-    (folder / "recorded").mkdir()
-    warnings = record(
-        model,
-        imported.inputs,
-        shapes=shapes,
-        dims=job["dims"],
-        seed=job["seed"],
-        inputs=inputs,
-        directory=folder / "recorded",
-    )
-    for text in warnings:
-        events.warning(text)
-
     events.stage("optimise")
-    from edgepack.compiler.graph.lower import lower
-
-    lowered = lower(imported.module)
-
+    imported, lowered = _lowered(job["frontend"], job["imported"])
     events.stage("kernels")
     from edgepack.compiler.planner.build import build_plan
 
@@ -87,41 +107,47 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
         nodes=imported.nodes,
         reporter=events,
     )
-
     events.stage("llvm")
     from edgepack.compiler.backends.llvm import compile_object
-    from edgepack.compiler.params_data import write_blob
+    from edgepack.compiler.params_data import write_params_data
 
     compile_object(built.functions, target, folder / "kernels.o")
-    write_blob(built.plan, built.constants, folder / "params.bin")
+    write_binaries(folder, [Binary("kernels.o", "llvm", "object")])
+    write_params_data(built.plan, built.constants, folder / "params.bin")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 
 
-def main(arguments: list[str]) -> int:
-    """Runs one job; the exit code is that of the error's class, 0 when all files are written."""
+_TASKS = {"read": _read, "summarise": _summarise, "import": _import, "compile": _compile}
+
+
+def _run(folder: Path, events: _Events) -> None:
+    """Does one job; an EdgepackError is an event, anything else ends the process."""
     from edgepack.errors import EdgepackError
+
+    try:
+        job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        result = _TASKS[job["task"]](job, folder, events)
+    except EdgepackError as error:
+        name = type(error).__name__
+        texts = {"message": error.message, "hint": error.hint, "detail": error.detail}
+        events.send(event="error", **{"class": name}, **texts)
+    else:
+        events.send(event="done", result=result)
+
+
+def main() -> int:
+    """Does the jobs whose folders are on stdin, until it ends."""
     from edgepack.process import end_with_parent
 
     end_with_parent()
-    folder = Path(arguments[0])
     events = _Events()
-    try:
-        job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        _compile(job, folder, events)
-    except EdgepackError as error:
-        events.send(
-            event="error",
-            **{"class": type(error).__name__},
-            message=error.message,
-            hint=error.hint,
-            detail=error.detail,
-        )
-        return error.exit_code
+    while line := sys.stdin.buffer.readline():
+        _run(Path(json.loads(line)), events)
     return 0
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    code = main()
     # TVM's and ONNX Runtime's destructors are not needed and have been seen to crash at exit.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -23,17 +23,22 @@ import edgepack
 from edgepack.errors import ConfigError
 from edgepack.files import list_files, sha256_file
 from edgepack.paths import cache_dir
-from edgepack.pipeline.job import RESULT_FILES, Job
+from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
+from edgepack.registry import FRONTENDS
 
-__all__ = ["Cache", "job_key", "source_digest", "tool_versions"]
+__all__ = ["Cache", "compile_key", "import_key", "source_digest", "tool_versions"]
 
 #: Bytes that the cache may hold unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
 DEFAULT_LIMIT = 4 << 30
 
 _ENTRY = "entry.json"
+_JOB = "job.json"  # holds paths of this machine
 
-#: What decides on the worker's results, relative to the package.
-_COMPILING_SOURCES = ("compiler", "plan", "objectfiles/elf_symbols.py")
+#: edgepack's sources that decide on the results of a task, relative to the package.
+_SOURCES = {
+    "import": ("compiler/frontend", "compiler/worker.py", "plan"),
+    "compile": ("compiler", "plan", "objectfiles/elf_symbols.py"),
+}
 
 
 def tool_versions() -> dict[str, str]:
@@ -48,33 +53,46 @@ def tool_versions() -> dict[str, str]:
 
 
 @memoise
-def source_digest() -> str:
-    """SHA-256 over edgepack's own sources that compile: a change there must not be answered from the
-    cache."""
+def source_digest(task: str) -> str:
+    """SHA-256 over edgepack's own sources that decide on the results of a task (``import``, ``compile``): a
+    change there must not be answered from the cache."""
     root = Path(edgepack.__file__).parent
     digest = hashlib.sha256()
-    for part in _COMPILING_SOURCES:
+    for part in _SOURCES[task]:
         path = root / part
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            if file.is_file():
-                digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
-                digest.update(hashlib.sha256(file.read_bytes()).digest())
+            digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 
 
-def job_key(job: Job, model_digest: str) -> str:
-    """The key of a job's results, in hex.
+def import_key(job: ImportJob, model_digest: str) -> str:
+    """The key of a model's import and recording, in hex: nothing of a target is in it.
 
     Args:
-        job: what is compiled; the place of its files does not matter, their content does.
-        model_digest: SHA-256 over the model file and its external data.
+        job: what is imported; the place of its files does not matter, their content does.
+        model_digest: SHA-256 over the model's files.
     """
-    what: dict[str, Any] = job.to_json()
+    what = job.to_json()
     what["model"] = model_digest
+    what["frontend"] = [job.frontend, FRONTENDS.origin(job.frontend)]
     what["inputs"] = {name: sha256_file(path) for name, path in job.inputs.items()}
-    what["versions"] = tool_versions()
-    what["sources"] = source_digest()
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+    return _key(job.task, what)
+
+
+def compile_key(job: CompileJob, imported_key: str) -> str:
+    """The key of a model's kernels for one target, in hex.
+
+    Args:
+        job: what is compiled.
+        imported_key: :func:`import_key` of what it is compiled from.
+    """
+    return _key(job.task, {**job.to_json(), "imported": imported_key})
+
+
+def _key(task: str, what: dict[str, Any]) -> str:
+    decides = {"task": task, **what, "versions": tool_versions(), "sources": source_digest(task)}
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 class Cache:
@@ -86,7 +104,7 @@ class Cache:
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
-        self.root = (root or cache_dir()) / "results-1"
+        self.root = (root or cache_dir()) / "results-2"
         self.limit = _limit() if limit is None else limit
 
     def fetch(self, key: str, directory: Path) -> bool:
@@ -94,7 +112,7 @@ class Cache:
         entry = self.root / key
         try:
             sums: Mapping[str, str] = json.loads((entry / _ENTRY).read_text(encoding="utf-8"))["files"]
-            if not all(name in sums for name in RESULT_FILES):
+            if WARNINGS not in sums:
                 raise ValueError("incomplete")
             for name, digest in sums.items():
                 copy = directory / name
@@ -131,7 +149,7 @@ class Cache:
     def _fill(temporary: Path, directory: Path) -> None:
         sums = {}
         for name in list_files(directory):
-            if name in RESULT_FILES or name.startswith("recorded/"):
+            if name != _JOB:
                 copy = temporary / name
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(directory / name, copy)

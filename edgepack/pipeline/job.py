@@ -1,47 +1,126 @@
-"""What the worker is asked for, and the files that it leaves."""
+"""What the worker is asked for: one class for each of its tasks, and the files that it leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["RESULT_FILES", "WORKER_FILES", "Job"]
+__all__ = ["WARNINGS", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]
 
-#: What a successful worker leaves besides the recorded tensors.
-WORKER_FILES = ("plan.json", "kernels.o", "params.bin", "recorded/recorded.json")
-#: And what this side adds: a JSON list of the warnings, so that results from the cache give the same ones.
-RESULT_FILES = (*WORKER_FILES, "warnings.json")
+#: The warnings of a job, a JSON list beside its results: those from the cache come with the same ones.
+WARNINGS = "warnings.json"
+
+
+class Job(Protocol):
+    """One thing that the worker does.
+
+    Attributes:
+        task: what the worker calls it.
+        results: files that must lie in the job's folder when it is done.
+        model: the file that it is about, for messages.
+    """
+
+    task: ClassVar[str]
+    results: ClassVar[tuple[str, ...]]
+
+    @property
+    def model(self) -> Path: ...
+
+    def to_json(self) -> dict[str, Any]:
+        """What the worker needs to know, as plain data with absolute paths."""
+        ...
 
 
 @dataclass(frozen=True)
-class Job:
-    """One compilation. ``inputs`` maps an input's name to a .npy file with its value for the recorded
-    data."""
+class ReadJob:
+    """Which files does a model consist of? The answer is ``{"files": [path, ...]}``.
+
+    Attributes:
+        frontend: name of what reads the model's format.
+    """
 
     model: Path
-    name: str
-    target: CpuTarget
-    symbol_prefix: str
+    frontend: str
+
+    task: ClassVar[str] = "read"
+    results: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"frontend": self.frontend, "model": str(self.model.absolute())}
+
+
+@dataclass(frozen=True)
+class SummariseJob(ReadJob):
+    """What is in a model's file? The answer is that of :meth:`ModelSummary.to_json`."""
+
+    task: ClassVar[str] = "summarise"
+
+
+@dataclass(frozen=True)
+class ImportJob:
+    """Prepare a model for any target, and record what it computes.
+
+    Attributes:
+        frontend: name of what reads the model's format.
+        shapes: whole shapes of inputs, by name.
+        dims: sizes of named dimensions.
+        seed: of the recorded inputs.
+        inputs: an input's name to a .npy file with its value for the recorded data.
+    """
+
+    model: Path
+    frontend: str
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     inputs: Mapping[str, Path] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+
+    task: ClassVar[str] = "import"
+    results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of job.json."""
         return {
+            "frontend": self.frontend,
             "model": str(self.model.absolute()),
-            "name": self.name,
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "dims": dict(self.dims),
-            "target": self.target.to_json(),
-            "symbol_prefix": self.symbol_prefix,
             "seed": self.seed,
             "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
-            "options": dict(self.options),
+        }
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """Compile a prepared model for one target.
+
+    Attributes:
+        imported: folder with the results of its :class:`ImportJob`.
+        frontend: name of what reads these.
+        name: the model's name, a C identifier.
+        target: what the kernels are for.
+        symbol_prefix: C identifier that starts every kernel's symbol.
+    """
+
+    model: Path
+    imported: Path
+    frontend: str
+    name: str
+    target: CpuTarget
+    symbol_prefix: str
+
+    task: ClassVar[str] = "compile"
+    #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
+    results: ClassVar[tuple[str, ...]] = ("plan.json", "params.bin", "binaries.json")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "frontend": self.frontend,
+            "imported": str(self.imported.absolute()),
+            "name": self.name,
+            "target": self.target.to_json(),
+            "symbol_prefix": self.symbol_prefix,
         }

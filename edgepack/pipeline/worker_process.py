@@ -1,7 +1,7 @@
 """The parent's side of compilation: TVM runs in a child process, so that its crash is only an error here.
 
-The child (``python -m edgepack.compiler.worker JOB_DIR``) prints events as JSON lines and leaves its
-results in the job's folder; docs/architecture.md has both formats.
+The child (``python -m edgepack.compiler.worker``) takes jobs on stdin, prints events as JSON lines and leaves
+its results in the jobs' folders; docs/architecture.md has the formats.
 """
 
 from __future__ import annotations
@@ -12,82 +12,171 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 import edgepack
 from edgepack import errors
 from edgepack.errors import EdgepackError, InternalError, ModelError
 from edgepack.log import save_log
-from edgepack.pipeline.job import WORKER_FILES, Job
+from edgepack.options import Progress
+from edgepack.pipeline.job import WARNINGS, Job
 from edgepack.process import kill_group, signal_name
 
-__all__ = ["DEFAULT_TIMEOUT", "Progress", "run_worker", "worker_command"]
+__all__ = ["DEFAULT_TIMEOUT", "Worker", "worker_command"]
 
-#: Seconds after which a compilation counts as hung.
+#: Seconds after which a job counts as hung.
 DEFAULT_TIMEOUT = 3600.0
 
-#: Called with a stage's name and a detail (a kernel's name, or "").
-Progress = Callable[[str, str], None]
 
-
-def worker_command(directory: Path) -> list[str]:
+def worker_command() -> list[str]:
     """The child's command line."""
-    return [sys.executable, "-m", "edgepack.compiler.worker", str(directory)]
+    return [sys.executable, "-m", "edgepack.compiler.worker"]
 
 
-def run_worker(
-    job: Job,
-    directory: Path,
-    *,
-    timeout: float = DEFAULT_TIMEOUT,
-    progress: Progress | None = None,
-    command: Callable[[Path], Sequence[str]] | None = None,
-) -> None:
-    """Compile ``job`` in a child process; RESULT_FILES are then in ``directory`` (which must exist).
+class Worker:
+    """A child process that does one job after the other, so that TVM is loaded once for all of them.
 
-    Raises:
-        EdgepackError: of the class that the child reported.
-        ModelError: it ran out of time.
-        InternalError: it crashed or left no result. The message names the stage or kernel and the saved log.
+    It is started with the first job, and again after one that it did not survive. Use it in a ``with``
+    statement: the child ends with the block.
+
+    Args:
+        progress: is told of each stage and kernel.
+        timeout: seconds that a job may take.
+        command: the child's command line, instead of :func:`worker_command`.
     """
-    (directory / "job.json").write_text(
-        json.dumps(job.to_json(), indent=1, ensure_ascii=False), encoding="utf-8", newline="\n"
-    )
-    watch = _Watch(progress or (lambda _stage, _detail: None))
-    with tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(
-            (command or worker_command)(directory),
-            cwd=directory,  # and not the user's: a file `onnx.py` there must not be imported
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=os.name == "posix",
-        )
-        timer = threading.Timer(timeout, watch.give_up, [process])
+
+    def __init__(
+        self,
+        *,
+        progress: Progress | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self.progress = progress or (lambda _stage, _detail: None)
+        self._timeout = timeout
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+        self._open = ExitStack()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, job: Job, directory: Path) -> Any:
+        """Do ``job``; its results are then in ``directory`` (which must exist), with its warnings.
+
+        Returns:
+            the job's answer, plain data; None for one that leaves files only.
+
+        Raises:
+            EdgepackError: of the class that the child reported.
+            ModelError: it ran out of time.
+            InternalError: it crashed or left no result. The message names the stage or kernel and the saved
+                log.
+        """
+        text = json.dumps({"task": job.task, **job.to_json()}, indent=1, ensure_ascii=False)
+        (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")
+        watch = _Watch(self.progress)
+        process = self._started()
+        timer = threading.Timer(self._timeout, watch.give_up, [process])
         timer.daemon = True
         timer.start()
         try:
-            assert process.stdout is not None
+            assert process.stdin is not None and process.stdout is not None
+            with suppress(OSError):  # of one that has ended; what it printed and left is looked at below
+                process.stdin.write(json.dumps(str(directory.absolute())).encode() + b"\n")
+                process.stdin.flush()
             for line in process.stdout:
-                watch.line(line.decode("utf-8", errors="replace"))
-            code = process.wait()
+                if watch.line(line.decode("utf-8", errors="replace")):
+                    break
         except BaseException:
-            kill_group(process)
-            process.wait()
+            self.close()
             raise
         finally:
             timer.cancel()
-            if process.stdout is not None:
-                process.stdout.close()
-        stderr.seek(0)
-        log = "".join(watch.noise) + stderr.read().decode("utf-8", errors="replace")
-    _check(watch, code, job, directory, timeout=timeout, log=log)
-    (directory / "warnings.json").write_text(
-        json.dumps(watch.warnings, ensure_ascii=False), encoding="utf-8", newline="\n"
-    )
+        self._check(watch, job, directory)
+        (directory / WARNINGS).write_text(
+            json.dumps(watch.warnings, ensure_ascii=False), encoding="utf-8", newline="\n"
+        )
+        return watch.result
+
+    def close(self) -> None:
+        """End the child, whatever it does."""
+        process, self._process = self._process, None
+        if process is not None:
+            kill_group(process)
+            process.wait()
+        self._open.close()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            folder = tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True)
+            self._stderr = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            self._process = process = subprocess.Popen(
+                self._command or worker_command(),
+                # Not the user's working folder: a file `onnx.py` there must not be imported.
+                cwd=self._open.enter_context(folder),
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                start_new_session=os.name == "posix",
+            )
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                self._open.callback(_close, stream)
+        return self._process
+
+    def _check(self, watch: _Watch, job: Job, directory: Path) -> None:
+        """Turn how the job ended into an error, unless all is well. A child that it ended is closed."""
+        missing = [name for name in job.results if not (directory / name).is_file()]
+        if watch.done and not missing:
+            if watch.timed_out:  # just after it was done
+                self.close()
+            return
+        if watch.error is not None and not isinstance(watch.error, InternalError):
+            raise watch.error
+        process = self._process
+        assert process is not None and self._stderr is not None
+        code = None if watch.done or watch.error is not None else process.wait()
+        self._stderr.seek(0)
+        log = "".join(watch.noise) + self._stderr.read().decode("utf-8", errors="replace")
+        self.close()
+        head = f"model: {job.model.name}\nexit code: {code}\nstage: {watch.stage}\nkernel: {watch.kernel}\n\n"
+        hint = _log_hint(job.model.stem, head + log)
+        tail = "\n".join(log.strip().splitlines()[-15:])
+        if watch.error is not None:
+            watch.error.hint = f"{watch.error.hint} {hint}".strip()
+            raise watch.error
+        if watch.timed_out:
+            raise ModelError(
+                f"Compiling {job.model.name} did not end within {self._timeout:g} s; it was {watch.where}.",
+                hint=f"Give it more time with --timeout. {hint}",
+                detail=tail,
+            )
+        if code is None:
+            how = f"left no {missing[0]}"
+        elif code < 0:
+            how = f"was ended by {signal_name(-code)}"
+        else:
+            how = f"ended with exit code {code}"
+        if code == -9:  # nobody but the system's out-of-memory killer sends it unasked
+            hint = f"Perhaps there was not enough memory. {hint}"
+        raise InternalError(f"The compiler of {job.model.name} {how} {watch.where}.", hint=hint, detail=tail)
+
+
+def _close(stream: IO[bytes]) -> None:
+    with suppress(OSError):  # of what could not be written any more
+        stream.close()
 
 
 class _Watch:
@@ -100,19 +189,22 @@ class _Watch:
         self.warnings: list[str] = []
         self.noise: list[str] = []
         self.error: EdgepackError | None = None
+        self.done = False
+        self.result: Any = None
         self.timed_out = False
 
     def give_up(self, process: subprocess.Popen[bytes]) -> None:
         self.timed_out = True
         kill_group(process)
 
-    def line(self, line: str) -> None:
+    def line(self, line: str) -> bool:
+        """Take in one line of the child's; whether it was the last one of the job."""
         try:
             event = json.loads(line)
             kind = event["event"]
         except (ValueError, TypeError, KeyError):
             self.noise.append(line)
-            return
+            return False
         if kind == "stage":
             self.stage, self.kernel = str(event.get("name", "")), ""
             self.progress(self.stage, "")
@@ -123,6 +215,9 @@ class _Watch:
             self.warnings.append(str(event.get("text", "")))
         elif kind == "error":
             self.error = _error(event)
+        elif kind == "done":
+            self.done, self.result = True, event.get("result")
+        return self.done or self.error is not None
 
     @property
     def where(self) -> str:
@@ -140,35 +235,6 @@ def _error(event: Mapping[str, Any]) -> EdgepackError:
         message, hint=str(event.get("hint") or ""), detail=str(event.get("detail") or "")
     )
     return error
-
-
-def _check(watch: _Watch, code: int, job: Job, directory: Path, *, timeout: float, log: str) -> None:
-    """Turn how the child ended into an error, unless all is well."""
-    missing = [name for name in WORKER_FILES if not (directory / name).is_file()]
-    if watch.error is None and not watch.timed_out and code == 0 and not missing:
-        return
-    head = f"model: {job.model.name}\nexit code: {code}\nstage: {watch.stage}\nkernel: {watch.kernel}\n\n"
-    if watch.error is not None:
-        if isinstance(watch.error, InternalError):
-            watch.error.hint = f"{watch.error.hint} {_log_hint(job.name, head + log)}".strip()
-        raise watch.error
-    tail = "\n".join(log.strip().splitlines()[-15:])
-    if watch.timed_out:
-        raise ModelError(
-            f"Compiling {job.model.name} did not end within {timeout:g} s; it was {watch.where}.",
-            hint=f"Give it more time with --timeout. {_log_hint(job.name, head + log)}",
-            detail=tail,
-        )
-    if code < 0:
-        how = f"was ended by {signal_name(-code)}"
-    elif code != 0:
-        how = f"ended with exit code {code}"
-    else:
-        how = f"left no {missing[0]}"
-    hint = _log_hint(job.name, head + log)
-    if -code == 9:  # nobody but the system's out-of-memory killer sends it unasked
-        hint = f"Perhaps there was not enough memory. {hint}"
-    raise InternalError(f"The compiler of {job.model.name} {how} {watch.where}.", hint=hint, detail=tail)
 
 
 def _log_hint(name: str, text: str) -> str:

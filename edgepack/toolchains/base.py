@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from edgepack.config.device import CompilerTarget, Device
 from edgepack.config.toolchain import ToolchainConfig
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles import format_for
 from edgepack.objectfiles.base import ObjectFormat
+from edgepack.toolchains.cross_compiler import CrossCompiler
 from edgepack.toolchains.process import run, run_checked
 
 __all__ = ["DISCARD_DEBUG", "Toolchain"]
@@ -174,23 +175,15 @@ class Toolchain(ABC):
             self._run(command, f"archiving {output.name}", cwd=Path(folder))
             shutil.copyfile(made, output)
 
-    @cached_property
-    def fcompile(self) -> Callable[..., None]:
-        """For ``export_library(fcompile=...)``, as ``tvm.support.cc.cross_compiler`` makes it.
+    def cross_compiler(self) -> CrossCompiler:
+        """What ``export_library(fcompile=...)`` of TVM takes: see :func:`edgepack.cross_compiler`."""
+        return CrossCompiler(self._link_plugin, self.format.suffix, self.device.llvm.triple)
 
-        Such a library needs TVM's runtime at run time, so undefined symbols are allowed and all are exported.
-        """
-
-        def compile_and_link(output: Any, objects: Any, options: Sequence[str] | None = None) -> None:
-            paths = [objects] if isinstance(objects, (str, os.PathLike)) else list(objects)
-            command = [*self.driver(), *self.format.plugin(), "-o", os.fspath(output)]
-            command += [*(str(path) for path in paths), *(options or ()), *self.format.libraries(())]
-            self._run(command, f"linking {Path(output).name}")
-
-        compile_and_link.output_format = self.format.suffix  # type: ignore[attr-defined]
-        compile_and_link.object_format = "o"  # type: ignore[attr-defined]
-        compile_and_link.get_target_triple = lambda: self.device.llvm.triple  # type: ignore[attr-defined]
-        return compile_and_link
+    def _link_plugin(self, objects: Sequence[Path], output: Path, options: Sequence[str]) -> None:
+        """Link a library whose undefined symbols are those of the process that loads it."""
+        command = [*self.driver(), *self.format.plugin(), "-o", str(output)]
+        command += [*(str(path) for path in objects), *options, *self.format.libraries(())]
+        self._run(command, f"linking {output.name}")
 
     # What families share
 

@@ -229,8 +229,8 @@ def test_an_undefined_function_fails_the_link(built: Path, device: Device, tmp_p
 
 
 def test_what_tvm_exports_asks_for_what_it_lacks(built: Path, tmp_path: Path) -> None:
-    fcompile = resolve(load_device(DEVICE)).fcompile
-    output = tmp_path / f"lib.{fcompile.output_format}"  # type: ignore[attr-defined]
+    fcompile = resolve(load_device(DEVICE)).cross_compiler()
+    output = tmp_path / f"lib.{fcompile.output_format}"
     fcompile(str(output), [str(built / "net.o"), str(built / "tvm.o")])
     data = output.read_bytes()
     assert ("env", "missing", "function") in wasm_sections.imports(data)

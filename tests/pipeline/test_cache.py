@@ -11,11 +11,12 @@ import pytest
 
 from edgepack.errors import ConfigError
 from edgepack.pipeline import cache as cache_module
-from edgepack.pipeline.cache import Cache, job_key, source_digest, tool_versions
-from edgepack.pipeline.job import RESULT_FILES, Job
+from edgepack.pipeline.cache import Cache, compile_key, import_key, source_digest, tool_versions
+from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
 from edgepack.plan.target import CpuTarget
 
 KEY = "k" * 64
+RESULTS = (*CompileJob.results, "kernels.o", WARNINGS)
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def fill(folder: Path, size: int = 10) -> Path:
-    for name in (*RESULT_FILES, "recorded/input_0.bin", "job.json"):
+    for name in (*RESULTS, "recorded/input_0.bin", "job.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode() * size)
     return folder
@@ -40,7 +41,7 @@ def test_gives_back_what_was_stored_but_the_job(tmp_path: Path, results: Path) -
     assert not fetch(cache, KEY, tmp_path / "out")
     cache.store(KEY, results)
     assert fetch(cache, KEY, tmp_path / "out")
-    for name in (*RESULT_FILES, "recorded/input_0.bin"):
+    for name in (*RESULTS, "recorded/input_0.bin"):
         assert (tmp_path / "out" / name).read_bytes() == (results / name).read_bytes()
     assert not (tmp_path / "out" / "job.json").exists()
 
@@ -116,22 +117,37 @@ def test_place_and_limit_come_from_the_environment(tmp_path: Path, monkeypatch: 
         Cache()
 
 
-def job(tmp_path: Path, **changes: Any) -> Job:
-    base = Job(tmp_path / "net.onnx", "net", CpuTarget("x86_64-unknown-linux-gnu"), "p_", shapes={"x": (1,)})
+def import_job(tmp_path: Path, **changes: Any) -> ImportJob:
+    return replace(ImportJob(tmp_path / "net.onnx", "onnx", shapes={"x": (1,)}), **changes)
+
+
+def compile_job(tmp_path: Path, **changes: Any) -> CompileJob:
+    target = CpuTarget("x86_64-unknown-linux-gnu")
+    base = CompileJob(tmp_path / "net.onnx", tmp_path / "imported", "onnx", "net", target, "p_")
     return replace(base, **changes)
 
 
-def test_key_depends_on_content_not_on_places(tmp_path: Path) -> None:
+def test_keys_depend_on_content_not_on_places(tmp_path: Path) -> None:
     one, two = tmp_path / "1.npy", tmp_path / "2.npy"
     one.write_bytes(b"x")
     two.write_bytes(b"x")
     keys = {
-        job_key(job(tmp_path, inputs={"x": one}), "digest"),
-        job_key(job(tmp_path, model=tmp_path / "elsewhere.onnx", inputs={"x": two}), "digest"),
+        import_key(import_job(tmp_path, inputs={"x": one}), "digest"),
+        import_key(import_job(tmp_path, model=tmp_path / "elsewhere.onnx", inputs={"x": two}), "digest"),
     }
     assert len(keys) == 1
     two.write_bytes(b"y")
-    assert job_key(job(tmp_path, inputs={"x": two}), "digest") not in keys
+    assert import_key(import_job(tmp_path, inputs={"x": two}), "digest") not in keys
+    elsewhere = compile_job(tmp_path, imported=tmp_path / "elsewhere", model=tmp_path / "other.onnx")
+    assert compile_key(compile_job(tmp_path), "k") == compile_key(elsewhere, "k")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shapes": {"x": (2,)}}, {"dims": {"n": 1}}, {"seed": 1}, {"frontend": "other"}]
+)
+def test_the_import_key_depends_on_everything_that_decides(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert import_key(import_job(tmp_path), "d") != import_key(import_job(tmp_path, **changes), "d")
+    assert import_key(import_job(tmp_path), "d") != import_key(import_job(tmp_path), "e")
 
 
 @pytest.mark.parametrize(
@@ -140,27 +156,34 @@ def test_key_depends_on_content_not_on_places(tmp_path: Path) -> None:
         {"name": "other"},
         {"target": CpuTarget("x86_64-unknown-linux-gnu", features=("+avx2",))},
         {"symbol_prefix": "q_"},
-        {"shapes": {"x": (2,)}},
-        {"dims": {"n": 1}},
-        {"seed": 1},
-        {"options": {"o": 1}},
+        {"frontend": "other"},
     ],
 )
-def test_key_depends_on_everything_that_decides(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert job_key(job(tmp_path), "d") != job_key(job(tmp_path, **changes), "d")
-    assert job_key(job(tmp_path), "d") != job_key(job(tmp_path), "e")
+def test_the_compile_key_depends_on_everything_that_decides(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert compile_key(compile_job(tmp_path), "k") != compile_key(compile_job(tmp_path, **changes), "k")
+    assert compile_key(compile_job(tmp_path), "k") != compile_key(compile_job(tmp_path), "l")
 
 
-def test_key_depends_on_versions_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = job_key(job(tmp_path), "d")
+def test_keys_depend_on_versions_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys() -> tuple[str, str]:
+        return import_key(import_job(tmp_path), "d"), compile_key(compile_job(tmp_path), "k")
+
+    before = keys()
+    assert before[0] != before[1]
     monkeypatch.setattr(cache_module, "tool_versions", lambda: {**tool_versions(), "apache-tvm": "0.99"})
-    assert job_key(job(tmp_path), "d") != before
+    assert not set(keys()) & set(before)
     monkeypatch.setattr(cache_module, "tool_versions", tool_versions)
-    monkeypatch.setattr(cache_module, "source_digest", lambda: "other")
-    assert job_key(job(tmp_path), "d") != before
+    monkeypatch.setattr(cache_module, "source_digest", lambda task: f"another one of {task}")
+    assert not set(keys()) & set(before)
+
+
+def test_a_kernel_does_not_decide_on_the_import() -> None:
+    assert source_digest("import") != source_digest("compile")
+    parts = cache_module._SOURCES
+    assert not any("kernels" in part or part == "compiler" for part in parts["import"])
 
 
 def test_versions_of_all_that_decides_are_known() -> None:
     assert set(tool_versions()) == {"edgepack", "apache-tvm", "numpy", "onnx", "onnxruntime"}
     assert "none" not in tool_versions().values()
-    assert len(source_digest()) == 64
+    assert len(source_digest("compile")) == 64

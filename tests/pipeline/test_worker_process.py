@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from edgepack.errors import InternalError, ModelError
-from edgepack.pipeline.job import RESULT_FILES, Job
-from edgepack.pipeline.worker_process import run_worker
+from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob, ReadJob
+from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.target import CpuTarget
 from tests.support import fake
 
@@ -33,37 +33,73 @@ def directory(tmp_path: Path) -> Path:
     return folder
 
 
-def job() -> Job:
-    target = CpuTarget("x86_64-unknown-linux-gnu")
-    return Job(Path("net.onnx"), "net", target, "net_", shapes={"input": (4, 8)}, dims={"n": 2}, seed=3)
+TARGET = CpuTarget("x86_64-unknown-linux-gnu")
 
 
-def compile_(mode: str, directory: Path, **options: Any) -> list[tuple[str, str]]:
-    seen: list[tuple[str, str]] = []
-    run_worker(
-        job(),
-        directory,
-        command=fake.command(mode),
-        progress=lambda stage, detail: seen.append((stage, detail)),
-        **options,
-    )
-    return seen
+def import_job() -> ImportJob:
+    return ImportJob(Path("net.onnx"), "onnx", shapes={"input": (4, 8)}, dims={"n": 2}, seed=3)
+
+
+def compile_job() -> CompileJob:
+    return CompileJob(Path("net.onnx"), Path("imported"), "onnx", "net", TARGET, "net_")
+
+
+def fake_worker(mode: str, **options: Any) -> Worker:
+    return Worker(command=fake.command(mode)(), **options)
+
+
+def compile_(mode: str, directory: Path, **options: Any) -> None:
+    with fake_worker(mode, **options) as worker:
+        worker.run(compile_job(), directory)
 
 
 @pytest.mark.parametrize("mode", ["ok", "noise"])
-def test_results_progress_and_warnings(mode: str, directory: Path) -> None:
-    seen = compile_(mode, directory)
+def test_one_process_does_several_jobs_with_results_progress_and_warnings(
+    mode: str, directory: Path, tmp_path: Path
+) -> None:
+    seen: list[tuple[str, str]] = []
+    with fake_worker(mode, progress=lambda stage, detail: seen.append((stage, detail))) as worker:
+        assert worker.run(ReadJob(Path("net.onnx"), "onnx"), directory) == {
+            "files": [str(Path("net.onnx").absolute())]
+        }
+        assert worker.run(import_job(), directory) is None
+        assert json.loads((directory / WARNINGS).read_text()) == ["the worker is not the real one"]
+        other = tmp_path / "compiled"
+        other.mkdir()
+        worker.run(compile_job(), other)
     assert seen == [("import", ""), ("kernels", ""), ("kernels", "conv2d_17")]
-    assert all((directory / name).is_file() for name in RESULT_FILES)
-    assert json.loads((directory / "warnings.json").read_text()) == ["the worker is not the real one"]
+    assert all((directory / name).is_file() for name in ImportJob.results)
+    assert all((other / name).is_file() for name in CompileJob.results)
+    assert json.loads((other / WARNINGS).read_text()) == []
+
+
+@POSIX
+def test_a_job_after_a_crash_has_a_new_process(directory: Path) -> None:
+    with fake_worker("crash") as worker:
+        with pytest.raises(InternalError):
+            worker.run(compile_job(), directory)
+        assert worker.run(import_job(), directory) is None
+
+
+def test_a_job_after_an_error_has_the_same_process(directory: Path) -> None:
+    with fake_worker("error") as worker:
+        with pytest.raises(ModelError):
+            worker.run(compile_job(), directory)
+        before = worker._process
+        assert worker.run(import_job(), directory) is None
+        assert worker._process is before
 
 
 def test_job_file_holds_absolute_paths(directory: Path, tmp_path: Path) -> None:
     compile_("ok", directory)
     data = json.loads((directory / "job.json").read_text(encoding="utf-8"))
+    assert data["imported"] == str(Path("imported").absolute())
+    assert CpuTarget.from_json(data["target"]) == TARGET
+    with fake_worker("ok") as worker:
+        worker.run(import_job(), directory)
+    data = json.loads((directory / "job.json").read_text(encoding="utf-8"))
     assert data["model"] == str(Path("net.onnx").absolute())
     assert data["shapes"] == {"input": [4, 8]}
-    assert CpuTarget.from_json(data["target"]) == job().target
 
 
 @POSIX
@@ -100,8 +136,8 @@ def test_an_interrupt_ends_the_child(directory: Path) -> None:
                 time.sleep(0.01)
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        run_worker(job(), directory, command=fake.command("hang"), progress=interrupt)
+    with pytest.raises(KeyboardInterrupt), fake_worker("hang", progress=interrupt) as worker:
+        worker.run(compile_job(), directory)
     if os.name == "posix":
         with pytest.raises(ProcessLookupError):
             os.kill(int((directory / "pid").read_text()), 0)
@@ -135,8 +171,8 @@ def test_variables_of_onnxruntime_do_not_reach_the_child(
 ) -> None:
     monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
     monkeypatch.setenv("EDGEPACK_OF_THIS_TEST", "1")
-    show = "import os; open('seen', 'w').write(' '.join(os.environ))"
-    with pytest.raises(InternalError):  # a child that leaves no results
-        run_worker(job(), directory, command=lambda _: [sys.executable, "-c", show])
+    show = f"import os; open({str(directory / 'seen')!r}, 'w').write(' '.join(os.environ))"
+    with pytest.raises(InternalError), Worker(command=[sys.executable, "-c", show]) as worker:
+        worker.run(compile_job(), directory)  # the child ends without having done it
     seen = (directory / "seen").read_text(encoding="utf-8")
     assert "EDGEPACK_OF_THIS_TEST" in seen and "ORT_LOAD_CONFIG_FROM_MODEL" not in seen

@@ -19,14 +19,9 @@ import edgepack.pipeline.worker_process
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def command(mode: str) -> Callable[[Path], list[str]]:
+def command(mode: str) -> Callable[[], list[str]]:
     """A ``worker_command`` that runs the fake worker."""
-    return lambda directory: [
-        sys.executable,
-        str(ROOT / "tests" / "support" / "worker.py"),
-        mode,
-        str(directory),
-    ]
+    return lambda: [sys.executable, str(ROOT / "tests" / "support" / "worker.py"), mode]
 
 
 def run(

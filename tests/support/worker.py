@@ -1,9 +1,10 @@
 """A worker without TVM: results for the small model of :mod:`tests.support.kernels`, whatever the job's
 model is.
 
-    python -m tests.support.worker MODE JOB_DIR
+    python -m tests.support.worker MODE
 
-MODE is ``ok``, or a way to fail: ``crash``, ``abort``, ``hang``, ``error``, ``empty``, ``noise``, ``wrong``.
+MODE is ``ok``, or a way to fail when it compiles: ``crash``, ``abort``, ``hang``, ``error``, ``empty``,
+``noise``, ``wrong``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from edgepack.plan.binary import Binary, write_binaries
 from edgepack.plan.types import (
     Arena,
     ArenaBuffer,
@@ -93,8 +95,8 @@ def plan(name: str, prefix: str) -> Plan:
     )
 
 
-def write_results(job: dict[str, Any], directory: Path, *, wrong: bool = False) -> None:
-    """All the files of a successful worker; ``wrong``: an expected output that no kernel gives."""
+def write_results(job: dict[str, Any], directory: Path) -> None:
+    """All the files of a worker that compiled."""
     prefix = job["symbol_prefix"]
     (directory / "plan.json").write_text(plan(job["name"], prefix).to_json(), encoding="utf-8")
     scale, bias = constants()
@@ -113,10 +115,11 @@ def write_results(job: dict[str, Any], directory: Path, *, wrong: bool = False) 
     # Run where the source is: its name, not its path, is written into the object.
     source = [*flags, "-c", SOURCE.name, "-o", str(directory / "kernels.o")]
     subprocess.run([*command, *source], check=True, cwd=SOURCE.parent)
-    record(job, directory / "recorded", wrong=wrong)
+    write_binaries(directory, [Binary("kernels.o", "zig", "object")])
 
 
 def record(job: dict[str, Any], folder: Path, *, wrong: bool) -> None:
+    """The recorded data; ``wrong``: an expected output that no kernel gives."""
     folder.mkdir(exist_ok=True)
     if "input" in job["inputs"]:
         x = np.load(job["inputs"]["input"])
@@ -146,11 +149,7 @@ def record(job: dict[str, Any], folder: Path, *, wrong: bool) -> None:
     (folder / "recorded.json").write_text(json.dumps(recorded), encoding="utf-8")
 
 
-def main(mode: str, directory: Path) -> int:
-    end_with_parent()
-    job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
-    event(event="stage", name="import")
-    event(event="warning", text="the worker is not the real one")
+def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
     event(event="stage", name="kernels")
     event(event="kernel", name="conv2d_17")
     if mode == "crash":
@@ -161,19 +160,35 @@ def main(mode: str, directory: Path) -> int:
     if mode == "hang":
         (directory / "pid").write_text(str(os.getpid()), encoding="utf-8")
         time.sleep(600)
-    if mode == "error":
-        event(
-            event="error",
-            **{"class": "ModelError", "message": "No rule for Foo.", "hint": "Ask.", "detail": "n1"},
-        )
-        return 1
-    if mode == "empty":
-        return 0
     if mode == "noise":
         print("{half a line of TVM's\n[1, 2]\nnull")
-    write_results(job, directory, wrong=mode == "wrong")
-    return 0
+    if mode != "empty":
+        write_results(job, directory)
+
+
+def run(mode: str, directory: Path) -> None:
+    job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
+    result = None
+    if job["task"] == "read":
+        result = {"files": [job["model"]]}
+    elif job["task"] == "import":
+        event(event="stage", name="import")
+        event(event="warning", text="the worker is not the real one")
+        record(job, directory / "recorded", wrong=mode == "wrong")
+    elif mode == "error":
+        texts = {"message": "No rule for Foo.", "hint": "Ask.", "detail": "n1"}
+        event(event="error", **{"class": "ModelError"}, **texts)
+        return
+    else:
+        compile_(mode, job, directory)
+    event(event="done", result=result)
+
+
+def main(mode: str) -> None:
+    end_with_parent()
+    while line := sys.stdin.readline():
+        run(mode, Path(json.loads(line)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    main(sys.argv[1])

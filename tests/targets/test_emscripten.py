@@ -91,7 +91,7 @@ def test_what_tvm_exports_asks_for_what_it_lacks(tmp_path: Path) -> None:
     )
     toolchain = resolve(load_device("wasm32-emscripten"))
     toolchain.compile_c(tmp_path / "net.c", tmp_path / "net.o")
-    toolchain.fcompile(str(tmp_path / "lib.wasm"), [str(tmp_path / "net.o")])
+    toolchain.cross_compiler()(str(tmp_path / "lib.wasm"), [str(tmp_path / "net.o")])
     data = (tmp_path / "lib.wasm").read_bytes()
     assert ("env", "missing", "function") in wasm_sections.imports(data)
     assert "net" in {name for name, _ in wasm_sections.exports(data)}

@@ -162,9 +162,9 @@ def test_zig_writes_its_cache_nowhere_else(folder: Path, monkeypatch: pytest.Mon
 
 def test_fcompile_is_what_tvm_expects(folder: Path) -> None:
     device = load_device("raspberrypi4")
-    fcompile = resolve(device).fcompile
-    assert fcompile.output_format == "so"  # type: ignore[attr-defined]
-    assert fcompile.get_target_triple() == "aarch64-unknown-linux-gnu"  # type: ignore[attr-defined]
+    fcompile = resolve(device).cross_compiler()
+    assert fcompile.output_format == "so"
+    assert fcompile.get_target_triple() == "aarch64-unknown-linux-gnu"
     toolchain = resolve(device)
     toolchain.compile_c(SOURCES / "calls_tvm.c", folder / "a.o")
     # TVM's libraries find TVM's functions in the process that loads them.

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgepack.errors import ConfigError, ModelError
+from edgepack.plan.model_summary import Dim
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["ModelInput", "bind", "input_dtype", "model_inputs", "unbound_dims"]
-
-#: A dimension as the file has it: a size, a symbol's name, or None if it has neither.
-Dim = int | str | None
 
 
 @dataclass(frozen=True)

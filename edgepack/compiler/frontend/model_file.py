@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +11,10 @@ from edgepack.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["default_opset", "digest", "external_files", "read_model"]
+__all__ = ["default_opset", "external_files", "read_model"]
 
 #: First byte of every ONNX file that known exporters write: field 1 (ir_version), wire type varint.
 IR_VERSION_TAG = 0x08
-
-_CHUNK = 1 << 20
 
 
 def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
@@ -70,22 +67,6 @@ def external_files(path: Path) -> tuple[Path, ...]:
     model = read_model(path, weights=False)
     locations = {_external_fields(tensor).get("location", "") for tensor in _external_tensors(model)}
     return tuple(path.parent / location for location in sorted(locations))
-
-
-def digest(path: Path) -> str:
-    """SHA-256, in hex, over the model file and its external data files, for use as a cache key.
-
-    Raises:
-        ModelError: as :func:`read_model`.
-    """
-    total = hashlib.sha256()
-    for file in (path, *external_files(path)):
-        part = hashlib.sha256()
-        with file.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                part.update(chunk)
-        total.update(part.digest())
-    return total.hexdigest()
 
 
 def _undecodable(path: Path) -> ModelError:

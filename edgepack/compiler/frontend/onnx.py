@@ -1,56 +1,94 @@
-"""Imports an ONNX file as a Relax module with static shapes."""
+"""The frontend for ONNX: reads, checks and normalises a file, imports it as Relax with static shapes."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend import reference, summary
+from edgepack.compiler.frontend.base import ImportedModel, Sizes
 from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
 from edgepack.compiler.frontend.converters import convert
-from edgepack.compiler.frontend.model_file import default_opset, read_model
+from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
 from edgepack.compiler.frontend.support import check_operators, node_name
 from edgepack.errors import EdgepackError, ModelError
+from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.types import TensorSpec
 
 if TYPE_CHECKING:
     import onnx
     import tvm
 
-__all__ = ["ImportedModel", "import_model", "load"]
+__all__ = ["import_file", "import_model", "load", "model_files", "prepare", "record", "summarise"]
+
+#: What :func:`prepare` leaves: the normalised model, its large weights, and its inputs.
+_MODEL, _WEIGHTS, _SIGNATURE = "model.onnx", "weights.bin", "signature.json"
 
 
-@dataclass(frozen=True)
-class ImportedModel:
-    """A model as the graph room takes it.
+def model_files(model: Path) -> tuple[Path, ...]:
+    """The ONNX file and its external data files, sorted. Raises ModelError if it cannot be read."""
+    return (model, *external_files(model))
 
-    Attributes:
-        module: one Relax function ``main``; its parameters are ``inputs`` in order, its result one tensor or
-            a tuple of tensors, ``outputs`` in order. Weights are constants inside. Layout NCHW as in ONNX.
-        inputs, outputs: names as in the file (not necessarily identifiers), static shapes.
-        operators: how often each ONNX operator occurs, after normalisation.
+
+def summarise(model: Path) -> ModelSummary:
+    """What is in an ONNX file. Raises ModelError if it cannot be read."""
+    return summary.summarise(model)
+
+
+def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
+    """Read, check, bind and normalise the model; :func:`load` takes what is then in ``folder``.
+
+    Raises:
+        ModelError: the file cannot be read, or the model not be compiled.
+        ConfigError: ``sizes`` do not fit the model.
     """
+    import onnx
 
-    module: tvm.IRModule
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    operators: dict[str, int]
-    nodes: tuple[str, ...] = ()
+    bound = read_model(model)
+    bind(bound, shapes=sizes.shapes, dims=sizes.dims)
+    normal, inputs = _normalised(bound)
+    # Protocol buffers end at 2 GB, weights beside them do not.
+    onnx.save_model(normal, str(folder / _MODEL), save_as_external_data=True, location=_WEIGHTS)
+    signature = {"inputs": [asdict(spec) for spec in inputs]}
+    (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
 
 
-def load(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
-    """Reads, checks, binds, normalises and imports the model in ``path``.
+def record(
+    model: Path, sizes: Sizes, folder: Path, *, seed: int, inputs: Mapping[str, Path]
+) -> tuple[str, ...]:
+    """Record inputs and what ONNX Runtime makes of them in ``folder / "recorded"``; returns warnings.
+
+    Raises:
+        ConfigError: a given input does not fit.
+        ModelError: ONNX Runtime cannot run the model.
+    """
+    return reference.record(
+        model, _inputs(folder), sizes, seed=seed, inputs=inputs, directory=folder / "recorded"
+    )
+
+
+def load(folder: Path) -> ImportedModel:
+    """The Relax module of what :func:`prepare` left in ``folder``; ModelError if TVM cannot import it."""
+    import onnx
+
+    return _imported(onnx.load(str(folder / _MODEL)), _inputs(folder))
+
+
+def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
+    """The Relax module of an ONNX file, without anything written.
 
     Args:
         path: an ``.onnx`` file; external data lies beside it.
-        shapes: whole shapes of inputs, by input name (``--shape``).
-        dims: sizes of named dimensions (``--dim``).
+        shapes: whole shapes of inputs, by input name.
+        dims: sizes of named dimensions.
 
     Raises:
         ModelError: the file cannot be read, or the model not be compiled.
@@ -62,7 +100,12 @@ def load(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, 
 
 
 def import_model(model: onnx.ModelProto) -> ImportedModel:
-    """Imports a model whose inputs all have static shapes (see :func:`load`)."""
+    """The Relax module of a model whose inputs all have static shapes (see :func:`import_file`)."""
+    return _imported(*_normalised(model))
+
+
+def _normalised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...]]:
+    """The model as the importer takes it, and its inputs."""
     if not model.graph.output:
         raise ModelError(
             "The model's graph has no outputs: there is nothing to compute.", hint="Export it again."
@@ -74,13 +117,22 @@ def import_model(model: onnx.ModelProto) -> ImportedModel:
     normal = normalise(model)
     check_operators(normal)
     _check_static(normal)
-    module, nodes = _convert(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
     )
+    return normal, specs
+
+
+def _imported(normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...]) -> ImportedModel:
+    module, nodes = _convert(normal)
     outputs = _output_specs(module, [value.name for value in normal.graph.output])
     operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
-    return ImportedModel(module, specs, outputs, operators, nodes)
+    return ImportedModel(module, inputs, outputs, operators, nodes)
+
+
+def _inputs(folder: Path) -> tuple[TensorSpec, ...]:
+    signature = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
+    return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in signature["inputs"])
 
 
 def _check_static(model: onnx.ModelProto) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import bind
 from edgepack.compiler.frontend.machine_independent import machine_independent
 from edgepack.compiler.frontend.model_file import read_model
@@ -66,9 +67,8 @@ ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMa
 def record(
     path: Path,
     model_inputs: Sequence[TensorSpec],
+    sizes: Sizes,
     *,
-    shapes: Mapping[str, Sequence[int]],
-    dims: Mapping[str, int],
     seed: int,
     inputs: Mapping[str, Path],
     directory: Path,
@@ -79,8 +79,9 @@ def record(
     ``directory``, which is made if it is missing.
 
     Args:
-        path, shapes, dims: as for :func:`edgepack.compiler.frontend.onnx.load`.
-        model_inputs: what :func:`~edgepack.compiler.frontend.onnx.load` said that the inputs are.
+        path: an ``.onnx`` file; external data lies beside it.
+        model_inputs: the model's inputs, with static shapes.
+        sizes: what gives them these shapes.
         seed: seed of the random inputs.
         inputs: ``.npy`` files to use instead, by input name.
         directory: where to write.
@@ -95,7 +96,7 @@ def record(
     import onnxruntime
 
     model = read_model(path)
-    bind(model, shapes=shapes, dims=dims)
+    bind(model, shapes=sizes.shapes, dims=sizes.dims)
     arrays = random_inputs(model, seed)
     for name, file in inputs.items():
         arrays[name] = _given(name, file, model_inputs)

@@ -3,66 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.binding import Dim, input_dtype, model_inputs, unbound_dims
-from edgepack.compiler.frontend.model_file import default_opset, digest, external_files, read_model
+from edgepack.compiler.frontend.binding import input_dtype, model_inputs, unbound_dims
+from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.rewrites import REWRITES
 from edgepack.compiler.frontend.support import unsupported_nodes
 from edgepack.errors import ModelError
+from edgepack.plan.model_summary import Dim, ModelSummary, TensorSummary
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ModelSummary", "TensorSummary", "digest", "summarise"]
-
-
-@dataclass(frozen=True)
-class TensorSummary:
-    """An input or output as declared; dimensions are sizes, names, or None; a shape can be missing."""
-
-    name: str
-    dtype: str
-    shape: tuple[Dim, ...] | None
-
-
-@dataclass(frozen=True)
-class ModelSummary:
-    """An ONNX file at a glance.
-
-    Attributes:
-        producer: exporter and its version, "" if the file does not say.
-        opsets: version of each operator set, by domain ("" is the standard one).
-        operators: how often each operator occurs, the most frequent first.
-        params: number of elements of all initializers of at least one dimension.
-        params_bytes: bytes of all initializers.
-        unbound: names of the inputs that need ``--shape`` or ``--dim``, with their open dimensions.
-        unsupported: names of the nodes that edgepack cannot compile, by operator. Some may still be folded
-            away.
-        external: names of the external data files.
-    """
-
-    name: str
-    producer: str
-    ir_version: int
-    opset: int
-    opsets: dict[str, int]
-    inputs: tuple[TensorSummary, ...]
-    outputs: tuple[TensorSummary, ...]
-    nodes: int
-    operators: dict[str, int]
-    params: int
-    params_bytes: int
-    unbound: dict[str, list[str]]
-    unsupported: dict[str, list[str]]
-    external: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+__all__ = ["summarise"]
 
 
 def summarise(path: Path) -> ModelSummary:

@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
+from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.frontend.binding import bind
-from edgepack.compiler.frontend.onnx import ImportedModel, import_model, load
+from edgepack.compiler.frontend.onnx import import_file, import_model
 from edgepack.compiler.frontend.reference import Tolerance, tolerances
 from tests.models import DIMS, NETWORKS, build, save
 from tests.models.evaluate import random_inputs, run_onnxruntime, run_relax
@@ -45,7 +46,7 @@ def test_large_network(name: str, tmp_path: Path) -> None:
 def compare_network(name: str, folder: Path) -> None:
     dims = DIMS.get(name, {})
     model = build(name)
-    compare(model, load(save(model, folder), shapes={}, dims=dims), dims)
+    compare(model, import_file(save(model, folder), shapes={}, dims=dims), dims)
 
 
 def compare(model: onnx.ModelProto, imported: ImportedModel, dims: dict[str, int]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.model_file import digest, external_files, read_model
+from edgepack.compiler.frontend.model_file import external_files, read_model
 from edgepack.errors import ModelError
 from tests.models import build, save
 
@@ -105,17 +105,3 @@ def test_path_with_spaces_and_other_letters(tmp_path: Path) -> None:
     path = saved_with_external_data(tmp_path / "mein Modell größe")
     assert len(read_model(path).graph.node) == 6
     assert external_files(path) == (path.parent / "mlp.weights",)
-
-
-def test_digest_is_that_of_the_content_not_of_the_place(tmp_path: Path) -> None:
-    first, second = saved_with_external_data(tmp_path / "a"), saved_with_external_data(tmp_path / "b")
-    assert digest(first) == digest(second)
-
-
-def test_digest_sees_the_external_data(tmp_path: Path) -> None:
-    path = saved_with_external_data(tmp_path)
-    before = digest(path)
-    data = bytearray((tmp_path / "mlp.weights").read_bytes())
-    data[100] ^= 1
-    (tmp_path / "mlp.weights").write_bytes(data)
-    assert digest(path) != before

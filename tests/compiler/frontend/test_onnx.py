@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgepack.compiler.frontend.onnx import import_model, load
+from edgepack.compiler.frontend.onnx import import_file, import_model
 from edgepack.errors import ModelError
 from tests.models import build, save
 from tests.models.builder import Graph
@@ -25,7 +25,7 @@ def refusal(model: onnx.ModelProto) -> ModelError:
 
 
 def test_resnet18_signature(tmp_path: Path) -> None:
-    model = load(save(build("resnet18"), tmp_path), shapes={}, dims={})
+    model = import_file(save(build("resnet18"), tmp_path), shapes={}, dims={})
     assert [(i.name, i.dtype, i.shape) for i in model.inputs] == [("input", "float32", (1, 3, 224, 224))]
     assert [(o.name, o.dtype, o.shape) for o in model.outputs] == [("logits", "float32", (1, 1000))]
     assert model.operators["Conv"] == 20
@@ -34,7 +34,7 @@ def test_resnet18_signature(tmp_path: Path) -> None:
 
 def test_open_dimensions_are_bound(tmp_path: Path) -> None:
     path = save(build("bert"), tmp_path)
-    model = load(path, shapes={"input_ids": [2, 5]}, dims={})
+    model = import_file(path, shapes={"input_ids": [2, 5]}, dims={})
     assert [i.shape for i in model.inputs] == [(2, 5), (2, 5)]
     assert [(o.name, o.shape) for o in model.outputs] == [
         ("last_hidden_state", (2, 5, 64)),
@@ -49,7 +49,7 @@ def test_path_with_spaces_other_letters_and_external_data(tmp_path: Path) -> Non
     onnx.save(
         build("mlp"), str(path), save_as_external_data=True, location="die gewichte.bin", size_threshold=0
     )
-    imported = load(path, shapes={}, dims={})
+    imported = import_file(path, shapes={}, dims={})
     x = np.random.default_rng(1).standard_normal((1, 784)).astype("float32")
     np.testing.assert_allclose(
         run_relax(imported.module, [x])[0], run_onnxruntime(build("mlp"), {"x": x})[0], rtol=1e-4, atol=1e-6
@@ -95,10 +95,10 @@ def test_nothing_is_printed_to_stdout(tmp_path: Path) -> None:
     """The worker's stdout carries events; TVM's importer prints there."""
     path = save(_graph_with("NonMaxSuppression"), tmp_path)
     script = (
-        "from pathlib import Path; from edgepack.compiler.frontend.onnx import load\n"
-        f"try: load(Path({str(path)!r}), shapes={{}}, dims={{}})\n"
+        "from pathlib import Path; from edgepack.compiler.frontend.onnx import import_file\n"
+        f"try: import_file(Path({str(path)!r}), shapes={{}}, dims={{}})\n"
         "except Exception as error: assert 'NonMaxSuppression' in str(error)\n"
-        f"load(Path({str(save(build('mlp'), tmp_path, 'mlp.onnx'))!r}), shapes={{}}, dims={{}})\n"
+        f"import_file(Path({str(save(build('mlp'), tmp_path, 'mlp.onnx'))!r}), shapes={{}}, dims={{}})\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.onnx import load
+from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.onnx import import_file
 from edgepack.compiler.frontend.reference import CONDITION_LIMIT, TOLERANCES, record, tolerances
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.types import TensorSpec
@@ -23,9 +24,9 @@ def recorded(
     model: onnx.ModelProto, folder: Path, *, seed: int = 0, inputs: dict[str, Path] | None = None, **dims: int
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     path = save(model, folder)
-    specs = load(path, shapes={}, dims=dims).inputs
+    specs = import_file(path, shapes={}, dims=dims).inputs
     out = folder / "job" / "recorded"
-    warnings = record(path, specs, shapes={}, dims=dims, seed=seed, inputs=inputs or {}, directory=out)
+    warnings = record(path, specs, Sizes(dims=dims), seed=seed, inputs=inputs or {}, directory=out)
     return json.loads((out / "recorded.json").read_text(encoding="utf-8")), warnings
 
 
@@ -166,7 +167,7 @@ def test_inputs_that_onnxruntime_cannot_run_on(tmp_path: Path) -> None:
     specs = [TensorSpec("input_ids", "int64", (1, 16)), TensorSpec("attention_mask", "int64", (1, 16))]
     with pytest.raises(ModelError) as caught:
         record(
-            path, specs, shapes={}, dims=DIMS["bert"], seed=0,
+            path, specs, Sizes(dims=DIMS["bert"]), seed=0,
             inputs={"input_ids": tmp_path / "ids.npy"}, directory=tmp_path / "out",
         )  # fmt: skip
     assert "out" in caught.value.detail or "index" in caught.value.detail

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from edgepack.compiler.params_data import write_blob
+from edgepack.compiler.params_data import write_params_data
 from edgepack.plan.types import ALIGNMENT, Plan
 from tests.models import build
 from tests.models.builder import Graph
@@ -51,7 +51,7 @@ def test_every_step_of_a_network_names_a_node() -> None:
 
 def test_constants_are_aligned_and_hashed(tmp_path: Path) -> None:
     built = plan_of(_twice_the_same_layer())
-    write_blob(built.plan, built.constants, tmp_path / "params.bin")
+    write_params_data(built.plan, built.constants, tmp_path / "params.bin")
     blob = (tmp_path / "params.bin").read_bytes()
     assert len(blob) == built.plan.params_bytes
     for constant, array in zip(built.plan.constants, built.constants, strict=True):

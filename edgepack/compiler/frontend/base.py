@@ -1,0 +1,91 @@
+"""What a frontend is: a module that reads the files of one model format and makes Relax modules of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from edgepack.plan.model_summary import ModelSummary
+from edgepack.plan.types import TensorSpec
+
+if TYPE_CHECKING:
+    import tvm
+
+__all__ = ["Frontend", "ImportedModel", "Sizes"]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the user says about shapes that a model leaves open.
+
+    Attributes:
+        shapes: whole shapes of inputs, by input name (``--shape``).
+        dims: sizes of named dimensions (``--dim``).
+    """
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as the graph passes take it.
+
+    Attributes:
+        module: one Relax function ``main``; its parameters are ``inputs`` in order, its result one tensor or
+            a tuple of tensors, ``outputs`` in order. Weights are constants inside. Layout NCHW as in ONNX.
+        inputs, outputs: names as in the file (not necessarily identifiers), static shapes.
+        operators: how often each of the format's operators occurs, after normalisation.
+        nodes: names of the model's nodes, by the index that the module's variables carry.
+    """
+
+    module: tvm.IRModule
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: dict[str, int]
+    nodes: tuple[str, ...] = ()
+
+
+class Frontend(Protocol):
+    """The functions of a frontend's module, in the order in which they are called.
+
+    All raise ModelError for a file that cannot be read or compiled. Only :meth:`load` may import TVM.
+    """
+
+    def model_files(self, model: Path) -> tuple[Path, ...]:
+        """The model's file and those that belong to it, whose contents decide on all that follows."""
+        ...
+
+    def summarise(self, model: Path) -> ModelSummary:
+        """What is in the model's file."""
+        ...
+
+    def prepare(self, model: Path, sizes: Sizes, folder: Path) -> None:
+        """Check the model, give it static shapes, normalise it, and leave in ``folder`` what :meth:`load`
+        needs: nothing there depends on a target.
+
+        Raises:
+            ConfigError: ``sizes`` do not fit the model.
+        """
+        ...
+
+    def record(
+        self, model: Path, sizes: Sizes, folder: Path, *, seed: int, inputs: Mapping[str, Path]
+    ) -> tuple[str, ...]:
+        """Write recorded inputs, reference outputs and their tolerances to ``folder / "recorded"``.
+
+        Args:
+            folder: that of :meth:`prepare`, which was called before.
+            seed: of the random inputs.
+            inputs: ``.npy`` files to use instead, by input name.
+
+        Returns:
+            Warnings, a sentence each.
+        """
+        ...
+
+    def load(self, folder: Path) -> ImportedModel:
+        """The module of what :meth:`prepare` left in ``folder``."""
+        ...

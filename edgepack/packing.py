@@ -1,0 +1,154 @@
+"""Packs a model: reads what the user wants, has it compiled, and has the bundle assembled."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from edgepack.bundle.assemble import assemble
+from edgepack.bundle.firmware import project as firmware
+from edgepack.bundle.layout import check_name, default_name
+from edgepack.bundle.manifest import ModelRecord, OptionsRecord
+from edgepack.bundle.recipe import Compiled, Recipe
+from edgepack.bundle.writer import Workplace, check_destination, workplace
+from edgepack.config.device import Device, load_device, load_variant
+from edgepack.errors import ConfigError, ModelError
+from edgepack.options import PackOptions, ParamsMode, PathLike, Progress
+from edgepack.pipeline.cache import Cache, tool_versions
+from edgepack.pipeline.compile import Compiler, Imported, frontend_of
+from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT, Worker
+from edgepack.toolchains import resolve
+
+__all__ = ["pack_model"]
+
+
+def pack_model(
+    model: Path,
+    device: str | Device,
+    output: PathLike | None,
+    options: PackOptions,
+    progress: Progress | None,
+) -> tuple[Path, dict[str, float]]:
+    """Compile ``model`` into a bundle; arguments and errors as for :func:`edgepack.pack`.
+
+    Returns:
+        the bundle's folder, and how many seconds each stage took.
+    """
+    stages = _Stages(progress)
+    if not model.is_file():
+        what = "is a folder" if model.is_dir() else "does not exist"
+        raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
+    profile = load_device(device) if isinstance(device, str) else device
+    compiler = resolve(profile, options.toolchain, options.sdk)
+    name = check_name(options.name) if options.name is not None else default_name(model)
+    params_mode = _params_mode(options, profile)
+    destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
+    check_destination(destination, force=options.force, model=model)
+    if options.optimize not in ("latency", "size", "balanced"):
+        raise ConfigError(
+            f"No kernels are made for {options.optimize!r}.", hint="Use latency, size or balanced."
+        )
+    devices = [*(load_variant(profile, other) for other in profile.variants), profile]
+    job = _import_job(model, options)
+    stages("find the toolchain")
+    version = compiler.version()  # one that is missing is found out before the model is compiled, not after
+    with workplace(destination) as place, compiler.preparation():
+        imported, compiled = _compile(job, name, devices, place, options, stages)
+        record = ModelRecord(
+            file=model.name,
+            sha256=imported.digest,
+            shapes={key: tuple(value) for key, value in sorted(job.shapes.items())},
+            dims=dict(sorted(job.dims.items())),
+        )
+        recipe = Recipe(
+            name=name,
+            model=record,
+            device=profile,
+            imported=imported.folder,
+            compiled=compiled,
+            toolchain=compiler,
+            toolchain_version=version,
+            params_mode=params_mode,
+            options=OptionsRecord(optimize=options.optimize, strict_math=options.strict_math),
+            build=place.build,
+            bundle=place.bundle,
+            tools=tool_versions(),
+        )
+        assemble(recipe, stages)
+        place.publish(force=options.force)
+    stages.end()
+    return destination, stages.seconds
+
+
+def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
+    mode = options.params or device.params
+    if mode not in ("file", "embed", "caller"):
+        raise ConfigError(f"There is no way {mode!r} to ship params.", hint="Use file, embed or caller.")
+    if device.os == "none":
+        firmware.check_options(device, mode)
+    return mode
+
+
+def _import_job(model: Path, options: PackOptions) -> ImportJob:
+    paths = {key: Path(value) for key, value in (options.inputs or {}).items()}
+    for key, path in paths.items():
+        if not path.is_file():
+            raise ConfigError(f"The file {path} for input {key} does not exist.", hint="Give a .npy file.")
+    shapes = {key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()}
+    dims = dict(options.dims or {})
+    return ImportJob(model, frontend_of(model), shapes=shapes, dims=dims, seed=options.seed, inputs=paths)
+
+
+def _compile(
+    job: ImportJob,
+    name: str,
+    devices: list[Device],
+    place: Workplace,
+    options: PackOptions,
+    progress: Progress,
+) -> tuple[Imported, tuple[Compiled, ...]]:
+    """The model for any target, and for each of ``devices``, the last of which is the bundle's own."""
+    cache = Cache() if options.cache else None
+    compiled = []
+    with Worker(progress=progress, timeout=options.timeout or DEFAULT_TIMEOUT) as worker:
+        compiler = Compiler(worker, cache)
+        imported = compiler.import_model(job, place.job / "import")
+        for number, device in enumerate(devices):
+            target = replace(
+                device.cpu_target(),
+                threads=devices[-1].threads,
+                optimize=options.optimize,
+                strict_math=options.strict_math,
+            )
+            prefix = f"edgepack_{name}_" if device is devices[-1] else f"edgepack_{name}_v{number}_"
+            folder = place.job / f"compile{number}"
+            of_device = CompileJob(job.model, imported.folder, imported.frontend, name, target, prefix)
+            compiler.compile_model(of_device, imported, folder)
+            compiled.append(Compiled(device, folder))
+    return imported, tuple(compiled)
+
+
+class _Stages:
+    """Passes progress on, and measures."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+        self._stage = ""
+        self._since = time.monotonic()
+
+    def __call__(self, stage: str, detail: str = "") -> None:
+        if stage != self._stage:
+            self.end()
+            self._stage = stage
+        if self.progress is not None:
+            self.progress(stage, detail)
+
+    def end(self) -> None:
+        now = time.monotonic()
+        if self._stage:
+            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
+        self._since = now
+        self._stage = ""

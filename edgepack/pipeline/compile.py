@@ -1,0 +1,95 @@
+"""Imports and compiles a model: each step by the worker, or from the cache of what it did before."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.files import combined_digest
+from edgepack.pipeline.cache import Cache, compile_key, import_key
+from edgepack.pipeline.job import CompileJob, ImportJob, Job, ReadJob, SummariseJob
+from edgepack.pipeline.worker_process import Worker
+from edgepack.plan.model_summary import ModelSummary
+from edgepack.registry import FRONTENDS
+
+__all__ = ["Compiler", "Imported", "frontend_of", "summarise"]
+
+#: What reads files whose suffix says nothing.
+_DEFAULT_FRONTEND = "onnx"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model that was prepared for any target.
+
+    Attributes:
+        folder: with the results of its :class:`~edgepack.pipeline.job.ImportJob`.
+        digest: SHA-256 over the model's files, in hex.
+        key: what names these results in the cache.
+        frontend: name of what made them.
+    """
+
+    folder: Path
+    digest: str
+    key: str
+    frontend: str
+
+
+def frontend_of(model: Path) -> str:
+    """The name of the frontend that reads a file: that of its suffix, where there is one of this name."""
+    suffix = model.suffix.lower().removeprefix(".")
+    return suffix if suffix in FRONTENDS else _DEFAULT_FRONTEND
+
+
+class Compiler:
+    """Imports and compiles models by a worker, and keeps what it did.
+
+    Args:
+        worker: does the work.
+        cache: where to look first, and to keep results; None for neither.
+    """
+
+    def __init__(self, worker: Worker, cache: Cache | None) -> None:
+        self._worker = worker
+        self._cache = cache
+
+    def import_model(self, job: ImportJob, folder: Path) -> Imported:
+        """Prepare a model for any target, and record what it computes, in ``folder``, which is made.
+
+        Raises:
+            EdgepackError: as :meth:`Worker.run`.
+        """
+        folder.mkdir(parents=True)
+        self._worker.progress("read model", "")
+        answer = self._worker.run(ReadJob(job.model, job.frontend), folder)
+        digest = combined_digest(Path(file) for file in answer["files"])
+        key = import_key(job, digest)
+        self._do(job, key, folder)
+        return Imported(folder, digest, key, job.frontend)
+
+    def compile_model(self, job: CompileJob, imported: Imported, folder: Path) -> None:
+        """Compile an imported model for a target, in ``folder``, which is made.
+
+        Raises:
+            EdgepackError: as :meth:`Worker.run`.
+        """
+        folder.mkdir(parents=True)
+        self._do(job, compile_key(job, imported.key), folder)
+
+    def _do(self, job: Job, key: str, folder: Path) -> None:
+        progress = self._worker.progress
+        if self._cache is not None:
+            progress("look in the cache", "")
+            if self._cache.fetch(key, folder):
+                return
+        progress("start the compiler", "")
+        self._worker.run(job, folder)
+        if self._cache is not None:
+            self._cache.store(key, folder)
+
+
+def summarise(model: Path) -> ModelSummary:
+    """What is in a model's file. Raises ModelError for one that cannot be read."""
+    with Worker() as worker, tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        return ModelSummary.from_json(worker.run(SummariseJob(model, frontend_of(model)), Path(folder)))

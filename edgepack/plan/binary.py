@@ -1,0 +1,38 @@
+"""What the back ends leave beside the Plan: files of machine code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["Binary", "read_binaries", "write_binaries"]
+
+_FILE = "binaries.json"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One file that a back end made of a Plan's kernels.
+
+    Attributes:
+        file: its name in the job's folder.
+        backend: what made it (``llvm``).
+        kind: what it is: ``object``, a relocatable object file that is linked into the library.
+    """
+
+    file: str
+    backend: str
+    kind: str
+
+
+def write_binaries(folder: Path, binaries: Sequence[Binary]) -> None:
+    """Write the list of ``binaries``, which lie in ``folder``."""
+    text = json.dumps([asdict(binary) for binary in binaries], indent=1)
+    (folder / _FILE).write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_binaries(folder: Path) -> tuple[Binary, ...]:
+    """What :func:`write_binaries` wrote there."""
+    return tuple(Binary(**entry) for entry in json.loads((folder / _FILE).read_text(encoding="utf-8")))
