@@ -24,7 +24,8 @@ from edgepack.plan.target import CpuTarget, Optimize
 if TYPE_CHECKING:
     from edgepack.config.device import Device
     from edgepack.pipeline.job import Job
-    from edgepack.runners.loader import Measurement, Verification
+    from edgepack.runners.bench import Measurement
+    from edgepack.runners.verify import Verification
     from edgepack.session import Session
 
 __all__ = ["Bundle", "load", "pack"]
@@ -71,10 +72,10 @@ class Bundle:
             CheckFailedError: a file is damaged, or the program refuses or crashes. A mismatch is a result.
             ToolchainError: there is no runner for the device here, or the time is up.
         """
-        from edgepack.runners import loader
+        from edgepack.runners.verify import verify
 
         self.check_sums()
-        return loader.verify(self.path, self.manifest, runner=runner, threads=threads, timeout=timeout)
+        return verify(self.path, self.manifest, runner=runner, threads=threads, timeout=timeout)
 
     def bench(
         self,
@@ -88,11 +89,9 @@ class Bundle:
         timeout: float | None = None,
     ) -> Measurement:
         """Let the bundle's own program measure itself. Errors as in :meth:`verify`."""
-        from edgepack.runners import loader
+        from edgepack.runners.bench import BenchOptions, bench
 
-        return loader.bench(
-            self.path,
-            self.manifest,
+        options = BenchOptions(
             runner=runner,
             threads=threads,
             runs=runs,
@@ -101,6 +100,7 @@ class Bundle:
             variant=variant,
             timeout=timeout,
         )
+        return bench(self.path, self.manifest, options)
 
     def inspect(self) -> dict[str, Any]:
         """The manifest as plain data (what ``edgepack inspect --json`` prints)."""
@@ -189,7 +189,7 @@ def pack(
     mode = params or profile.params
     if mode not in ("file", "embed", "caller"):
         raise ConfigError(f"There is no way {mode!r} to ship params.", hint="Use file, embed or caller.")
-    if profile.os == "none":
+    if profile.bare_metal:
         from edgepack.bundle.firmware import project as firmware
 
         firmware.check_options(profile, mode)

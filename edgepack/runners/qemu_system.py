@@ -28,7 +28,7 @@ _INSTALL = "apt-get install qemu-system-arm"
 def available(device: DeviceLike) -> Availability:
     """Whether qemu is here and has the device's board."""
     machine = _machine(device)
-    if device.os != "none" or not machine:
+    if not device.bare_metal or not machine:
         return Availability(
             False, "", "qemu-system runs firmware (os: none) on a board, `runner: {options: {machine: ...}}`."
         )

@@ -68,12 +68,12 @@ class ZigToolchain(Toolchain):
     @property
     def link_mode(self) -> list[str]:
         # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
-        return [] if self.device.os == "none" else [_LIBRARIES]
+        return [] if self.device.bare_metal else [_LIBRARIES]
 
     @contextmanager
     def preparation(self) -> Iterator[None]:
         """Builds libc and compiler-rt by linking something: they depend on the target only."""
-        if self.device.os == "none":
+        if self.device.bare_metal:
             yield
             return
         with tempfile.TemporaryDirectory(prefix="edgepack-") as name:
