@@ -21,7 +21,8 @@ from edgepack.options import PackKeywords, PackOptions, PathLike, Progress
 
 if TYPE_CHECKING:
     from edgepack.config.device import Device
-    from edgepack.runners.loader import Measurement, Verification
+    from edgepack.runners.bench import Measurement
+    from edgepack.runners.verify import Verification
     from edgepack.session import Session
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
@@ -65,10 +66,10 @@ class Bundle:
             CheckFailedError: a file is damaged, or the program refuses or crashes. A mismatch is a result.
             ToolchainError: there is no runner for the device here, or the time is up.
         """
-        from edgepack.runners import loader
+        from edgepack.runners.verify import verify
 
         self.check_sums()
-        return loader.verify(self.path, self.manifest, runner=runner, threads=threads, timeout=timeout)
+        return verify(self.path, self.manifest, runner=runner, threads=threads, timeout=timeout)
 
     def bench(
         self,
@@ -82,11 +83,9 @@ class Bundle:
         timeout: float | None = None,
     ) -> Measurement:
         """Let the bundle's own program measure itself. Errors as in :meth:`verify`."""
-        from edgepack.runners import loader
+        from edgepack.runners.bench import BenchOptions, bench
 
-        return loader.bench(
-            self.path,
-            self.manifest,
+        options = BenchOptions(
             runner=runner,
             threads=threads,
             runs=runs,
@@ -95,6 +94,7 @@ class Bundle:
             variant=variant,
             timeout=timeout,
         )
+        return bench(self.path, self.manifest, options)
 
     def inspect(self) -> dict[str, Any]:
         """The manifest as plain data (what ``edgepack inspect --json`` prints)."""

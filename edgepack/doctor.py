@@ -102,7 +102,7 @@ def trial(toolchain: Toolchain, folder: Path) -> dict[AuditKind, Path]:
     """
     library, program = folder / "trial_library.o", folder / "trial_program.o"
     toolchain.compile_c(_HERE / "trial_library.c", library)
-    bare = toolchain.device.os == "none"
+    bare = toolchain.device.bare_metal
     toolchain.compile_c(_HERE / ("trial_firmware.c" if bare else "trial_program.c"), program)
     built: dict[AuditKind, Path] = {}
     for kind in toolchain.device.artifacts:

@@ -86,7 +86,7 @@ def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
     mode = options.params or device.params
     if mode not in ("file", "embed", "caller"):
         raise ConfigError(f"There is no way {mode!r} to ship params.", hint="Use file, embed or caller.")
-    if device.os == "none":
+    if device.bare_metal:
         firmware.check_options(device, mode)
     return mode
 

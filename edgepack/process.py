@@ -1,30 +1,64 @@
-"""Runs another program: no shell, a time limit, nothing left behind, and what it printed in every error."""
+"""Runs other programs: no shell, a time limit, nothing left running, and errors that show what was run.
+
+By what is wanted of the program:
+
+- :func:`execute` runs a bundle's program for a runner: any exit code is a result, its two streams stay
+  apart;
+- :func:`run_tool` and :func:`run_checked` run a compiler, a linker, an archiver: its two streams are one
+  text, in the order in which they were printed;
+- :func:`background` runs a tool for what it leaves in a cache;
+- :func:`ask` asks a tool for its version or its abilities;
+- :func:`start` starts a program that the caller talks to (a browser, an ssh connection).
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from edgepack.errors import ToolchainError
 
-__all__ = ["Completed", "end_with_parent", "execute", "kill_group", "printed", "signal_name"]
+__all__ = [
+    "Completed",
+    "ask",
+    "background",
+    "end_with_parent",
+    "execute",
+    "kill_group",
+    "printed",
+    "run_checked",
+    "run_tool",
+    "show_command",
+    "signal_name",
+    "start",
+]
+
+#: Characters of a tool's output that an error shows: its start (the first error) and its end.
+_SHOWN = 6000
 
 
 @dataclass(frozen=True)
 class Completed:
-    """A program that ended; ``returncode`` is negative where a signal ended it."""
+    """A program that ended.
+
+    Attributes:
+        returncode: its exit code; negative where a signal ended it.
+        stdout: what it printed there, and on stderr too where it ran as a tool.
+        stderr: what it printed there.
+    """
 
     returncode: int
     stdout: str
-    stderr: str
+    stderr: str = ""
 
     @property
     def printed(self) -> str:
@@ -56,62 +90,190 @@ def execute(
     """
     command = [str(part) for part in argv]
     what = what or Path(command[0]).name
-    options: dict[str, Any] = {}
-    if os.name == "posix":
-        options["start_new_session"] = True
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            **options,
-        )
+        process = start(command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=stdin)
     except OSError as error:
         raise ToolchainError(
             f"{what} cannot be started: {error.strerror or error}.", detail=" ".join(command)
         ) from error
-    try:
-        stdout, stderr = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        kill_group(process)
-        stdout, stderr = _rest(process)
+    done, in_time = _communicate(process, timeout)
+    if not in_time:
         raise ToolchainError(
             f"{what} did not end within {timeout:g} s.",
             hint="Give more time with --timeout, or look for what blocks it.",
-            detail=printed(stdout, stderr),
-        ) from error
+            detail=done.printed,
+        )
+    return done
+
+
+def run_tool(
+    command: Sequence[str], *, timeout: float, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Completed:
+    """Run a tool with nothing on stdin; its stdout and stderr together are the result's ``stdout``.
+
+    Args:
+        command: the tool and its arguments.
+        timeout: seconds; after them it and what it started are ended.
+        cwd: working directory; default this process's.
+        env: all of its environment; default this process's.
+
+    Raises:
+        ToolchainError: it cannot be started, or ran out of time.
+    """
+    try:
+        process = start(command, cwd=cwd, env=env, stderr=subprocess.STDOUT)
+    except OSError as error:
+        raise ToolchainError(
+            f"{command[0]} cannot be started: {error.strerror}", detail=show_command(command)
+        ) from None
+    done, in_time = _communicate(process, timeout)
+    if not in_time:
+        raise ToolchainError(
+            f"{Path(command[0]).name} did not finish within {timeout} s",
+            detail=show_command(command),
+            hint="Raise `timeout:` in the toolchain's file if the machine is slow.",
+        )
+    return done
+
+
+def run_checked(
+    command: Sequence[str],
+    *,
+    what: str,
+    timeout: float,
+    hint: str = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """Run a tool as :func:`run_tool` does, and return what it printed.
+
+    Args:
+        what: the task, for the message.
+        hint: what to try if it fails.
+
+    Raises:
+        ToolchainError: as :func:`run_tool`, and for an exit code that is not 0, with the command and what it
+            printed.
+    """
+    done = run_tool(command, timeout=timeout, cwd=cwd, env=env)
+    if done.returncode != 0:
+        code = done.returncode
+        ended = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
+        raise ToolchainError(
+            f"{what} failed ({ended})",
+            detail=f"$ {show_command(command)}\n{_shorten(done.stdout.strip())}",
+            hint=hint,
+        )
+    return done.stdout
+
+
+@contextmanager
+def background(
+    command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Run a command, of which only what it leaves in a cache is wanted, while the body of the ``with`` runs.
+
+    It is ended with the body. What it prints, and whether it fails, does not matter: whoever needs what it
+    would have made will try, and say why it cannot. Arguments are those of :func:`run_tool`.
+    """
+    try:
+        process = start(command, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        kill_group(process)
+        process.wait()
+
+
+def ask(command: Sequence[str], *, timeout: float = 20) -> str:
+    """What a program prints on stdout (its version, what it can do), whatever its exit code; "" if it cannot
+    be started or takes longer than ``timeout`` seconds."""
+    try:
+        process = start(command, stderr=subprocess.DEVNULL)
+    except OSError:
+        return ""
+    done, in_time = _communicate(process, timeout)
+    return done.stdout if in_time else ""
+
+
+def start(
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: int | IO[bytes] | None = None,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, so that :func:`kill_group` ends its children too (not on
+    Windows). ``stdin``: default nothing; ``env``: all of its environment. Raises OSError."""
+    return subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+def _communicate(process: subprocess.Popen[bytes], timeout: float) -> tuple[Completed, bool]:
+    """What a process printed until it ended, and whether it ended by itself within ``timeout`` seconds.
+
+    Else, and if an exception (an interrupt) comes, it is ended with what it started.
+    """
+    in_time = True
+    stdout: bytes | None
+    stderr: bytes | None
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        in_time = False
+        kill_group(process)
+        stdout, stderr = _rest(process)
     except BaseException:
         kill_group(process)
         _rest(process)
         raise
-    return Completed(process.returncode, stdout, stderr)
+    return Completed(process.returncode, _text(stdout), _text(stderr)), in_time
 
 
-def _rest(process: subprocess.Popen[str], patience: float = 5) -> tuple[str, str]:
+def _rest(process: subprocess.Popen[bytes], patience: float = 5) -> tuple[bytes | None, bytes | None]:
     """What a process that was ended has printed. Others may hold its streams open (ssh's shared connection):
-    they are not waited for much longer."""
+    they are not waited for longer than ``patience`` seconds."""
     try:
         return process.communicate(timeout=patience)
     except subprocess.TimeoutExpired as late:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-        return _text(late.stdout), _text(late.stderr)
+        return late.stdout, late.stderr
 
 
-def _text(printed: str | bytes | None) -> str:
-    return printed.decode("utf-8", errors="replace") if isinstance(printed, bytes) else printed or ""
+def _text(data: bytes | None) -> str:
+    """Text with the line ends of this machine's Python, whatever those of the program are."""
+    return (data or b"").decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process and, where the system has process groups and it leads one, all that it started."""
+    killpg: Callable[[int, int], None] | None = getattr(os, "killpg", None)
+    with suppress(ProcessLookupError, PermissionError):
+        if killpg is not None:
+            killpg(process.pid, signal.SIGKILL)
+    with suppress(OSError):
+        process.kill()
 
 
 def end_with_parent(interval: float = 0.5) -> None:
     """End this process soon after its parent has ended, however that was: nobody waits for its work any more.
 
-    On Windows a process does not learn of that, and runs to its end.
+    The parent is looked for each ``interval`` seconds. On Windows a process does not learn of its parent's
+    end, and runs to its own.
     """
     parent = os.getppid()
 
@@ -123,16 +285,6 @@ def end_with_parent(interval: float = 0.5) -> None:
     threading.Thread(target=watch, daemon=True, name="edgepack-parent").start()
 
 
-def kill_group(process: subprocess.Popen[Any]) -> None:
-    """End a process and, where the system has process groups and it leads one, all that it started."""
-    killpg: Callable[[int, int], None] | None = getattr(os, "killpg", None)
-    with suppress(ProcessLookupError, PermissionError):
-        if killpg is not None:
-            killpg(process.pid, signal.SIGKILL)
-    with suppress(OSError):
-        process.kill()
-
-
 def signal_name(number: int) -> str:
     """``SIGSEGV`` for 11; ``signal 99`` if it has no name here."""
     try:
@@ -141,11 +293,23 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def show_command(command: Sequence[str]) -> str:
+    """A command as it can be pasted into a shell."""
+    return subprocess.list2cmdline(command) if os.name == "nt" else shlex.join(command)
+
+
 def printed(stdout: str, stderr: str, limit: int = 4000) -> str:
-    """The end of a program's two streams, for an error's detail."""
+    """The last ``limit`` characters of each of a program's two streams, for an error's detail."""
     parts = [
         f"{name}:\n{text[-limit:].rstrip()}"
         for name, text in (("stdout", stdout), ("stderr", stderr))
         if text
     ]
     return "\n".join(parts) or "It printed nothing."
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n... ({len(text) - _SHOWN} characters left out) ...\n{text[-half:]}"

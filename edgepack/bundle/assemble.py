@@ -56,7 +56,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
     plan = variants[-1].plan
     params_id = _write_sources(recipe, variants, blob)
     recorded = _copy_recorded(recipe)
-    if recipe.device.os == "none":
+    if recipe.device.bare_metal:
         firmware.check_estimate(recipe, plan)
         firmware.write_sources(recipe, plan, recorded)
     artifacts, footprint = _build(recipe, plan, progress)
@@ -130,7 +130,7 @@ def _build(recipe: Recipe, plan: Plan, progress: _Progress) -> tuple[list[Artifa
     model = objects[driver.MODEL_SOURCE]
     loader = [objects[name] for name in driver.LOADER_SOURCES if name in objects]
     library = [model, *(root / name for name in recipe.kernels)]
-    bare = device.os == "none"
+    bare = device.bare_metal
     symbol = [model_symbol(recipe.name)]
     source, functions = driver.shared_library(recipe.name, device.os)
     exported = {"shared": functions, "static": symbol, "program": []}
@@ -162,7 +162,7 @@ def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifac
 def _compile(recipe: Recipe) -> dict[str, Path]:
     """Source -> object: model.c, what a shared library is made from if that is another file, and, where there
     is a program, the loader; compiled side by side."""
-    root, bare = recipe.bundle, recipe.device.os == "none"
+    root, bare = recipe.bundle, recipe.device.bare_metal
     include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
     program = firmware.SOURCES if bare else driver.LOADER_SOURCES
     if bare:

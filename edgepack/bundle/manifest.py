@@ -92,6 +92,11 @@ class DeviceRecord(_Record):
     threads: int = Field(default=1, ge=1, description="threads of a session unless the caller chooses")
     runner: dict[str, Any] = Field(default={}, description="what runs the bundle's program, by name")
 
+    @property
+    def bare_metal(self) -> bool:
+        """Whether it has no operating system: its program is firmware."""
+        return self.os == "none"
+
 
 class OptionsRecord(_Record):
     """What the kernels were chosen by."""

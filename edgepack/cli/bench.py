@@ -13,7 +13,7 @@ from edgepack.cli.output import Settings, print_json, progress, table, verbosity
 from edgepack.render.formatting import human_bytes, human_count
 
 if TYPE_CHECKING:
-    from edgepack.runners.loader import Measurement
+    from edgepack.runners.bench import Measurement
     from edgepack.runners.profile import ProfileEntry
 
 __all__ = ["command"]

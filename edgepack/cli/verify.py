@@ -30,7 +30,7 @@ def command(
 ) -> int:
     """Check BUNDLE's files, run its own program on the recorded data, and compare."""
     from edgepack.api import Bundle
-    from edgepack.runners.loader import STATUSES
+    from edgepack.runners.program import STATUSES
 
     with progress(settings) as show:
         opened = Bundle(bundle)

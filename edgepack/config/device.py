@@ -224,7 +224,7 @@ class Device(Frozen):
                 f"llvm.triple: {self.llvm.triple!r} must have four parts (`{first}-unknown-linux-gnu`); "
                 "with three, LLVM silently picks another float ABI"
             )
-        if self.os != "none" and self.budget != Budget():
+        if not self.bare_metal and self.budget != Budget():
             raise ValueError("budget: only firmware (os: none) has one")
         for feature in self.cpu_requires:
             if feature not in CPU_FEATURES[self.arch]:
@@ -233,6 +233,11 @@ class Device(Frozen):
                     f"cpu_requires: the runtime cannot check {feature!r} on {self.arch}; it knows {known}"
                 )
         return self
+
+    @property
+    def bare_metal(self) -> bool:
+        """Whether it has no operating system: what is built for it is firmware, linked to fixed addresses."""
+        return self.os == "none"
 
     @property
     def hard_float(self) -> bool:

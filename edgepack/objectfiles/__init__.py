@@ -12,7 +12,5 @@ __all__ = ["format_for"]
 def format_for(device: Device) -> ObjectFormat:
     """The object format of a device's files."""
     # Bare metal has ELF files too, of another kind.
-    found: type[ObjectFormat] = OBJECT_FORMATS.find(
-        "firmware" if device.os == "none" else device.object_format
-    )
+    found: type[ObjectFormat] = OBJECT_FORMATS.find("firmware" if device.bare_metal else device.object_format)
     return found(device)

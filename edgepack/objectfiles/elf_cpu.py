@@ -64,7 +64,7 @@ def _arm(found: dict[int, int | str], device: Device) -> Iterator[Finding]:
     arch, runs = int(found.get(TAG_CPU_ARCH, 0)), _RUNS.get(first)
     if runs is not None and arch not in runs:
         yield Finding(CPU_CHECK, _name(CPU_ARCH, arch), f"what {first} runs")
-    if device.os == "none":
+    if device.bare_metal:
         return  # the firmware's compiler chooses the FPU; no runtime asks for it
     required = set(device.cpu_requires)
     fp, simd = int(found.get(TAG_FP_ARCH, 0)), int(found.get(TAG_SIMD_ARCH, 0))

@@ -39,6 +39,11 @@ class DeviceLike(Protocol):
         ...
 
     @property
+    def bare_metal(self) -> bool:
+        """Whether it has no operating system."""
+        ...
+
+    @property
     def runner(self) -> Any:
         """The profile's choice of a runner and its settings: see :func:`setting`."""
         ...
@@ -86,6 +91,10 @@ class _AtPlace:
         self._device = device
         self.runner = runner
         self.name, self.arch, self.os = device.name, device.arch, device.os
+
+    @property
+    def bare_metal(self) -> bool:
+        return self._device.bare_metal
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)

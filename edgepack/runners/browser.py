@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.errors import ToolchainError
-from edgepack.process import kill_group, printed
+from edgepack.process import ask, kill_group, printed, start
 
 __all__ = ["browse", "find_browser", "version_of"]
 
@@ -53,11 +53,7 @@ def find_browser(named: str | None = None) -> str | None:
 
 def version_of(browser: str) -> str:
     """``Chromium 156.0.8078.79``, or "" if it does not say so."""
-    try:
-        done = subprocess.run([browser, "--version"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return " ".join(done.stdout.split()[:2])
+    return " ".join(ask([browser, "--version"]).split()[:2])
 
 
 def browse(
@@ -87,11 +83,8 @@ def browse(
     with _served(visit) as root, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [browser, *_OPTIONS, f"--user-data-dir={profile}", *_sandbox(), *flags, root + page]
         with tempfile.TemporaryFile() as log:
-            options: dict[str, Any] = {"start_new_session": True} if os.name == "posix" else {}
             try:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **options
-                )
+                process = start(command, stdout=log, stderr=log)
             except OSError as error:
                 raise ToolchainError(f"{browser} cannot be started: {error.strerror or error}.") from error
             try:

@@ -7,13 +7,12 @@ are slower, for V8 begins with code of its quick compiler; `bench` warms up.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.process import Completed, execute
+from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, setting
 
 __all__ = ["REAL_SPEED", "available", "run", "sandboxed"]
@@ -98,8 +97,4 @@ def _major(version: str) -> int:
 @cache
 def _version(node: str) -> str:
     """``v20.11.1``, or "" if it does not say so."""
-    try:
-        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
+    return ask([node, "--version"]).strip()

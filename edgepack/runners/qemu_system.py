@@ -7,14 +7,13 @@ among the arguments are left out.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from edgepack.errors import ToolchainError
-from edgepack.process import Completed, execute
+from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, setting
 
 __all__ = ["REAL_SPEED", "available", "run"]
@@ -29,7 +28,7 @@ _INSTALL = "apt-get install qemu-system-arm"
 def available(device: DeviceLike) -> Availability:
     """Whether qemu is here and has the device's board."""
     machine = _machine(device)
-    if device.os != "none" or not machine:
+    if not device.bare_metal or not machine:
         return Availability(
             False, "", "qemu-system runs firmware (os: none) on a board, `runner: {options: {machine: ...}}`."
         )
@@ -81,14 +80,8 @@ def _find_qemu(device: DeviceLike) -> str | None:
 @cache
 def _about(qemu: str) -> tuple[str, frozenset[str]]:
     """Version and boards."""
-
-    def ask(*arguments: str) -> str:
-        try:
-            done = subprocess.run([qemu, *arguments], capture_output=True, text=True, timeout=20, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout
-
-    words = ask("--version").split()
+    words = ask([qemu, "--version"]).split()
     version = words[words.index("version") + 1] if "version" in words[:-1] else ""
-    return version, frozenset(line.split()[0] for line in ask("-M", "help").splitlines() if line.strip())
+    return version, frozenset(
+        line.split()[0] for line in ask([qemu, "-M", "help"]).splitlines() if line.strip()
+    )

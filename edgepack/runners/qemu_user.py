@@ -7,14 +7,13 @@ have one. (The libc that zig links against is a stub: it cannot run.)
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.process import Completed, execute
+from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
 
 __all__ = ["REAL_SPEED", "available", "run"]
@@ -100,11 +99,7 @@ def _find_qemu(device: DeviceLike, guest: _Guest) -> str | None:
 
 @cache
 def _version(qemu: str) -> str:
-    try:
-        done = subprocess.run([qemu, "--version"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    words = done.stdout.split()
+    words = ask([qemu, "--version"]).split()
     return words[words.index("version") + 1] if "version" in words[:-1] else ""
 
 
@@ -118,12 +113,7 @@ def _cpu(device: DeviceLike, qemu: str) -> str:
 @cache
 def _cpus(qemu: str) -> frozenset[str]:
     """Names that this qemu lists; empty if it lists none."""
-    command = [qemu, "-cpu", "help"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return frozenset()
-    return frozenset(done.stdout.split())
+    return frozenset(ask([qemu, "-cpu", "help"]).split())
 
 
 def _sysroot(device: DeviceLike, guest: _Guest) -> str | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.process import Completed, execute, kill_group
+from edgepack.process import Completed, execute, kill_group, start
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.remote import not_written, options, run_there
 
@@ -213,14 +213,8 @@ def _connected(client: str, host: _Host) -> Iterator[_Link]:
     with tempfile.TemporaryDirectory(prefix="edgepack-", dir=short) as folder:
         link = _Link(client, host, Path(folder, "s"))
         with tempfile.TemporaryFile() as said:
-            master = subprocess.Popen(
-                link.command(master=True),
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env={**os.environ, "LC_ALL": "C"},
-                start_new_session=True,
-            )
+            environment = {**os.environ, "LC_ALL": "C"}
+            master = start(link.command(master=True), env=environment, stdout=said, stderr=said)
             try:
                 _wait(master, link, said)
                 yield link

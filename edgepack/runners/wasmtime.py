@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.process import Completed, execute
+from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.node import sandboxed
 
@@ -67,11 +66,5 @@ def _find_executable(device: DeviceLike) -> str | None:
 
 @cache
 def _version(executable: str) -> str:
-    try:
-        done = subprocess.run(
-            [executable, "--version"], capture_output=True, text=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    words = done.stdout.split()
+    words = ask([executable, "--version"]).split()
     return words[1] if len(words) > 1 else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from edgepack.errors import ToolchainError
 from edgepack.paths import cache_dir
-from edgepack.process import Completed, execute
+from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
 
 __all__ = ["REAL_SPEED", "available", "run"]
@@ -86,11 +85,7 @@ def _find_wine(device: DeviceLike) -> str | None:
 @cache
 def _version(wine: str) -> str:
     """``wine-8.0``."""
-    try:
-        done = subprocess.run([wine, "--version"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.split(" ")[0].strip()
+    return ask([wine, "--version"]).split(" ")[0].strip()
 
 
 def _windows_path(path: Path) -> str:

@@ -24,8 +24,8 @@ from edgepack.config.toolchain import ToolchainConfig
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles import format_for
 from edgepack.objectfiles.base import ObjectFormat
+from edgepack.process import run_checked, run_tool
 from edgepack.toolchains.cross_compiler import CrossCompiler
-from edgepack.toolchains.process import run, run_checked
 
 __all__ = ["DISCARD_DEBUG", "Toolchain"]
 
@@ -242,8 +242,8 @@ class Toolchain(ABC):
 
     def output_of(self, command: Sequence[str]) -> str:
         """What a command prints, or "" if it fails."""
-        done = run(command, timeout=60, env=self.environment)
-        return done.output.strip() if done.returncode == 0 else ""
+        done = run_tool(command, timeout=60, env=self.environment)
+        return done.stdout.strip() if done.returncode == 0 else ""
 
     @cached_property
     def format(self) -> ObjectFormat:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from edgepack.errors import ToolchainError
 from edgepack.paths import cache_dir
+from edgepack.process import background
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
-from edgepack.toolchains.process import beside
 from edgepack.toolchains.zig_ios import libc_file
 
 __all__ = ["ZigToolchain"]
@@ -68,12 +68,12 @@ class ZigToolchain(Toolchain):
     @property
     def link_mode(self) -> list[str]:
         # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
-        return [] if self.device.os == "none" else [_LIBRARIES]
+        return [] if self.device.bare_metal else [_LIBRARIES]
 
     @contextmanager
     def preparation(self) -> Iterator[None]:
         """Builds libc and compiler-rt by linking something: they depend on the target only."""
-        if self.device.os == "none":
+        if self.device.bare_metal:
             yield
             return
         with tempfile.TemporaryDirectory(prefix="edgepack-") as name:
@@ -82,7 +82,7 @@ class ZigToolchain(Toolchain):
             program = "program" in self.device.artifacts
             options = self.format.program() if program else self.format.shared(["main"], "empty", folder)
             command = [*self.driver(), *self.link_mode, *options, "empty.c", "-o", "empty"]
-            with beside(command, cwd=folder, env=self.building_environment):
+            with background(command, cwd=folder, env=self.building_environment):
                 yield
 
     def archiver(self) -> list[str]:

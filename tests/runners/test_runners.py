@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +12,8 @@ from typing import Any
 import pytest
 
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.process import execute
 from edgepack.runners import native, qemu_user, select_runner
 from edgepack.runners.base import Availability, arch_of, host_os
-from tests.support.processes import ends
 
 LINUX = pytest.mark.skipif(host_os() != "linux", reason="qemu-user runs on Linux")
 
@@ -32,55 +28,6 @@ class Device:
 
 
 BOARD = Device(arch="riscv64", runner={"name": "qemu"})
-
-
-def python(code: str, **options: Any) -> Any:
-    return execute([sys.executable, "-c", code], **{"timeout": 60, "cwd": Path.cwd(), **options})
-
-
-def test_gives_exit_code_and_both_streams() -> None:
-    done = python("import sys; print('öut'); print('err', file=sys.stderr); sys.exit(3)")
-    assert (done.returncode, done.stdout.strip(), done.stderr.strip()) == (3, "öut", "err")
-
-
-def test_a_time_out_shows_what_was_printed(tmp_path: Path) -> None:
-    code = "import time; print('so far', flush=True); time.sleep(60)"
-    with pytest.raises(ToolchainError, match="did not end within 5 s") as caught:
-        python(code, timeout=5)
-    assert "so far" in caught.value.detail
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sessions are POSIX's")
-def test_a_time_out_does_not_wait_for_who_else_holds_the_streams() -> None:
-    code = (
-        "import subprocess, sys\n"
-        "other = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
-        "print('other', subprocess.Popen(other, start_new_session=True).pid, flush=True)\n"
-        "import time; time.sleep(60)"
-    )
-    with pytest.raises(ToolchainError, match="did not end within 5 s") as caught:
-        python(code, timeout=5)
-    other = caught.value.detail.split()[-1]
-    os.kill(int(other), signal.SIGKILL)  # it still ran
-
-
-@pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
-def test_a_time_out_ends_grandchildren_too(tmp_path: Path) -> None:
-    code = (
-        "import subprocess, sys, pathlib\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
-        "child.wait()"
-    )
-    with pytest.raises(ToolchainError):
-        python(code, timeout=5)
-    pid = int((tmp_path / "pid").read_text())
-    assert ends(pid)
-
-
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match="nothing cannot be started"):
-        execute([tmp_path / "nothing"], timeout=5, cwd=tmp_path)
 
 
 def test_native_is_available_for_this_kind_of_machine_only() -> None:

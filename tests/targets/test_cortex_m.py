@@ -20,7 +20,8 @@ from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, InternalError, ToolchainError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.stack_depth import stack_bytes
-from edgepack.runners import loader, qemu_system, select_runner
+from edgepack.runners import qemu_system, select_runner
+from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
 from tests.models import build, save
@@ -455,7 +456,7 @@ def test_a_crash_is_reported(tmp_path: Path, packed: Pack) -> None:
     bundle = shutil.copytree(packed("cortex-m4").path, tmp_path / "bundle")
     link_trial(toolchain, [tmp_path / "main.o"], bundle / "bin" / "ds_cnn.elf", tmp_path)
     with pytest.raises(CheckFailedError, match="exit code 99") as caught:
-        loader.verify(bundle, packed("cortex-m4").manifest)
+        verify(bundle, packed("cortex-m4").manifest)
     assert "reported a fault" in caught.value.detail
 
 

@@ -11,7 +11,7 @@ import edgepack
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
 from edgepack.objectfiles.elf_cpu import CPU_CHECK
-from edgepack.runners import loader
+from edgepack.runners.verify import Verification, verify
 from edgepack.toolchains import resolve
 from tests.models import build, save
 from tests.models.odd import ODD
@@ -59,11 +59,11 @@ def _with_newer_glibc(device: Device) -> Device:
     return device.model_copy(update={"audit": allowed})
 
 
-def _verify_as(bundle: edgepack.Bundle, cpu: str) -> loader.Verification:
+def _verify_as(bundle: edgepack.Bundle, cpu: str) -> Verification:
     """Under an emulator of another CPU than the device's."""
     device = bundle.manifest.device
     device = device.model_copy(update={"runner": {**device.runner, "cpu": cpu}})
-    return loader.verify(bundle.path, bundle.manifest.model_copy(update={"device": device}), runner="qemu")
+    return verify(bundle.path, bundle.manifest.model_copy(update={"device": device}), runner="qemu")
 
 
 @pytest.mark.parametrize("network", ["ds_cnn", "mlp"])

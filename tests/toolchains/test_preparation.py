@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from edgepack.config.device import load_device
 from edgepack.toolchains import resolve
-from edgepack.toolchains.process import beside
 from tests.support.c_sources import SOURCES
 
 SYMBOL = "edgepack_model_test"
@@ -42,28 +40,3 @@ def test_a_link_finds_what_was_prepared(folder: Path, monkeypatch: pytest.Monkey
         prepared = _built(cache)
         toolchain.link_shared([folder / "a.o"], folder / "a.so", exported=[SYMBOL], soname="a.so")
     assert _built(cache) == prepared
-
-
-def test_what_runs_beside_is_ended_with_the_body(tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    script = f"open({str(begun)!r}, 'w').close(); import time; time.sleep(600)"
-    before = time.monotonic()
-    with beside([sys.executable, "-c", script]):
-        _wait_until(begun.exists)
-    assert time.monotonic() - before < 300
-
-
-def test_what_cannot_run_beside_is_no_error(tmp_path: Path) -> None:
-    done = []
-    with beside([str(tmp_path / "missing")]):
-        done.append(1)
-    with beside([sys.executable, "-c", "raise SystemExit(3)"]):
-        done.append(2)
-    assert done == [1, 2]
-
-
-def test_an_error_of_the_body_is_passed_on(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), beside([str(tmp_path / "missing")]):
-        raise KeyError
-    with pytest.raises(KeyError), beside([sys.executable, "-c", "pass"]):
-        raise KeyError

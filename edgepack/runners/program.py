@@ -1,0 +1,111 @@
+"""Runs a bundle's own program at one of the places that runners know, and reads the JSON that it prints."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgepack.bundle.manifest import Manifest
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.process import Completed, signal_name
+from edgepack.runners import Selected, select_runner
+from edgepack.runners.base import setting
+
+__all__ = ["DEFAULT_TIMEOUT", "STATUSES", "Result", "number", "run_program", "threads_arguments"]
+
+#: Seconds that the program may take unless the device's profile or the caller says otherwise.
+DEFAULT_TIMEOUT = 600.0
+
+#: Statuses of a program that did what it was asked for, and what they mean; with any other it refused.
+STATUSES = {
+    "ok": "every output is within its tolerance",
+    "mismatch": "an output is not within its tolerance",
+    "unrepeatable": "two runs on the same inputs gave different outputs",
+    "overrun": "a kernel wrote outside of an output",
+}
+
+#: The JSON object that a program printed.
+Result = Mapping[str, Any]
+
+
+def run_program(
+    root: Path, manifest: Manifest, arguments: Sequence[str | Path], runner: str | None, timeout: float | None
+) -> tuple[Selected, Result]:
+    """Run a bundle's program.
+
+    Args:
+        root: the bundle's folder.
+        arguments: what the program is told; those that are paths are relative to the bundle.
+        runner: name of the runner, or ``NAME:PLACE``; default this machine or the device's own.
+        timeout: seconds; default what the device's profile says, or :data:`DEFAULT_TIMEOUT`.
+
+    Returns:
+        where it ran, and what it printed, whose "status" is one of :data:`STATUSES`.
+
+    Raises:
+        CheckFailedError: the program crashed, refused to run, or printed no result.
+        ConfigError: the bundle has no program, or there is no such runner.
+        ToolchainError: the runner is missing, or the time is up.
+    """
+    artifact = manifest.artifact("program")
+    if artifact is None:
+        raise ConfigError(
+            f"The bundle {root} has no loader program.",
+            hint="Pack for a device whose artifacts include `program`.",
+        )
+    selected = select_runner(manifest.device, runner)
+    root = root.absolute()
+    program = root / artifact.path
+    # Copies by zip or a file share lose the mode.
+    if selected.name == "native" and program.is_file() and not program.stat().st_mode & 0o100:
+        raise ConfigError(f"{program} is not executable.", hint=f'Run: chmod +x "{program}"')
+    seconds = timeout or float(setting(manifest.device, "timeout") or DEFAULT_TIMEOUT)
+
+    def call(parts: Sequence[str | Path]) -> Result:
+        argv = [program, *(root / part if isinstance(part, Path) else part for part in parts)]
+        return _result(selected, selected.runner.run(selected.device, argv, timeout=seconds, cwd=root))
+
+    result = call(arguments)
+    if result["status"] not in STATUSES:
+        code = str(result.get("code") or result["status"])
+        message = str(result.get("message") or "it gave no reason").rstrip(".")
+        if code == "EP_E_CPU":
+            message += f" (missing: {call(['info']).get('missing_cpu_features')})"
+        raise CheckFailedError(f"The bundle's program refused to run ({code}): {message}.")
+    return selected, result
+
+
+def threads_arguments(threads: int | None) -> list[str]:
+    """The program's option for the number of threads; none for None. ConfigError for less than one."""
+    if threads is None:
+        return []
+    if threads < 1:
+        raise ConfigError(f"{threads} threads cannot run anything.", hint="Use --threads 1 or more.")
+    return ["--threads", str(threads)]
+
+
+def number(value: float | str | None) -> float:
+    """A float of the program's JSON, which has no NaN or infinity: they are texts, or null."""
+    return math.nan if value is None else float(value)
+
+
+def _result(selected: Selected, done: Completed) -> Result:
+    """The JSON object that the program printed; it has a "status"."""
+    if done.returncode < 0:
+        raise CheckFailedError(
+            f"The bundle's program was ended by {signal_name(-done.returncode)} ({selected.name}).",
+            detail=done.printed,
+        )
+    try:
+        result: Result = json.loads(done.stdout)
+        if not isinstance(result["status"], str) or done.returncode > 2:
+            raise ValueError(result)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckFailedError(
+            f"The bundle's program ended with exit code {done.returncode} and no result ({selected.name}).",
+            detail=done.printed,
+        ) from error
+    return result

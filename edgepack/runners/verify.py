@@ -1,0 +1,152 @@
+"""``edgepack verify``: lets a bundle's own program compare what it computes with the recorded outputs, at one
+of the places that runners know."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edgepack.bundle.manifest import Manifest
+from edgepack.errors import CheckFailedError
+from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments
+
+__all__ = ["OutputCheck", "VariantCheck", "Verification", "verify"]
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """How far one output is from the recorded one; it passes where |out-ref| <= atol + rtol*|ref|
+    everywhere."""
+
+    name: str
+    max_abs_err: float
+    max_abs_ref: float
+    atol: float
+    rtol: float
+    elements: int
+    mismatches: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element is within its tolerance."""
+        return self.mismatches == 0
+
+
+@dataclass(frozen=True)
+class VariantCheck:
+    """The result for the kernels of one kind of CPU, in a library that has several.
+
+    Attributes:
+        missing: features that this CPU lacks (``avx2,fma``): these kernels were not run.
+    """
+
+    name: str
+    status: str
+    outputs: tuple[OutputCheck, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of running a bundle on its recorded data.
+
+    Attributes:
+        status: what the program said, one of STATUSES.
+        outputs: of the kernels that are taken where it ran.
+        variants: of a library for several kinds of CPU, all of them.
+        runner, where: what it ran on.
+        reference: what computed the recorded outputs.
+    """
+
+    status: str
+    runner: str
+    where: str
+    threads: int
+    reference: str
+    outputs: tuple[OutputCheck, ...]
+    variants: tuple[VariantCheck, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bundle does on this device what it should."""
+        outputs = [*self.outputs, *(output for variant in self.variants for output in variant.outputs)]
+        return self.status == "ok" and all(output.ok for output in outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; floats that JSON cannot hold become texts (``"nan"``, ``"inf"``)."""
+        data = {"ok": self.ok, **asdict(self), "message": STATUSES[self.status]}
+        for record in (data, *data["variants"]):
+            record["outputs"] = [{k: _plain(v) for k, v in output.items()} for output in record["outputs"]]
+        return data
+
+
+def verify(
+    root: Path,
+    manifest: Manifest,
+    *,
+    runner: str | None = None,
+    threads: int | None = None,
+    timeout: float | None = None,
+) -> Verification:
+    """Run the bundle's program on the recorded inputs and let it compare with the recorded outputs; each of
+    its variants that the CPU can run, for the machine that takes another one may not be here.
+
+    Args:
+        root: the bundle's folder.
+        runner: name of the runner, or ``NAME:PLACE``; default this machine or the device's own.
+        threads: that compute; default what the device's profile says.
+        timeout: seconds for each run of the program; default what the device's profile says.
+
+    Raises:
+        CheckFailedError: the program crashed, refused to run, or printed no result. (A mismatch is a result.)
+        ConfigError: the bundle has no program, or an argument is wrong.
+        ToolchainError: the runner is missing, or the time is up.
+    """
+    arguments: list[str | Path] = ["verify", Path("test"), *threads_arguments(threads)]
+    variants: list[VariantCheck] = []
+    if manifest.variants:
+        _, info = run_program(root, manifest, ["info"], runner, timeout)
+        for variant in info["variants"]:
+            name, missing = str(variant["name"]), str(variant["missing_cpu_features"])
+            if missing:
+                variants.append(VariantCheck(name, "ok", (), missing))
+                continue
+            _, result = run_program(root, manifest, [*arguments, "--variant", name], runner, timeout)
+            variants.append(VariantCheck(name, result["status"], _outputs(manifest, result)))
+    selected, result = run_program(root, manifest, arguments, runner, timeout)
+    return Verification(
+        next((v.status for v in variants if v.status != "ok"), result["status"]),
+        selected.name,
+        selected.where,
+        int(result["threads"]),
+        manifest.recorded.reference,
+        _outputs(manifest, result),
+        tuple(variants),
+    )
+
+
+def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
+    outputs = tuple(
+        OutputCheck(
+            name=str(output["name"]),
+            max_abs_err=number(output["max_abs_err"]),
+            max_abs_ref=number(output["max_abs_ref"]),
+            atol=number(output["atol"]),
+            rtol=number(output["rtol"]),
+            elements=int(output["elements"]),
+            mismatches=int(output["mismatches"]),
+        )
+        for output in result["outputs"]
+    )
+    if len(outputs) != len(manifest.outputs):
+        raise CheckFailedError(
+            f"The program checked {len(outputs)} outputs, the manifest has {len(manifest.outputs)}."
+        )
+    return outputs
+
+
+def _plain(value: str | float) -> str | float:
+    """JSON has no NaN or infinity: they become texts."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,126 @@
+"""Programs that edgepack runs: their output, their time-outs, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgepack.errors import ToolchainError
+from edgepack.process import Completed, ask, background, execute, run_checked, run_tool
+from tests.support.processes import ends
+
+
+def python(code: str, timeout: float = 60) -> Completed:
+    return execute([sys.executable, "-c", code], timeout=timeout, cwd=Path.cwd())
+
+
+def test_gives_exit_code_and_both_streams() -> None:
+    done = python("import sys; print('öut'); print('err', file=sys.stderr); sys.exit(3)")
+    assert (done.returncode, done.stdout.strip(), done.stderr.strip()) == (3, "öut", "err")
+
+
+def test_a_time_out_shows_what_was_printed(tmp_path: Path) -> None:
+    code = "import time; print('so far', flush=True); time.sleep(60)"
+    with pytest.raises(ToolchainError, match="did not end within 5 s") as caught:
+        python(code, timeout=5)
+    assert "so far" in caught.value.detail
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sessions are POSIX's")
+def test_a_time_out_does_not_wait_for_who_else_holds_the_streams() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "other = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
+        "print('other', subprocess.Popen(other, start_new_session=True).pid, flush=True)\n"
+        "import time; time.sleep(60)"
+    )
+    with pytest.raises(ToolchainError, match="did not end within 5 s") as caught:
+        python(code, timeout=5)
+    other = caught.value.detail.split()[-1]
+    os.kill(int(other), signal.SIGKILL)  # it still ran
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
+def test_a_time_out_ends_grandchildren_too(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, pathlib\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+        "child.wait()"
+    )
+    with pytest.raises(ToolchainError):
+        python(code, timeout=5)
+    pid = int((tmp_path / "pid").read_text())
+    assert ends(pid)
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="nothing cannot be started"):
+        execute([tmp_path / "nothing"], timeout=5, cwd=tmp_path)
+
+
+def test_a_tool_that_cannot_be_started(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="cannot be started"):
+        run_tool([str(tmp_path / "nowhere")], timeout=5)
+
+
+def test_long_output_is_cut_in_its_middle() -> None:
+    code = "print('first error'); print('x' * 50000); print('last line'); raise SystemExit(3)"
+    with pytest.raises(ToolchainError) as caught:
+        run_checked([sys.executable, "-c", code], what="a test", timeout=60)
+    assert "a test failed (exit code 3)" in caught.value.message
+    assert "first error" in caught.value.detail
+    assert "last line" in caught.value.detail
+    assert "characters left out" in caught.value.detail
+    assert len(caught.value.detail) < 8000
+
+
+def test_a_tools_two_streams_are_one_text_in_order() -> None:
+    code = "import sys\nfor i in range(3): print(i, file=(sys.stdout, sys.stderr)[i % 2], flush=True)"
+    done = run_tool([sys.executable, "-c", code], timeout=60)
+    assert (done.stdout.split(), done.stderr) == (["0", "1", "2"], "")
+
+
+def test_a_tool_has_the_environment_that_it_is_given_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEPACK_TEST_OUTER", "outer")
+    show = [sys.executable, "-c", "import os; print(os.environ.get('EDGEPACK_TEST_OUTER', 'not set'))"]
+    assert run_tool(show, timeout=60, env={"PATH": os.environ["PATH"]}).stdout.strip() == "not set"
+    assert execute(show, timeout=60, cwd=Path.cwd(), env={"MORE": "1"}).stdout.strip() == "outer"
+
+
+def test_asking_what_is_not_there_or_hangs_gives_nothing(tmp_path: Path) -> None:
+    assert ask([str(tmp_path / "nowhere")]) == ""
+    assert ask([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], timeout=5) == ""
+    assert ask([sys.executable, "-c", "import sys; print('1.2'); sys.exit(1)"]).strip() == "1.2"
+
+
+def test_what_runs_in_the_background_is_ended_with_the_body(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    script = f"open({str(begun)!r}, 'w').close(); import time; time.sleep(600)"
+    before = time.monotonic()
+    with background([sys.executable, "-c", script]):
+        while not begun.exists():
+            assert time.monotonic() < before + 120, "it did not begin"
+            time.sleep(0.02)
+    assert time.monotonic() - before < 300
+
+
+def test_what_cannot_run_in_the_background_is_no_error(tmp_path: Path) -> None:
+    done = []
+    with background([str(tmp_path / "missing")]):
+        done.append(1)
+    with background([sys.executable, "-c", "raise SystemExit(3)"]):
+        done.append(2)
+    assert done == [1, 2]
+
+
+def test_an_error_of_the_body_is_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), background([str(tmp_path / "missing")]):
+        raise KeyError
+    with pytest.raises(KeyError), background([sys.executable, "-c", "pass"]):
+        raise KeyError
