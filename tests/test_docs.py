@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import chart
 from markdown import read_section, read_tables, replace_section
 
-from tools.svg import THEMES
+from tools import draw_flow
+from tools.svg import IMAGES, THEMES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -27,8 +28,21 @@ def comparisons() -> list[chart.Comparison]:
 @pytest.mark.parametrize("name", THEMES)
 def test_the_chart_is_drawn_from_the_committed_tables(name: str, comparisons: list[chart.Comparison]) -> None:
     """`python benchmarks/chart.py` draws it anew."""
-    picture = (chart.IMAGES / f"performance-{name}.svg").read_text(encoding="utf-8")
+    picture = (IMAGES / f"performance-{name}.svg").read_text(encoding="utf-8")
     assert picture == chart.chart(comparisons[0], THEMES[name])
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_the_flow_is_drawn_by_its_script(name: str) -> None:
+    """`tools/draw_flow.py` draws it anew."""
+    picture = (IMAGES / f"flow-{name}.svg").read_text(encoding="utf-8")
+    assert picture == draw_flow.draw(THEMES[name])
+
+
+def test_the_flow_shows_packages_that_there_are() -> None:
+    for folder, packages in (("compiler", draw_flow.COMPILER), (".", draw_flow.BEHIND)):
+        for package in packages:
+            assert (ROOT / "edgepack" / folder / package / "__init__.py").is_file(), package
 
 
 def test_the_table_for_users_says_what_was_measured(comparisons: list[chart.Comparison]) -> None:
