@@ -33,6 +33,7 @@ import onnx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import chart
 import peak
 from engines import ENGINES
 from markdown import replace_section, table
@@ -362,7 +363,11 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2", help="comma separated (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--folder", type=Path, help="where models and bundles are kept (default: nowhere)")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="put the tables into docs/lab-book.md, and draw the chart of docs/performance.md",
+    )
     parser.add_argument("--json", type=Path, help="write all times to this file too")
     options = parser.parse_args()
     engines = [engine for engine in options.engines.split(",") if engine]
@@ -399,6 +404,7 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
     print("\n" + text)
     if options.write:
         replace_section("More networks" if options.more else "Side by side", text, "compare.py")
+        chart.write()
     if options.json:
         data = {t: {r.network.name: r.times for r in found} for t, found in results.items()}
         options.json.write_text(json.dumps(data), encoding="utf-8")

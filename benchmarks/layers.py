@@ -70,7 +70,7 @@ def main() -> None:
         "networks", nargs="*", metavar="NETWORK", help=f"of {', '.join((*BENCHMARKS, *MORE))}"
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/lab-book.md")
     options = parser.parse_args()
     names = options.networks or list(BENCHMARKS)
     if unknown := {*names} - {*BENCHMARKS, *MORE}:

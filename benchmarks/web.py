@@ -86,7 +86,7 @@ def cpu_name() -> str:
 
 
 def render(results: list[dict[str, Any]], dist: Path) -> str:
-    """The section of docs/performance.md."""
+    """The section of docs/lab-book.md."""
     version = json.loads((dist.parent / "package.json").read_text())["version"]
     wasm = (dist / PEER_WASM).read_bytes()
     theirs = (len(wasm), len(gzip.compress(wasm, 9)))
@@ -119,7 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--seconds", type=float, default=20, help="for each network")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="into docs/lab-book.md")
     options = parser.parse_args()
     dist = peer_folder()
     if hasattr(os, "sched_setaffinity"):

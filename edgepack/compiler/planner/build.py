@@ -65,7 +65,7 @@ def build_plan(
     for call in fetch_ahead(program.calls, target):
         chooser.fetch(call)
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
-    # what another core has read takes eight times as long as the own: docs/performance.md.
+    # what another core has read takes eight times as long as the own: docs/lab-book.md.
     threads = 1 if target.optimize == "latency" else target.threads
     layout = _Layout(program, chooser, outputs, nodes, threads)
     return layout.finish(name, inputs, outputs, tuple(chooser.warnings))

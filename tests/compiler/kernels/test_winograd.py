@@ -16,7 +16,7 @@ from tests.models.single import conv, gelu, silu
 from tests.support.compiled import Compiled, plan_of, target_with
 from tests.support.executor import Executor, host_target
 
-#: Largest error relative to the largest output; docs/performance.md states it.
+#: Largest error relative to the largest output; docs/kernels.md states it.
 ERROR = {2: 3e-6, 3: 5e-6, 4: 5e-6}
 
 PADS = (1, 1, 1, 1)

@@ -1,0 +1,197 @@
+"""The chart and the table of docs/performance.md: ``python benchmarks/chart.py``.
+
+Both show what ``compare.py --write`` measured and put into docs/lab-book.md, and nothing else: for each
+network the time of the fastest other engine, relative to edgepack's. ``compare.py --write`` draws them anew.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from markdown import LAB_BOOK, read_section, read_tables, replace_section, table
+
+from tools.svg import IMAGES, THEMES, Svg, Theme
+
+PERFORMANCE = Path(__file__).parents[1] / "docs" / "performance.md"
+
+#: Sections of the lab book; the chart shows the first.
+SECTIONS = ("Side by side", "More networks")
+
+#: Names that the tables write another way.
+NAMES = {
+    **{
+        "resnet18": "ResNet-18",
+        "resnet50": "ResNet-50",
+        "mobilenetv2": "MobileNetV2",
+        "squeezenet": "SqueezeNet",
+    },
+    **{
+        "densenet121": "DenseNet-121",
+        "inception_v1": "Inception v1",
+        "vgg19": "VGG-19",
+        "bert": "BERT (MiniLM-L6)",
+    },
+    **{"vit_tiny": "ViT-Ti/16", "unet": "U-Net, 256x256", "ds_cnn": "DS-CNN", "mlp": "MLP"},
+    **{
+        "mobilenetv1": "MobileNetV1",
+        "mobilenetv3_large": "MobileNetV3 large",
+        "efficientnet_b0": "EfficientNet-B0",
+    },
+    **{"regnety_400mf": "RegNetY-400MF", "resnext50": "ResNeXt-50", "shufflenetv2": "ShuffleNetV2"},
+    **{"convnext_tiny": "ConvNeXt-T", "deit_small": "DeiT-S", "distilbert": "DistilBERT"},
+    **{"segformer_b0": "SegFormer-B0, 256x256"},
+    **{"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch", "tvm": "TVM"},
+}
+
+
+@dataclass(frozen=True)
+class Time:
+    """Medians in ms of edgepack and of the fastest other engine, and their ratio, as the table has them."""
+
+    edgepack: str
+    peer: str
+    engine: str
+    ratio: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One section of the lab book.
+
+    Attributes:
+        times: by number of threads, by network.
+        means: geometric mean of the ratios, by number of threads.
+        engines: the others.
+        date, machine: when and where.
+    """
+
+    times: dict[int, dict[str, Time]]
+    means: dict[int, str]
+    engines: tuple[str, ...]
+    date: str
+    machine: str
+
+    @property
+    def shown(self) -> list[int]:
+        """Numbers of threads that are shown: the least and the most that were measured."""
+        return sorted({min(self.times), max(self.times)})
+
+
+def read(section: str, document: Path = LAB_BOOK) -> Comparison:
+    """What ``compare.py`` wrote."""
+    text = read_section(section, document)
+    times: dict[int, dict[str, Time]] = {}
+    means: dict[int, str] = {}
+    engines: list[str] = []
+    for threads, part in re.findall(r"^### (\d+) threads?\n(.*?)(?=^###|\Z)", text, re.MULTILINE | re.DOTALL):
+        (header, *rows), *_ = read_tables(part)
+        engines = header[2:-1]
+        for network, *cells, last in rows:
+            if network == "geometric mean":
+                means[int(threads)] = last
+                continue
+            ratio, engine = last.rstrip(")").split(" (")
+            if engine:  # of a network that no other engine can run there is nothing to say
+                time = Time(cells[0], cells[header.index(engine) - 1], engine, ratio)
+                times.setdefault(int(threads), {})[network] = time
+    (date,) = re.findall(r"^Measured on (\S+):", text)
+    (machine,) = re.findall(r"^(.+?), L1 ", text, re.MULTILINE)
+    return Comparison(times, means, tuple(engines), date, machine)
+
+
+def summary(comparisons: Sequence[Comparison]) -> str:
+    """The table for users, and what was compared."""
+    counts = comparisons[0].shown
+    header = ["median ms"]
+    for threads in counts:
+        header += [f"edgepack, {_threads(threads)}", "fastest other", "ratio"]
+    rows = []
+    for comparison in comparisons:
+        for network in comparison.times[counts[0]]:
+            cells = [_name(network)]
+            for threads in counts:
+                time = comparison.times[threads][network]
+                cells += [time.edgepack, f"{time.peer} ({_name(time.engine)})", f"**{time.ratio}**"]
+            rows.append(cells)
+        mean = [cell for threads in counts for cell in ("", "", f"**{comparison.means[threads]}**")]
+        rows.append(["*geometric mean*", *mean])
+    notes = [
+        f"{where}: {one.machine}, {one.date}, against {_list(one.engines)}."
+        for where, one in zip(("Upper part", "Lower part"), comparisons, strict=True)
+    ]
+    return "\n\n".join([table(header, rows), " ".join(notes) + " Ratio: the other's time by edgepack's."])
+
+
+def chart(comparison: Comparison, theme: Theme) -> str:
+    """Bars of the ratios, one for each number of threads."""
+    counts = comparison.shown
+    networks = list(comparison.times[counts[0]])
+    colours = dict(zip(reversed(counts), (theme.strong, theme.soft), strict=False))
+    left, right, top, pitch, bar = 150, 640, 78, 32, 11
+    longest = max(float(t.ratio) for times in comparison.times.values() for t in times.values())
+    ticks = math.ceil(longest)
+    scale = (right - left) / ticks
+    bottom = top + pitch * len(networks)
+    picture = Svg(
+        780, bottom + 62, theme, "Time of the fastest other engine relative to edgepack's, by network"
+    )
+    picture.text(left, 20, "How many times as long the fastest other engine takes", size=16, weight=600)
+    x = left
+    for threads in counts:
+        mean = f"{_threads(threads)}: geometric mean {comparison.means[threads]}"
+        picture.box(x, 34, 12, 12, fill=colours[threads], radius=2)
+        picture.text(x + 18, 44, mean, fill=theme.muted)
+        x += 230
+    for i in range(ticks + 1):
+        picture.line((left + i * scale, top - 8), (left + i * scale, bottom), stroke=theme.line)
+        picture.text(left + i * scale, bottom + 16, str(i), size=11, anchor="middle", fill=theme.muted)
+    for row, network in enumerate(networks):
+        y = top + pitch * row + (pitch - 2 * bar - 1) / 2
+        picture.text(left - 10, y + bar + 5, _name(network), size=13, anchor="end")
+        for threads in counts:
+            time = comparison.times[threads][network]
+            width = float(time.ratio) * scale
+            picture.box(left, y, width, bar, fill=colours[threads], radius=1)
+            text = f"{time.ratio}  {_name(time.engine)}"
+            picture.text(left + width + 6, y + bar - 2, text, size=10, fill=theme.muted)
+            y += bar + 1
+    picture.line((left + scale, top - 8), (left + scale, bottom), stroke=theme.text)
+    picture.text(left + scale, top - 13, "edgepack", size=11, anchor="middle", fill=theme.text)
+    picture.text(left, bottom + 38, f"Against {_list(comparison.engines)}.", size=11, fill=theme.muted)
+    where = f"Batch 1, float32. {comparison.machine}, {comparison.date}."
+    picture.text(left, bottom + 54, where, size=11, fill=theme.muted)
+    return str(picture)
+
+
+def write() -> None:
+    """Both, from what the lab book has now."""
+    comparisons = [read(section) for section in SECTIONS]
+    replace_section("Against other engines", summary(comparisons), "chart.py", PERFORMANCE)
+    IMAGES.mkdir(exist_ok=True)
+    for name, theme in THEMES.items():
+        path = IMAGES / f"performance-{name}.svg"
+        path.write_text(chart(comparisons[0], theme), encoding="utf-8", newline="\n")
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + ("s" if count > 1 else "")
+
+
+def _name(name: str) -> str:
+    return NAMES.get(name, name)
+
+
+def _list(engines: Sequence[str]) -> str:
+    names = [_name(engine) for engine in engines]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+if __name__ == "__main__":
+    write()
