@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import check_name, default_name, find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.target import CpuTarget, Optimize
+from edgepack.plan.types import ParamsMode
+from edgepack.progress import Progress
 
 if TYPE_CHECKING:
     from edgepack.config.device import Device
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Bundle", "load", "pack"]
 
-Progress = Callable[[str, str], None]
-ParamsMode = Literal["file", "embed", "caller"]
 PathLike = str | os.PathLike[str]
 
 

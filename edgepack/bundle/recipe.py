@@ -9,7 +9,8 @@ from pathlib import Path
 from edgepack.bundle.layout import BundleLayout
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.config.device import Device
-from edgepack.render import sources
+from edgepack.plan.types import ParamsMode
+from edgepack.render.sources import kernels_object
 from edgepack.toolchains.base import Toolchain
 
 __all__ = ["Compiled", "Recipe"]
@@ -45,7 +46,7 @@ class Recipe:
     compiled: tuple[Compiled, ...]
     toolchain: Toolchain
     toolchain_version: str
-    params_mode: sources.ParamsMode
+    params_mode: ParamsMode
     options: OptionsRecord
     tools: Mapping[str, str]
     build: Path
@@ -59,4 +60,4 @@ class Recipe:
     @property
     def kernels(self) -> list[str]:
         """Where the kernels' objects go, in the order of ``compiled``."""
-        return [sources.kernels_object(i, len(self.compiled)) for i in range(len(self.compiled))]
+        return [kernels_object(i, len(self.compiled)) for i in range(len(self.compiled))]

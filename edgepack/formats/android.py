@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.plan.types import Plan
-from edgepack.render.documents import render
+from edgepack.render.templates import render
 from edgepack.toolchains.ndk import ABIS
 
 if TYPE_CHECKING:

@@ -22,14 +22,12 @@ from edgepack.errors import EdgepackError, InternalError, ModelError
 from edgepack.log import save_log
 from edgepack.pipeline.job import WORKER_FILES, Job
 from edgepack.process import kill_group, signal_name
+from edgepack.progress import Progress
 
-__all__ = ["DEFAULT_TIMEOUT", "Progress", "run_worker", "worker_command"]
+__all__ = ["DEFAULT_TIMEOUT", "run_worker", "worker_command"]
 
 #: Seconds after which a compilation counts as hung.
 DEFAULT_TIMEOUT = 3600.0
-
-#: Called with a stage's name and a detail (a kernel's name, or "").
-Progress = Callable[[str, str], None]
 
 
 def worker_command(directory: Path) -> list[str]:

@@ -20,8 +20,8 @@ __all__ = [
     "ArgumentKind",
     "Constant",
     "Kernel",
+    "ParamsMode",
     "Plan",
-    "Quantization",
     "Step",
     "TensorSpec",
 ]
@@ -31,15 +31,8 @@ __all__ = [
 ALIGNMENT = 64
 
 ArgumentKind = Literal["input", "output", "constant", "arena", "scratch"]
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """real = scale * (stored - zero_point), per tensor (one value each) or along ``axis``."""
-
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int | None = None
+#: Where the params of a library are: in a file that it maps, inside it, or in the caller's memory.
+ParamsMode = Literal["file", "embed", "caller"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,6 @@ class TensorSpec:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    quantization: Quantization | None = None
 
     @property
     def nbytes(self) -> int:
@@ -219,9 +211,4 @@ class Plan:
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:
-    quantization = data["quantization"]
-    if quantization is not None:
-        quantization = Quantization(
-            tuple(quantization["scale"]), tuple(quantization["zero_point"]), quantization["axis"]
-        )
-    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]), quantization)
+    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]))

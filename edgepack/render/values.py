@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import edgepack
-from edgepack.plan.types import Plan, Quantization, TensorSpec
+from edgepack.plan.types import Plan, TensorSpec
 from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
 from edgepack.render.params_file import params_file_bytes
 
@@ -85,18 +83,18 @@ class _Tensor:
     def printable(self) -> str:
         return printable(self.spec.name)
 
-    @property
-    def quantization(self) -> dict[str, Any] | None:
-        return _quantization(self.spec.quantization) if self.spec.quantization else None
-
 
 def model_symbol(name: str) -> str:
     """The one symbol that the library of the model ``name`` exports."""
     return f"edgepack_model_{c_identifier(name)}"
 
 
-def model_values(plan: Plan, embedded: bool) -> dict[str, Any]:
-    """By the names that templates use; ``embedded``: the params are in the library."""
+def model_values(plan: Plan, embedded: bool) -> dict[str, object]:
+    """What the templates about a model name: its names as C and macros, its tensors, sizes in bytes.
+
+    Args:
+        embedded: the params are in the library.
+    """
     identifier = c_identifier(plan.name)
     tensors = _tensors(plan, identifier)
     return {
@@ -133,19 +131,3 @@ def _tensors(plan: Plan, identifier: str) -> list[_Tensor]:
         _Tensor(spec, role, index, f"{identifier.upper()}_{role.upper()}_{macro}", variable)
         for (role, index, spec), macro, variable in zip(specs, macros, variables, strict=True)
     ]
-
-
-def _quantization(quantization: Quantization) -> dict[str, Any]:
-    return {
-        "scale": [_float32(v) for v in quantization.scale],
-        "zero_point": list(quantization.zero_point),
-        "count": len(quantization.scale),
-        "axis": -1 if quantization.axis is None else quantization.axis,
-    }
-
-
-def _float32(value: float) -> str:
-    """A C literal that is exactly the float32 nearest to ``value``."""
-    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
-    text = f"{rounded:.9g}"
-    return (text if any(c in text for c in ".en") else text + ".0") + "f"
