@@ -116,7 +116,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path) -> b
         recipe.toolchain.strip_debug(one.folder / "kernels.o", root / name)
         # Not every linker takes a list of what a library exports.
         recipe.toolchain.format.hide_symbols(root / name, ())
-    shutil.copytree(TEMPLATES / "bundle" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
+    shutil.copytree(TEMPLATES / "project" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
     return params_id
 
 

@@ -39,7 +39,7 @@ def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, st
         libraries=recipe.device.libraries,
     )
     values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
-    texts["README.md"] = render("bundle/README.md.j2", values)
+    texts["README.md"] = render("project/README.md.j2", values)
     if name := _FORMAT_OF.get(recipe.device.os):
         package_files: PackageFormat = PACKAGE_FORMATS.find(name)
         texts |= package_files(recipe, plan, manifest)

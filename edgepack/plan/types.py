@@ -26,7 +26,7 @@ __all__ = [
     "TensorSpec",
 ]
 
-#: Alignment, in bytes, of every constant in the params blob and of every buffer in the arena: a cache line,
+#: Alignment, in bytes, of every constant in the params data and of every buffer in the arena: a cache line,
 #: and the widest vector (AVX-512).
 ALIGNMENT = 64
 
@@ -51,7 +51,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor in the params blob, in the layout that its kernels read (often packed; not the model's
+    """A tensor in the params data, in the layout that its kernels read (often packed; not the model's
     layout)."""
 
     name: str

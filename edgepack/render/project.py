@@ -40,11 +40,11 @@ def render_project(
         "params_path": None if params_mode == "embed" else f"params/{plan.name}.params",
         "image_path": f"params/{plan.name}.params",
     }
-    lists = {"cmake/exports.map": render("bundle/cmake/exports.map.j2", values)} if exports_map else {}
+    lists = {"cmake/exports.map": render("project/cmake/exports.map.j2", values)} if exports_map else {}
     return {
-        "CMakeLists.txt": render("bundle/CMakeLists.txt.j2", values),
+        "CMakeLists.txt": render("project/CMakeLists.txt.j2", values),
         **lists,
-        f"cmake/{plan.name}-config.cmake": render("bundle/cmake/config.cmake.j2", values),
-        f"cmake/{plan.name}-config-version.cmake": render("bundle/cmake/config-version.cmake.j2", values),
-        f"pkgconfig/{plan.name}.pc": render("bundle/pkgconfig/library.pc.j2", values),
+        f"cmake/{plan.name}-config.cmake": render("project/cmake/config.cmake.j2", values),
+        f"cmake/{plan.name}-config-version.cmake": render("project/cmake/config-version.cmake.j2", values),
+        f"pkgconfig/{plan.name}.pc": render("project/pkgconfig/library.pc.j2", values),
     }

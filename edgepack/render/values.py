@@ -12,6 +12,7 @@ from edgepack.render.params_file import params_file_bytes
 
 __all__ = ["model_symbol", "model_values"]
 
+#: The C type of an element; half precision is passed as its bits.
 _C_TYPES = {
     "bool": "uint8_t",
     "int8": "int8_t",
@@ -31,13 +32,20 @@ _C_TYPES = {
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A TensorSpec as the templates see it."""
+    """An input or output of the model under the names that templates use.
+
+    Attributes:
+        role: "input" or "output".
+        index: its number among those of its role.
+        macro: what its macros begin with: ``RESNET18_INPUT_DATA``.
+        variable: its name as a C identifier, unique among all inputs and outputs: ``data``.
+    """
 
     spec: TensorSpec
-    role: str  # "input" or "output"
+    role: str
     index: int
-    macro: str  # RESNET18_INPUT_DATA
-    variable: str  # data
+    macro: str
+    variable: str
 
     @property
     def list(self) -> str:
