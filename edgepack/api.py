@@ -17,7 +17,8 @@ from typing_extensions import Unpack
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.options import PackKeywords, PackOptions, PathLike, Progress
+from edgepack.options import PackKeywords, PackOptions, PathLike
+from edgepack.progress import Progress
 
 if TYPE_CHECKING:
     from edgepack.config.device import Device

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 from edgepack.plan.target import Optimize
+from edgepack.plan.types import ParamsMode
 
-__all__ = ["PackKeywords", "PackOptions", "ParamsMode", "PathLike", "Progress"]
+__all__ = ["PackKeywords", "PackOptions", "PathLike"]
 
-#: Called with a stage's name and a detail (a kernel's name, or "").
-Progress = Callable[[str, str], None]
-#: Where the params go: a file of the bundle, inside the library, or a file that the application hands in.
-ParamsMode = Literal["file", "embed", "caller"]
 PathLike = str | os.PathLike[str]
 
 

@@ -14,11 +14,13 @@ from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
-from edgepack.options import PackOptions, ParamsMode, PathLike, Progress
+from edgepack.options import PackOptions, PathLike
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported, frontend_of
 from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT, Worker
+from edgepack.plan.types import ParamsMode
+from edgepack.progress import Progress
 from edgepack.toolchains import resolve
 
 __all__ = ["pack_model"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,17 @@ from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes
 from edgepack.pipeline.job import WARNINGS
 from edgepack.plan.types import Plan
-from edgepack.render import sources as driver
+from edgepack.progress import Progress
+from edgepack.render import sources
+from edgepack.render.model import Variant, render_model
 from edgepack.render.params_file import write_params
 from edgepack.render.values import model_symbol
 from edgepack.resources import TEMPLATES
 
 __all__ = ["assemble"]
 
-_Progress = Callable[[str, str], None]
 
-
-def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
+def assemble(recipe: Recipe, progress: Progress) -> Manifest:
     """Fill ``recipe.bundle``; returns its manifest.
 
     Raises:
@@ -81,7 +81,7 @@ def assemble(recipe: Recipe, progress: _Progress) -> Manifest:
     return _write_texts(recipe, plan, manifest)
 
 
-def _variants(recipe: Recipe) -> tuple[list[driver.Variant], Path]:
+def _variants(recipe: Recipe) -> tuple[list[Variant], Path]:
     """The plans, and the file with the params of them all."""
     folders = [one.folder for one in recipe.compiled]
     plans = [Plan.from_json((folder / "plan.json").read_text(encoding="utf-8")) for folder in folders]
@@ -91,18 +91,18 @@ def _variants(recipe: Recipe) -> tuple[list[driver.Variant], Path]:
         blob = recipe.build / "params.bin"
         plans = share_params(plans, names, [folder / "params.bin" for folder in folders], blob)
     return [
-        driver.Variant(one.device.name, plan, one.device.cpu_requires)
+        Variant(one.device.name, plan, one.device.cpu_requires)
         for one, plan in zip(recipe.compiled, plans, strict=True)
     ], blob
 
 
-def _write_sources(recipe: Recipe, variants: Sequence[driver.Variant], blob: Path) -> bytes:
+def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path) -> bytes:
     """Params, C sources, kernels' objects, licences; returns the params' id."""
     root = recipe.bundle
     params = root / recipe.layout.params
     params.parent.mkdir(parents=True)
     params_id = write_params(variants[-1].plan, blob, params)
-    texts = driver.render_model(
+    texts = render_model(
         variants,
         params_id=params_id,
         params_mode=recipe.params_mode,
@@ -112,27 +112,27 @@ def _write_sources(recipe: Recipe, variants: Sequence[driver.Variant], blob: Pat
     )
     for name, text in texts.items():
         _write(root / name, text)
-    for name, source in driver.runtime_files().items():
+    for name, source in sources.runtime_files().items():
         _write(root / name, source.read_text(encoding="utf-8"))
     for one, name in zip(recipe.compiled, recipe.kernels, strict=True):
         recipe.toolchain.strip_debug(one.kernels, root / name)
         # Not every linker takes a list of what a library exports.
         recipe.toolchain.format.hide_symbols(root / name, ())
-    shutil.copytree(TEMPLATES / "bundle" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
+    shutil.copytree(TEMPLATES / "project" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
     return params_id
 
 
-def _build(recipe: Recipe, plan: Plan, progress: _Progress) -> tuple[list[Artifact], Footprint | None]:
+def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifact], Footprint | None]:
     """Compile and link what the device asks for, and audit it; firmware is measured too."""
     root, device, toolchain, layout = recipe.bundle, recipe.device, recipe.toolchain, recipe.layout
     progress("compile C", "")
     objects = _compile(recipe)
-    model = objects[driver.MODEL_SOURCE]
-    loader = [objects[name] for name in driver.LOADER_SOURCES if name in objects]
+    model = objects[sources.MODEL_SOURCE]
+    loader = [objects[name] for name in sources.LOADER_SOURCES if name in objects]
     library = [model, *(root / name for name in recipe.kernels)]
     bare = device.bare_metal
     symbol = [model_symbol(recipe.name)]
-    source, functions = driver.shared_library(recipe.name, device.os)
+    source, functions = sources.shared_library(recipe.name, device.os)
     exported = {"shared": functions, "static": symbol, "program": []}
     progress("link", "")
     footprint = firmware.measured(recipe, plan, objects, library) if bare else None
@@ -163,22 +163,22 @@ def _compile(recipe: Recipe) -> dict[str, Path]:
     """Source -> object: model.c, what a shared library is made from if that is another file, and, where there
     is a program, the loader; compiled side by side."""
     root, bare = recipe.bundle, recipe.device.bare_metal
-    include = [root / folder for folder in driver.INCLUDE_DIRECTORIES]
-    program = firmware.SOURCES if bare else driver.LOADER_SOURCES
+    include = [root / folder for folder in sources.INCLUDE_DIRECTORIES]
+    program = firmware.SOURCES if bare else sources.LOADER_SOURCES
     if bare:
         include.append(root)  # of test/
     defines: dict[str, str | None] = {}
     if recipe.params_mode == "embed":
-        defines[driver.PARAMS_DEFINE] = driver.params_define(root / recipe.layout.params)
+        defines[sources.PARAMS_DEFINE] = sources.params_define(root / recipe.layout.params)
 
     def compile_one(name: str, output: Path) -> Path:
         of_model = {} if name in program else defines
         recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model)
         return output
 
-    names = [driver.MODEL_SOURCE]
+    names = [sources.MODEL_SOURCE]
     if "shared" in recipe.device.artifacts:
-        names.append(driver.shared_library(recipe.name, recipe.device.os)[0])
+        names.append(sources.shared_library(recipe.name, recipe.device.os)[0])
     if bare or "program" in recipe.device.artifacts:
         names += program
     names = list(dict.fromkeys(names))

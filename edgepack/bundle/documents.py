@@ -9,8 +9,8 @@ from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.recipe import Recipe
 from edgepack.plan.types import Plan
 from edgepack.registry import PACKAGE_FORMATS
-from edgepack.render import sources as driver
-from edgepack.render.documents import render
+from edgepack.render.project import render_project
+from edgepack.render.templates import render
 
 __all__ = ["PackageFormat", "bundle_texts"]
 
@@ -30,7 +30,7 @@ _FORMAT_OF: Mapping[str, str] = {"android": "android", "none": "firmware", "wasi
 def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     """Path in the bundle -> text."""
     built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
-    texts = driver.render_project(
+    texts = render_project(
         plan,
         kernels=recipe.kernels,
         params_mode=recipe.params_mode,
@@ -39,7 +39,7 @@ def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, st
         libraries=recipe.device.libraries,
     )
     values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
-    texts["README.md"] = render("bundle/README.md.j2", values)
+    texts["README.md"] = render("project/README.md.j2", values)
     if name := _FORMAT_OF.get(recipe.device.os):
         package_files: PackageFormat = PACKAGE_FORMATS.find(name)
         texts |= package_files(recipe, plan, manifest)

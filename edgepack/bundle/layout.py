@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.errors import ConfigError
+from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS
 
 __all__ = ["MANIFEST", "SBOM", "SUMS", "BundleLayout", "check_name", "default_name", "find_bundle"]
 
@@ -19,66 +20,9 @@ SBOM = "sbom.cdx.json"
 #: Longest name: it becomes a C identifier, a file name and a CMake package.
 MAX_NAME = 48
 
-# C99 and C11 keywords, and what a header named after the model would collide with.
-_RESERVED = frozenset(
-    [
-        "auto",
-        "break",
-        "case",
-        "char",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "typedef",
-        "union",
-        "unsigned",
-        "void",
-        "volatile",
-        "while",
-        "bool",
-        "true",
-        "false",
-        "main",
-        "class",
-        "delete",
-        "new",
-        "this",
-        "template",
-        "typename",
-        "namespace",
-        "operator",
-        "private",
-        "protected",
-        "public",
-        "virtual",
-        "runtime",
-        "edgepack",
-        "platform",
-        "model",
-        "assert",
-        "errno",
-    ]
+# Keywords, and what a header named after the model would collide with.
+_RESERVED = (
+    C_KEYWORDS | CPP_CLASS_KEYWORDS | {"main", "runtime", "edgepack", "platform", "model", "assert", "errno"}
 )
 
 

@@ -26,8 +26,8 @@ from edgepack.bundle.manifest import (
     VariantRecord,
 )
 from edgepack.config.device import Device
-from edgepack.plan.types import Plan, TensorSpec
-from edgepack.render.sources import ParamsMode, Variant
+from edgepack.plan.types import ParamsMode, Plan, TensorSpec
+from edgepack.render.model import Variant
 from edgepack.render.values import model_symbol
 
 __all__ = ["make_manifest"]

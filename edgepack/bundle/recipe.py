@@ -10,7 +10,8 @@ from edgepack.bundle.layout import BundleLayout
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.config.device import Device
 from edgepack.plan.binary import read_binaries
-from edgepack.render import sources
+from edgepack.plan.types import ParamsMode
+from edgepack.render.sources import kernels_object
 from edgepack.toolchains.base import Toolchain
 
 __all__ = ["Compiled", "Recipe"]
@@ -54,7 +55,7 @@ class Recipe:
     compiled: tuple[Compiled, ...]
     toolchain: Toolchain
     toolchain_version: str
-    params_mode: sources.ParamsMode
+    params_mode: ParamsMode
     options: OptionsRecord
     tools: Mapping[str, str]
     build: Path
@@ -68,4 +69,4 @@ class Recipe:
     @property
     def kernels(self) -> list[str]:
         """Where the kernels' objects go, in the order of ``compiled``."""
-        return [sources.kernels_object(i, len(self.compiled)) for i in range(len(self.compiled))]
+        return [kernels_object(i, len(self.compiled)) for i in range(len(self.compiled))]

@@ -21,6 +21,7 @@ from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import Frozen, Size
 from edgepack.errors import ConfigError
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
+from edgepack.plan.types import ParamsMode
 
 __all__ = [
     "DEVICES",
@@ -31,7 +32,6 @@ __all__ = [
     "CpuModel",
     "Device",
     "LlvmTarget",
-    "ParamsMode",
     "RunnerChoice",
     "device_names",
     "load_device",
@@ -52,7 +52,6 @@ Arch = Literal["x86_64", "aarch64", "arm", "riscv64", "wasm32"]
 Os = Literal["linux", "android", "macos", "ios", "windows", "wasi", "emscripten", "none"]
 Libc = Literal["glibc", "musl", "bionic", "libsystem", "mingw", "wasi", "emscripten", "newlib"]
 ArtifactKind = Literal["shared", "static", "program"]
-ParamsMode = Literal["file", "embed", "caller"]
 Word = Annotated[str, StringConstraints(pattern=r"^\S+$")]
 
 

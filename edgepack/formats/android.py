@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.plan.types import Plan
-from edgepack.render.documents import render
+from edgepack.render.templates import render
 from edgepack.toolchains.ndk import ABIS
 
 if TYPE_CHECKING:
@@ -30,4 +30,4 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
         "program": layout.program,
         "shared": layout.shared if manifest.artifact("shared") else "",
     }
-    return {"ANDROID.md": render("android/ANDROID.md.j2", values)}
+    return {"ANDROID.md": render("formats/android/ANDROID.md.j2", values)}

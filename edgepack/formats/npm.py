@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.plan.types import Plan
-from edgepack.render.documents import render
 from edgepack.render.params_file import params_file_bytes
+from edgepack.render.templates import render
 from edgepack.resources import TEMPLATES
 
 if TYPE_CHECKING:

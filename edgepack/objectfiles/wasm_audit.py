@@ -16,7 +16,7 @@ from edgepack.objectfiles.wasm_symbols import symbols
 
 __all__ = ["MODULE_IMPORTS", "PROGRAM_IMPORTS", "check"]
 
-#: What a module that JavaScript loads may import: the clock of platform_wasm.c.
+#: What a module that JavaScript loads may import: the clock of templates/runtime/platform/wasm.c.
 MODULE_IMPORTS = ("edgepack.now",)
 #: What a program may import.
 PROGRAM_IMPORTS = ("wasi_snapshot_preview1.*",)

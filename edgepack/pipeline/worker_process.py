@@ -22,9 +22,9 @@ import edgepack
 from edgepack import errors
 from edgepack.errors import EdgepackError, InternalError, ModelError
 from edgepack.log import save_log
-from edgepack.options import Progress
 from edgepack.pipeline.job import WARNINGS, Job
 from edgepack.process import kill_group, signal_name
+from edgepack.progress import Progress
 
 __all__ = ["DEFAULT_TIMEOUT", "Worker", "worker_command"]
 

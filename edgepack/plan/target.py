@@ -9,7 +9,7 @@ from typing import Any, Literal
 __all__ = ["CPU_FEATURES", "CpuTarget", "Optimize"]
 
 #: CPU features that a library can require, by architecture (LLVM's names): those that the runtime can check
-#: (``templates/runtime/cpu.c``).
+#: (``templates/runtime/core/cpu.c``).
 CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "x86_64": (
         *("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "lzcnt", "bmi", "bmi2", "movbe"),

@@ -20,26 +20,19 @@ __all__ = [
     "ArgumentKind",
     "Constant",
     "Kernel",
+    "ParamsMode",
     "Plan",
-    "Quantization",
     "Step",
     "TensorSpec",
 ]
 
-#: Alignment, in bytes, of every constant in the params blob and of every buffer in the arena: a cache line,
+#: Alignment, in bytes, of every constant in the params data and of every buffer in the arena: a cache line,
 #: and the widest vector (AVX-512).
 ALIGNMENT = 64
 
 ArgumentKind = Literal["input", "output", "constant", "arena", "scratch"]
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """real = scale * (stored - zero_point), per tensor (one value each) or along ``axis``."""
-
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int | None = None
+#: Where the params of a library are: in a file that it maps, inside it, or in the caller's memory.
+ParamsMode = Literal["file", "embed", "caller"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,6 @@ class TensorSpec:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    quantization: Quantization | None = None
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +51,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor in the params blob, in the layout that its kernels read (often packed; not the model's
+    """A tensor in the params data, in the layout that its kernels read (often packed; not the model's
     layout)."""
 
     name: str
@@ -219,9 +211,4 @@ class Plan:
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:
-    quantization = data["quantization"]
-    if quantization is not None:
-        quantization = Quantization(
-            tuple(quantization["scale"]), tuple(quantization["zero_point"]), quantization["axis"]
-        )
-    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]), quantization)
+    return TensorSpec(data["name"], data["dtype"], tuple(data["shape"]))

@@ -7,7 +7,7 @@ import re
 
 __all__ = ["js_array", "js_key", "js_member"]
 
-# As templates/web/dtypes.js has them.
+#: The typed array of each dtype, as ``templates/web/dtypes.js`` has them.
 _ARRAYS = {
     "bool": "Uint8Array",
     "int8": "Int8Array",

@@ -6,21 +6,40 @@ import re
 import unicodedata
 from collections.abc import Collection, Sequence
 
-__all__ = ["c_identifier", "c_string", "printable", "unique_identifiers"]
+__all__ = [
+    "CPP_CLASS_KEYWORDS",
+    "C_KEYWORDS",
+    "c_identifier",
+    "c_string",
+    "printable",
+    "unique_identifiers",
+]
 
-#: Keywords of C and C++, and names that the standard headers of a generated header bring in as macros.
-_KEYWORDS = frozenset(
+#: Keywords of C99, and the names of ``stdbool.h``.
+C_KEYWORDS = frozenset(
     """
-    alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor bool break
-    case catch char char16_t char32_t char8_t class co_await co_return co_yield compl concept const
-    const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else
-    enum explicit export extern false final float for friend goto if import inline int long module mutable
-    namespace new noexcept not not_eq nullptr operator or or_eq override private protected public reflexpr
-    register reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast
-    struct switch synchronized template this thread_local throw true try typedef typeid typename typeof
-    union unsigned using virtual void volatile wchar_t while xor xor_eq main linux unix NULL
+    auto bool break case char const continue default do double else enum extern false float for goto if
+    inline int long register restrict return short signed sizeof static struct switch true typedef union
+    unsigned void volatile while
     """.split()  # noqa: SIM905
 )
+#: Keywords of C++ for classes, templates and what belongs to them.
+CPP_CLASS_KEYWORDS = frozenset(
+    """
+    class delete namespace new operator private protected public template this typename virtual
+    """.split()  # noqa: SIM905
+)
+#: All other keywords of C and C++, and names that compilers and the headers of a generated header define.
+_MORE_KEYWORDS = frozenset(
+    """
+    alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept bitand bitor catch
+    char16_t char32_t char8_t co_await co_return co_yield compl concept const_cast consteval constexpr
+    constinit decltype dynamic_cast explicit export final friend import module mutable noexcept not
+    not_eq nullptr or or_eq override reflexpr reinterpret_cast requires static_assert static_cast
+    synchronized thread_local throw try typeid typeof using wchar_t xor xor_eq main linux unix NULL
+    """.split()  # noqa: SIM905
+)
+_KEYWORDS = C_KEYWORDS | CPP_CLASS_KEYWORDS | _MORE_KEYWORDS
 
 
 def c_identifier(name: str) -> str:

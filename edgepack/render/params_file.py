@@ -1,6 +1,6 @@
 """The params file: a header with a table of tensors, then their data, which a device maps instead of reading.
 
-The layout is described in ``templates/runtime/params.c``, which reads it, and in ``docs/bundle.md``.
+The layout is described in ``templates/runtime/core/params.c``, which reads it, and in ``docs/bundle.md``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ __all__ = ["FORMAT_VERSION", "ParamsFile", "params_file_bytes", "read_params", "
 FORMAT_VERSION = 1
 
 MAGIC = b"EPPARAMS"
+#: Fixed part of the header, little-endian; ``templates/runtime/core/params.c`` names the fields.
 HEADER = struct.Struct("<8sIIQQQII32s32s16x")
+#: An entry of the table of tensors.
 ENTRY = struct.Struct("<IIIII4xQQ32s")
+#: Where the header's own SHA-256 lies in it; it is computed with these 32 bytes as zeros.
 DIGEST_OFFSET = 80
-#: The data starts at a multiple of this: a page of every CPU that files are mapped on in pieces of 4 KB.
+#: The data starts at a multiple of this many bytes, a page of memory, so that what is mapped is aligned.
 PAGE = 4096
+#: Bytes that are copied at once.
 CHUNK = 1 << 20
 
 
@@ -45,16 +49,21 @@ class ParamsFile:
     constants: tuple[Constant, ...]
 
 
-def write_params(plan: Plan, blob_path: Path, out_path: Path) -> bytes:
-    """Writes the params file of ``plan``: header, table, and the data of ``blob_path``.
+def write_params(plan: Plan, data: Path, output: Path) -> bytes:
+    """Write the params file of ``plan``: header, table of its constants, and their data.
+
+    Args:
+        plan: says where each constant lies in the data.
+        data: a file with the bytes of all constants, each at its offset: the worker's ``params.bin``.
+        output: the file to write.
 
     Returns:
         The params id, 32 bytes: SHA-256 of the data.
 
     Raises:
-        InternalError: the blob does not have ``plan.params_bytes`` bytes, or a constant lies outside of it.
+        InternalError: ``data`` does not have ``plan.params_bytes`` bytes, or a constant lies outside of it.
     """
-    size = blob_path.stat().st_size
+    size = data.stat().st_size
     if size != plan.params_bytes:
         raise InternalError(
             f"The params of {plan.name!r} have {size} bytes, but its plan says {plan.params_bytes}."
@@ -63,14 +72,14 @@ def write_params(plan: Plan, blob_path: Path, out_path: Path) -> bytes:
         if constant.offset % ALIGNMENT or constant.offset + constant.nbytes > size:
             raise InternalError(f"Constant {constant.name!r} of {plan.name!r} is misplaced in the params.")
     digest = hashlib.sha256()
-    for chunk in _chunks(blob_path):
+    for chunk in _chunks(data):
         digest.update(chunk)
     params_id = digest.digest()
     header = _header(plan, params_id)
-    with out_path.open("wb") as out:
+    with output.open("wb") as out:
         out.write(header)
         out.write(bytes(_data_offset(len(header)) - len(header)))
-        for chunk in _chunks(blob_path):
+        for chunk in _chunks(data):
             out.write(chunk)
     return params_id
 
@@ -81,7 +90,7 @@ def params_file_bytes(plan: Plan) -> int:
 
 
 def read_params(path: Path) -> ParamsFile:
-    """Reads and checks the header and table of a params file; the data is not read.
+    """Read and check the header and table of a params file, but not the tensors' data.
 
     Raises:
         CheckFailedError: it is not a params file, or damaged.
@@ -158,6 +167,7 @@ def _header(plan: Plan, params_id: bytes) -> bytes:
 
 
 def _entries(header: bytes, count: int) -> Iterator[Constant]:
+    """The tensors of the table that follows the fixed part of the header."""
     for index in range(count):
         name_offset, name_bytes, dtype, rank, shape_offset, offset, nbytes, sha256 = ENTRY.unpack_from(
             header, HEADER.size + index * ENTRY.size
@@ -173,6 +183,7 @@ def _entries(header: bytes, count: int) -> Iterator[Constant]:
 
 
 def _data_offset(header_bytes: int) -> int:
+    """Where the tensors' data starts in a file whose header and table have this many bytes."""
     return -(-header_bytes // PAGE) * PAGE
 
 

@@ -1,21 +1,57 @@
-"""Renders templates; a name that a template misspells is an error, never an empty string."""
+"""Renders the templates of ``templates/`` (Jinja), with filters for people, shells and JavaScript.
+
+A name that a template misspells is an error, never an empty string.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cache
+from math import prod
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from edgepack.render.formatting import human_bytes, human_count, shape_text
+from edgepack.render.javascript import js_array, js_key, js_member
 from edgepack.resources import TEMPLATES
 
 __all__ = ["render"]
 
 
-def render(
-    template: str, values: Mapping[str, Any], filters: Mapping[str, Callable[..., Any]] | None = None
-) -> str:
-    """The text of a template of ``templates/`` (``model/model.c.j2``), with ``values``."""
+def render(template: str, values: Mapping[str, object]) -> str:
+    """The text of a template.
+
+    Args:
+        template: its path in ``templates/``, such as ``model/model.c.j2``.
+        values: what it may name.
+
+    Raises:
+        jinja2.UndefinedError: it names something else.
+    """
+    return _environment().get_template(template).render(**values)
+
+
+def _cell(text: str) -> str:
+    """A name as it may stand in a cell of a Markdown table; ONNX allows any text."""
+    return " ".join(text.split()).replace("|", "\\|").replace("`", "'")
+
+
+_FILTERS: Mapping[str, Callable[..., object]] = {
+    "bytes": human_bytes,
+    "count": human_count,
+    "shape": shape_text,
+    "product": prod,
+    "shell": shlex.quote,
+    "cell": _cell,
+    "js_array": js_array,
+    "js_key": js_key,
+    "js_member": js_member,
+}
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -24,5 +60,5 @@ def render(
         lstrip_blocks=True,
         autoescape=False,  # nothing that is rendered is HTML
     )
-    environment.filters |= filters or {}
-    return environment.get_template(template).render(**values)
+    environment.filters |= _FILTERS
+    return environment

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import edgepack
-from edgepack.plan.types import Plan, Quantization, TensorSpec
+from edgepack.plan.types import Plan, TensorSpec
 from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
 from edgepack.render.params_file import params_file_bytes
 
 __all__ = ["model_symbol", "model_values"]
 
+#: The C type of an element; half precision is passed as its bits.
 _C_TYPES = {
     "bool": "uint8_t",
     "int8": "int8_t",
@@ -33,13 +32,20 @@ _C_TYPES = {
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A TensorSpec as the templates see it."""
+    """An input or output of the model under the names that templates use.
+
+    Attributes:
+        role: "input" or "output".
+        index: its number among those of its role.
+        macro: what its macros begin with: ``RESNET18_INPUT_DATA``.
+        variable: its name as a C identifier, unique among all inputs and outputs: ``data``.
+    """
 
     spec: TensorSpec
-    role: str  # "input" or "output"
+    role: str
     index: int
-    macro: str  # RESNET18_INPUT_DATA
-    variable: str  # data
+    macro: str
+    variable: str
 
     @property
     def list(self) -> str:
@@ -85,18 +91,18 @@ class _Tensor:
     def printable(self) -> str:
         return printable(self.spec.name)
 
-    @property
-    def quantization(self) -> dict[str, Any] | None:
-        return _quantization(self.spec.quantization) if self.spec.quantization else None
-
 
 def model_symbol(name: str) -> str:
     """The one symbol that the library of the model ``name`` exports."""
     return f"edgepack_model_{c_identifier(name)}"
 
 
-def model_values(plan: Plan, embedded: bool) -> dict[str, Any]:
-    """By the names that templates use; ``embedded``: the params are in the library."""
+def model_values(plan: Plan, embedded: bool) -> dict[str, object]:
+    """What the templates about a model name: its names as C and macros, its tensors, sizes in bytes.
+
+    Args:
+        embedded: the params are in the library.
+    """
     identifier = c_identifier(plan.name)
     tensors = _tensors(plan, identifier)
     return {
@@ -133,19 +139,3 @@ def _tensors(plan: Plan, identifier: str) -> list[_Tensor]:
         _Tensor(spec, role, index, f"{identifier.upper()}_{role.upper()}_{macro}", variable)
         for (role, index, spec), macro, variable in zip(specs, macros, variables, strict=True)
     ]
-
-
-def _quantization(quantization: Quantization) -> dict[str, Any]:
-    return {
-        "scale": [_float32(v) for v in quantization.scale],
-        "zero_point": list(quantization.zero_point),
-        "count": len(quantization.scale),
-        "axis": -1 if quantization.axis is None else quantization.axis,
-    }
-
-
-def _float32(value: float) -> str:
-    """A C literal that is exactly the float32 nearest to ``value``."""
-    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
-    text = f"{rounded:.9g}"
-    return (text if any(c in text for c in ".en") else text + ".0") + "f"

@@ -1,6 +1,6 @@
 /* The WebAssembly module that JavaScript loads: the model behind functions of numbers and addresses, for a
  * header of inline functions is of no use there. It exports its memory and these functions, and imports the
- * clock alone (platform_wasm.c). A page writes inputs to and reads outputs from the addresses that it is
+ * clock alone (platform/wasm.c). A page writes inputs to and reads outputs from the addresses that it is
  * given; an allocation may move the memory's buffer, so views of it are made anew after each.
  * SPDX-License-Identifier: Apache-2.0 */
 #if !defined(__EMSCRIPTEN_PTHREADS__) /* with which it has all that POSIX has */

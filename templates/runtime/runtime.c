@@ -1,29 +1,29 @@
 /* The runtime as one translation unit. The generated model.c includes this file first, so that each library
  * holds its own copy with nothing but static functions: libraries of different releases cannot collide.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "platform.h" /* first: it sets the feature macros of the system's headers */
+#include "platform/platform.h" /* first: it sets the feature macros of the system's headers */
 
 #include <edgepack/runtime.h>
 
-#include "internal.h"
+#include "core/internal.h"
 
 #if defined(_WIN32)
-#include "platform_windows.c"
+#include "platform/windows.c"
 #elif defined(EP_PLATFORM_WASM)
-#include "platform_wasm.c"
+#include "platform/wasm.c"
 #elif defined(__wasi__)
-#include "platform_wasi.c"
+#include "platform/wasi.c"
 #elif defined(EP_PLATFORM_BARE) || !(defined(__unix__) || defined(__APPLE__))
-#include "platform_bare.c"
+#include "platform/bare.c"
 #else
-#include "platform_posix.c"
+#include "platform/posix.c"
 #endif
 
-#include "cpu.c"
-#include "sha256.c"
-#include "params.c"
-#include "state.h"
-#include "tasks.c"
-#include "executor.c"
-#include "session.c"
-#include "api.c"
+#include "core/cpu.c"
+#include "core/sha256.c"
+#include "core/params.c"
+#include "core/state.h"
+#include "core/executor.c"
+#include "core/pool.c"
+#include "core/session.c"
+#include "core/api.c"

@@ -9,7 +9,7 @@ import pytest
 
 from edgepack import abi
 from edgepack.render.javascript import js_array, js_key, js_member
-from edgepack.render.templates import TEMPLATES
+from edgepack.resources import TEMPLATES
 
 WEB = TEMPLATES / "web"
 

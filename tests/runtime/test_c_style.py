@@ -48,7 +48,7 @@ def test_runtime_keeps_its_promises() -> None:
         r"\b(printf|fprintf|puts|exit|abort|signal|sigaction|setenv|getenv|atexit|assert)\s*\("
     )
     mutable = re.compile(r"^static (?!const\b|inline\b)[^()]*(=|;)", re.MULTILINE)
-    for path in (TEMPLATES / "runtime").glob("*.c"):
+    for path in (TEMPLATES / "runtime").rglob("*.c"):
         text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert forbidden.findall(text) == [], path
         assert mutable.findall(text) == [], path

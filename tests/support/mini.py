@@ -24,22 +24,20 @@ from edgepack.plan.types import (
     Argument,
     Constant,
     Kernel,
+    ParamsMode,
     Plan,
-    Quantization,
     Step,
     TensorSpec,
 )
+from edgepack.render.model import Variant, render_model
 from edgepack.render.params_file import write_params
+from edgepack.render.project import render_project
 from edgepack.render.sources import (
     LOADER_SOURCES,
     MODEL_SOURCE,
     PARAMS_DEFINE,
-    ParamsMode,
-    Variant,
     kernels_object,
     params_define,
-    render_model,
-    render_project,
     runtime_files,
 )
 
@@ -79,7 +77,7 @@ def mini_plan(name: str = "mini", seed: int = 1) -> Plan:
         name=name,
         inputs=(
             TensorSpec("data", "float32", (100, 16)),
-            TensorSpec("small.numbers", "int8", (8,), Quantization((0.1,), (-3,))),
+            TensorSpec("small.numbers", "int8", (8,)),
         ),
         outputs=(
             TensorSpec("data", "float32", (100, 16)),

@@ -18,8 +18,8 @@ from edgepack.errors import ConfigError
 from edgepack.files import sha256_file
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.types import Plan
-from edgepack.render.documents import render
 from edgepack.render.params_file import params_file_bytes
+from edgepack.render.templates import render
 from edgepack.render.values import model_values
 from edgepack.resources import TEMPLATES
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain

@@ -1,4 +1,4 @@
-"""codegen.driver and codegen.names: what is rendered, and what is refused."""
+"""The C that is rendered from a Plan, and the plans that are refused."""
 
 from __future__ import annotations
 
@@ -9,21 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import ConfigError, InternalError
-from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.dtypes import DTYPE_BYTES, DTYPE_CODE
 from edgepack.plan.target import CPU_FEATURES
-from edgepack.plan.types import Arena, Plan, Step, TensorSpec
-from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
-from edgepack.render.sources import (
-    LOADER_SOURCES,
-    ParamsMode,
-    Variant,
-    kernels_object,
-    params_define,
-    render_model,
-    render_project,
-    runtime_files,
-)
-from edgepack.render.values import model_symbol
+from edgepack.plan.types import Arena, ParamsMode, Plan, Step, TensorSpec
+from edgepack.render.model import Variant, render_model
+from edgepack.render.sources import runtime_files
 from edgepack.resources import TEMPLATES
 from tests.support.mini import WARNINGS, make_sources, mini_plan, run
 
@@ -72,7 +62,7 @@ def test_unknown_feature_is_refused_with_the_known_ones() -> None:
 
 
 def test_features_are_those_that_the_runtime_detects() -> None:
-    text = (TEMPLATES / "runtime" / "cpu.c").read_text(encoding="utf-8")
+    text = (TEMPLATES / "runtime" / "core" / "cpu.c").read_text(encoding="utf-8")
     for arch, names in CPU_FEATURES.items():
         if not names:
             continue
@@ -83,8 +73,6 @@ def test_features_are_those_that_the_runtime_detects() -> None:
 
 
 def test_dtypes_are_those_of_the_plan_and_the_params() -> None:
-    from edgepack.plan.dtypes import DTYPE_CODE
-
     text = (TEMPLATES / "runtime" / "edgepack" / "runtime.h").read_text(encoding="utf-8")
     found = re.findall(r'X\((EP_\w+), (\d+), "(\w+)", (\d)\)', text)
     assert {name: int(size) for _, _, name, size in found} == DTYPE_BYTES
@@ -99,24 +87,12 @@ def test_step_with_the_wrong_number_of_arguments_is_refused() -> None:
         render(broken)
 
 
-def test_loader_sources_are_all_there() -> None:
-    shipped = {name for name in runtime_files() if name.startswith("src/loader/") and name.endswith(".c")}
-    assert shipped == set(LOADER_SOURCES)
-    assert "include/edgepack/runtime.h" in runtime_files()
-
-
-@pytest.mark.parametrize("shared", [None, "lib/libmini.so"])
-def test_project_names_only_what_was_built(shared: str | None) -> None:
-    kernels = [kernels_object(0, 1)]
-    texts = render_project(
-        mini_plan(), kernels=kernels, params_mode="embed", shared=shared, static="lib/libmini.a"
-    )
-    config = texts["cmake/mini-config.cmake"]
-    assert ("libmini.so" in config) == (shared is not None)
-    assert "mini::static" in config
-    assert "mini_PARAMS" not in config  # they are in the library
-    libs = texts["pkgconfig/mini.pc"]
-    assert ("Libs.private" in libs) == (shared is not None)
+def test_steps_without_tasks_are_allowed_and_negative_ones_not() -> None:
+    plan = mini_plan()
+    kernel = plan.steps[0]
+    assert render(replace(plan, steps=(replace(kernel, tasks=0),)))
+    with pytest.raises(InternalError, match="-1 tasks"):
+        render(replace(plan, steps=(Step(kernel.kernel, -1, kernel.arguments),)))
 
 
 EXTREMES = Plan(
@@ -165,34 +141,3 @@ def test_odd_models_compile(plan: Plan, tmp_path: Path) -> None:
         )
         run([tmp_path / "use"])
     run(["g++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", *includes, use])
-
-
-def test_identifiers() -> None:
-    assert c_identifier("input.1") == "input_1"
-    assert c_identifier("__a--b__") == "a_b"
-    assert c_identifier("1x") == "x1x"
-    assert c_identifier("größe") == "grosse" or c_identifier("größe") == "groe"
-    assert c_identifier("漢字") == "x"
-    assert model_symbol("ResNet-18") == "edgepack_model_ResNet_18"
-    assert unique_identifiers(["a", "a.", "int", "a_2"], taken={"a_3"}) == ["a", "a_2", "int_", "a_2_2"]
-    assert unique_identifiers(["x", "X"], upper=True) == ["X", "X_2"]
-
-
-def test_strings_and_comments() -> None:
-    assert c_string('a"\\?\n') == '"a\\"\\\\\\?\\012"'
-    assert c_string("µ1") == '"\\302\\2651"'
-    assert printable("a*/b/*c??/\n") == "a*|b|*c?/?"
-
-
-def test_params_define_refuses_what_no_assembler_takes(tmp_path: Path) -> None:
-    assert params_define(tmp_path / "with space" / "ü.params").startswith('"/')
-    with pytest.raises(ConfigError, match="cannot be embedded"):
-        params_define(tmp_path / 'a"b' / "x.params")
-
-
-def test_steps_without_tasks_are_allowed_and_negative_ones_not() -> None:
-    plan = mini_plan()
-    kernel = plan.steps[0]
-    assert render(replace(plan, steps=(replace(kernel, tasks=0),)))
-    with pytest.raises(InternalError, match="-1 tasks"):
-        render(replace(plan, steps=(Step(kernel.kernel, -1, kernel.arguments),)))

@@ -1,5 +1,6 @@
-/* What the runtime needs of a platform. To port it, write one platform_<name>.c with these functions and
- * include it from runtime.c; platform_bare.c shows the least that does.
+/* What the runtime needs of a platform. To port it, write one <name>.c with these functions and include it
+ * from ../runtime.c; bare.c shows the least that does. What several platforms have alike is written once, in
+ * headers to choose from: heap.h, clock_posix.h, file_posix.h, no_files.h, no_threads.h.
  *
  * A platform with threads also defines EP_HAVE_THREADS, `ep_thread`, `ep_monitor` and the functions below
  * them. SPDX-License-Identifier: Apache-2.0 */
@@ -20,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hwcap.h"
+
 /* Makes the bytes of the file at `path` (UTF-8) readable without reading them. An empty file gives EP_OK, 0
  * bytes and no mapping. EP_E_IO if it cannot be opened; EP_E_UNSUPPORTED where there are no files. */
 static int32_t ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes, void **mapping);
@@ -35,11 +38,11 @@ static uint64_t ep_platform_now_ns(void);
 /* Lets another thread of this core run. */
 static void ep_platform_yield(void);
 
-/* Linux's AT_HWCAP (which = 16) and AT_HWCAP2 (which = 26) bits, composed by the platform where the system
- * answers in another way. Only where the CPU itself cannot be asked. */
+/* The bits of EP_AT_HWCAP or EP_AT_HWCAP2, composed by the platform where the system answers in another way.
+ * Only where the CPU itself cannot be asked. */
 #if defined(__aarch64__) || defined(__arm__) || (defined(__riscv) && __riscv_xlen == 64)
 #define EP_NEEDS_HWCAP 1
-static uint64_t ep_platform_hwcap(unsigned which);
+static uint64_t ep_platform_hwcap(unsigned word);
 #endif
 
 /* With EP_HAVE_THREADS:

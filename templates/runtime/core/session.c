@@ -4,7 +4,7 @@
 /* Byte offsets within a session's memory, from a 64-byte aligned start. */
 typedef struct ep_layout {
     uint64_t workers;
-    uint64_t lanes;
+    uint64_t shares;
     uint64_t pointers;
     uint64_t arena;
     uint64_t scratch;
@@ -12,17 +12,17 @@ typedef struct ep_layout {
     size_t total;           /* with room to align the start */
 } ep_layout;
 
-/* What EP_SESSION_BYTES leaves for the state, a lane, a worker and three roundings is enough. */
+/* What EP_SESSION_BYTES leaves for the state, a share, a worker and three roundings is enough. */
 #if defined(EP_HAVE_THREADS)
 #define EP_WORKER_BYTES (sizeof(ep_worker) + EP_ALIGNMENT)
 #else
 #define EP_WORKER_BYTES 0
 #endif
-typedef char
-    ep_session_bytes_suffice[sizeof(ep_session_impl) + sizeof(ep_lane) + EP_WORKER_BYTES + 3 * EP_ALIGNMENT <=
-                                     EP_SESSION_BYTES(0, 0)
-                                 ? 1
-                                 : -1];
+typedef char ep_session_bytes_suffice[sizeof(ep_session_impl) + sizeof(ep_share) + EP_WORKER_BYTES +
+                                                  3 * EP_ALIGNMENT <=
+                                              EP_SESSION_BYTES(0, 0)
+                                          ? 1
+                                          : -1];
 
 static uint64_t ep_round_up(uint64_t nbytes) {
     return (nbytes + (EP_ALIGNMENT - 1u)) & ~(uint64_t)(EP_ALIGNMENT - 1u);
@@ -68,8 +68,8 @@ static ep_status ep_layout_make(const ep_descriptor *descriptor, uint32_t thread
 #if defined(EP_HAVE_THREADS)
     total = ep_round_up(total + (uint64_t)threads * sizeof(ep_worker));
 #endif
-    layout->lanes = total;
-    total += (uint64_t)threads * sizeof(ep_lane);
+    layout->shares = total;
+    total += (uint64_t)threads * sizeof(ep_share);
     layout->pointers = total;
     total += ((uint64_t)descriptor->input_count + descriptor->output_count) * sizeof(void *);
     layout->arena = descriptor->arena_bytes < EP_LARGE ? ep_round_up(total)
@@ -120,9 +120,9 @@ static ep_session_impl *ep_session_place(const ep_model *model, const ep_options
     session->threads = options->threads;
     session->caller_threads = options->caller_threads;
     session->dynamic = options->threads > 1 && options->schedule == EP_SCHEDULE_DYNAMIC;
-    session->lanes = (ep_lane *)(void *)(base + (size_t)layout->lanes);
+    session->shares = (ep_share *)(void *)(base + (size_t)layout->shares);
     for (uint32_t i = 0; i < options->threads; i++) {
-        session->lanes[i].next = 0;
+        session->shares[i].next = 0;
     }
     session->scratch = base + (size_t)layout->scratch;
     session->scratch_bytes = (size_t)layout->scratch_bytes;
@@ -242,7 +242,7 @@ static ep_status ep_session_arm(ep_session_impl *session, const ep_const_buffer 
     if (status != EP_OK) {
         return status;
     }
-    if (!ep_claim(&session->shared.state, EP_IDLE, EP_PREPARING)) {
+    if (!ep_claim(&session->sync.state, EP_IDLE, EP_PREPARING)) {
         return EP_E_BUSY;
     }
     for (size_t i = 0; i < input_count; i++) {
@@ -251,10 +251,10 @@ static ep_status ep_session_arm(ep_session_impl *session, const ep_const_buffer 
     for (size_t i = 0; i < output_count; i++) {
         session->context.outputs[i] = outputs[i].data;
     }
-    EP_STORE_RELAXED(&session->shared.failed, 0u);
+    EP_STORE_RELAXED(&session->sync.failed, 0u);
     session->last_ns = session->step_ns != NULL ? ep_platform_now_ns() : 0;
-    EP_STORE(&session->shared.limit,
-             EP_LOAD_RELAXED(&session->shared.phase) + session->head.descriptor->step_count);
+    EP_STORE(&session->sync.limit,
+             EP_LOAD_RELAXED(&session->sync.phase) + session->head.descriptor->step_count);
     return EP_OK;
 }
 
@@ -271,13 +271,13 @@ static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *in
     if (session->threads > 1) {
         uint64_t before = ep_platform_now_ns();
         ep_pool_kick(session);
-        ep_walk(session, 0, EP_LOAD_RELAXED(&session->shared.limit));
+        ep_walk(session, 0, EP_LOAD_RELAXED(&session->sync.limit));
         session->run_ns = ep_platform_now_ns() - before;
     } else {
         ep_walk_alone(session);
     }
-    status = EP_LOAD_RELAXED(&session->shared.failed) ? EP_E_KERNEL : EP_OK;
-    EP_STORE(&session->shared.state, (uint32_t)EP_IDLE);
+    status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+    EP_STORE(&session->sync.state, (uint32_t)EP_IDLE);
     return status;
 }
 
@@ -289,8 +289,8 @@ static ep_status ep_session_begin_impl(ep_session *head, const ep_const_buffer *
     }
     ep_status status = ep_session_arm(session, inputs, input_count, outputs, output_count);
     if (status == EP_OK) {
-        EP_STORE_RELAXED(&session->shared.leaving, 0u);
-        EP_STORE(&session->shared.state, (uint32_t)EP_RUNNING);
+        EP_STORE_RELAXED(&session->sync.leaving, 0u);
+        EP_STORE(&session->sync.state, (uint32_t)EP_RUNNING);
     }
     return status;
 }
@@ -300,17 +300,17 @@ static ep_status ep_session_work_impl(ep_session *head, uint32_t thread) {
     if (thread >= session->threads) {
         return EP_E_THREADS;
     }
-    if (EP_LOAD(&session->shared.state) != EP_RUNNING) {
+    if (EP_LOAD(&session->sync.state) != EP_RUNNING) {
         return EP_E_STATE;
     }
     if (session->threads > 1) {
-        ep_walk(session, thread, EP_LOAD(&session->shared.limit));
+        ep_walk(session, thread, EP_LOAD(&session->sync.limit));
     } else {
         ep_walk_alone(session);
     }
-    ep_status status = EP_LOAD_RELAXED(&session->shared.failed) ? EP_E_KERNEL : EP_OK;
-    if (EP_FETCH_ADD(&session->shared.leaving, 1u, __ATOMIC_ACQ_REL) + 1 == session->threads) {
-        EP_STORE(&session->shared.state, (uint32_t)EP_IDLE);
+    ep_status status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+    if (EP_FETCH_ADD(&session->sync.leaving, 1u, __ATOMIC_ACQ_REL) + 1 == session->threads) {
+        EP_STORE(&session->sync.state, (uint32_t)EP_IDLE);
     }
     return status;
 }

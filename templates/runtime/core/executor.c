@@ -1,8 +1,8 @@
-/* Who does which tasks of which step, in a session of several threads.
+/* A run: which thread does which tasks of which step, in a session of one thread or of several.
  *
  * Each step is a phase; phases are numbered through all runs of a session. Each thread has a share of a
- * step's tasks, its lane: the same one in each run, so that its weights, and what it wrote in the step
- * before, are in its cache. It claims its own share first (static schedule: in one piece; dynamic: in
+ * step's tasks: the same one in each run, so that its weights, and what it wrote in the step before, are in
+ * its cache. It claims its own share first (static schedule: in one piece; dynamic: in
  * several), then, after a moment, what others have not begun. A step is over when its tasks are done, not
  * when all threads have come: one that sleeps, or whose core the system has given to somebody else, is waited
  * for only if it holds a piece.
@@ -11,14 +11,14 @@
  * by the thread that did it, after it did it; the release of `phase` and the acquire of whoever reads it
  * order all of a step before the next. A claim replaces the value of `next` that says that the piece is free,
  * and values only grow: if it succeeds, the piece was free then, so its phase was not over and its run is
- * still going on, however late the thread comes. Numbers may wrap around: each lane that has a share in any
+ * still going on, however late the thread comes. Numbers may wrap around: each share that holds tasks in any
  * step is claimed from in each run, so what is compared is never further apart than a run is long.
  * SPDX-License-Identifier: Apache-2.0 */
 enum {
     EP_WAIT_SPINS = 200, /* 1 to 9 us; then yield: on a shared core, spinning starves the one waited for */
     EP_GRACE_SPINS = 32, /* 0.3 to 1.5 us; then others' pieces: what these read is in the others' caches */
     EP_DYNAMIC_PIECES = 8,
-    EP_PIECES = 16 /* more than any lane has */
+    EP_PIECES = 16 /* more than any share has */
 };
 
 /* Some of a step's tasks. */
@@ -33,10 +33,10 @@ static void ep_call(ep_session_impl *session, uint32_t step, uint32_t thread, ep
     unsigned char *scratch = session->scratch_bytes != 0
                                  ? session->scratch + session->scratch_bytes * thread
                                  : session->context.arena + (size_t)place[0] + (size_t)place[1] * thread;
-    if (tasks.count != 0 && EP_LOAD_RELAXED(&session->shared.failed) == 0 &&
+    if (tasks.count != 0 && EP_LOAD_RELAXED(&session->sync.failed) == 0 &&
         descriptor->run_step(&session->context, step, scratch, (int32_t)tasks.first,
                              (int32_t)(tasks.first + tasks.count)) != 0) {
-        EP_STORE_RELAXED(&session->shared.failed, 1u);
+        EP_STORE_RELAXED(&session->sync.failed, 1u);
     }
 }
 
@@ -67,55 +67,55 @@ static ep_slice ep_part(uint32_t count, uint32_t parts, uint32_t part) {
     return slice;
 }
 
-/* Claims the first of a lane's `count` pieces that is free: its number, or `count`. */
-static uint32_t ep_claim_piece(ep_lane *lane, uint32_t phase, uint32_t count) {
+/* Claims the first of a share's `count` pieces that is free: its number, or `count`. */
+static uint32_t ep_claim_piece(ep_share *share, uint32_t phase, uint32_t count) {
     uint32_t base = phase * EP_PIECES;
     for (;;) {
-        uint32_t next = EP_LOAD_RELAXED(&lane->next);
+        uint32_t next = EP_LOAD_RELAXED(&share->next);
         uint32_t piece = next - base;
         if ((int32_t)piece < 0) { /* from an earlier phase */
             piece = 0;
         }
-        if (piece >= count || ep_claim(&lane->next, next, base + piece + 1)) {
+        if (piece >= count || ep_claim(&share->next, next, base + piece + 1)) {
             return piece < count ? piece : count;
         }
     }
 }
 
-/* Does what is free of a lane's share of a step; how many tasks that was. */
-static uint32_t ep_do_lane(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t lane,
-                           uint32_t thread) {
+/* Does what is free of share `share` of a step; how many tasks that was. */
+static uint32_t ep_do_share(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t share,
+                            uint32_t thread) {
     uint32_t tasks = (uint32_t)session->head.descriptor->step_tasks[step];
-    ep_slice share = ep_part(tasks, session->threads, lane);
+    ep_slice whole = ep_part(tasks, session->threads, share);
     uint32_t most = session->dynamic ? EP_DYNAMIC_PIECES : 1;
-    uint32_t pieces = share.count < most ? share.count : most;
+    uint32_t pieces = whole.count < most ? whole.count : most;
     uint32_t done = 0;
     for (;;) {
-        uint32_t piece = ep_claim_piece(&session->lanes[lane], phase, pieces);
+        uint32_t piece = ep_claim_piece(&session->shares[share], phase, pieces);
         if (piece == pieces) {
             return done;
         }
-        ep_slice slice = ep_part(share.count, pieces, piece);
-        slice.first += share.first;
+        ep_slice slice = ep_part(whole.count, pieces, piece);
+        slice.first += whole.first;
         ep_call(session, step, thread, slice);
         done += slice.count;
     }
 }
 
-/* Does what is free in some lanes, those from `first` to `last` - 1 after the thread's own. Who adds the last
- * of the step's tasks ends the phase. */
-static void ep_do_lanes(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t thread,
-                        uint32_t first, uint32_t last) {
-    ep_shared *shared = &session->shared;
+/* Does what is free in some shares, those from `first` to `last` - 1 after the thread's own. Who adds the
+ * last of the step's tasks ends the phase. */
+static void ep_do_shares(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t thread,
+                         uint32_t first, uint32_t last) {
+    ep_sync *sync = &session->sync;
     uint32_t tasks = (uint32_t)session->head.descriptor->step_tasks[step];
     uint32_t done = 0;
     for (uint32_t i = first; i < last; i++) {
-        done += ep_do_lane(session, step, phase, (thread + i) % session->threads, thread);
+        done += ep_do_share(session, step, phase, (thread + i) % session->threads, thread);
     }
-    if (done != 0 && (done == tasks || EP_FETCH_ADD(&shared->done, done, __ATOMIC_ACQ_REL) + done == tasks)) {
+    if (done != 0 && (done == tasks || EP_FETCH_ADD(&sync->done, done, __ATOMIC_ACQ_REL) + done == tasks)) {
         ep_step_timed(session, step);
-        EP_STORE_RELAXED(&shared->done, 0u);
-        EP_STORE(&shared->phase, phase + 1);
+        EP_STORE_RELAXED(&sync->done, 0u);
+        EP_STORE(&sync->phase, phase + 1);
     }
 }
 
@@ -128,10 +128,10 @@ static uint32_t ep_serial_steps(const ep_descriptor *descriptor, uint32_t step) 
     return count;
 }
 
-/* Does them, and ends the phase, unless another thread has begun to. They are one piece, of lane 0. */
+/* Does them, and ends the phase, unless another thread has begun to. They are one piece, of share 0. */
 static void ep_do_serial(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t thread,
                          uint32_t count) {
-    if (ep_claim_piece(&session->lanes[0], phase, 1) != 0) {
+    if (ep_claim_piece(&session->shares[0], phase, 1) != 0) {
         return;
     }
     for (uint32_t i = step; i < step + count; i++) {
@@ -139,14 +139,14 @@ static void ep_do_serial(ep_session_impl *session, uint32_t step, uint32_t phase
         ep_call(session, i, thread, all);
         ep_step_timed(session, i);
     }
-    EP_STORE(&session->shared.phase, phase + count);
+    EP_STORE(&session->sync.phase, phase + count);
 }
 
 /* What a thread begins a phase with (own), or what it turns to when others have not come. */
 static void ep_do_phase(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t thread, int own) {
     uint32_t serial = ep_serial_steps(session->head.descriptor, step);
     if (serial == 0) {
-        ep_do_lanes(session, step, phase, thread, own ? 0 : 1, own ? 1 : session->threads);
+        ep_do_shares(session, step, phase, thread, own ? 0 : 1, own ? 1 : session->threads);
     } else if (own == (thread == 0)) {
         ep_do_serial(session, step, phase, thread, serial);
     }
@@ -154,7 +154,7 @@ static void ep_do_phase(ep_session_impl *session, uint32_t step, uint32_t phase,
 
 /* All that one thread does in the run that is over when phase `limit` would begin. */
 static void ep_walk(ep_session_impl *session, uint32_t thread, uint32_t limit) {
-    const uint32_t *current = &session->shared.phase;
+    const uint32_t *current = &session->sync.phase;
     for (;;) {
         uint32_t phase = EP_LOAD(current);
         uint32_t step = phase - (limit - session->head.descriptor->step_count);

@@ -17,8 +17,8 @@ typedef struct ep_worker {
 #endif
 
 /* Written by several threads; what changes at different times is on cache lines of its own. */
-typedef struct ep_shared {
-    uint32_t phase __attribute__((aligned(EP_ALIGNMENT)));  /* the step that is being done; see tasks.c */
+typedef struct ep_sync {
+    uint32_t phase __attribute__((aligned(EP_ALIGNMENT)));  /* the step that is being done; see executor.c */
     uint32_t done __attribute__((aligned(EP_ALIGNMENT)));   /* how many of its tasks are */
     uint32_t failed __attribute__((aligned(EP_ALIGNMENT))); /* a kernel of this run failed */
     uint32_t state;                                         /* EP_IDLE, ... */
@@ -27,13 +27,12 @@ typedef struct ep_shared {
     uint32_t limit;                                         /* the phase at which this run is over */
     uint32_t stop;
     uint32_t sleepers;
-} ep_shared;
+} ep_sync;
 
-/* A thread's share of a step; on a cache line of its own. */
-typedef struct ep_lane {
-    uint32_t next
-        __attribute__((aligned(EP_ALIGNMENT))); /* phase * EP_PIECES + its first piece that is free */
-} ep_lane;
+/* A thread's share of a step's tasks; on a cache line of its own. */
+typedef struct ep_share {
+    uint32_t next __attribute__((aligned(EP_ALIGNMENT))); /* phase * EP_PIECES + its first free piece */
+} ep_share;
 
 typedef struct ep_session_impl {
     ep_session head; /* first: what the public header knows */
@@ -45,7 +44,7 @@ typedef struct ep_session_impl {
     uint64_t *step_ns;
     uint64_t run_ns;  /* how long the last run took, in a session with a pool; 0: not known */
     uint64_t last_ns; /* when the last step ended, if step_ns is set */
-    ep_lane *lanes;   /* one for each thread */
+    ep_share *shares; /* one for each thread */
     unsigned char *scratch;
     size_t scratch_bytes; /* of one thread; 0: it is in the arena, where the descriptor says */
     ep_allocator allocator;
@@ -56,7 +55,7 @@ typedef struct ep_session_impl {
     uint32_t caller_core; /* of the thread that made the session, or last woke the pool */
     ep_monitor monitor;
 #endif
-    ep_shared shared;
+    ep_sync sync;
 } ep_session_impl;
 
 #endif

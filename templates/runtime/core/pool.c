@@ -1,4 +1,4 @@
-/* The pool of threads: between runs they spin for a moment, then sleep. What they do in a run is in tasks.c.
+/* The pool of threads: between runs they spin for a moment, then sleep. What they do in a run: executor.c.
  * SPDX-License-Identifier: Apache-2.0 */
 enum {
     EP_IDLE_SPINS = 4000,   /* 40 to 150 us: cheaper than a wake-up if the next run comes at once */
@@ -56,30 +56,30 @@ static void ep_note_caller(ep_session_impl *session) {
  * them sees the other. */
 static uint32_t ep_pool_wait(ep_worker *worker, uint32_t seen) {
     ep_session_impl *session = worker->session;
-    ep_shared *shared = &session->shared;
+    ep_sync *sync = &session->sync;
     for (unsigned spins = 0; spins < EP_IDLE_SPINS; spins++) {
-        uint32_t run = EP_LOAD(&shared->run);
+        uint32_t run = EP_LOAD(&sync->run);
         if (run != seen) {
             return run;
         }
         ep_pause();
     }
     ep_monitor_lock(&session->monitor);
-    __atomic_fetch_add(&shared->sleepers, 1u, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&shared->run, __ATOMIC_SEQ_CST) == seen) {
+    __atomic_fetch_add(&sync->sleepers, 1u, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&sync->run, __ATOMIC_SEQ_CST) == seen) {
         ep_monitor_wait(&session->monitor);
     }
-    __atomic_fetch_sub(&shared->sleepers, 1u, __ATOMIC_SEQ_CST);
+    __atomic_fetch_sub(&sync->sleepers, 1u, __ATOMIC_SEQ_CST);
     ep_monitor_unlock(&session->monitor);
     ep_worker_settle(worker);
-    return EP_LOAD(&shared->run);
+    return EP_LOAD(&sync->run);
 }
 
 static void ep_pool_kick(ep_session_impl *session) {
-    ep_shared *shared = &session->shared;
-    __atomic_fetch_add(&shared->run, 1u, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&shared->sleepers, __ATOMIC_SEQ_CST) != 0 &&
-        (EP_LOAD_RELAXED(&shared->stop) != 0 || session->run_ns == 0 || session->run_ns >= EP_WAKE_NS)) {
+    ep_sync *sync = &session->sync;
+    __atomic_fetch_add(&sync->run, 1u, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&sync->sleepers, __ATOMIC_SEQ_CST) != 0 &&
+        (EP_LOAD_RELAXED(&sync->stop) != 0 || session->run_ns == 0 || session->run_ns >= EP_WAKE_NS)) {
         ep_note_caller(session);
         ep_monitor_lock(&session->monitor);
         ep_monitor_wake_all(&session->monitor);
@@ -94,10 +94,10 @@ static void ep_worker_main(void *argument) {
     ep_worker_settle(worker);
     for (uint32_t seen = 0;;) {
         seen = ep_pool_wait(worker, seen);
-        if (EP_LOAD(&session->shared.stop) != 0) {
+        if (EP_LOAD(&session->sync.stop) != 0) {
             return;
         }
-        ep_walk(session, worker->index, EP_LOAD(&session->shared.limit));
+        ep_walk(session, worker->index, EP_LOAD(&session->sync.limit));
     }
 }
 
@@ -105,7 +105,7 @@ static void ep_pool_stop(ep_session_impl *session) {
     if (session->pool == 0) {
         return;
     }
-    EP_STORE(&session->shared.stop, 1u);
+    EP_STORE(&session->sync.stop, 1u);
     ep_pool_kick(session);
     for (uint32_t i = 0; i < session->pool; i++) {
         ep_thread_join(&session->workers[i].thread);

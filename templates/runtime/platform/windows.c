@@ -5,7 +5,11 @@
 #endif
 #include <windows.h>
 
-#include <stdlib.h>
+#include "heap.h"
+
+#if !defined(PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE)
+#define PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE 43 /* of Windows 10 and later */
+#endif
 
 #define EP_HAVE_THREADS 1
 
@@ -59,17 +63,6 @@ static void ep_platform_unmap(void *mapping, size_t nbytes) {
     UnmapViewOfFile(mapping);
 }
 
-static void *ep_platform_allocate(void *user, size_t nbytes) {
-    (void)user;
-    return malloc(nbytes);
-}
-
-static void ep_platform_release(void *user, void *memory, size_t nbytes) {
-    (void)user;
-    (void)nbytes;
-    free(memory);
-}
-
 static uint64_t ep_platform_now_ns(void) {
     LARGE_INTEGER ticks;
     LARGE_INTEGER per_second;
@@ -86,11 +79,12 @@ static void ep_platform_yield(void) {
 }
 
 #if defined(EP_NEEDS_HWCAP)
-static uint64_t ep_platform_hwcap(unsigned which) {
-    if (which == 16) { /* the bits of Linux: FP, ASIMD; 43 is PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE: ASIMDDP */
-        return UINT64_C(3) | (IsProcessorFeaturePresent(43) ? UINT64_C(1) << 20 : 0);
+static uint64_t ep_platform_hwcap(unsigned word) {
+    if (word != EP_AT_HWCAP) {
+        return 0;
     }
-    return 0;
+    int dot_product = IsProcessorFeaturePresent(PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE);
+    return (uint64_t)(EP_A64_FP | EP_A64_ASIMD) | (dot_product ? (uint64_t)EP_A64_ASIMDDP : 0);
 }
 #endif
 

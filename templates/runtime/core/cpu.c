@@ -27,24 +27,23 @@
     X(AVX512BF16, 19, "avx512bf16", 7, 1, 0, 5, 0xe6) \
     X(AVX512FP16, 20, "avx512fp16", 7, 0, 3, 23, 0xe6)
 
-/* X(identifier, bit, name, 16 for AT_HWCAP or 26 for AT_HWCAP2, all of these bits in it): Linux, asm/hwcap.h
- */
+/* X(identifier, bit, name, word that ep_platform_hwcap is asked for, all of these bits in it) */
 #define EP_CPU_AARCH64_LIST(X) \
-    X(NEON, 0, "neon", 16, 1u << 1) \
-    X(FULLFP16, 1, "fullfp16", 16, 3u << 9) \
-    X(DOTPROD, 2, "dotprod", 16, 1u << 20) \
-    X(I8MM, 3, "i8mm", 26, 1u << 13) \
-    X(BF16, 4, "bf16", 26, 1u << 14) \
-    X(SVE, 5, "sve", 16, 1u << 22)
+    X(NEON, 0, "neon", EP_AT_HWCAP, EP_A64_ASIMD) \
+    X(FULLFP16, 1, "fullfp16", EP_AT_HWCAP, EP_A64_FPHP | EP_A64_ASIMDHP) \
+    X(DOTPROD, 2, "dotprod", EP_AT_HWCAP, EP_A64_ASIMDDP) \
+    X(I8MM, 3, "i8mm", EP_AT_HWCAP2, EP_A64_I8MM) \
+    X(BF16, 4, "bf16", EP_AT_HWCAP2, EP_A64_BF16) \
+    X(SVE, 5, "sve", EP_AT_HWCAP, EP_A64_SVE)
 
 /* LLVM's fp16 is the conversions to and from half, which the kernel has no bit for; VFPv4 includes them. */
 #define EP_CPU_ARM_LIST(X) \
-    X(NEON, 0, "neon", 16, 1u << 12) \
-    X(VFP3, 1, "vfp3", 16, 1u << 13) \
-    X(VFP4, 2, "vfp4", 16, 1u << 16) \
-    X(FP16, 3, "fp16", 16, 1u << 16)
+    X(NEON, 0, "neon", EP_AT_HWCAP, EP_A32_NEON) \
+    X(VFP3, 1, "vfp3", EP_AT_HWCAP, EP_A32_VFP3) \
+    X(VFP4, 2, "vfp4", EP_AT_HWCAP, EP_A32_VFP4) \
+    X(FP16, 3, "fp16", EP_AT_HWCAP, EP_A32_VFP4)
 
-#define EP_CPU_RISCV64_LIST(X) X(V, 0, "v", 16, 1u << 21)
+#define EP_CPU_RISCV64_LIST(X) X(V, 0, "v", EP_AT_HWCAP, EP_RISCV_V)
 
 /* The tests read all lists on every machine; a library looks at its own. */
 #define EP_CPU_BIT(bit) (UINT64_C(1) << (bit))
@@ -107,25 +106,25 @@ static int ep_cpu_has(const ep_cpu_feature *feature) {
 #endif
 
 enum {
-#define X(identifier, bit, name, which, mask) EP_CPU_ENUM(identifier) = bit,
+#define X(identifier, bit, name, word, mask) EP_CPU_ENUM(identifier) = bit,
     EP_CPU_LIST(X)
 #undef X
 };
 
 typedef struct ep_cpu_feature {
     char name[12];
-    uint32_t which;
+    uint32_t word; /* EP_AT_HWCAP, EP_AT_HWCAP2 */
     uint32_t mask;
 } ep_cpu_feature;
 
 static const ep_cpu_feature ep_cpu_table[] = {
-#define X(identifier, bit, name, which, mask) {name, which, mask},
+#define X(identifier, bit, name, word, mask) {name, word, mask},
     EP_CPU_LIST(X)
 #undef X
 };
 
 static int ep_cpu_has(const ep_cpu_feature *feature) {
-    return ((uint32_t)ep_platform_hwcap(feature->which) & feature->mask) == feature->mask;
+    return ((uint32_t)ep_platform_hwcap(feature->word) & feature->mask) == feature->mask;
 }
 
 #else

@@ -1,5 +1,5 @@
 /* The params file: a header, a table of its tensors, and, at a multiple of 4096, the tensors' data. All
- * numbers are little-endian. edgepack/plan/params.py writes it; docs/bundle.md describes it.
+ * numbers are little-endian. edgepack/render/params_file.py writes it; docs/bundle.md describes it.
  *
  *   offset  bytes
  *        0      8  magic "EPPARAMS"
@@ -14,7 +14,8 @@
  *       80     32  SHA-256 of the header bytes, these 32 taken as zero
  *      112     16  zero
  *      128         table; an entry: name offset, name bytes, dtype, rank, shape offset, zero (4 bytes each;
- * offsets from the start of the file), data offset, bytes (8 each; from the start of the data), SHA-256
+ *                   offsets from the start of the file), data offset, bytes (8 each; from the start of the
+ *                   data), SHA-256
  *
  * SPDX-License-Identifier: Apache-2.0 */
 enum {

@@ -1,31 +1,25 @@
 /* Linux, Android, macOS, iOS, the BSDs.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 #if defined(EP_NEEDS_HWCAP) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(EP_NEEDS_HWCAP) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
 
+#include "clock_posix.h"
+#include "file_posix.h"
+
 #define EP_HAVE_THREADS 1
 
 static ep_status ep_map_descriptor(int file, const unsigned char **image, size_t *nbytes, void **mapping) {
-    struct stat info;
-    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 0 ||
-        (uint64_t)info.st_size > (uint64_t)SIZE_MAX) {
-        return EP_E_IO;
-    }
-    *nbytes = (size_t)info.st_size;
-    if (*nbytes == 0) {
-        return EP_OK;
+    ep_status status = ep_file_bytes(file, SIZE_MAX, nbytes);
+    if (status != EP_OK || *nbytes == 0) {
+        return status;
     }
     void *base = mmap(NULL, *nbytes, PROT_READ, MAP_PRIVATE, file, 0);
     if (base == MAP_FAILED) {
@@ -36,77 +30,54 @@ static ep_status ep_map_descriptor(int file, const unsigned char **image, size_t
     return EP_OK;
 }
 
-static ep_status ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes,
-                                 void **mapping) {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) {
-        return EP_E_IO;
-    }
-    ep_status status = ep_map_descriptor(file, image, nbytes, mapping);
-    close(file);
-    return status;
-}
-
 static void ep_platform_unmap(void *mapping, size_t nbytes) {
     munmap(mapping, nbytes);
 }
 
-/* A large block in huge pages, if the system has some: a hundredth of the page faults in the first run. */
-static void *ep_platform_allocate(void *user, size_t nbytes) {
-    (void)user;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
+#define EP_HAVE_HUGE_PAGES 1
+
+/* A large block in huge pages, if the system has some: a hundredth of the page faults in the first run. */
+static void *ep_allocate_huge(size_t nbytes) {
     void *memory = NULL;
-    if (nbytes >= EP_LARGE) {
-        if (posix_memalign(&memory, EP_LARGE, nbytes) != 0) {
-            return NULL;
-        }
-        madvise(memory, nbytes, MADV_HUGEPAGE);
-        return memory;
+    if (posix_memalign(&memory, EP_LARGE, nbytes) != 0) {
+        return NULL;
     }
+    madvise(memory, nbytes, MADV_HUGEPAGE);
+    return memory;
+}
 #endif
-    return malloc(nbytes);
-}
 
-static void ep_platform_release(void *user, void *memory, size_t nbytes) {
-    (void)user;
-    (void)nbytes;
-    free(memory);
-}
-
-static uint64_t ep_platform_now_ns(void) {
-    struct timespec now;
-    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
-        return 0;
-    }
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
+#include "heap.h"
 
 static void ep_platform_yield(void) {
     sched_yield();
 }
 
 #if defined(EP_NEEDS_HWCAP) && defined(__linux__)
-static uint64_t ep_platform_hwcap(unsigned which) {
-    return getauxval(which);
+static uint64_t ep_platform_hwcap(unsigned word) {
+    return getauxval(word);
 }
 #elif defined(EP_NEEDS_HWCAP) && defined(__APPLE__)
-static uint64_t ep_darwin_feature(const char *name, unsigned bit) {
+/* `bits` if the CPU has the feature of this name. */
+static uint64_t ep_darwin_feature(const char *name, uint64_t bits) {
     int value = 0;
     size_t size = sizeof value;
-    return sysctlbyname(name, &value, &size, NULL, 0) == 0 && value != 0 ? UINT64_C(1) << bit : 0;
+    return sysctlbyname(name, &value, &size, NULL, 0) == 0 && value != 0 ? bits : 0;
 }
 
-static uint64_t ep_platform_hwcap(unsigned which) {
-    if (which == 16) { /* the bits of Linux: FP, ASIMD, FPHP and ASIMDHP, ASIMDDP */
-        uint64_t half = ep_darwin_feature("hw.optional.arm.FEAT_FP16", 9);
-        return UINT64_C(3) | half | half << 1 | ep_darwin_feature("hw.optional.arm.FEAT_DotProd", 20);
+static uint64_t ep_platform_hwcap(unsigned word) {
+    if (word == EP_AT_HWCAP) {
+        return (uint64_t)(EP_A64_FP | EP_A64_ASIMD) |
+               ep_darwin_feature("hw.optional.arm.FEAT_FP16", EP_A64_FPHP | EP_A64_ASIMDHP) |
+               ep_darwin_feature("hw.optional.arm.FEAT_DotProd", EP_A64_ASIMDDP);
     }
-    return ep_darwin_feature("hw.optional.arm.FEAT_I8MM", 13) |
-           ep_darwin_feature("hw.optional.arm.FEAT_BF16", 14);
+    return ep_darwin_feature("hw.optional.arm.FEAT_I8MM", EP_A64_I8MM) |
+           ep_darwin_feature("hw.optional.arm.FEAT_BF16", EP_A64_BF16);
 }
 #elif defined(EP_NEEDS_HWCAP)
-static uint64_t ep_platform_hwcap(unsigned which) {
-    (void)which;
+static uint64_t ep_platform_hwcap(unsigned word) {
+    (void)word;
     return 0;
 }
 #endif

@@ -1,0 +1,148 @@
+"""The C of a model, rendered from its Plan: ``model.c``, its header, and the loader's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgepack.errors import ConfigError, InternalError
+from edgepack.plan.target import CPU_FEATURES
+from edgepack.plan.types import Argument, ParamsMode, Plan, Step
+from edgepack.render.names import c_string
+from edgepack.render.sources import MODEL_SOURCE, kernels_object
+from edgepack.render.templates import render
+from edgepack.render.values import model_values
+
+__all__ = ["Variant", "render_model"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The kernels of one kind of CPU.
+
+    Attributes:
+        name: of the device that they were made for.
+        plan: their steps; all variants of a library have the same inputs, outputs and params.
+        cpu_requires: features that the loader checks at run time, of ``edgepack.plan.target.CPU_FEATURES``.
+    """
+
+    name: str
+    plan: Plan
+    cpu_requires: tuple[str, ...] = ()
+
+
+def render_model(
+    variants: Sequence[Variant],
+    *,
+    params_id: bytes,
+    params_mode: ParamsMode,
+    cpu_arch: str,
+    threads: int,
+    heterogeneous: bool,
+) -> dict[str, str]:
+    """The generated C of a model: ``src/model.c``, ``include/<name>.h``, ``src/loader/config.h``.
+
+    Args:
+        variants: in the order in which the loader tries them.
+        params_id: what :func:`edgepack.render.params_file.write_params` returned.
+        cpu_arch: "x86_64", "aarch64", "arm", "riscv64", "wasm32"; others get no feature check.
+        threads: threads of a session that asks for none.
+        heterogeneous: the cores differ in speed: a thread's tasks are claimed in several pieces.
+
+    Raises:
+        ConfigError: an unknown CPU feature.
+        InternalError: a step does not fit its kernel.
+    """
+    plan = variants[-1].plan
+    arenas = [variant.plan.arena for variant in variants]
+    largest = {
+        "arena_bytes": max(arena.nbytes for arena in arenas),
+        "scratch_bytes": max(arena.scratch_bytes for arena in arenas),
+    }
+    values = model_values(plan, params_mode == "embed") | {
+        "variants": [_variant(v, i, len(variants), cpu_arch) for i, v in enumerate(variants)],
+        "largest": largest,
+        "arena_bytes": largest["arena_bytes"],
+        "params_id": [f"0x{byte:02x}" for byte in params_id],
+        "arch": _arch(cpu_arch),
+        "threads": max(1, threads),
+        "heterogeneous": heterogeneous,
+    }
+    return {
+        MODEL_SOURCE: render("model/model.c.j2", values),
+        f"include/{plan.name}.h": render("model/model.h.j2", values),
+        "src/loader/config.h": render("loader/config.h.j2", values),
+    }
+
+
+def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[str, object]:
+    """What ``model.c.j2`` names of variant ``index`` of ``count``."""
+    plan = variant.plan
+    return {
+        "suffix": "" if count == 1 else f"_{index}",
+        "quoted_name": c_string(variant.name),
+        "object": kernels_object(index, count).removeprefix("src/"),
+        "arena_bytes": plan.arena.nbytes,
+        "scratch_bytes": plan.arena.scratch_bytes,
+        "scratch_threads": plan.arena.threads,
+        "kernels": _kernels(plan),
+        "steps": [{"kernel": s.kernel, "arguments": _arguments(plan, s)} for s in plan.steps],
+        "step_scratch": _rows([n for s in plan.steps for n in (s.scratch_offset, s.scratch_bytes)] or [0, 0]),
+        "step_tasks": _rows([s.tasks for s in plan.steps] or [0]),
+        "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
+        "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
+    }
+
+
+def _kernels(plan: Plan) -> list[dict[str, str]]:
+    """Names and types of the parameters of the kernels' C prototypes."""
+    return [
+        {"symbol": k.symbol, "parameters": ", ".join(["void *"] * k.pointers + ["int32_t", "int32_t"])}
+        for k in plan.kernels
+    ]
+
+
+def _arguments(plan: Plan, step: Step) -> str:
+    """The pointers that a step hands to its kernel, as C expressions, each with a comma after it."""
+    kernel = plan.kernel(step.kernel)
+    if kernel.pointers != len(step.arguments):
+        raise InternalError(
+            f"Kernel {kernel.symbol} takes {kernel.pointers} pointers, not {len(step.arguments)}."
+        )
+    if not 0 <= step.tasks < 2**31:
+        raise InternalError(f"A step of kernel {kernel.symbol} has {step.tasks} tasks.")
+    return "".join(_argument(plan, a) + ", " for a in step.arguments)
+
+
+def _argument(plan: Plan, argument: Argument) -> str:
+    match argument.kind:
+        case "input" | "output":
+            return f"EP_{argument.kind.upper()}({argument.index}, {argument.offset})"
+        case "constant":
+            return f"EP_CONSTANT({plan.constants[argument.index].offset + argument.offset})"
+        case "arena" | "scratch":
+            return f"EP_{argument.kind.upper()}({argument.offset})"
+
+
+def _rows(numbers: Sequence[int]) -> list[str]:
+    """The numbers of a C array, 16 in a line."""
+    return [", ".join(str(n) for n in numbers[i : i + 16]) for i in range(0, len(numbers), 16)]
+
+
+def _arch(cpu_arch: str) -> str:
+    """The constant of ``runtime.h`` for an architecture; EP_ARCH_OTHER for one that it has none for."""
+    known = {**{arch: arch for arch in CPU_FEATURES}, "wasm32": "wasm"}
+    return f"EP_ARCH_{known.get(cpu_arch, 'other').upper()}"
+
+
+def _cpu_features(cpu_arch: str, requires: Sequence[str]) -> str:
+    """The C expression of the required features' bits."""
+    allowed = CPU_FEATURES.get(cpu_arch, ())
+    for name in requires:
+        if name not in allowed:
+            raise ConfigError(
+                f"The loader cannot check for the CPU feature {name!r} on {cpu_arch}.",
+                hint=f"cpu_requires takes: {', '.join(allowed) or 'nothing on this architecture'}.",
+            )
+    bits = [f"EP_CPU_BIT(EP_CPU_{cpu_arch.upper()}_{name.upper().replace('.', '_')})" for name in requires]
+    return " | ".join(bits) or "0"
