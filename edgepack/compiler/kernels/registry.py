@@ -24,7 +24,7 @@ from edgepack.compiler.kernels.cpu.matmul.constant_weights import dense
 from edgepack.compiler.kernels.cpu.rows.rowwise import rowwise
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["RULES", "Rule", "fetching", "implement", "implement_both"]
+__all__ = ["RULES", "Rule", "implement", "implement_both", "with_prefetch"]
 
 #: (group, target, indices of the group's parameters that are constant at every call) -> implementation
 Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
@@ -85,14 +85,14 @@ def implement(
     raise RuleError(f"no rule serves {group.name}")
 
 
-def fetching(
+def with_prefetch(
     implementation: Implementation, nbytes: int, warn: Callable[[str], None]
 ) -> Implementation | None:
     """The same, which also fetches bytes for a later call; None if that cannot be."""
-    if implementation.fetching is None:
+    if implementation.with_prefetch is None:
         return None
     try:
-        return implementation.fetching(nbytes)
+        return implementation.with_prefetch(nbytes)
     except Exception as error:  # as above
         warn(f"rule {implementation.rule} cannot fetch ahead ({_reason(error)}); a later kernel may wait")
         return None

@@ -171,7 +171,7 @@ class _Layout:
             packing = implementation.packed[operand.index]
             source = call.arguments[packing.param].index
             return Argument("constant", self._constant(source, packing.key, packing.transform))
-        if operand.kind == "ahead":
+        if operand.kind == "prefetch":
             assert call.ahead is not None
             assert call.ahead.call.implementation is not None
             packing = call.ahead.call.implementation.packed[0]

@@ -10,7 +10,7 @@ import tvm_ffi
 
 from edgepack.compiler.graph.lower import Group
 from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
-from edgepack.compiler.kernels.registry import fetching, implement, implement_both
+from edgepack.compiler.kernels.registry import implement, implement_both, with_prefetch
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -73,7 +73,7 @@ class Chooser:
         assert call.implementation is not None
         key = (call.symbols, call.ahead.nbytes)
         if key not in self._fetching:
-            implementation = fetching(call.implementation, call.ahead.nbytes, self.warn)
+            implementation = with_prefetch(call.implementation, call.ahead.nbytes, self.warn)
             if implementation is None:
                 call.ahead = None
                 return
@@ -85,7 +85,7 @@ class Chooser:
         before = self.kernels[symbols[-1]]
         return tuple(
             self._add_stage(implementation, stage, before.ops, before.bytes_moved)
-            if any(operand.kind == "ahead" for operand in stage.operands)
+            if any(operand.kind == "prefetch" for operand in stage.operands)
             else symbol
             for stage, symbol in zip(implementation.stages, symbols, strict=True)
         )

@@ -60,8 +60,8 @@ def fetch_ahead(calls: Sequence[Call], target: CpuTarget) -> list[Call]:
     wanted: list[_Wanted] = []
     for call, implementation in reversed(list(zip(calls, made, strict=True))):
         assert implementation is not None
-        idle = idle_bytes(implementation.products, implementation.weights, target)
-        if implementation.fetching is not None and wanted:
+        idle = idle_bytes(implementation.multiply_adds, implementation.weights, target)
+        if implementation.with_prefetch is not None and wanted:
             most = max(wanted, key=lambda w: w.nbytes)
             nbytes = min(int(ASKED * idle), most.nbytes) // LINE * LINE
             if nbytes >= LEAST:

@@ -52,6 +52,10 @@ class AnchoredGroup:
             raise RuleError(f"operand {operand} is computed inside the group")
         return param
 
+    def declare_epilogue(self, e: Emitter) -> dict[int, Any]:
+        """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
+        return {p: e.param(p, prod(int(d) for d in self.params[p].shape)) for p in self.epilogue.params}
+
     def epilogue_pointers(self, e: Emitter) -> tuple[dict[int, Any], list[Operand]]:
         """Declares a pointer for each parameter of the epilogue."""
         pointers, operands = {}, []

@@ -49,9 +49,9 @@ def product(
             scratch=builder.cut.scratch,
             parameters=builder.parameters(),
             flops=conv.flops,
-            products=conv.flops // 2,
+            multiply_adds=conv.flops // 2,
             weights=conv.depth * conv.out_channels * 4,
-            fetching=made,
+            with_prefetch=made,
         )
 
     return made(0)

@@ -120,7 +120,7 @@ class ImplicitGemm:
             ends.append(Operand("scratch", 0))
         if self.ahead:
             self.later = e.pointer(self.ahead // 4)
-            ends.append(Operand("ahead", 0))
+            ends.append(Operand("prefetch", 0))
         e.tasks(self._task)
         tasks = self.conv.groups * self.cut.column_blocks * self.cut.pixel_blocks
         return Stage(e.finish(), tasks, (*begin, *ends))

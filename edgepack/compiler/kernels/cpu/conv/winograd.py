@@ -81,7 +81,7 @@ def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impl
 
     def made(ahead: int) -> Implementation:
         emitter = _Winograd(geometry, tile, found, target, phases, ahead)
-        return replace(emitter.implementation(packing, conv.flops), fetching=made)
+        return replace(emitter.implementation(packing, conv.flops), with_prefetch=made)
 
     return made(0)
 
@@ -146,7 +146,7 @@ class _Winograd:
         if self.ahead:
             parameters["ahead"] = str(self.ahead)
         rule = f"conv2d.winograd{g.m}"
-        products = self.a2 * g.count * self.depth * g.conv.out_channels
+        multiply_adds = self.a2 * g.count * self.depth * g.conv.out_channels
         before: tuple[Stage, ...] = ()
         temps: tuple[int, ...] = ()
         if self.phases:
@@ -166,7 +166,7 @@ class _Winograd:
                 scratch=scratch,
                 parameters=parameters,
                 flops=flops,
-                products=products,
+                multiply_adds=multiply_adds,
                 weights=self.weight_bytes,
             )
         groups = self._groups()
@@ -183,7 +183,7 @@ class _Winograd:
             scratch=(self.a2 * slots * columns * 4,),
             parameters=parameters,
             flops=flops,
-            products=products,
+            multiply_adds=multiply_adds,
             weights=self.weight_bytes,
         )
 
@@ -204,7 +204,7 @@ class _Winograd:
         if not self.ahead:
             return ()
         self.later = e.pointer(self.ahead // 4)
-        return (Operand("ahead", 0),)
+        return (Operand("prefetch", 0),)
 
     @property
     def _zero_at(self) -> int:

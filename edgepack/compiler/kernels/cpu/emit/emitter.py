@@ -9,7 +9,8 @@ Index arithmetic is int32; a tensor of 2**31 elements or more is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tvm
@@ -34,7 +35,8 @@ from tvm.tirx import (
 from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind, Return
 
-from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.contract import Operand, OperandKind, RuleError, Stage
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Emitter", "Index", "balanced", "div", "groups_of", "index", "mod", "unravel"]
@@ -102,11 +104,15 @@ def groups_of(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any
 
 
 class Emitter:
-    """Builds one kernel: pointer parameters with :meth:`pointer`, then :meth:`tasks`, then :meth:`finish`.
+    """Builds one kernel: its operands (:meth:`param`, :meth:`output`, ...), :meth:`tasks`, :meth:`stage`.
 
     Args:
         lanes: of a vector of float32.
         target: what the kernel is for; None for one that is the same everywhere.
+
+    Attributes:
+        operands: what the kernel's pointer parameters are, in order.
+        scratch_bytes: sizes of the scratch operands, by number.
     """
 
     def __init__(self, lanes: int, target: CpuTarget | None = None) -> None:
@@ -124,6 +130,9 @@ class Emitter:
             and not (target.arch.startswith("x86") and target.fma)
         )
         self.params: list[Any] = []
+        self.operands: list[Operand] = []
+        self.scratch_bytes: list[int] = []
+        self._renumber: dict[str, Callable[[int], int]] = {}
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
 
@@ -144,6 +153,58 @@ class Emitter:
         if len(statements) == 1:
             return statements[0]
         return SeqStmt(statements) if statements else Evaluate(index(0))
+
+    # Operands ------------------------------------------------------------------------------------------
+
+    def operand(self, kind: OperandKind, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares the kernel's next pointer parameter; returns it as a flat buffer of ``elements``.
+
+        Args:
+            kind, number: as in :class:`Operand`.
+
+        Raises:
+            RuleError: for a tensor that int32 indices cannot address.
+        """
+        self.operands.append(Operand(kind, self._renumber.get(kind, int)(number)))
+        return self.pointer(elements, dtype)
+
+    def param(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a parameter of the fused function."""
+        return self.operand("param", number, elements, dtype)
+
+    def output(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a result of the fused function."""
+        return self.operand("output", number, elements, dtype)
+
+    def packed(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a constant in the kernel's own layout (:attr:`Implementation.packed`)."""
+        return self.operand("packed", number, elements, dtype)
+
+    def temp(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a buffer in the arena that stages share (:attr:`Implementation.temps`)."""
+        return self.operand("temp", number, elements, dtype)
+
+    def scratch(self, elements: int, dtype: str = "float32") -> Any:
+        """Declares memory of the thread's own; the first one has number 0 in :attr:`scratch_bytes`."""
+        self.scratch_bytes.append(elements * DTYPE_BYTES[dtype])
+        return self.operand("scratch", len(self.scratch_bytes) - 1, elements, dtype)
+
+    def prefetched(self, nbytes: int) -> Any:
+        """Declares the constants of a later call of which the kernel fetches ``nbytes``, as float32."""
+        return self.operand("prefetch", 0, nbytes // DTYPE_BYTES["float32"])
+
+    @contextmanager
+    def renumbered(self, **numbers: Callable[[int], int]) -> Iterator[None]:
+        """Inside, operands of the given kinds are declared under other numbers.
+
+        For a part of a kernel that declares its operands as if it were the whole one: with
+        ``renumbered(packed=lambda i: i + 1)`` its first packed constant is the second one of the kernel.
+        """
+        before, self._renumber = self._renumber, {**self._renumber, **numbers}
+        try:
+            yield
+        finally:
+            self._renumber = before
 
     # Memory --------------------------------------------------------------------------------------------
 
@@ -281,6 +342,11 @@ class Emitter:
         """Emits ``body(task)`` for each of the thread's tasks."""
         lo, hi = self.task_range()
         self.loop(lo, hi, body)
+
+    def stage(self, tasks: int) -> Stage:
+        """Ends the kernel, which has ``tasks`` tasks."""
+        assert len(self.operands) == len(self.params) - 2, "lo and hi follow the operands"
+        return Stage(self.finish(), tasks, tuple(self.operands))
 
     def finish(self) -> PrimFunc:
         self.add(Return(index(0)))
