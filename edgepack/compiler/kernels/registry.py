@@ -13,7 +13,7 @@ from edgepack.compiler.graph.lower import Group
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.attention.attention import attention
 from edgepack.compiler.kernels.cpu.conv.dense import conv2d
-from edgepack.compiler.kernels.cpu.conv.fused_depthwise import chained_conv2d
+from edgepack.compiler.kernels.cpu.conv.fused_depthwise import fused_depthwise_conv2d
 from edgepack.compiler.kernels.cpu.conv.grouped_conv import grouped_conv2d
 from edgepack.compiler.kernels.cpu.conv.sliding_window import depthwise_conv2d, pool2d
 from edgepack.compiler.kernels.cpu.conv.winograd import winograd
@@ -115,7 +115,7 @@ def implement_both(
         RuleError: if they are better done one after the other.
     """
     try:
-        return chained_conv2d(first, second, target, constants)
+        return fused_depthwise_conv2d(first, second, target, constants)
     except RuleError:
         raise
     except Exception as error:

@@ -154,7 +154,7 @@ def test_a_defect_costs_speed_and_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     def fails(*_: object) -> None:
         raise ValueError("not today")
 
-    monkeypatch.setattr(rules, "chained_conv2d", fails)
+    monkeypatch.setattr(rules, "fused_depthwise_conv2d", fails)
     compiled = Compiled({"3x3": CHAINED["3x3"]}, tmp_path, target_with("256x16", l2_bytes=L2_BYTES))
     warnings = compiled.plan("3x3").warnings
     assert warnings

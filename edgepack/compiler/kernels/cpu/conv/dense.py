@@ -7,7 +7,7 @@ from edgepack.compiler.kernels.contract import Implementation, Packing, RuleErro
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
-from edgepack.compiler.kernels.cpu.emit.register_tile import Tile, fitting, tile_for
+from edgepack.compiler.kernels.cpu.emit.register_tile import Tile, narrow_vectors, tile_for
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["conv2d", "product"]
@@ -19,7 +19,7 @@ def conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
     conv = Conv2d.of(found)
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    target = fitting(target, conv.group_out)
+    target = narrow_vectors(target, conv.group_out)
     tile = tile_for(target, conv.pixels, conv.group_out)
     zeros = ImplicitGemm(conv, tile, found, target).zeros
     packing = Packing(
@@ -46,7 +46,7 @@ def product(
             rule,
             (builder.build(),),
             (packing,),
-            scratch=builder.cut.scratch,
+            scratch=builder.blocking.scratch,
             parameters=builder.parameters(),
             flops=conv.flops,
             multiply_adds=conv.flops // 2,

@@ -25,13 +25,13 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.conv.sliding_window import Depthwise
 from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.register_tile import fitting, tile_for
+from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors, tile_for
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["chained_conv2d"]
+__all__ = ["fused_depthwise_conv2d"]
 
 
-def chained_conv2d(
+def fused_depthwise_conv2d(
     first: Group,
     second: Group,
     target: CpuTarget,
@@ -118,7 +118,7 @@ class _Chain:
     ) -> None:
         self.conv, self.depthwise, self.target = conv, depthwise, target
         self.outer, self.inner = outer, inner
-        narrow = fitting(target, conv.out_channels)
+        narrow = narrow_vectors(target, conv.out_channels)
         self.tile = tile_for(narrow, conv.out_width, conv.out_channels)
         self.first = ImplicitGemm(conv, self.tile, outer, narrow, rows_apart=True)
         self.second = _Ring(depthwise, inner, target)
@@ -145,7 +145,7 @@ class _Chain:
 
     def check(self) -> None:
         """RuleError where two kernels are as fast or faster."""
-        c, cut = self.conv, self.first.cut
+        c, cut = self.conv, self.first.blocking
         if not (c.pointwise or c.strides != (1, 1)):
             raise RuleError("Winograd's transforms may be faster")
         if cut.weights_first or cut.slices > 1:

@@ -22,7 +22,14 @@ from edgepack.compiler.kernels.contract import Array, Implementation, Operand, P
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.blocking import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, groups_of, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import (
+    Emitter,
+    balanced_split,
+    div,
+    index,
+    run_lengths,
+    unravel,
+)
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.plan.target import CpuTarget
 
@@ -138,10 +145,10 @@ class _Grouped:
         end = e.let(tirx.min(begin + self.block, index(self.vectors)))
         strips: list[tuple[int, int]] = []
         at = 0
-        for size, count in balanced(c.out_width, self.columns):
+        for size, count in balanced_split(c.out_width, self.columns):
             strips += [(at + i * size, size) for i in range(count)]
             at += size * count
-        for first, last, taps in groups_of(len(strips), lambda i: self._taps(*strips[i])):
+        for first, last, taps in run_lengths(len(strips), lambda i: self._taps(*strips[i])):
 
             def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
                 x = e.let(i * len(taps) + start)

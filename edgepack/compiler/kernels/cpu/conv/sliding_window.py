@@ -26,7 +26,14 @@ from edgepack.compiler.graph.lower import Group
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, groups_of, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import (
+    Emitter,
+    balanced_split,
+    div,
+    index,
+    run_lengths,
+    unravel,
+)
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Depthwise", "depthwise_conv2d", "pool2d"]
@@ -199,11 +206,11 @@ class _Builder(ABC):
         top, bottom = self.first_row(part), self.first_row(part + 1)
         strips: list[tuple[int, int]] = []
         at = 0
-        for size, count in balanced(g.out_width, self.columns):
+        for size, count in balanced_split(g.out_width, self.columns):
             strips += [(at + i * size, size) for i in range(count)]
             at += size * count
 
-        for first, last, taps in groups_of(len(strips), lambda i: self._taps(*strips[i])):
+        for first, last, taps in run_lengths(len(strips), lambda i: self._taps(*strips[i])):
 
             def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
                 x = e.let(i * len(taps) + start)

@@ -33,7 +33,7 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
 from edgepack.compiler.kernels.cpu.conv.winograd_tiles import Geometry, Image, Output
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import transform_weights
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     LINE,
     Tile,
@@ -120,7 +120,7 @@ class _Winograd:
         #: Of the split form, whether a task multiplies all tiles.
         self.whole = not self.fused and self._groups() == 1
         if self.whole:
-            self.panels = balanced(geometry.count, tile.rows)
+            self.panels = balanced_split(geometry.count, tile.rows)
             self.panel_count = sum(n for _, n in self.panels)
             self.g = replace(geometry, sorted=geometry.conv.batch == 1)
 
@@ -396,7 +396,7 @@ class _Winograd:
         def whole(k: Any, last_row: bool, last_column: bool) -> None:
             weights = weights_at(k)
             first, after = self.g.tiles_at(last_row, last_column)
-            cut = balanced(after - first, self.tile.rows) if first < after else []
+            cut = balanced_split(after - first, self.tile.rows) if first < after else []
             done, share = 0, sum(count for _, count in cut)
             for size, count in cut:
 
@@ -475,11 +475,11 @@ def _panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
     """Cuts tiles into panels of two neighbouring sizes; as many as threads share evenly if that costs little.
 
     Returns:
-        [(size, count), ...] as :func:`balanced`.
+        [(size, count), ...] as :func:`balanced_split`.
     """
     least = -(-count // rows)
     even = -(-least // threads) * threads
     if even <= count and even * rows * 4 <= count * 5:
         small, large = divmod(count, even)
         return [(s, n) for s, n in ((small + 1, large), (small, even - large)) if n]
-    return balanced(count, rows)
+    return balanced_split(count, rows)

@@ -39,7 +39,7 @@ from edgepack.compiler.kernels.contract import Operand, OperandKind, RuleError, 
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Emitter", "Index", "balanced", "div", "groups_of", "index", "mod", "unravel"]
+__all__ = ["Emitter", "Index", "balanced_split", "div", "index", "mod", "run_lengths", "unravel"]
 
 #: CPUs of AArch64 that work in order: for them LLVM unrolls loops four times and puts all loads first.
 IN_ORDER = ("cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520")
@@ -80,7 +80,7 @@ def unravel(flat: Index, dims: Sequence[int]) -> list[Index]:
     return position[::-1]
 
 
-def balanced(total: int, largest: int) -> list[tuple[int, int]]:
+def balanced_split(total: int, largest: int) -> list[tuple[int, int]]:
     """Cuts ``total`` rows into the fewest tiles of at most ``largest`` rows, of at most two sizes.
 
     Returns:
@@ -91,7 +91,7 @@ def balanced(total: int, largest: int) -> list[tuple[int, int]]:
     return [(s, n) for s, n in ((size + 1, rest), (size, tiles - rest)) if n]
 
 
-def groups_of(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any]]:
+def run_lengths(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any]]:
     """Runs of equal ``key(i)`` for i in [0, count): [(begin, end, key), ...]."""
     runs: list[tuple[int, int, Any]] = []
     for i in range(count):
@@ -295,12 +295,12 @@ class Emitter:
         statement = self.block(lambda: body(var))
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
-    def unknown(self, count: int) -> Expr:
+    def opaque_bound(self, count: int) -> Expr:
         """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not
         unroll, because it would mix the iterations and spill."""
         return self.let(tirx.max(index(count), -self.params[-2]))
 
-    def rolled(self, count: int, body: Callable[[Any], None]) -> None:
+    def no_unroll_loop(self, count: int, body: Callable[[Any], None]) -> None:
         """for i in [0, count), at least once, such that LLVM cannot say how often: it unrolls such a loop
         neither whole nor in part."""
         everything = self.let(tirx.min(index(-1), self.params[-2]))
@@ -322,7 +322,7 @@ class Emitter:
         self.add(IfThenElse(condition, first, self.block(otherwise) if otherwise else None))
 
     def switch(self, runs: list[tuple[int, int, Any]], value: Index, body: Callable[[Any], None]) -> None:
-        """``body(key)`` of the run of :func:`groups_of` in which ``value`` lies."""
+        """``body(key)`` of the run of :func:`run_lengths` in which ``value`` lies."""
         if len(runs) == 1:
             body(runs[0][2])
             return

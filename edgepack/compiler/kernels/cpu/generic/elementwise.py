@@ -18,14 +18,14 @@ from tvm import tirx
 
 from edgepack.compiler.graph.lower import Group
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
-from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_atoms, merged, survey
+from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_variables, merged, survey
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
     attempt,
     cover,
     in_pieces,
     writes_its_own_position,
 )
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, Atoms, constant
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
@@ -92,13 +92,13 @@ class _Kernel:
         self.cuttable = any(f"a{i}" in found.fixed for i in self.runs[-1])
 
     def _survey(self) -> Survey:
-        atoms = Atoms()
-        env = dict(zip(self.block.iters, axis_atoms(atoms, "a", self.block.extents), strict=True))
+        variables = IndexVariables()
+        env = dict(zip(self.block.iters, axis_variables(variables, "a", self.block.extents), strict=True))
         e = Emitter(1)
         pointers = {
             p: e.pointer(prod(int(d) for d in p.shape), storage_dtype(str(p.dtype))) for p in self.params
         }
-        return survey(self.block.value, env, atoms, self.blocks, pointers)
+        return survey(self.block.value, env, variables, self.blocks, pointers)
 
     def _pointer(self, buffer: Any) -> Any:
         return self.e.pointer(prod(int(d) for d in buffer.shape), storage_dtype(str(buffer.dtype)))
@@ -123,7 +123,7 @@ class _Kernel:
         return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
 
     def _step_atom(self, run: int) -> str:
-        """The atom of the innermost axis of a run that has more than one element."""
+        """The variable of the innermost axis of a run that has more than one element."""
         axes = [i for i in self.runs[run] if self.block.extents[i] > 1] or self.runs[run]
         return f"a{axes[-1]}"
 
@@ -165,39 +165,39 @@ class _Kernel:
 
     def _piece(self, outer: Sequence[int], row: Any, part: Any, each: int, length: int) -> None:
         """``length`` elements of a long row from ``part * each`` on."""
-        atoms = Atoms()
-        position = self._outer(atoms, outer, row)
-        start = atoms.add("start", self.e.let(part * each), 0, self.extents[-1] - length)
+        variables = IndexVariables()
+        position = self._outer(variables, outer, row)
+        start = variables.add("start", self.e.let(part * each), 0, self.extents[-1] - length)
 
         def body(facts: dict[Affine, bool]) -> None:
-            self._vectors(atoms, position, start, 0, length, facts)
+            self._vectors(variables, position, start, 0, length, facts)
 
-        attempt(self.e, body, atoms)
+        attempt(self.e, body, variables)
 
     def _row(self, outer: Sequence[int], row: Any) -> None:
-        atoms = Atoms()
-        position = self._outer(atoms, outer, row)
+        variables = IndexVariables()
+        position = self._outer(variables, outer, row)
 
         def body(facts: dict[Affine, bool]) -> None:
             def piece(low: int, high: int) -> None:
-                self._vectors(atoms, position, constant(0), low, high, facts)
+                self._vectors(variables, position, constant(0), low, high, facts)
 
             in_pieces(self.e, 0, self.extents[-1], piece)
 
-        attempt(self.e, body, atoms)
+        attempt(self.e, body, variables)
 
-    def _outer(self, atoms: Atoms, outer: Sequence[int], row: Any) -> list[Affine]:
+    def _outer(self, variables: IndexVariables, outer: Sequence[int], row: Any) -> list[Affine]:
         """The position along the runs but the last."""
         found = []
         for axis, (i, extent) in enumerate(zip(unravel(row, outer), outer, strict=True)):
             found.append(
-                constant(i) if isinstance(i, int) else atoms.add(f"o{axis}", self.e.let(i), 0, extent - 1)
+                constant(i) if isinstance(i, int) else variables.add(f"o{axis}", self.e.let(i), 0, extent - 1)
             )
         return found
 
     def _vectors(
         self,
-        outer: Atoms,
+        outer: IndexVariables,
         position: Sequence[Affine],
         start: Affine,
         low: int,
@@ -207,18 +207,18 @@ class _Kernel:
         """Elements [start + low, start + high) of a row."""
         lanes, whole, overlapping = cover(high - low, self.lanes)
 
-        def at(first: Affine, atoms: Atoms) -> None:
+        def at(first: Affine, variables: IndexVariables) -> None:
             last = start + first + Affine(0, (), 1)
-            reader = Vectors(self.e, lanes, atoms, self.blocks, self.pointers, facts, "x", first.constant)
+            reader = Vectors(self.e, lanes, variables, self.blocks, self.pointers, facts, "x", first.constant)
             self._store(reader, [*position, last])
 
         def step(i: Any) -> None:
-            atoms = outer.child()
+            variables = outer.child()
             if type(i).__name__ == "IntImm":
-                at(constant(low), atoms)
+                at(constant(low), variables)
                 return
             x = self.e.let(i * index(lanes) + index(low))
-            at(atoms.add("x", x, low, low + whole - lanes), atoms)
+            at(variables.add("x", x, low, low + whole - lanes), variables)
 
         self.e.loop(0, whole // lanes, step)
         if overlapping is not None:
@@ -243,7 +243,7 @@ class _Kernel:
                 expr = self.e.splat(tirx.Cast("int8", value.expr), reader.lanes)
         else:
             expr = reader.expr(value, reader.lanes)
-        self.e.vstore(self.output, reader.atoms.scalar(address), expr, reader.lanes)
+        self.e.vstore(self.output, reader.variables.scalar(address), expr, reader.lanes)
 
     # Transposes -------------------------------------------------------------------------------------------
 
@@ -284,22 +284,22 @@ class _Kernel:
         """``tile.rows`` rows from ``begin`` on along the tile's axis."""
         tile = self.tile
         assert tile is not None
-        atoms = Atoms()
-        position = self._outer(atoms, outer, row)
+        variables = IndexVariables()
+        position = self._outer(variables, outer, row)
         edge = self.extents[tile.axis] - tile.rows
-        first = constant(begin) if isinstance(begin, int) else atoms.add("t", self.e.let(begin), 0, edge)
+        first = constant(begin) if isinstance(begin, int) else variables.add("t", self.e.let(begin), 0, edge)
 
         def body(facts: dict[Affine, bool]) -> None:
             def piece(low: int, high: int) -> None:
-                self._tiles(atoms, position, first, low, high, facts)
+                self._tiles(variables, position, first, low, high, facts)
 
             in_pieces(self.e, 0, self.extents[-1], piece)
 
-        attempt(self.e, body, atoms)
+        attempt(self.e, body, variables)
 
     def _tiles(
         self,
-        outer: Atoms,
+        outer: IndexVariables,
         position: Sequence[Affine],
         first: Affine,
         low: int,
@@ -310,7 +310,7 @@ class _Kernel:
         assert tile is not None
         lanes, whole, overlapping = cover(high - low, tile.rows)
 
-        def at(x: Affine, atoms: Atoms) -> None:
+        def at(x: Affine, variables: IndexVariables) -> None:
             shared: dict[Any, Any] = {}
             for r in range(tile.rows):
                 place = list(position)
@@ -318,7 +318,7 @@ class _Kernel:
                 reader = TileVectors(
                     self.e,
                     lanes,
-                    atoms,
+                    variables,
                     self.blocks,
                     self.pointers,
                     facts,
@@ -332,11 +332,14 @@ class _Kernel:
                 self._store(reader, [*place, x + Affine(0, (), 1)])
 
         def step(i: Any) -> None:
-            atoms = outer.child()
+            variables = outer.child()
             if type(i).__name__ == "IntImm":
-                at(constant(low), atoms)
+                at(constant(low), variables)
                 return
-            at(atoms.add("x", self.e.let(i * index(lanes) + index(low)), low, low + whole - lanes), atoms)
+            at(
+                variables.add("x", self.e.let(i * index(lanes) + index(low)), low, low + whole - lanes),
+                variables,
+            )
 
         self.e.loop(0, whole // lanes, step)
         if overlapping is not None:

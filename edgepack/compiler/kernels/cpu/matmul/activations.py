@@ -13,7 +13,7 @@ from tvm import tirx
 from edgepack.compiler.graph.lower import Group
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import accumulate, column_chunks, tile_for
 from edgepack.plan.target import CpuTarget
 
@@ -52,7 +52,7 @@ class _Batched:
         self.b = e.pointer(prod(self.right))
         self.extra, operands = self.group.epilogue_pointers(e)
         self.y = e.pointer(prod(self.group.output_shape))
-        tiles = balanced(self.rows, self.tile.rows)
+        tiles = balanced_split(self.rows, self.tile.rows)
         self.tile_count = sum(count for _, count in tiles)
         e.tasks(lambda task: self._task(task, tiles))
         ends = (Operand("param", self.group.operand(0)), Operand("param", self.group.operand(1)))
