@@ -107,13 +107,13 @@ class _Kernel:
         """The axis along which most loads that are not contiguous along the lanes are contiguous."""
         if len(self.runs) < 2 or self.lanes == 1:
             return None
-        last = self._step_atom(len(self.runs) - 1)
+        last = self._step_variable(len(self.runs) - 1)
         votes = [0] * (len(self.runs) - 1)
         for buffer, address in found.addresses:
             if str(buffer.dtype) != "float32" or address.coefficient(last) in {0, 1}:
                 continue
             for axis in range(len(votes)):
-                votes[axis] += address.coefficient(self._step_atom(axis)) == 1
+                votes[axis] += address.coefficient(self._step_variable(axis)) == 1
         best = max(range(len(votes)), key=votes.__getitem__)
         size = min(self.lanes, 8)
         while size > self.extents[best]:
@@ -122,7 +122,7 @@ class _Kernel:
             size //= 2
         return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
 
-    def _step_atom(self, run: int) -> str:
+    def _step_variable(self, run: int) -> str:
         """The variable of the innermost axis of a run that has more than one element."""
         axes = [i for i in self.runs[run] if self.block.extents[i] > 1] or self.runs[run]
         return f"a{axes[-1]}"

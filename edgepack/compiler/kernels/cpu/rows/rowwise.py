@@ -277,7 +277,7 @@ class _Kernel:
 
             def several(i: Any) -> None:
                 inside = variables.child()
-                x = self._loop_atom(inside, "x", i, block, whole - block)
+                x = self._loop_variable(inside, "x", i, block, whole - block)
                 for u in range(unroll):
                     accumulate([*place, x.plus(u * step) + lane], inside, u)
 
@@ -295,7 +295,7 @@ class _Kernel:
         self._nest(extents[:-1] if horizontal else extents, outer, along)
         return [self._total(reduction, accumulators[n :: len(columns)], step) for n in range(len(columns))]
 
-    def _loop_atom(self, variables: IndexVariables, name: str, i: Any, step: int, top: int) -> Affine:
+    def _loop_variable(self, variables: IndexVariables, name: str, i: Any, step: int, top: int) -> Affine:
         if type(i).__name__ == "IntImm":
             return constant(int(i.value) * step)
         return variables.add(name, self.e.let(i * index(step)), 0, top)
@@ -315,7 +315,7 @@ class _Kernel:
 
             def inside(i: Any) -> None:
                 child = variables.child()
-                level(k + 1, [*place, self._loop_atom(child, f"n{k}", i, 1, extents[k] - 1)], child)
+                level(k + 1, [*place, self._loop_variable(child, f"n{k}", i, 1, extents[k] - 1)], child)
 
             self.e.loop(0, extents[k], inside)
 
@@ -396,7 +396,9 @@ class _Kernel:
 
             def step(i: Any) -> None:
                 inside = variables.child()
-                element([*place, self._loop_atom(inside, "x", i, width, whole - width) + lane], inside, width)
+                element(
+                    [*place, self._loop_variable(inside, "x", i, width, whole - width) + lane], inside, width
+                )
 
             self.e.loop(0, whole // width, step)
             if overlapping is not None:
