@@ -26,6 +26,7 @@ from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vector_math import LOG2_E, elementary, exp_below
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit, Vectors
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["attention"]
@@ -363,3 +364,6 @@ class _Kernel:
             for at, lanes in chunks:
                 e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
         return accumulators
+
+
+RULE = Rule("attention", order=600, dtypes=FLOAT32 | {"bool"}, apply=attention)

@@ -8,6 +8,7 @@ from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, an
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile, narrow_vectors, tile_for
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["conv2d", "product"]
@@ -55,3 +56,6 @@ def product(
         )
 
     return made(0)
+
+
+RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_pitch=True)

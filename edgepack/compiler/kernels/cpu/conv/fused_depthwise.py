@@ -26,6 +26,7 @@ from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.conv.sliding_window import Depthwise
 from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors, tile_for
+from edgepack.compiler.kernels.rule import FLOAT32, PairRule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["fused_depthwise_conv2d"]
@@ -226,3 +227,6 @@ class _Chain:
             self.first.row(e.let(image * c.out_height + y), self.ring, at)
 
         e.loop(begin, e.let(tirx.max(begin, end)), row)
+
+
+PAIR_RULE = PairRule("conv2d.chained", order=100, dtypes=FLOAT32, apply=chained_conv2d)

@@ -31,6 +31,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import (
     unravel,
 )
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["channel_order", "grouped_conv2d", "pack_weights"]
@@ -259,3 +260,6 @@ def grouped_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -
         parameters=parameters,
         flops=conv.flops,
     )
+
+
+RULE = Rule("conv2d.grouped", order=300, dtypes=FLOAT32, apply=grouped_conv2d, heeds_pitch=True)

@@ -34,6 +34,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import (
     run_lengths,
     unravel,
 )
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Depthwise", "depthwise_conv2d", "pool2d"]
@@ -448,3 +449,7 @@ def pool2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
     return Implementation(
         f"pool2d.{'average' if average else 'max'}", (builder.build(),), parameters=parameters, flops=flops
     )
+
+
+DEPTHWISE = Rule("conv2d.depthwise", order=100, dtypes=FLOAT32, apply=depthwise_conv2d, heeds_pitch=True)
+POOL2D = Rule("pool2d", order=500, dtypes=FLOAT32, apply=pool2d, heeds_pitch=True)

@@ -42,6 +42,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     stream_prefetch,
     tile_for,
 )
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["winograd"]
@@ -483,3 +484,6 @@ def _panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
         small, large = divmod(count, even)
         return [(s, n) for s, n in ((small + 1, large), (small, even - large)) if n]
     return balanced_split(count, rows)
+
+
+RULE = Rule("conv2d.winograd", order=200, dtypes=FLOAT32, apply=winograd, heeds_pitch=True)

@@ -31,6 +31,7 @@ from edgepack.compiler.kernels.cpu.emit.register_transpose import TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
+from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["elementwise"]
@@ -344,3 +345,6 @@ class _Kernel:
         self.e.loop(0, whole // lanes, step)
         if overlapping is not None:
             at(constant(low + overlapping), outer.child())
+
+
+RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise)

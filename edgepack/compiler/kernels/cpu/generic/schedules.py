@@ -24,6 +24,7 @@ from edgepack.compiler.graph.lower import Group
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.generic.lowering import count_flops, to_stages
+from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["generic", "plain", "rows"]
@@ -316,3 +317,14 @@ def _limit_by_reads(block: Block, written: set[Any], shared: int) -> int:
 
     tvm_ffi.structural_walk(block.value, (TensorLoad, visit))
     return shared
+
+
+GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic)
+ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows)
+PLAIN = Rule(
+    "plain",
+    order=1300,
+    dtypes=EVERY_DTYPE,
+    apply=plain,
+    warning="no schedule serves it; it runs in one thread, not vectorised",
+)

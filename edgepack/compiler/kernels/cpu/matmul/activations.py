@@ -15,6 +15,7 @@ from edgepack.compiler.kernels.contract import Implementation, Operand, RuleErro
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import accumulate, column_chunks, tile_for
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["batched_matmul"]
@@ -125,3 +126,6 @@ class _Batched:
                 position = (*batch, row + r, column + at)
                 stored = self.group.epilogue.apply(e, value, position, lanes, self.extra)
                 e.vstore(self.y, y + (row + r) * self.columns + column + at, stored, lanes)
+
+
+RULE = Rule("matmul.batched", order=800, dtypes=FLOAT32, apply=batched_matmul)

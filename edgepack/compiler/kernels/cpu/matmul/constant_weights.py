@@ -15,6 +15,7 @@ from edgepack.compiler.kernels.cpu.conv.dense import product
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["dense"]
@@ -38,3 +39,6 @@ def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impleme
 
     packing = Packing(found.operand(1), f"matmul:{tile.columns}:{zeros}", pack)
     return product("matmul.packed", conv, tile, found, target, packing)
+
+
+RULE = Rule("matmul.packed", order=700, dtypes=FLOAT32, apply=dense)

@@ -31,6 +31,7 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.compiler.kernels.cpu.rows.row_plan import Demand, Reduction, RowPlan
+from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["rowwise"]
@@ -417,3 +418,6 @@ class _Kernel:
             raise RuleError("truth values of a reduction")
         expr = value.expr if value.lanes == lanes else self.e.splat(value.expr, lanes)
         self.e.vstore(self.output, variables.scalar(address), expr, lanes)
+
+
+RULE = Rule("rowwise", order=900, dtypes=EVERY_DTYPE, apply=rowwise)
