@@ -10,7 +10,7 @@ import tvm_ffi
 
 from edgepack.compiler.graph.lower import Group
 from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
-from edgepack.compiler.kernels.registry import implement, implement_both, with_prefetch
+from edgepack.compiler.kernels.registry import implement, implement_pair, with_prefetch
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -61,7 +61,7 @@ class Chooser:
         if len(groups) == 1:
             implementation = implement(call.group, self.target, constants[0], self.warn)
         else:
-            implementation = implement_both(*groups, self.target, constants, self.warn)
+            implementation = implement_pair(*groups, self.target, constants, self.warn)
         call.implementation = implementation
         operators = tuple(operator for g in groups for operator in g.operators)
         call.symbols = self.add(implementation, operators, _bytes_moved(groups))

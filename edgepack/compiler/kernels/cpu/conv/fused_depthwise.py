@@ -229,4 +229,4 @@ class _Chain:
         e.loop(begin, e.let(tirx.max(begin, end)), row)
 
 
-PAIR_RULE = PairRule("conv2d.chained", order=100, dtypes=FLOAT32, apply=chained_conv2d)
+PAIR_RULE = PairRule("conv2d.chained", order=100, dtypes=FLOAT32, apply=fused_depthwise_conv2d)
