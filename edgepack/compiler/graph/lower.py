@@ -14,7 +14,7 @@ from tvm.ir import IRModule
 
 from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.fold import fold_views
-from edgepack.compiler.graph.isolate_small_results import keep_gates_apart
+from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
 from edgepack.compiler.graph.norms import fuse_norms
@@ -121,7 +121,7 @@ def lower(module: IRModule) -> Lowered:
         module = fuse_attention(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
-        module = keep_gates_apart(module)
+        module = isolate_small_results(module)
         module = _fold_constants(module)
         module = t.DeadCodeElimination(["main"])(module)
         fused = t.FuseOps()(module)
