@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import NoReturn, TypeVar
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels import cpu
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.rule import PairRule, Rule
@@ -63,7 +63,7 @@ PAIR_RULES = find_rules(cpu, PairRule)
 
 
 def implement(
-    group: Group, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
+    group: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
 ) -> Implementation:
     """The implementation of a group by the first rule that serves it.
 
@@ -108,8 +108,8 @@ def with_prefetch(
 
 
 def implement_pair(
-    first: Group,
-    second: Group,
+    first: FusedGroup,
+    second: FusedGroup,
     target: CpuTarget,
     constants: Sequence[frozenset[int]],
     warn: Callable[[str], None],

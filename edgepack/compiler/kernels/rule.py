@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.plan.dtypes import DTYPES
 from edgepack.plan.target import CpuTarget
@@ -32,10 +32,10 @@ FLOAT32 = frozenset({"float32"})
 EVERY_DTYPE = frozenset(DTYPES)
 
 #: (group, target, indices of the group's parameters that are constant at every call) -> implementation
-Apply = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
+Apply = Callable[[FusedGroup, CpuTarget, frozenset[int]], Implementation]
 
 #: (first group, second group, target, for each of them its constant parameters) -> implementation
-ApplyToPair = Callable[[Group, Group, CpuTarget, Sequence[frozenset[int]]], Implementation]
+ApplyToPair = Callable[[FusedGroup, FusedGroup, CpuTarget, Sequence[frozenset[int]]], Implementation]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Rule:
     warning: str = ""
     backend: str = "cpu"
 
-    def implement(self, group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    def implement(self, group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
         """The group's kernels. RuleError if the rule does not serve the group.
 
         Args:
@@ -86,7 +86,7 @@ class PairRule:
     backend: str = "cpu"
 
     def implement(
-        self, first: Group, second: Group, target: CpuTarget, constants: Sequence[frozenset[int]]
+        self, first: FusedGroup, second: FusedGroup, target: CpuTarget, constants: Sequence[frozenset[int]]
     ) -> Implementation:
         """Kernels of both groups. RuleError if they are better done one after the other.
 
@@ -97,7 +97,7 @@ class PairRule:
         return self.apply(first, second, target, constants)
 
 
-def _check_dtypes(dtypes: frozenset[str], groups: Iterable[Group]) -> None:
+def _check_dtypes(dtypes: frozenset[str], groups: Iterable[FusedGroup]) -> None:
     others = {str(buffer.dtype) for group in groups for buffer in group.function.params} - dtypes
     if others:
         raise RuleError(f"it does not take {', '.join(sorted(others))}")

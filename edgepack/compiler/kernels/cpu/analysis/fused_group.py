@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from edgepack.compiler.graph.lower import Anchor, Group
+from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
@@ -65,7 +65,7 @@ class AnchoredGroup:
         return pointers, operands
 
 
-def anchored(group: Group, kinds: Sequence[str]) -> AnchoredGroup:
+def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that.
 
     The anchor's last block is its reduction, or the division behind it for an average.

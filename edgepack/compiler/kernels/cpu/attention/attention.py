@@ -16,7 +16,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.attention.attention_form import AttentionForm
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
@@ -35,7 +35,7 @@ __all__ = ["attention"]
 BLOCK = 64
 
 
-def attention(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def attention(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``attention`` for the anchor of that kind."""
     if group.anchor is None or group.anchor.kind != "attention":
         raise RuleError("another operator")

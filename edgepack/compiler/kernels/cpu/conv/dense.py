@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
@@ -14,7 +14,7 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["conv2d", "product"]
 
 
-def conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.igemm``."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)

@@ -18,7 +18,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
@@ -33,8 +33,8 @@ __all__ = ["fused_depthwise_conv2d"]
 
 
 def fused_depthwise_conv2d(
-    first: Group,
-    second: Group,
+    first: FusedGroup,
+    second: FusedGroup,
     target: CpuTarget,
     constants: Sequence[frozenset[int]],
 ) -> Implementation:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.blocking import RESIDENT_WEIGHTS
@@ -239,7 +239,7 @@ class _Grouped:
             channel(i, lambda column, lanes_of=lanes_of: shuffle(blocks[column], lanes_of))  # type: ignore[misc]
 
 
-def grouped_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def grouped_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.grouped``: output channels of a group fill a vector, or a half, a quarter, ... of one."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
@@ -404,7 +404,7 @@ def pack_weights(weights: Array, lanes: int) -> Array:
     return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
 
 
-def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def depthwise_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)
@@ -423,7 +423,7 @@ def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int])
     )
 
 
-def pool2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def pool2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``pool2d``."""
     found = anchored(group, ["max_pool2d", "avg_pool2d"])
     a = found.anchor.attributes

@@ -25,7 +25,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.cost import winograd_tile, worth_fusing
@@ -51,7 +51,7 @@ __all__ = ["winograd"]
 BLOCK_PANELS = 6
 
 
-def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def winograd(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rules ``conv2d.winograd2``, ``conv2d.winograd3`` and ``conv2d.winograd4``."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)

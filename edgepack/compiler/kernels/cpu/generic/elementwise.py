@@ -16,7 +16,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_variables, merged, survey
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
@@ -40,7 +40,7 @@ __all__ = ["elementwise"]
 TASK_COST = 16 * 1024
 
 
-def elementwise(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def elementwise(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``elementwise``. RuleError for a group with a reduction or without a vector form."""
     blocks = blocks_of(group.function)
     if any(block.reductions or not writes_its_own_position(block) for block in blocks):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
@@ -21,7 +21,7 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["batched_matmul"]
 
 
-def batched_matmul(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def batched_matmul(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``matmul.batched``: both operands are read as they lie, with broadcast batch dimensions."""
     found = anchored(group, ["matmul"])
     left, right = found.operand_shape(0), found.operand_shape(1)

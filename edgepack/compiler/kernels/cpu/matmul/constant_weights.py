@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import anchored
 from edgepack.compiler.kernels.cpu.conv.dense import product
@@ -21,7 +21,7 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["dense"]
 
 
-def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def dense(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``matmul.packed``: the right operand is a constant matrix."""
     found = anchored(group, ["matmul"])
     left, right = found.operand_shape(0), found.operand_shape(1)

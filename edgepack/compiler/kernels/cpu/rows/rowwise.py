@@ -21,7 +21,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import attempt, cover, writes_its_own_position
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
@@ -43,7 +43,7 @@ TASK_COST = 16 * 1024
 UNROLL = 4
 
 
-def rowwise(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def rowwise(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``rowwise``. RuleError for a group without a reduction or of another form."""
     blocks = blocks_of(group.function)
     if group.outputs != 1 or not all(writes_its_own_position(block) for block in blocks):
