@@ -16,9 +16,9 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
 
 from edgepack.compiler.graph.legalize import ANCHOR
-from edgepack.compiler.graph.merge_projections import joined
+from edgepack.compiler.graph.merge_projections import merge_projections
 from edgepack.compiler.graph.rewrite import dtype_of, is_constant, op_name, shape_of
-from edgepack.compiler.graph.use_counts import CountingRewriter
+from edgepack.compiler.graph.use_counts import UseCountingRewriter
 from edgepack.compiler.graph.views import View, number_of, strides_of, view_of
 
 __all__ = ["fuse_attention"]
@@ -62,7 +62,7 @@ class _Attention:
     order: tuple[int, ...]
 
 
-class _FuseAttention(CountingRewriter):
+class _FuseAttention(UseCountingRewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
         self.made: dict[Any, _Attention] = {}
@@ -73,7 +73,7 @@ class _FuseAttention(CountingRewriter):
             found = self._match(args[0], args[1], shape_of(call))
             if found is not None:
                 return self._emit(found)
-        if name == "relax.permute_dims" and args[0] in self.made and self.read_once(args[0]):
+        if name == "relax.permute_dims" and args[0] in self.made and self.used_once(args[0]):
             known = self.made[args[0]]
             axes = call.attrs.axes
             order = tuple(int(a) for a in axes) if axes is not None else ()
@@ -84,20 +84,20 @@ class _FuseAttention(CountingRewriter):
     # Finding ----------------------------------------------------------------------------------------------
 
     def _match(self, weights: Any, value: Any, shape: tuple[int, ...]) -> _Attention | None:
-        softmax = self.only(weights)
+        softmax = self.definition_if_used_once(weights)
         if op_name(softmax) != "relax.nn.softmax" or dtype_of(softmax) != "float32":
             return None
         rank = len(shape)
         if int(softmax.attrs.axis) % rank != rank - 1 or len(shape_of(softmax)) != rank:
             return None
         steps: list[_Step] = []
-        product = self.only(softmax.args[0])
+        product = self.definition_if_used_once(softmax.args[0])
         while op_name(product) in STEPS:
             step, inner = self._step(product, shape_of(softmax))
             if step is None:
                 return None
             steps.insert(0, step)
-            product = self.only(inner)
+            product = self.definition_if_used_once(inner)
         if op_name(product) != "relax.matmul":
             return None
         return self._attention(product, steps, value, shape)
@@ -113,9 +113,9 @@ class _FuseAttention(CountingRewriter):
         return _Step(op_name(call), tuple(others)), inner[0]
 
     def _leads_to_product(self, expr: Any) -> bool:
-        call = self.only(expr)
+        call = self.definition_if_used_once(expr)
         while op_name(call) in STEPS:
-            before = map(self.only, call.args)
+            before = map(self.definition_if_used_once, call.args)
             call = next((c for c in before if op_name(c) in {*STEPS, "relax.matmul"}), None)
         return op_name(call) == "relax.matmul"
 
@@ -141,7 +141,7 @@ class _FuseAttention(CountingRewriter):
         if (values.strides[-1] != 1 and values.shape[-1] > 1) or values.scale != 1:
             values = View(value, 0, values.shape, strides_of(values.shape))
         scale, steps = _leading_scale(query.scale * key.scale, steps)
-        query, key, values = joined(self, (query, key, values))
+        query, key, values = merge_projections(self, (query, key, values))
         swapped = key.picked([*range(rank - 2), rank - 1, rank - 2])
         return _Attention(query, swapped, values, scale, tuple(steps), tuple(range(rank)))
 

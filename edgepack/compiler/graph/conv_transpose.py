@@ -1,4 +1,4 @@
-"""Transposed convolution as a convolution: one for each position between the input's pixels, all at once.
+"""Transposed convolution as a plain one with more output channels (sub-pixel convolution).
 
 With stride s, an output pixel at q = o + pad has phase r = q mod s and sees only the taps r, r + s, r + 2
 s, ... of the kernel, at the input pixels q div s, q div s - 1, ... So the transposed convolution is a plain
@@ -16,7 +16,7 @@ from tvm import relax
 
 from edgepack.compiler.graph.rewrite import Rewriter, constant, numpy_of, shape_of
 
-__all__ = ["subpixel_conv2d"]
+__all__ = ["conv2d_of_transpose"]
 
 
 def phase_weights(weights: np.ndarray[Any, Any], strides: tuple[int, int]) -> np.ndarray[Any, Any]:
@@ -29,7 +29,7 @@ def phase_weights(weights: np.ndarray[Any, Any], strides: tuple[int, int]) -> np
     return np.ascontiguousarray(taps.transpose(2, 4, 0, 3, 5, 1).reshape(th, tw, channels, sh * sw * out))
 
 
-def subpixel_conv2d(rewriter: Rewriter, data: Any, call: Any) -> Any:
+def conv2d_of_transpose(rewriter: Rewriter, data: Any, call: Any) -> Any:
     """The transposed convolution ``call`` of ``data``, both NHWC; None for one that has groups or dilation.
 
     Args:

@@ -1,5 +1,5 @@
-"""Small results stay what they are: what is computed for a few elements is not fused into an operator that
-spreads it over many.
+"""Isolate small results: what is computed for a few elements is not fused into an operator that broadcasts it
+to many.
 
 A gate of squeeze and excite is a convolution of one pixel, a sigmoid, and a multiplication of the whole image
 by it. TVM fuses all three, and the group computes the sigmoid, or worse, anew for each pixel; nor is it a
@@ -19,14 +19,16 @@ from tvm.ir import IRModule
 from edgepack.compiler.graph.legalize import ANCHOR
 from edgepack.compiler.graph.rewrite import Rewriter, op_name, shape_of
 
-__all__ = ["keep_gates_apart"]
+__all__ = ["isolate_small_results"]
 
 #: The largest TVM pattern of an operator that computes each element from elements at its own position.
 BROADCAST = 1
 
 
-class _KeepGatesApart(Rewriter):
-    """Attributes: tails: what an anchor computes, or operators of as many elements behind it."""
+class _IsolateSmallResults(Rewriter):
+    """Attributes:
+    tails: the results of anchors, and of elementwise operators of as many elements behind them.
+    """
 
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
@@ -47,7 +49,7 @@ class _KeepGatesApart(Rewriter):
                 if prod(shape_of(operand)) == size:
                     tail = True
                 else:
-                    operands[i] = self._apart(operand)
+                    operands[i] = self._isolated(operand)
         result = self.emit(
             relax.Call(call.op, [callee, relax.Tuple(operands), *args[2:]], call.attrs, call.ty_args)
         )
@@ -55,12 +57,17 @@ class _KeepGatesApart(Rewriter):
             self.tails.add(result)
         return result
 
-    def _apart(self, operand: Any) -> Any:
+    def _isolated(self, operand: Any) -> Any:
+        """The operand behind two reshapes that cancel each other: fusion ends at a reshape."""
         shape = shape_of(operand)
         flat = self.emit(relax.op.reshape(operand, (prod(shape),)))
         return self.emit(relax.op.reshape(flat, shape))
 
 
-def keep_gates_apart(module: IRModule) -> IRModule:
-    """Ends groups before a broadcast of what an anchor computed, in a legalised module with patterns."""
-    return _KeepGatesApart(module).run()
+def isolate_small_results(module: IRModule) -> IRModule:
+    """Ends fused groups before a broadcast of what an anchor computed.
+
+    Args:
+        module: legalised, with TVM's operator patterns annotated (``AnnotateTIROpPattern``).
+    """
+    return _IsolateSmallResults(module).run()

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from edgepack.compiler.graph.conv_transpose import subpixel_conv2d
+from edgepack.compiler.graph.conv_transpose import conv2d_of_transpose
 from edgepack.compiler.graph.rewrite import (
     Rewriter,
     constant,
@@ -171,7 +171,7 @@ class _ChannelsLast(Rewriter):
         data, weight = call.args
         if call.attrs.data_layout != "NCHW" or call.attrs.kernel_layout != "IOHW" or not is_constant(weight):
             return None
-        found = subpixel_conv2d(self, self.last(data), call)
+        found = conv2d_of_transpose(self, self.last(data), call)
         return None if found is None else _Forms(last=found)
 
     def _pool2d(self, call: Any) -> Any:

@@ -14,63 +14,29 @@ from tvm.ir import IRModule
 
 from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.fold import fold_views
-from edgepack.compiler.graph.isolate_small_results import keep_gates_apart
+from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
+from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
 from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.precision import accumulate_in_float32
 from edgepack.compiler.graph.rewrite import node_index, op_name
 
-__all__ = ["Anchor", "Group", "Lowered", "lower"]
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """The operator of a group that has rules of its own.
-
-    Attributes:
-        kind: "conv2d", "matmul", "attention", "max_pool2d", "avg_pool2d".
-        attributes: the Relax operator's attributes.
-        operands: for each operand, the index of the group's parameter that it is, or None if the group
-            computes it.
-    """
-
-    kind: str
-    attributes: Mapping[str, Any]
-    operands: tuple[int | None, ...]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Operators that were fused into one TIR function.
-
-    Attributes:
-        name: name of the function in the module.
-        function: the fused ``PrimFunc``: parameters, then outputs, as buffers.
-        outputs: how many of its buffers are outputs.
-        operators: names of the fused operators, in order.
-        anchor: the operator that decides the schedule, or None.
-        nodes: indices of the model's nodes whose values it computes on the way to its output.
-        pitch: elements from one row of its output to the next (a row is the last dimension), where that is
-            part of a wider tensor; None where rows follow each other.
-    """
-
-    name: str
-    function: Any
-    outputs: int
-    operators: tuple[str, ...]
-    anchor: Anchor | None = None
-    nodes: tuple[int, ...] = ()
-    pitch: int | None = None
+__all__ = ["Lowered", "lower"]
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """``module["main"]`` calls the groups with ``call_tir``; what else is in it is reshapes, tuples and
-    constants."""
+    """A model after lowering.
+
+    Attributes:
+        module: its ``main`` calls the fused functions with ``call_tir``; what else is in it is reshapes,
+            tuples and constants.
+        groups: the fused groups, by the names of their functions.
+    """
 
     module: IRModule
-    groups: Mapping[str, Group]
+    groups: Mapping[str, FusedGroup]
 
 
 @contextmanager
@@ -121,17 +87,23 @@ def lower(module: IRModule) -> Lowered:
         module = fuse_attention(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
-        module = keep_gates_apart(module)
+        module = isolate_small_results(module)
         module = _fold_constants(module)
         module = t.DeadCodeElimination(["main"])(module)
         fused = t.FuseOps()(module)
         lowered = t.FuseTIR()(fused)
         lowered = t.CanonicalizeBindings()(lowered)
         lowered = t.DeadCodeElimination(["main"])(lowered)
-    return Lowered(lowered, _groups(fused, lowered))
+    return Lowered(lowered, _fused_groups(fused, lowered))
 
 
-def _groups(fused: IRModule, lowered: IRModule) -> dict[str, Group]:
+def _fused_groups(fused: IRModule, lowered: IRModule) -> dict[str, FusedGroup]:
+    """What ``lowered.main`` calls, by name.
+
+    Args:
+        fused: the module between FuseOps and FuseTIR, in which a group still shows its operators.
+        lowered: the same one after FuseTIR.
+    """
     groups = {}
     outputs = _output_counts(lowered["main"])
     for gvar, function in lowered.functions.items():
@@ -145,7 +117,7 @@ def _groups(fused: IRModule, lowered: IRModule) -> dict[str, Group]:
             operands = range(len(source.params) - outputs[name])
             operators, nodes = (name.rstrip("0123456789"),), ()
             anchor = _anchor(source, tuple(operands))
-        groups[name] = Group(name, function, outputs[name], operators, anchor, nodes)
+        groups[name] = FusedGroup(name, function, outputs[name], operators, anchor, nodes)
     return groups
 
 

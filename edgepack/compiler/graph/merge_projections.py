@@ -1,7 +1,8 @@
-"""Products of one tensor by several weights as one product: queries, keys and values of attention.
+"""Merge projections: products of one tensor by several constant weights become one product.
 
-One product by all their columns reads its rows once, fills threads and tiles better, and is one step instead
-of three. What reads the parts must be able to read them by strides.
+The queries, keys and values of attention are such projections of the same tokens. One product by the weights
+of all, side by side, reads the tokens once, fills threads and register tiles better, and is one step instead
+of three. Whoever reads the parts must be able to read them by strides.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import numpy as np
 from tvm import relax
 
 from edgepack.compiler.graph.rewrite import Rewriter, constant, is_constant, numpy_of, op_name, shape_of
-from edgepack.compiler.graph.use_counts import CountingRewriter
+from edgepack.compiler.graph.use_counts import UseCountingRewriter
 from edgepack.compiler.graph.views import View
 
-__all__ = ["joined"]
+__all__ = ["merge_projections"]
 
 Array = np.ndarray[Any, Any]
 
@@ -31,42 +32,51 @@ class _Projection:
     bias: Array
 
 
-def joined(rewriter: CountingRewriter, views: Sequence[View]) -> list[View]:
-    """The views, of fewer tensors where they are projections of one tensor that nothing else reads."""
+def merge_projections(rewriter: UseCountingRewriter, views: Sequence[View]) -> list[View]:
+    """Makes one matrix product of the projections of the same tensor that nothing but ``views`` reads.
+
+    Returns:
+        The views, in order; those of merged projections are views of the one product's result.
+    """
     found = [_projection(rewriter, view.base) for view in views]
     result = list(views)
     done: set[int] = set()
     for i, first in enumerate(found):
         if first is None or i in done:
             continue
-        group = [(k, p) for k, p in enumerate(found) if p is not None and p.x.same_as(first.x)]
-        done |= {k for k, _ in group}
-        if len(group) > 1 and len({views[k].base for k, _ in group}) == len(group):
-            _join(rewriter, group, result)
+        same = [(k, p) for k, p in enumerate(found) if p is not None and p.x.same_as(first.x)]
+        done |= {k for k, _ in same}
+        if len(same) > 1 and len({views[k].base for k, _ in same}) == len(same):
+            _merge(rewriter, same, result)
     return result
 
 
-def _join(rewriter: Rewriter, group: Sequence[tuple[int, _Projection]], views: list[View]) -> None:
-    """Computes the projections of ``group`` at once; views of the result replace theirs in ``views``."""
-    widths = [p.weights.shape[1] for _, p in group]
+def _merge(rewriter: Rewriter, same: Sequence[tuple[int, _Projection]], views: list[View]) -> None:
+    """Computes projections of the same tensor by one product; views of its result replace theirs.
+
+    Args:
+        same: (index of the projection's view, projection).
+        views: changed in place, or left as they are where a view would take more than strides.
+    """
+    widths = [p.weights.shape[1] for _, p in same]
     moved = []
-    for n, (k, _) in enumerate(group):
+    for n, (k, _) in enumerate(same):
         view = _widened(views[k], widths[n], sum(widths), sum(widths[:n]))
         if view is None:
             return
         moved.append(view)
-    base = _emit(rewriter, [p for _, p in group])
-    for (k, _), view in zip(group, moved, strict=True):
+    base = _emit(rewriter, [p for _, p in same])
+    for (k, _), view in zip(same, moved, strict=True):
         views[k] = replace(view, base=base)
 
 
-def _projection(rewriter: CountingRewriter, expr: Any) -> _Projection | None:
-    call = rewriter.only(expr)
+def _projection(rewriter: UseCountingRewriter, expr: Any) -> _Projection | None:
+    call = rewriter.definition_if_used_once(expr)
     bias = None
     if op_name(call) == "relax.add":
         for one, other in (call.args, call.args[::-1]):
             if is_constant(other) and numpy_of(other).size == shape_of(expr)[-1]:
-                bias, call = numpy_of(other).reshape(-1), rewriter.only(one)
+                bias, call = numpy_of(other).reshape(-1), rewriter.definition_if_used_once(one)
                 break
     if op_name(call) != "relax.matmul" or shape_of(call) != shape_of(expr) or not is_constant(call.args[1]):
         return None

@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from edgepack.compiler.graph.rewrite import constant, dtype_of, is_constant, numpy_of, op_name, shape_of
-from edgepack.compiler.graph.use_counts import CountingRewriter
+from edgepack.compiler.graph.use_counts import UseCountingRewriter
 from edgepack.compiler.graph.views import number_of
 
 __all__ = ["fuse_norms"]
@@ -36,7 +36,7 @@ class _Norm:
     beta: Array | None = None
 
 
-class _FuseNorms(CountingRewriter):
+class _FuseNorms(UseCountingRewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
         self.made: dict[Any, _Norm] = {}
@@ -67,7 +67,7 @@ class _FuseNorms(CountingRewriter):
         """A normalisation and constants along its axis: with those taken in."""
         for one, other in (args, args[::-1]):
             norm = self.made.get(one) if isinstance(one, relax.Var) else None
-            if norm is None or not self.read_once(one) or shape != shape_of(one) or norm.beta is not None:
+            if norm is None or not self.used_once(one) or shape != shape_of(one) or norm.beta is not None:
                 continue
             weight = _along_last(other, shape)
             if weight is None:

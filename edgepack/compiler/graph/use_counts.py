@@ -1,5 +1,5 @@
-"""Who reads a value and what it is bound to, while a pass rewrites: for passes that find several bindings and
-replace them by one.
+"""A rewriter that counts the uses of variables: for passes that replace several bindings by one, which they
+may only where nothing else uses what is replaced.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from tvm.ir import IRModule
 
 from edgepack.compiler.graph.rewrite import Rewriter, op_name
 
-__all__ = ["CountingRewriter"]
+__all__ = ["UseCountingRewriter"]
 
 
-class CountingRewriter(Rewriter):
-    """A rewriter that looks back: its operands are variables of the new function, which it knows."""
+class UseCountingRewriter(Rewriter):
+    """A rewriter that knows what each variable of the new function is bound to, and how often it is used."""
 
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self._old = _reads(module)
+        self._old = _use_counts(module)
         self._new: Counter[Any] = Counter()
 
     def bind(self, old: Any, new: Any) -> None:
@@ -29,17 +29,17 @@ class CountingRewriter(Rewriter):
         if isinstance(new, relax.Var):
             self._new[new] += self._old[old]
 
-    def read_once(self, expr: Any) -> bool:
-        """Whether the expression is a variable that is read in one place of the function."""
+    def used_once(self, expr: Any) -> bool:
+        """Whether the expression is a variable with exactly one use in the function."""
         return self._new[expr] == 1
 
     def definition(self, expr: Any) -> Any:
         """What a variable is bound to; None for a parameter, and for what is no variable."""
         return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
 
-    def only(self, expr: Any) -> Any:
-        """What a variable that is read once is bound to: it may go when its reader goes. Else None."""
-        return self.definition(expr) if self.read_once(expr) else None
+    def definition_if_used_once(self, expr: Any) -> Any:
+        """What a variable with one use is bound to: it may go when that use goes. Else None."""
+        return self.definition(expr) if self.used_once(expr) else None
 
     def call(self, expr: Any, *names: str) -> Any:
         """What a variable is bound to if that calls one of these operators, else None."""
@@ -47,7 +47,7 @@ class CountingRewriter(Rewriter):
         return definition if op_name(definition) in names else None
 
 
-def _reads(module: IRModule) -> Counter[Any]:
+def _use_counts(module: IRModule) -> Counter[Any]:
     """For each variable of ``main``, how many operands it is."""
     counts: Counter[Any] = Counter()
 

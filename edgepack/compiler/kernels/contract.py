@@ -16,9 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Implementation", "Operand", "Packing", "RuleError", "Stage"]
+__all__ = ["Array", "Implementation", "Operand", "OperandKind", "Packing", "RuleError", "Stage"]
 
 Array = np.ndarray[Any, Any]
+
+OperandKind = Literal["param", "output", "packed", "temp", "scratch", "prefetch"]
 
 
 class RuleError(Exception):
@@ -27,15 +29,18 @@ class RuleError(Exception):
 
 @dataclass(frozen=True)
 class Operand:
-    """What a stage's pointer parameter is.
+    """What one pointer parameter of a kernel is.
 
-    "param" and "output": of the group, by index; "packed": of :attr:`Implementation.packed`; "temp": an arena
-    buffer that lives from the first to the last stage that names it; "scratch": memory of the thread's own,
-    whose content does not outlive the stage; "ahead": constants of a later call, which the kernel only asks
-    the caches to fetch, see :attr:`Implementation.fetching`.
+    Attributes:
+        kind: "param" and "output": a parameter or result of the fused function; "packed": a constant of
+            :attr:`Implementation.packed`; "temp": a buffer in the arena that lives from the first to the last
+            stage that names it; "scratch": memory of the thread's own, whose content does not outlive the
+            stage; "prefetch": constants of a later call, which the kernel only asks the caches to fetch, see
+            :attr:`Implementation.with_prefetch`.
+        index: which one of its kind.
     """
 
-    kind: Literal["param", "output", "packed", "temp", "scratch", "ahead"]
+    kind: OperandKind
     index: int
 
 
@@ -79,10 +84,10 @@ class Implementation:
         scratch: bytes of each scratch buffer of one thread.
         parameters: what the rule chose, for reports.
         flops: floating point operations of one execution, computed directly.
-        products, weights: multiply-adds that the kernels really do, and bytes of weights that they read; 0
-            where that is not known.
-        fetching: makes the same that also fetches a number of bytes at its operand "ahead" into the caches,
-            evenly over its work; None where the rule cannot.
+        multiply_adds, weights: multiply-adds that the kernels really do, and bytes of weights that they
+            read; 0 where that is not known.
+        with_prefetch: makes an implementation that computes the same and also fetches a number of bytes at
+            its operand "prefetch" into the caches, evenly over its work; None where the rule cannot.
     """
 
     rule: str
@@ -92,6 +97,6 @@ class Implementation:
     scratch: tuple[int, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0
-    products: int = 0
+    multiply_adds: int = 0
     weights: int = 0
-    fetching: Callable[[int], Implementation] | None = None
+    with_prefetch: Callable[[int], Implementation] | None = None

@@ -1,62 +1,71 @@
-"""Where kernels are chosen: for each fused group the first rule that serves it.
+"""The rules that there are, and the kernels that they choose for each fused group of operators.
 
-Rules are tried in order; the last one always serves. A rule that fails is reported, and the next one is
-tried: a schedule that does not apply is never a crash and never silent.
+Rules are found by looking into every module of ``kernels/cpu``. A rule that fails is reported, and the next
+one is tried: a schedule that does not apply is never a crash and never silent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from types import ModuleType
+from typing import NoReturn, TypeVar
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels import cpu
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.attention.attention import attention
-from edgepack.compiler.kernels.cpu.conv.dense import conv2d
-from edgepack.compiler.kernels.cpu.conv.fused_depthwise import chained_conv2d
-from edgepack.compiler.kernels.cpu.conv.grouped_conv import grouped_conv2d
-from edgepack.compiler.kernels.cpu.conv.sliding_window import depthwise_conv2d, pool2d
-from edgepack.compiler.kernels.cpu.conv.winograd import winograd
-from edgepack.compiler.kernels.cpu.generic.elementwise import elementwise
-from edgepack.compiler.kernels.cpu.generic.schedules import generic, plain, rows
-from edgepack.compiler.kernels.cpu.matmul.activations import batched_matmul
-from edgepack.compiler.kernels.cpu.matmul.constant_weights import dense
-from edgepack.compiler.kernels.cpu.rows.rowwise import rowwise
+from edgepack.compiler.kernels.rule import PairRule, Rule
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["RULES", "Rule", "fetching", "implement", "implement_both"]
+__all__ = ["PAIR_RULES", "RULES", "find_rules", "implement", "implement_pair", "with_prefetch"]
 
-#: (group, target, indices of the group's parameters that are constant at every call) -> implementation
-Rule = Callable[[Group, CpuTarget, frozenset[int]], Implementation]
+AnyRule = TypeVar("AnyRule", Rule, PairRule)
 
-#: The rule that serves whatever TVM can lower.
-PLAIN = "plain"
 
-#: Rules that heed a group's ``pitch``.
-PITCHED = {"conv2d.depthwise", "conv2d.winograd", "conv2d.grouped", "conv2d.igemm", "pool2d"}
+def find_rules(package: ModuleType, kind: type[AnyRule]) -> tuple[AnyRule, ...]:
+    """The rules at the top level of a package's modules, in the order in which they are tried.
 
-#: In order of preference.
-RULES: Sequence[tuple[str, Rule]] = (
-    ("conv2d.depthwise", depthwise_conv2d),
-    ("conv2d.winograd", winograd),
-    ("conv2d.grouped", grouped_conv2d),
-    ("conv2d.igemm", conv2d),
-    ("pool2d", pool2d),
-    ("attention", attention),
-    ("matmul.packed", dense),
-    ("matmul.batched", batched_matmul),
-    ("rowwise", rowwise),
-    ("elementwise", elementwise),
-    ("generic", generic),
-    ("rows", rows),
-    (PLAIN, plain),
-)
+    Args:
+        package: whose own name is that of its rules' backend.
+        kind: :class:`Rule` or :class:`PairRule`.
+
+    Raises:
+        ValueError: if two rules have the same name or order, or one is for another backend.
+    """
+    backend = package.__name__.rpartition(".")[2]
+    found: list[AnyRule] = []
+    for module in _modules(package):
+        for value in vars(module).values():  # a module may also have imported another one's rule
+            if isinstance(value, kind) and not any(value is known for known in found):
+                found.append(value)
+    for rule in found:
+        if rule.backend != backend:
+            raise ValueError(f"rule {rule.name} is for {rule.backend} and lies in {package.__name__}")
+        same = [other.name for other in found if rule.name == other.name or rule.order == other.order]
+        if len(same) > 1:
+            raise ValueError(f"rules {' and '.join(same)} have the same name or order ({rule.order})")
+    return tuple(sorted(found, key=lambda rule: rule.order))
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    def fail(_: str) -> NoReturn:
+        raise  # noqa: PLE0704 - called where a package could not be imported, which is not to be passed over
+
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", onerror=fail):
+        yield importlib.import_module(info.name)
+
+
+#: In the order in which they are tried.
+RULES = find_rules(cpu, Rule)
+PAIR_RULES = find_rules(cpu, PairRule)
 
 
 def implement(
-    group: Group, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
+    group: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
 ) -> Implementation:
-    """The implementation of a group.
+    """The implementation of a group by the first rule that serves it.
 
     Also for a group with a ``pitch`` the first rule that serves it decides: if that one does not heed the
     pitch, no rule serves the group (RuleError), for a slower rule would cost more than a copy.
@@ -67,40 +76,40 @@ def implement(
     """
     if target.vector_bits and not target.half_vectors and "float16" in str(group.function):
         target = replace(target, vector_bits=0)
-    for i, (name, rule) in enumerate(RULES):
-        if group.pitch is not None and PITCHED.isdisjoint(later for later, _ in RULES[i:]):
+    for i, rule in enumerate(RULES):
+        if group.pitch is not None and not any(later.heeds_pitch for later in RULES[i:]):
             break
         try:
-            found = rule(group, target, constants)
+            found = rule.implement(group, target, constants)
         except RuleError:
             continue
         except Exception as error:  # a defect in a rule costs speed, not the model
-            warn(f"kernel {group.name}: rule {name} failed ({_reason(error)}); a slower rule is used")
+            warn(f"kernel {group.name}: rule {rule.name} failed ({_reason(error)}); a slower rule is used")
         else:
-            if group.pitch is not None and name not in PITCHED:
+            if group.pitch is not None and not rule.heeds_pitch:
                 break
-            if name == PLAIN:
-                warn(f"kernel {group.name}: no schedule serves it; it runs in one thread, not vectorised")
+            if rule.warning:
+                warn(f"kernel {group.name}: {rule.warning}")
             return found
     raise RuleError(f"no rule serves {group.name}")
 
 
-def fetching(
+def with_prefetch(
     implementation: Implementation, nbytes: int, warn: Callable[[str], None]
 ) -> Implementation | None:
     """The same, which also fetches bytes for a later call; None if that cannot be."""
-    if implementation.fetching is None:
+    if implementation.with_prefetch is None:
         return None
     try:
-        return implementation.fetching(nbytes)
+        return implementation.with_prefetch(nbytes)
     except Exception as error:  # as above
         warn(f"rule {implementation.rule} cannot fetch ahead ({_reason(error)}); a later kernel may wait")
         return None
 
 
-def implement_both(
-    first: Group,
-    second: Group,
+def implement_pair(
+    first: FusedGroup,
+    second: FusedGroup,
     target: CpuTarget,
     constants: Sequence[frozenset[int]],
     warn: Callable[[str], None],
@@ -114,13 +123,15 @@ def implement_both(
     Raises:
         RuleError: if they are better done one after the other.
     """
-    try:
-        return chained_conv2d(first, second, target, constants)
-    except RuleError:
-        raise
-    except Exception as error:
-        warn(f"kernels {first.name} and {second.name}: no kernel for both ({_reason(error)}); they stay two")
-        raise RuleError("a defect in a rule") from error
+    for rule in PAIR_RULES:
+        try:
+            return rule.implement(first, second, target, constants)
+        except RuleError:
+            continue
+        except Exception as error:
+            reason = _reason(error)
+            warn(f"kernels {first.name} and {second.name}: no kernel for both ({reason}); they stay two")
+    raise RuleError(f"no rule serves {first.name} and {second.name} together")
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""From fused TIR to the Plan: choose kernels, order steps, lay out constants and the arena."""
+"""From fused TIR to the Plan: select kernels, order steps, lay out constants and the arena."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Stage
 from edgepack.compiler.kernels.cpu.generic.copy import copy
 from edgepack.compiler.planner.arena import Request, aligned, plan_arena
-from edgepack.compiler.planner.concat_in_place import join
-from edgepack.compiler.planner.fuse_pairs import chain
-from edgepack.compiler.planner.program import Call, Program, Value, read
-from edgepack.compiler.planner.select import Chooser
-from edgepack.compiler.planner.weight_prefetch import fetch_ahead
+from edgepack.compiler.planner.concat_in_place import concat_in_place
+from edgepack.compiler.planner.fuse_pairs import fuse_pairs
+from edgepack.compiler.planner.program import Call, Program, Value, read_program
+from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Argument, Constant, Plan, Step, TensorSpec
@@ -45,7 +45,7 @@ def build_plan(
     nodes: Sequence[str] = (),
     reporter: Reporter | None = None,
 ) -> Built:
-    """Chooses a kernel for every call and lays everything out.
+    """Selects kernels for every call and lays everything out.
 
     Args:
         lowered: fused TIR; its main takes ``inputs`` and returns ``outputs``, in order.
@@ -55,34 +55,34 @@ def build_plan(
     Raises:
         ModelError: for what a static plan cannot hold.
     """
-    program = read(lowered)
-    chooser = Chooser(program, target, symbol_prefix, reporter or Reporter())
-    join(program, chooser.serves)
-    chain(program, chooser.serves_both)
+    program = read_program(lowered)
+    selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter())
+    concat_in_place(program, selector.try_select_as)
+    fuse_pairs(program, selector.try_select)
     for call in program.calls:
         if call.implementation is None:
-            chooser.choose(call)
-    for call in fetch_ahead(program.calls, target):
-        chooser.fetch(call)
+            selector.select(call)
+    for call in plan_weight_prefetch(program.calls, target):
+        selector.add_prefetch(call)
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: docs/lab-book.md.
     threads = 1 if target.optimize == "latency" else target.threads
-    layout = _Layout(program, chooser, outputs, nodes, threads)
-    return layout.finish(name, inputs, outputs, tuple(chooser.warnings))
+    layout = _Layout(program, selector, outputs, nodes, threads)
+    return layout.finish(name, inputs, outputs, tuple(selector.warnings))
 
 
 class _Layout:
-    """Steps, constants and arena of a program whose kernels are chosen."""
+    """Steps, constants and arena of a program whose kernels are selected."""
 
     def __init__(
         self,
         program: Program,
-        chooser: Chooser,
+        selector: KernelSelector,
         outputs: Sequence[TensorSpec],
         nodes: Sequence[str],
         threads: int,
     ) -> None:
-        self.program, self.chooser, self.nodes, self.threads = program, chooser, nodes, threads
+        self.program, self.selector, self.nodes, self.threads = program, selector, nodes, threads
         self.steps: list[Step] = []
         self.constants: list[Constant] = []
         self.arrays: list[Array] = []
@@ -171,13 +171,13 @@ class _Layout:
             packing = implementation.packed[operand.index]
             source = call.arguments[packing.param].index
             return Argument("constant", self._constant(source, packing.key, packing.transform))
-        if operand.kind == "ahead":
-            assert call.ahead is not None
-            assert call.ahead.call.implementation is not None
-            packing = call.ahead.call.implementation.packed[0]
-            source = call.ahead.call.arguments[packing.param].index
+        if operand.kind == "prefetch":
+            assert call.prefetch is not None
+            assert call.prefetch.call.implementation is not None
+            packing = call.prefetch.call.implementation.packed[0]
+            source = call.prefetch.call.arguments[packing.param].index
             constant = self._constant(source, packing.key, packing.transform)
-            return Argument("constant", constant, call.ahead.offset)
+            return Argument("constant", constant, call.prefetch.offset)
         if operand.kind == "temp":
             return Argument("arena", temps[operand.index])  # an index into the requests until they are placed
         return Argument("scratch", 0, scratch[operand.index])
@@ -217,9 +217,9 @@ class _Layout:
     def _emit_copy(self, value: Value, output: int, nbytes: int) -> None:
         implementation = copy(nbytes)
         matching = [
-            s for s, k in self.chooser.kernels.items() if k.rule == "copy" and k.bytes_moved == 2 * nbytes
+            s for s, k in self.selector.kernels.items() if k.rule == "copy" and k.bytes_moved == 2 * nbytes
         ]
-        symbol = matching[0] if matching else self.chooser.add(implementation, ("copy",), 2 * nbytes)[0]
+        symbol = matching[0] if matching else self.selector.add(implementation, ("copy",), 2 * nbytes)[0]
         self.steps.append(
             Step(symbol, implementation.stages[0].tasks, (self._value(value), Argument("output", output)))
         )
@@ -267,9 +267,9 @@ class _Layout:
             params_bytes=self.params_bytes,
             arena=arena,
             steps=steps,
-            kernels=tuple(k for k in self.chooser.kernels.values() if k.symbol in used),
+            kernels=tuple(k for k in self.selector.kernels.values() if k.symbol in used),
             warnings=warnings,
             params_growth=self.params_growth,
         )
-        functions = {s: f for s, f in self.chooser.functions.items() if s in used}
+        functions = {s: f for s, f in self.selector.functions.items() if s in used}
         return Built(plan, functions, tuple(self.arrays))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
 
 from tvm import relax
 
-from edgepack.compiler.graph.lower import Group, Lowered
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.graph.rewrite import is_constant, node_index, numpy_of, op_name
 from edgepack.compiler.kernels.contract import Array, Implementation
 from edgepack.errors import ModelError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["Ahead", "Call", "Program", "Value", "read"]
+__all__ = ["Call", "Prefetch", "Program", "Value", "read_program"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,26 +36,31 @@ class Value:
 
 @dataclass
 class Call:
-    """A group with what it reads and writes, and the kernels that were chosen for it.
+    """A fused group with what it reads and writes, and the kernels that were selected for it.
 
     Attributes:
-        before: a group whose result is the first argument of ``group``, and is computed by the same kernel;
-            ``arguments`` are its own, then those of ``group`` from the second on.
-        ahead: what its kernels fetch into the caches for a later call.
+        first: a fused group that the same kernel computes before, whose result is the first argument of
+            ``fused``; ``arguments`` are then its own, followed by those of ``fused`` from the second on.
+        prefetch: what its kernels fetch into the caches for a later call.
     """
 
-    group: Group
+    fused: FusedGroup
     arguments: list[Value]
     results: list[Value]
     implementation: Implementation | None = None
     symbols: tuple[str, ...] = ()
     nodes: tuple[int, ...] = ()
-    before: Group | None = None
-    ahead: Ahead | None = None
+    first: FusedGroup | None = None
+    prefetch: Prefetch | None = None
+
+    @property
+    def fused_groups(self) -> tuple[FusedGroup, ...]:
+        """What the call computes, in order."""
+        return (self.fused,) if self.first is None else (self.first, self.fused)
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Prefetch:
     """Bytes [offset, offset + nbytes) of the first packed constant of ``call``."""
 
     call: Call
@@ -70,61 +77,84 @@ class Program:
     buffers: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
 
+    def use_counts(self) -> Counter[int]:
+        """How often each value, by its ``id``, is an argument or an output."""
+        uses = Counter(id(v) for call in self.calls for v in call.arguments)
+        uses.update(id(v) for v in self.outputs)
+        return uses
 
-def read(lowered: Lowered) -> Program:
-    """The module's main. ModelError for what a static plan cannot hold."""
-    function = lowered.module["main"]
-    program = Program()
-    values: dict[Any, Any] = {param: Value("input", i) for i, param in enumerate(function.params)}
-    constants: dict[Any, Value] = {}
+    def producers(self) -> dict[int, Call]:
+        """The call that computes a value, by the value's ``id``, for calls of one result."""
+        return {id(call.results[0]): call for call in self.calls if len(call.results) == 1}
 
-    def value(expr: Any) -> Any:
-        if expr in values:
-            return values[expr]
+
+def read_program(lowered: Lowered) -> Program:
+    """The calls, constants and outputs of the module's main.
+
+    Raises:
+        ModelError: for what a static plan cannot hold.
+    """
+    return _Reader(lowered).read()
+
+
+class _Reader:
+    def __init__(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        self.program = Program()
+        #: What each variable is; a list for a tuple.
+        self.values: dict[relax.Var, Any] = {}
+        self.constants: dict[relax.Expr, Value] = {}
+
+    def read(self) -> Program:
+        function = self.lowered.module["main"]
+        self.values = {param: Value("input", i) for i, param in enumerate(function.params)}
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self.values[binding.var] = self._binding(binding)
+        result = self._value(function.body.body)
+        self.program.outputs = list(result) if isinstance(result, list) else [result]
+        return self.program
+
+    def _binding(self, binding: relax.Binding) -> Any:
+        expr = binding.value
+        operator = op_name(expr)
+        if operator == "relax.call_tir":
+            return self._call(binding)
+        if operator == "relax.reshape":
+            return self._value(expr.args[0])
+        if isinstance(expr, relax.Call):
+            raise ModelError(
+                f"operator {operator or expr.op} cannot be compiled ahead of time",
+                hint="Its shape depends on data, or it needs a library that devices do not have.",
+            )
+        return self._value(expr)
+
+    def _call(self, binding: relax.Binding) -> Any:
+        expr, ty = binding.value, binding.var.ty
+        is_tuple = isinstance(ty, relax.TupleType)
+        results = [self._buffer(t) for t in (ty.fields if is_tuple else [ty])]
+        fused = self.lowered.groups[expr.args[0].name_hint]
+        last = node_index(binding.var)
+        nodes = tuple(sorted({*fused.nodes, *([] if last is None else [last])}))
+        self.program.calls.append(Call(fused, list(self._value(expr.args[1])), results, nodes=nodes))
+        return results if is_tuple else results[0]
+
+    def _value(self, expr: relax.Expr) -> Any:
+        if expr in self.values:
+            return self.values[expr]
         if is_constant(expr):
-            if expr not in constants:
-                program.constants.append(numpy_of(expr))
-                constants[expr] = Value("constant", len(program.constants) - 1)
-            return constants[expr]
+            if expr not in self.constants:
+                self.program.constants.append(numpy_of(expr))
+                self.constants[expr] = Value("constant", len(self.program.constants) - 1)
+            return self.constants[expr]
         if isinstance(expr, relax.Tuple):
-            return [value(f) for f in expr.fields]
+            return [self._value(f) for f in expr.fields]
         if isinstance(expr, relax.TupleGetItem):
-            return value(expr.tuple_value)[expr.index]
+            return self._value(expr.tuple_value)[expr.index]
         raise ModelError(f"the compiled graph has a {type(expr).__name__}, which a static plan cannot hold")
 
-    def buffer(ty: Any) -> Value:
+    def _buffer(self, ty: relax.TensorType) -> Value:
         nbytes = prod(int(d) for d in ty.shape) * DTYPE_BYTES[str(ty.dtype)]
-        made = Value("buffer", len(program.buffers), nbytes)
-        program.buffers.append(made)
+        made = Value("buffer", len(self.program.buffers), nbytes)
+        self.program.buffers.append(made)
         return made
-
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            expr = binding.value
-            operator = op_name(expr)
-            if operator == "relax.call_tir":
-                ty = binding.var.ty
-                fields = list(ty.fields) if isinstance(ty, relax.TupleType) else None
-                results = [buffer(t) for t in (fields or [ty])]
-                group = lowered.groups[expr.args[0].name_hint]
-                program.calls.append(
-                    Call(group, list(value(expr.args[1])), results, nodes=_nodes(group, binding))
-                )
-                values[binding.var] = results if fields is not None else results[0]
-            elif operator == "relax.reshape":
-                values[binding.var] = value(expr.args[0])
-            elif isinstance(expr, relax.Call):
-                raise ModelError(
-                    f"operator {operator or expr.op} cannot be compiled ahead of time",
-                    hint="Its shape depends on data, or it needs a library that devices do not have.",
-                )
-            else:
-                values[binding.var] = value(expr)
-    result = value(function.body.body)
-    program.outputs = list(result) if isinstance(result, list) else [result]
-    return program
-
-
-def _nodes(group: Group, binding: Any) -> tuple[int, ...]:
-    last = node_index(binding.var)
-    return tuple(sorted({*group.nodes, *([] if last is None else [last])}))

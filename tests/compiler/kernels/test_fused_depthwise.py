@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 
-from edgepack.compiler.kernels import registry as rules
+from edgepack.compiler.kernels import registry
 from tests.models.builder import Graph
 from tests.support.compiled import VECTORS, Compiled, target_with
 
@@ -154,7 +155,8 @@ def test_a_defect_costs_speed_and_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     def fails(*_: object) -> None:
         raise ValueError("not today")
 
-    monkeypatch.setattr(rules, "chained_conv2d", fails)
+    broken = [replace(rule, apply=fails) for rule in registry.PAIR_RULES]  # type: ignore[arg-type]
+    monkeypatch.setattr(registry, "PAIR_RULES", broken)
     compiled = Compiled({"3x3": CHAINED["3x3"]}, tmp_path, target_with("256x16", l2_bytes=L2_BYTES))
     warnings = compiled.plan("3x3").warnings
     assert warnings

@@ -15,7 +15,7 @@ from edgepack.compiler.kernels.cpu.conv import implicit_gemm, winograd
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div
 from edgepack.compiler.kernels.cpu.emit.register_tile import LINE
 from edgepack.compiler.planner.build import Built
-from edgepack.compiler.planner.weight_prefetch import LEAST, PART
+from edgepack.compiler.planner.weight_prefetch import CACHE_PART, LEAST_BYTES
 from edgepack.plan.types import Argument
 from tests.models.builder import Graph
 from tests.support import executor
@@ -65,7 +65,7 @@ def test_what_is_fetched_is_read_later_and_is_there(kernel: int) -> None:
     seen: dict[int, list[tuple[int, int]]] = {}
     for number, argument, nbytes in fetched(built):
         constant = built.plan.constants[argument.index]
-        assert nbytes >= LEAST
+        assert nbytes >= LEAST_BYTES
         assert argument.offset % 64 == nbytes % 64 == 0
         assert argument.offset + nbytes <= constant.nbytes
         readers = [
@@ -79,7 +79,7 @@ def test_what_is_fetched_is_read_later_and_is_there(kernel: int) -> None:
     for parts in seen.values():
         parts.sort()
         assert all(a + n <= b for (a, n), (b, _) in pairwise(parts)), "fetched twice"
-    assert sum(n for parts in seen.values() for _, n in parts) <= L3 // PART
+    assert sum(n for parts in seen.values() for _, n in parts) <= L3 // CACHE_PART
 
 
 @pytest.mark.parametrize("options", [{"l3_bytes": 0}, {"optimize": "size"}, {"l2_bytes": 64 * 1024 * 1024}])

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, Atoms, constant
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import Value
-from edgepack.compiler.kernels.cpu.emit.vectors import Undecided, Vectors
+from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, Vectors
 
-__all__ = ["Survey", "axis_atoms", "merged", "survey"]
+__all__ = ["Survey", "axis_variables", "merged", "survey"]
 
 #: What an elementary function costs, in additions.
 CALL_COST = 20
@@ -29,7 +29,7 @@ class Survey:
     Attributes:
         addresses: (buffer, flat address) of each load.
         demands: (buffer, position) of each read of a buffer that is computed beforehand.
-        fixed: atoms that decide a branch or are computed with: their axes cannot be merged with others.
+        fixed: variables that decide a branch or are computed with: their axes cannot be merged with others.
         cost: operations of one element.
     """
 
@@ -42,8 +42,10 @@ class Survey:
 class _Surveyor(Vectors):
     """Evaluates scalars into an emitter that is thrown away."""
 
-    def __init__(self, atoms: Atoms, blocks: Mapping[Any, Block], pointers: Mapping[Any, Any]) -> None:
-        super().__init__(Emitter(1), 1, atoms, blocks, pointers)
+    def __init__(
+        self, variables: IndexVariables, blocks: Mapping[Any, Block], pointers: Mapping[Any, Any]
+    ) -> None:
+        super().__init__(Emitter(1), 1, variables, blocks, pointers)
         self.found = Survey()
         self.computed: set[Any] = set()
 
@@ -63,8 +65,8 @@ class _Surveyor(Vectors):
             self.found.fixed |= {name for name, _ in x.terms}
         return super().value(x, dtype)
 
-    def _atom(self, expr: Any, low: int, high: int) -> Affine:
-        made = super()._atom(expr, low, high)
+    def _variable(self, expr: Any, low: int, high: int) -> Affine:
+        made = super()._variable(expr, low, high)
         self.found.fixed |= {name for name, _ in made.terms}
         return made
 
@@ -83,12 +85,12 @@ class _Surveyor(Vectors):
         return super()._call(x, env)
 
 
-def axis_atoms(atoms: Atoms, prefix: str, extents: Sequence[int]) -> list[Affine]:
-    """An atom for each axis, whose expression is only good for a survey."""
+def axis_variables(variables: IndexVariables, prefix: str, extents: Sequence[int]) -> list[Affine]:
+    """A variable for each axis, whose expression is only good for a survey."""
     e = Emitter(1)
     dummy = e.pointer(1, "int32")
     return [
-        atoms.add(f"{prefix}{i}", e.load(dummy, 0), 0, extent - 1) if extent > 1 else constant(0)
+        variables.add(f"{prefix}{i}", e.load(dummy, 0), 0, extent - 1) if extent > 1 else constant(0)
         for i, extent in enumerate(extents)
     ]
 
@@ -96,7 +98,7 @@ def axis_atoms(atoms: Atoms, prefix: str, extents: Sequence[int]) -> list[Affine
 def survey(
     value: Any,
     env: Mapping[Any, Affine],
-    atoms: Atoms,
+    variables: IndexVariables,
     blocks: Mapping[Any, Block],
     pointers: Mapping[Any, Any],
     computed: set[Any] | frozenset[Any] = frozenset(),
@@ -117,13 +119,13 @@ def survey(
         branches += 1
         if branches > MOST_BRANCHES:
             raise RuleError("too many branches")
-        surveyor = _Surveyor(atoms.child(), blocks, pointers)
+        surveyor = _Surveyor(variables.child(), blocks, pointers)
         surveyor.facts, surveyor.computed, surveyor.found = facts, set(computed), Survey(fixed=total.fixed)
         try:
             surveyor.evaluate(value, env)
-        except Undecided as undecided:
-            total.fixed |= {name for name, _ in undecided.position.terms}
-            pending += [{**facts, undecided.position: True}, {**facts, undecided.position: False}]
+        except NeedsBranch as needed:
+            total.fixed |= {name for name, _ in needed.position.terms}
+            pending += [{**facts, needed.position: True}, {**facts, needed.position: False}]
             continue
         total.addresses += surveyor.found.addresses
         total.demands += surveyor.found.demands
@@ -135,7 +137,7 @@ def merged(names: Sequence[str], extents: Sequence[int], found: Survey) -> list[
     """Runs of neighbouring axes that all loads walk as one axis.
 
     Args:
-        names: the axes' atoms, outermost first.
+        names: the axes' variables, outermost first.
 
     Returns:
         The axes' indices, in runs; axes of one element join any run.

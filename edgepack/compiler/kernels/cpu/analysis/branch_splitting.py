@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, Atoms
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.vectors import Cut, Undecided
+from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit
 
 __all__ = ["attempt", "cover", "in_pieces", "writes_its_own_position"]
 
@@ -38,15 +38,15 @@ def cover(extent: int, lanes: int) -> tuple[int, int, int | None]:
     return lanes, extent - rest, extent - lanes if rest else None
 
 
-def attempt(e: Emitter, body: Callable[[dict[Affine, bool]], None], atoms: Atoms) -> None:
-    """Emits ``body(facts)``, inside of branches for the conditions that it finds undecided."""
-    _attempt(e, body, atoms, {}, [0])
+def attempt(e: Emitter, body: Callable[[dict[Affine, bool]], None], variables: IndexVariables) -> None:
+    """Emits ``body(facts)``, inside of branches for the conditions that need one."""
+    _attempt(e, body, variables, {}, [0])
 
 
 def _attempt(
     e: Emitter,
     body: Callable[[dict[Affine, bool]], None],
-    atoms: Atoms,
+    variables: IndexVariables,
     facts: dict[Affine, bool],
     branches: list[int],
 ) -> None:
@@ -56,20 +56,20 @@ def _attempt(
     depth = len(e.blocks)
     try:
         statement = e.block(lambda: body(facts))
-    except Undecided as undecided:
+    except NeedsBranch as needed:
         del e.blocks[depth:]
-        position = undecided.position
+        position = needed.position
         e.branch(
-            atoms.scalar(position) <= index(0),
-            lambda: _attempt(e, body, atoms, {**facts, position: True}, branches),
-            lambda: _attempt(e, body, atoms, {**facts, position: False}, branches),
+            variables.scalar(position) <= index(0),
+            lambda: _attempt(e, body, variables, {**facts, position: True}, branches),
+            lambda: _attempt(e, body, variables, {**facts, position: False}, branches),
         )
     else:
         e.add(statement)
 
 
 def in_pieces(e: Emitter, begin: int, end: int, body: Callable[[int, int], None]) -> None:
-    """``body(begin, end)`` of the pieces of a row; Cut from inside cuts them."""
+    """``body(begin, end)`` of the pieces of a row; NeedsSplit from inside cuts them."""
     pieces = [(begin, end)]
     done = 0
     while done < len(pieces):
@@ -79,11 +79,11 @@ def in_pieces(e: Emitter, begin: int, end: int, body: Callable[[int, int], None]
         depth = len(e.blocks)
         try:
             statement = e.block(lambda low=low, high=high: body(low, high))  # type: ignore[misc]
-        except Cut as cut:
+        except NeedsSplit as split:
             del e.blocks[depth:]
-            if not low < cut.at < high:
-                raise RuleError("a cut outside of the row") from None
-            pieces[done : done + 1] = [(low, cut.at), (cut.at, high)]
+            if not low < split.at < high:
+                raise RuleError("a split outside of the row") from None
+            pieces[done : done + 1] = [(low, split.at), (split.at, high)]
         else:
             e.add(statement)
             done += 1

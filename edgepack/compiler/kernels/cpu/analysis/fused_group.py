@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from edgepack.compiler.graph.lower import Anchor, Group
+from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
@@ -52,6 +52,10 @@ class AnchoredGroup:
             raise RuleError(f"operand {operand} is computed inside the group")
         return param
 
+    def declare_epilogue(self, e: Emitter) -> dict[int, Any]:
+        """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
+        return {p: e.param(p, prod(int(d) for d in self.params[p].shape)) for p in self.epilogue.params}
+
     def epilogue_pointers(self, e: Emitter) -> tuple[dict[int, Any], list[Operand]]:
         """Declares a pointer for each parameter of the epilogue."""
         pointers, operands = {}, []
@@ -61,7 +65,7 @@ class AnchoredGroup:
         return pointers, operands
 
 
-def anchored(group: Group, kinds: Sequence[str]) -> AnchoredGroup:
+def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that.
 
     The anchor's last block is its reduction, or the division behind it for an average.

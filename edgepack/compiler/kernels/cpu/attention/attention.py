@@ -16,16 +16,17 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.attention.attention_form import AttentionForm
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, Atoms
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import accumulate, column_chunks, tile_for
 from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vector_math import LOG2_E, elementary, exp_below
-from edgepack.compiler.kernels.cpu.emit.vectors import Cut, Undecided, Vectors
+from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit, Vectors
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["attention"]
@@ -34,7 +35,7 @@ __all__ = ["attention"]
 BLOCK = 64
 
 
-def attention(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def attention(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``attention`` for the anchor of that kind."""
     if group.anchor is None or group.anchor.kind != "attention":
         raise RuleError("another operator")
@@ -66,7 +67,7 @@ class _Task:
     key: Any
     value: Any
     output: Any
-    atoms: Atoms
+    variables: IndexVariables
     batch: tuple[Affine, ...]
 
 
@@ -84,7 +85,7 @@ class _Kernel:
         vectors = -(-form.rows // lanes)
         if form.rows % lanes:
             most = min(most, form.rows // lanes)  # the last block overlaps the one before
-        self.sizes = [(size * lanes, count) for size, count in balanced(vectors, most)]
+        self.sizes = [(size * lanes, count) for size, count in balanced_split(vectors, most)]
         self.block = self.sizes[0][0]
         self.blocks = sum(count for _, count in self.sizes)
         scratch = (form.depth * self.block, form.keys * self.block, self.block)
@@ -112,10 +113,10 @@ class _Kernel:
     def _task(self, task: Any) -> None:
         e, form = self.e, self.form
         head, block = e.let(div(task, self.blocks)), e.let(mod(task, self.blocks))
-        atoms = Atoms()
+        variables = IndexVariables()
         places = [e.let(i) for i in unravel(head, form.batch)]
         batch = tuple(
-            atoms.add(f"b{axis}", at, 0, n - 1)
+            variables.add(f"b{axis}", at, 0, n - 1)
             for axis, (at, n) in enumerate(zip(places, form.batch, strict=True))
         )
 
@@ -127,7 +128,7 @@ class _Kernel:
             return e.let(total)
 
         query, key, value, output = (start(v) for v in (form.query, form.key, form.value, form.output))
-        self._blocks(_Task(query, key, value, output, atoms, batch), block)
+        self._blocks(_Task(query, key, value, output, variables, batch), block)
 
     def _blocks(self, task: _Task, block: Any) -> None:
         """Branches on the block's size. A last block that is not full begins earlier, and stores its own rows
@@ -210,7 +211,7 @@ class _Kernel:
             e.vstore(m, 0, e.f32(float("-inf")))
         tile = tile_for(self.target, form.keys, size)
         done = 0
-        for keys, count in balanced(form.keys, tile.rows):
+        for keys, count in balanced_split(form.keys, tile.rows):
 
             def some(t: Any, keys: int = keys, done: int = done) -> None:
                 first = e.let(t * index(keys) + index(done))
@@ -251,26 +252,26 @@ class _Kernel:
             size,
             2,
         )
-        atoms = task.atoms.child()
-        row = atoms.add("row", begin, 0, form.rows - size)
-        key = atoms.add("key", first, 0, form.keys - keys)
+        variables = task.variables.child()
+        row = variables.add("row", begin, 0, form.rows - size)
+        key = variables.add("key", first, 0, form.keys - keys)
         for r in range(keys):
             for at, lanes in chunks:
                 vector = e.let(e.vload(accumulators, r * width + at, lanes))
                 queries = row.plus(column + at) + Affine(0, (), 1)
-                score = self._stepped(vector, atoms, (*task.batch, queries, key.plus(r)))
+                score = self._stepped(vector, variables, (*task.batch, queries, key.plus(r)))
                 e.vstore(self.scores, (first + index(r)) * index(size) + index(column + at), score)
                 m = largest[(column + at) // self.lanes]
                 e.vstore(m, 0, tirx.Max(e.vload(m, 0), score))
 
-    def _stepped(self, vector: Any, atoms: Atoms, position: tuple[Affine, ...]) -> Any:
+    def _stepped(self, vector: Any, variables: IndexVariables, position: tuple[Affine, ...]) -> Any:
         """The score after the steps before the softmax."""
         form, e = self.form, self.e
-        reader = _Scores(e, self.lanes, atoms, form.blocks, self.pointers)
+        reader = _Scores(e, self.lanes, variables, form.blocks, self.pointers)
         reader.scores, reader.vector = form.scores, Value(vector, self.lanes, "float32")
         try:
             found = reader.value(reader.read(form.weighed, list(position)), "float32")
-        except (Undecided, Cut):
+        except (NeedsBranch, NeedsSplit):
             raise RuleError("a step that depends on the position") from None
         return e.let(reader.expr(found, self.lanes))
 
@@ -305,7 +306,7 @@ class _Kernel:
         e, form = self.e, self.form
         tile = tile_for(self.target, size - first, form.columns)
         done = first
-        for rows, count in balanced(size - first, tile.rows):
+        for rows, count in balanced_split(size - first, tile.rows):
 
             def some(t: Any, rows: int = rows, done: int = done) -> None:
                 row = e.let(t * index(rows) + index(done))
@@ -363,3 +364,6 @@ class _Kernel:
             for at, lanes in chunks:
                 e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
         return accumulators
+
+
+RULE = Rule("attention", order=600, dtypes=FLOAT32 | {"bool"}, apply=attention)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.views import strides_of
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
@@ -37,7 +37,7 @@ class AttentionForm:
     blocks: Mapping[Any, Block]
 
     @classmethod
-    def of(cls, group: Group) -> AttentionForm:
+    def of(cls, group: FusedGroup) -> AttentionForm:
         """What the group's anchor says. RuleError where something follows it."""
         assert group.anchor is not None
         a = group.anchor.attributes

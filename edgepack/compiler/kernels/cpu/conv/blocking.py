@@ -12,7 +12,7 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import balanced, index
+from edgepack.compiler.kernels.cpu.emit.emitter import balanced_split, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.plan.target import CpuTarget
 
@@ -43,7 +43,7 @@ class Blocking:
         self.column_blocks = -(-conv.group_out // tile.columns)
         self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
         self.bands = self._bands()
-        self.tiles = balanced(conv.pixels // self.bands, tile.rows)
+        self.tiles = balanced_split(conv.pixels // self.bands, tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)
 
     def _bands(self) -> int:
@@ -53,7 +53,7 @@ class Blocking:
         threads, pixels = self.threads, self.conv.pixels
         if self.weights_first and self.shares == 1:
             return 1
-        whole = balanced(pixels, self.tile.rows)
+        whole = balanced_split(pixels, self.tile.rows)
         even = len(whole) == 1 and whole[0][1] % threads == 0
         return 1 if even or pixels % threads or pixels < threads * self.tile.rows else threads
 
@@ -90,11 +90,11 @@ class Blocking:
     def scratch(self) -> tuple[int, ...]:
         """Bytes of scratch of one thread: the sums of a task's tiles, if they have to wait."""
         tiles = -(-self.tile_count // self.blocks)
-        return (tiles * self.sums * 4,) if self.slices > 1 else ()
+        return (tiles * self.accumulator_floats * 4,) if self.slices > 1 else ()
 
     @property
-    def sums(self) -> int:
-        """Floats in the sums of a tile."""
+    def accumulator_floats(self) -> int:
+        """Floats in the accumulators of a tile, its columns as whole vectors."""
         return self.tile.rows * (-(-self.tile.columns // self.lanes) * self.lanes)
 
     @cached_property
@@ -113,7 +113,7 @@ class Blocking:
         bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
         fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
         if self.slices > 1:  # the sums too
-            fits = max(4, min(fits, self.target.l2_bytes // 16 // (self.sums * 4)))
+            fits = max(4, min(fits, self.target.l2_bytes // 16 // (self.accumulator_floats * 4)))
         least = min(most, max(-(-tiles // fits), -(-4 * threads // columns), self.shares))
         if self.shares == 1:
             more = range(least, min(most, least + threads))

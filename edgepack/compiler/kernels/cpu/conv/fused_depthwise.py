@@ -18,22 +18,23 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.conv.sliding_window import Depthwise
 from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.register_tile import fitting, tile_for
+from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors, tile_for
+from edgepack.compiler.kernels.rule import FLOAT32, PairRule
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["chained_conv2d"]
+__all__ = ["fused_depthwise_conv2d"]
 
 
-def chained_conv2d(
-    first: Group,
-    second: Group,
+def fused_depthwise_conv2d(
+    first: FusedGroup,
+    second: FusedGroup,
     target: CpuTarget,
     constants: Sequence[frozenset[int]],
 ) -> Implementation:
@@ -118,7 +119,7 @@ class _Chain:
     ) -> None:
         self.conv, self.depthwise, self.target = conv, depthwise, target
         self.outer, self.inner = outer, inner
-        narrow = fitting(target, conv.out_channels)
+        narrow = narrow_vectors(target, conv.out_channels)
         self.tile = tile_for(narrow, conv.out_width, conv.out_channels)
         self.first = ImplicitGemm(conv, self.tile, outer, narrow, rows_apart=True)
         self.second = _Ring(depthwise, inner, target)
@@ -145,7 +146,7 @@ class _Chain:
 
     def check(self) -> None:
         """RuleError where two kernels are as fast or faster."""
-        c, cut = self.conv, self.first.cut
+        c, cut = self.conv, self.first.blocking
         if not (c.pointwise or c.strides != (1, 1)):
             raise RuleError("Winograd's transforms may be faster")
         if cut.weights_first or cut.slices > 1:
@@ -226,3 +227,6 @@ class _Chain:
             self.first.row(e.let(image * c.out_height + y), self.ring, at)
 
         e.loop(begin, e.let(tirx.max(begin, end)), row)
+
+
+PAIR_RULE = PairRule("conv2d.chained", order=100, dtypes=FLOAT32, apply=fused_depthwise_conv2d)

@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.blocking import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, groups_of, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import (
+    Emitter,
+    balanced_split,
+    div,
+    index,
+    run_lengths,
+    unravel,
+)
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["channel_order", "grouped_conv2d", "pack_weights"]
@@ -138,10 +146,10 @@ class _Grouped:
         end = e.let(tirx.min(begin + self.block, index(self.vectors)))
         strips: list[tuple[int, int]] = []
         at = 0
-        for size, count in balanced(c.out_width, self.columns):
+        for size, count in balanced_split(c.out_width, self.columns):
             strips += [(at + i * size, size) for i in range(count)]
             at += size * count
-        for first, last, taps in groups_of(len(strips), lambda i: self._taps(*strips[i])):
+        for first, last, taps in run_lengths(len(strips), lambda i: self._taps(*strips[i])):
 
             def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
                 x = e.let(i * len(taps) + start)
@@ -231,7 +239,7 @@ class _Grouped:
             channel(i, lambda column, lanes_of=lanes_of: shuffle(blocks[column], lanes_of))  # type: ignore[misc]
 
 
-def grouped_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def grouped_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.grouped``: output channels of a group fill a vector, or a half, a quarter, ... of one."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)
@@ -252,3 +260,6 @@ def grouped_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -
         parameters=parameters,
         flops=conv.flops,
     )
+
+
+RULE = Rule("conv2d.grouped", order=300, dtypes=FLOAT32, apply=grouped_conv2d, heeds_pitch=True)

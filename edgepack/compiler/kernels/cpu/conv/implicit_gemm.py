@@ -81,7 +81,7 @@ class ImplicitGemm:
         self.e = Emitter(self.lanes, self.target)
         self.rows_apart = rows_apart
         whole = replace(conv, batch=1, out_height=1) if rows_apart else conv
-        self.cut = Blocking(whole, tile, target, 1 if rows_apart else target.threads)
+        self.blocking = Blocking(whole, tile, target, 1 if rows_apart else target.threads)
         #: Band of the pixels; pixel at which the tiles begin; how far from its place in the output each one
         #: is written.
         self.band: Any = 0
@@ -96,8 +96,8 @@ class ImplicitGemm:
         ahead = {"ahead": self.ahead} if self.ahead else {}
         return {
             "tile": f"{self.tile.rows}x{self.tile.columns}",
-            "order": "channels" if self.cut.weights_first else "pixels",
-            "blocks": self.cut.pixel_blocks,
+            "order": "channels" if self.blocking.weights_first else "pixels",
+            "blocks": self.blocking.pixel_blocks,
             **ahead,
         }
 
@@ -115,14 +115,14 @@ class ImplicitGemm:
         begin = self.pointers()
         self.y = e.pointer(self.group.output_elements)
         ends = [Operand("output", 0)]
-        if self.cut.slices > 1:
-            self.sums = e.pointer(self.cut.scratch[0] // 4)
+        if self.blocking.slices > 1:
+            self.sums = e.pointer(self.blocking.scratch[0] // 4)
             ends.append(Operand("scratch", 0))
         if self.ahead:
             self.later = e.pointer(self.ahead // 4)
-            ends.append(Operand("ahead", 0))
+            ends.append(Operand("prefetch", 0))
         e.tasks(self._task)
-        tasks = self.conv.groups * self.cut.column_blocks * self.cut.pixel_blocks
+        tasks = self.conv.groups * self.blocking.column_blocks * self.blocking.pixel_blocks
         return Stage(e.finish(), tasks, (*begin, *ends))
 
     def row(self, number: Any, y: Any, at: Any) -> None:
@@ -134,11 +134,15 @@ class ImplicitGemm:
         self.y = y
         self.origin = e.let(number * c.out_width)
         self.shift = e.let(at - self.origin * self.group.pitch)
-        e.loop(0, self.cut.column_blocks, lambda column: self._columns(0, column, 0, self.cut.tile_count))
+        e.loop(
+            0,
+            self.blocking.column_blocks,
+            lambda column: self._columns(0, column, 0, self.blocking.tile_count),
+        )
 
     def _task(self, task: Any) -> None:
         e = self.e
-        blocks, cut = self.conv.groups * self.cut.column_blocks, self.cut
+        blocks, cut = self.conv.groups * self.blocking.column_blocks, self.blocking
         if cut.weights_first:
             each = cut.pixel_blocks // cut.shares
             share, block, inner = (e.let(index(i)) for i in unravel(task, (cut.shares, blocks, each)))
@@ -152,22 +156,22 @@ class ImplicitGemm:
             sweep, pixels = (e.let(mod(block, cut.blocks)) for block in (sweep, pixels))
         self.sweep = e.let(cut.first_tile(sweep))
         first, last = e.let(cut.first_tile(pixels)), e.let(cut.first_tile(pixels + 1))
-        group = e.let(div(block, self.cut.column_blocks))
-        self._columns(group, e.let(mod(block, self.cut.column_blocks)), first, last)
+        group = e.let(div(block, self.blocking.column_blocks))
+        self._columns(group, e.let(mod(block, self.blocking.column_blocks)), first, last)
 
     def _columns(self, group: Any, column: Any, first: Any, last: Any) -> None:
         """All tiles [first, last) for one block of columns."""
         e = self.e
-        tail = self.conv.group_out - (self.cut.column_blocks - 1) * self.tile.columns
+        tail = self.conv.group_out - (self.blocking.column_blocks - 1) * self.tile.columns
 
         def columns(width: int) -> None:
             self._pixels(group, column, width, first, last)
 
-        if tail == self.tile.columns or self.cut.column_blocks == 1:
+        if tail == self.tile.columns or self.blocking.column_blocks == 1:
             columns(tail)
         else:
             e.branch(
-                column < index(self.cut.column_blocks - 1),
+                column < index(self.blocking.column_blocks - 1),
                 lambda: columns(self.tile.columns),
                 lambda: columns(tail),
             )
@@ -177,13 +181,13 @@ class ImplicitGemm:
         e, c = self.e, self.conv
         weights = e.let((group * c.group_out + column * self.tile.columns) * c.depth)
         channel = e.let(group * c.group_out + column * self.tile.columns)
-        start = first if self.cut.slices > 1 or self.rows_apart else self.sweep
-        tile_count = self.cut.bands * self.cut.tile_count
-        turns = e.let((group * self.cut.column_blocks + column) * tile_count) if self.ahead else 0
+        start = first if self.blocking.slices > 1 or self.rows_apart else self.sweep
+        tile_count = self.blocking.bands * self.blocking.tile_count
+        turns = e.let((group * self.blocking.column_blocks + column) * tile_count) if self.ahead else 0
 
         def tiles(part: Any) -> None:
             done, pixel = 0, 0
-            for rows, count in self.cut.tiles:
+            for rows, count in self.blocking.tiles:
                 begin, end = done, done + count
                 if not self.rows_apart:
                     begin = e.let(tirx.max(first, index(begin)))
@@ -191,13 +195,13 @@ class ImplicitGemm:
 
                 def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
                     at = e.let((i - done) * rows + pixel + self.origin)
-                    turn = e.let(turns + self.band * self.cut.tile_count + i) if self.ahead else 0
+                    turn = e.let(turns + self.band * self.blocking.tile_count + i) if self.ahead else 0
                     self._tile((i - start, turn), at, rows, group, weights, channel, width, part)
 
                 e.loop(begin, end, tile)
                 done, pixel = done + count, pixel + rows * count
 
-        e.loop(0, self.cut.slices, tiles)
+        e.loop(0, self.blocking.slices, tiles)
 
     def _tile(
         self,
@@ -222,7 +226,7 @@ class ImplicitGemm:
         per_row = len(chunks) * lanes
         accumulators = e.local(rows * per_row)
         number, turn = which
-        sums = e.let(number * self.cut.sums)
+        sums = e.let(number * self.blocking.accumulator_floats)
 
         def zero() -> None:
             for at in range(0, rows * per_row, lanes):
@@ -236,14 +240,14 @@ class ImplicitGemm:
             for at in range(0, rows * per_row, lanes):
                 e.vstore(self.sums, sums + at, e.vload(accumulators, at, lanes), lanes)
 
-        if self.cut.slices > 1:
+        if self.blocking.slices > 1:
             e.branch(tirx.EQ(part, index(0)), zero, resume)
         else:
             zero()
         origins = [self._origin(pixel + r) for r in range(rows)]
         first, elements = e.let(pixel * c.out_channels + channel), (rows - 1) * c.out_channels + width
         operands = {p: e.rebased(self.extra[p], first, elements) for p in self.group.epilogue.dense}
-        for operand in operands.values() if self.cut.slices == 1 else ():
+        for operand in operands.values() if self.blocking.slices == 1 else ():
             for r in range(rows):
                 for at in range(0, width, LINE):
                     e.prefetch(operand, r * c.out_channels + at, 3)
@@ -275,8 +279,8 @@ class ImplicitGemm:
                     stored = self.group.epilogue.apply(e, value, position, count, self.extra, here)
                     e.vstore(y, first + (r * pitch + at), stored, count)
 
-        if self.cut.slices > 1:
-            e.branch(tirx.EQ(part, index(self.cut.slices - 1)), store, wait)
+        if self.blocking.slices > 1:
+            e.branch(tirx.EQ(part, index(self.blocking.slices - 1)), store, wait)
         else:
             store()
 
@@ -319,12 +323,12 @@ class ImplicitGemm:
         rows = product.rows
         if c.pointwise:
             # The rows are neighbours in memory, and so are those of the next tile.
-            depth = c.group_in // self.cut.slices
+            depth = c.group_in // self.blocking.slices
             first = e.let(self._address(origins[0], group) + product.part * depth)
             pixels = e.rebased(self.x, first, rows * c.in_channels)
             # Without multiply-adds products need registers too: two steps would not fit.
             unroll = 1 if e.few_registers and self.target.arch.startswith("x86") else 2 - depth % 2
-            whole = c.groups == 1 and rows > 2 and self.cut.slices == 1
+            whole = c.groups == 1 and rows > 2 and self.blocking.slices == 1
             lines = -(-rows * c.in_channels // LINE) if whole else 0
             ahead = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)
             element = lambda r, k: e.load(pixels, k + r * c.in_channels)  # noqa: E731
@@ -352,7 +356,7 @@ class ImplicitGemm:
             else:
                 e.loop(0, kw, lambda j: taps(i * kw + j, e.let(i * row + j * column), c.group_in))
 
-        if self.cut.slices > 1:
+        if self.blocking.slices > 1:
             tap_row(product.part)
         else:
             e.loop(0, kh, tap_row)
@@ -373,7 +377,7 @@ class ImplicitGemm:
             element = lambda r, k: e.load(pointers[r], k)  # noqa: E731
             self._accumulate(product, i * kw + j, c.group_in, element, 1, fetch=fetch)
 
-        if self.cut.slices > 1:
+        if self.blocking.slices > 1:
             e.loop(0, kw, lambda j: tap(product.part, j))
         else:
             e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
@@ -398,20 +402,22 @@ class ImplicitGemm:
         e, c = self.e, self.conv
         prefetches = [] if ahead is None else [ahead]
         large = c.depth * c.out_channels * 4 > self.target.l1d_bytes // 2
-        if fetch and product.rows > 2 and large and c.groups * self.cut.column_blocks > 1:
-            alone = self.cut.weights_first and self.cut.slices == 1
+        if fetch and product.rows > 2 and large and c.groups * self.blocking.column_blocks > 1:
+            alone = self.blocking.weights_first and self.blocking.slices == 1
             sweep = -(
-                -self.cut.tile_count * self.cut.bands // (self.cut.shares if alone else self.cut.pixel_blocks)
+                -self.blocking.tile_count
+                * self.blocking.bands
+                // (self.blocking.shares if alone else self.blocking.pixel_blocks)
             )
             share = -(-depth * product.width // (LINE * sweep))
-            size = c.depth // self.cut.slices  # of what follows the current weights
+            size = c.depth // self.blocking.slices  # of what follows the current weights
             parts = size // depth
             turn = product.number * parts + part - product.part * parts
             start = product.weights + (product.part + 1) * (size * product.width) + turn * (share * LINE)
             prefetches.append(stream_prefetch(e, self.w, e.let(start), share, depth, unroll))
         if fetch and self.ahead and product.rows > 2:
             parts = c.depth // depth
-            tiles = c.groups * self.cut.column_blocks * self.cut.bands * self.cut.tile_count
+            tiles = c.groups * self.blocking.column_blocks * self.blocking.bands * self.blocking.tile_count
             share = -(-self.ahead // (4 * LINE * tiles * parts))
             start = e.let((product.turn * parts + part) * (share * LINE))
             prefetches.append(stream_prefetch(e, self.later, start, share, depth, unroll, locality=1))

@@ -22,11 +22,19 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, groups_of, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import (
+    Emitter,
+    balanced_split,
+    div,
+    index,
+    run_lengths,
+    unravel,
+)
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Depthwise", "depthwise_conv2d", "pool2d"]
@@ -199,11 +207,11 @@ class _Builder(ABC):
         top, bottom = self.first_row(part), self.first_row(part + 1)
         strips: list[tuple[int, int]] = []
         at = 0
-        for size, count in balanced(g.out_width, self.columns):
+        for size, count in balanced_split(g.out_width, self.columns):
             strips += [(at + i * size, size) for i in range(count)]
             at += size * count
 
-        for first, last, taps in groups_of(len(strips), lambda i: self._taps(*strips[i])):
+        for first, last, taps in run_lengths(len(strips), lambda i: self._taps(*strips[i])):
 
             def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
                 x = e.let(i * len(taps) + start)
@@ -396,7 +404,7 @@ def pack_weights(weights: Array, lanes: int) -> Array:
     return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
 
 
-def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def depthwise_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)
@@ -415,7 +423,7 @@ def depthwise_conv2d(group: Group, target: CpuTarget, constants: frozenset[int])
     )
 
 
-def pool2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def pool2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``pool2d``."""
     found = anchored(group, ["max_pool2d", "avg_pool2d"])
     a = found.anchor.attributes
@@ -441,3 +449,7 @@ def pool2d(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implem
     return Implementation(
         f"pool2d.{'average' if average else 'max'}", (builder.build(),), parameters=parameters, flops=flops
     )
+
+
+DEPTHWISE = Rule("conv2d.depthwise", order=100, dtypes=FLOAT32, apply=depthwise_conv2d, heeds_pitch=True)
+POOL2D = Rule("pool2d", order=500, dtypes=FLOAT32, apply=pool2d, heeds_pitch=True)

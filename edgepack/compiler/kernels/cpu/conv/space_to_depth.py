@@ -18,7 +18,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.contract import Array, Operand, Stage
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
-from edgepack.compiler.kernels.cpu.emit.register_tile import powers
+from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Phases"]
@@ -72,11 +72,11 @@ class Phases:
         pair = 2 * c.in_channels  # elements of two neighbours in a row of the input
 
         def copy(first: Any, place: Any, count: int) -> None:
-            for at, lanes in powers(count, e.lanes):
+            for at, lanes in power_of_two_chunks(count, e.lanes):
                 e.vstore(y, place + at, e.vload(x, first + at, lanes), lanes)
 
         def clear(place: Any, count: int) -> None:
-            for at, lanes in powers(count, e.lanes):
+            for at, lanes in power_of_two_chunks(count, e.lanes):
                 e.vstore(y, place + at, e.f32(0, lanes), lanes)
 
         def inside(first: Any, place: Any) -> None:

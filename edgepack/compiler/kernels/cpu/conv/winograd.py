@@ -25,7 +25,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.cost import winograd_tile, worth_fusing
@@ -33,7 +33,7 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
 from edgepack.compiler.kernels.cpu.conv.winograd_tiles import Geometry, Image, Output
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import transform_weights
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     LINE,
     Tile,
@@ -42,6 +42,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     stream_prefetch,
     tile_for,
 )
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["winograd"]
@@ -50,7 +51,7 @@ __all__ = ["winograd"]
 BLOCK_PANELS = 6
 
 
-def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def winograd(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rules ``conv2d.winograd2``, ``conv2d.winograd3`` and ``conv2d.winograd4``."""
     found = anchored(group, ["conv2d"])
     conv = Conv2d.of(found)
@@ -81,7 +82,7 @@ def winograd(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impl
 
     def made(ahead: int) -> Implementation:
         emitter = _Winograd(geometry, tile, found, target, phases, ahead)
-        return replace(emitter.implementation(packing, conv.flops), fetching=made)
+        return replace(emitter.implementation(packing, conv.flops), with_prefetch=made)
 
     return made(0)
 
@@ -120,7 +121,7 @@ class _Winograd:
         #: Of the split form, whether a task multiplies all tiles.
         self.whole = not self.fused and self._groups() == 1
         if self.whole:
-            self.panels = balanced(geometry.count, tile.rows)
+            self.panels = balanced_split(geometry.count, tile.rows)
             self.panel_count = sum(n for _, n in self.panels)
             self.g = replace(geometry, sorted=geometry.conv.batch == 1)
 
@@ -146,7 +147,7 @@ class _Winograd:
         if self.ahead:
             parameters["ahead"] = str(self.ahead)
         rule = f"conv2d.winograd{g.m}"
-        products = self.a2 * g.count * self.depth * g.conv.out_channels
+        multiply_adds = self.a2 * g.count * self.depth * g.conv.out_channels
         before: tuple[Stage, ...] = ()
         temps: tuple[int, ...] = ()
         if self.phases:
@@ -166,7 +167,7 @@ class _Winograd:
                 scratch=scratch,
                 parameters=parameters,
                 flops=flops,
-                products=products,
+                multiply_adds=multiply_adds,
                 weights=self.weight_bytes,
             )
         groups = self._groups()
@@ -183,7 +184,7 @@ class _Winograd:
             scratch=(self.a2 * slots * columns * 4,),
             parameters=parameters,
             flops=flops,
-            products=products,
+            multiply_adds=multiply_adds,
             weights=self.weight_bytes,
         )
 
@@ -204,7 +205,7 @@ class _Winograd:
         if not self.ahead:
             return ()
         self.later = e.pointer(self.ahead // 4)
-        return (Operand("ahead", 0),)
+        return (Operand("prefetch", 0),)
 
     @property
     def _zero_at(self) -> int:
@@ -396,7 +397,7 @@ class _Winograd:
         def whole(k: Any, last_row: bool, last_column: bool) -> None:
             weights = weights_at(k)
             first, after = self.g.tiles_at(last_row, last_column)
-            cut = balanced(after - first, self.tile.rows) if first < after else []
+            cut = balanced_split(after - first, self.tile.rows) if first < after else []
             done, share = 0, sum(count for _, count in cut)
             for size, count in cut:
 
@@ -475,11 +476,14 @@ def _panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
     """Cuts tiles into panels of two neighbouring sizes; as many as threads share evenly if that costs little.
 
     Returns:
-        [(size, count), ...] as :func:`balanced`.
+        [(size, count), ...] as :func:`balanced_split`.
     """
     least = -(-count // rows)
     even = -(-least // threads) * threads
     if even <= count and even * rows * 4 <= count * 5:
         small, large = divmod(count, even)
         return [(s, n) for s, n in ((small + 1, large), (small, even - large)) if n]
-    return balanced(count, rows)
+    return balanced_split(count, rows)
+
+
+RULE = Rule("conv2d.winograd", order=200, dtypes=FLOAT32, apply=winograd, heeds_pitch=True)

@@ -31,8 +31,8 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     staged_output,
     tile_side,
 )
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, groups_of, index, mod
-from edgepack.compiler.kernels.cpu.emit.register_tile import powers
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, run_lengths
+from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 from edgepack.plan.target import CpuTarget
 
 #: What stores a row of a tile: (channel, row, its elements, lanes).
@@ -129,24 +129,24 @@ def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int
     """``body(channel, lanes)`` for the vectors of channels; LLVM must not mix them with each other."""
     full = channels // lanes
     vector = lambda k: body(e.let(k * lanes), lanes)  # noqa: E731
-    rest = powers(channels - full * lanes, lanes)
+    rest = power_of_two_chunks(channels - full * lanes, lanes)
     if full > 1 and e.in_order:
-        e.rolled(full, vector)
+        e.no_unroll_loop(full, vector)
     else:
-        e.loop(0, e.unknown(full), vector)
+        e.loop(0, e.opaque_bound(full), vector)
     for at, few in rest:
 
         def part(_: Any, at: int = at, few: int = few) -> None:
             body(index(full * lanes + at), few)
 
-        e.loop(0, e.unknown(1), part)
+        e.loop(0, e.opaque_bound(1), part)
 
 
 def _each_line(
     e: Emitter, lanes: int, channels: int, lines: range, body: Callable[[Any, Any, int], None]
 ) -> None:
     """``body(line, channel, lanes)`` for the vectors of channels of one line after the other."""
-    end = e.unknown(lines.stop)
+    end = e.opaque_bound(lines.stop)
     e.loop(lines.start, end, lambda i: _each_vector(e, lanes, channels, lambda c, n: body(i, c, n)))
 
 
@@ -181,7 +181,7 @@ class Image:
             for group in self.groups:
                 self._group(group, rows, valid, (v, target), slots, count, tile)
 
-        e.switch(groups_of(g.columns, inside), tx, body)
+        e.switch(run_lengths(g.columns, inside), tx, body)
 
     def _group(
         self,

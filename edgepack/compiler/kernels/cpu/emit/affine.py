@@ -9,7 +9,7 @@ from typing import Any
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.emitter import index
 
-__all__ = ["Affine", "Atoms", "constant"]
+__all__ = ["Affine", "IndexVariables", "constant"]
 
 Expr = Any
 
@@ -19,10 +19,10 @@ INT32 = (-(2**31), 2**31 - 1)
 
 @dataclass(frozen=True)
 class Affine:
-    """``constant + sum(coefficient * atom) + lane_step * lane`` in int32.
+    """``constant + sum(coefficient * variable) + lane_step * lane`` in int32.
 
     Attributes:
-        terms: (name of an atom, coefficient other than 0), sorted by name.
+        terms: (name of a variable, coefficient other than 0), sorted by name.
         lane_step: difference between neighbouring lanes; 0 where all lanes have the same position.
     """
 
@@ -53,8 +53,8 @@ class Affine:
     def plus(self, value: int) -> Affine:
         return Affine(self.constant + value, self.terms, self.lane_step)
 
-    def coefficient(self, atom: str) -> int:
-        return dict(self.terms).get(atom, 0)
+    def coefficient(self, variable: str) -> int:
+        return dict(self.terms).get(variable, 0)
 
     @property
     def known(self) -> bool:
@@ -73,15 +73,15 @@ def constant(value: int) -> Affine:
 
 
 @dataclass
-class Atoms:
+class IndexVariables:
     """The variables that positions are made of: their TIR expressions and their least and largest values."""
 
     exprs: dict[str, Expr] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def child(self) -> Atoms:
+    def child(self) -> IndexVariables:
         """A scope inside of this one."""
-        return Atoms(dict(self.exprs), dict(self.ranges))
+        return IndexVariables(dict(self.exprs), dict(self.ranges))
 
     def add(self, name: str, expr: Expr, low: int = INT32[0], high: int = INT32[1]) -> Affine:
         """The position ``expr``, an int32 scalar of at least ``low`` and at most ``high``."""

@@ -9,7 +9,8 @@ Index arithmetic is int32; a tensor of 2**31 elements or more is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tvm
@@ -34,10 +35,11 @@ from tvm.tirx import (
 from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind, Return
 
-from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.contract import Operand, OperandKind, RuleError, Stage
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Emitter", "Index", "balanced", "div", "groups_of", "index", "mod", "unravel"]
+__all__ = ["Emitter", "Index", "balanced_split", "div", "index", "mod", "run_lengths", "unravel"]
 
 #: CPUs of AArch64 that work in order: for them LLVM unrolls loops four times and puts all loads first.
 IN_ORDER = ("cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520")
@@ -78,7 +80,7 @@ def unravel(flat: Index, dims: Sequence[int]) -> list[Index]:
     return position[::-1]
 
 
-def balanced(total: int, largest: int) -> list[tuple[int, int]]:
+def balanced_split(total: int, largest: int) -> list[tuple[int, int]]:
     """Cuts ``total`` rows into the fewest tiles of at most ``largest`` rows, of at most two sizes.
 
     Returns:
@@ -89,7 +91,7 @@ def balanced(total: int, largest: int) -> list[tuple[int, int]]:
     return [(s, n) for s, n in ((size + 1, rest), (size, tiles - rest)) if n]
 
 
-def groups_of(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any]]:
+def run_lengths(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any]]:
     """Runs of equal ``key(i)`` for i in [0, count): [(begin, end, key), ...]."""
     runs: list[tuple[int, int, Any]] = []
     for i in range(count):
@@ -102,11 +104,15 @@ def groups_of(count: int, key: Callable[[int], Any]) -> list[tuple[int, int, Any
 
 
 class Emitter:
-    """Builds one kernel: pointer parameters with :meth:`pointer`, then :meth:`tasks`, then :meth:`finish`.
+    """Builds one kernel: its operands (:meth:`param`, :meth:`output`, ...), :meth:`tasks`, :meth:`stage`.
 
     Args:
         lanes: of a vector of float32.
         target: what the kernel is for; None for one that is the same everywhere.
+
+    Attributes:
+        operands: what the kernel's pointer parameters are, in order.
+        scratch_bytes: sizes of the scratch operands, by number.
     """
 
     def __init__(self, lanes: int, target: CpuTarget | None = None) -> None:
@@ -124,6 +130,9 @@ class Emitter:
             and not (target.arch.startswith("x86") and target.fma)
         )
         self.params: list[Any] = []
+        self.operands: list[Operand] = []
+        self.scratch_bytes: list[int] = []
+        self._renumber: dict[str, Callable[[int], int]] = {}
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
 
@@ -144,6 +153,58 @@ class Emitter:
         if len(statements) == 1:
             return statements[0]
         return SeqStmt(statements) if statements else Evaluate(index(0))
+
+    # Operands ------------------------------------------------------------------------------------------
+
+    def operand(self, kind: OperandKind, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares the kernel's next pointer parameter; returns it as a flat buffer of ``elements``.
+
+        Args:
+            kind, number: as in :class:`Operand`.
+
+        Raises:
+            RuleError: for a tensor that int32 indices cannot address.
+        """
+        self.operands.append(Operand(kind, self._renumber.get(kind, int)(number)))
+        return self.pointer(elements, dtype)
+
+    def param(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a parameter of the fused function."""
+        return self.operand("param", number, elements, dtype)
+
+    def output(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a result of the fused function."""
+        return self.operand("output", number, elements, dtype)
+
+    def packed(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a constant in the kernel's own layout (:attr:`Implementation.packed`)."""
+        return self.operand("packed", number, elements, dtype)
+
+    def temp(self, number: int, elements: int, dtype: str = "float32") -> Any:
+        """Declares a buffer in the arena that stages share (:attr:`Implementation.temps`)."""
+        return self.operand("temp", number, elements, dtype)
+
+    def scratch(self, elements: int, dtype: str = "float32") -> Any:
+        """Declares memory of the thread's own; the first one has number 0 in :attr:`scratch_bytes`."""
+        self.scratch_bytes.append(elements * DTYPE_BYTES[dtype])
+        return self.operand("scratch", len(self.scratch_bytes) - 1, elements, dtype)
+
+    def prefetched(self, nbytes: int) -> Any:
+        """Declares the constants of a later call of which the kernel fetches ``nbytes``, as float32."""
+        return self.operand("prefetch", 0, nbytes // DTYPE_BYTES["float32"])
+
+    @contextmanager
+    def renumbered(self, **numbers: Callable[[int], int]) -> Iterator[None]:
+        """Inside, operands of the given kinds are declared under other numbers.
+
+        For a part of a kernel that declares its operands as if it were the whole one: with
+        ``renumbered(packed=lambda i: i + 1)`` its first packed constant is the second one of the kernel.
+        """
+        before, self._renumber = self._renumber, {**self._renumber, **numbers}
+        try:
+            yield
+        finally:
+            self._renumber = before
 
     # Memory --------------------------------------------------------------------------------------------
 
@@ -234,12 +295,12 @@ class Emitter:
         statement = self.block(lambda: body(var))
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
-    def unknown(self, count: int) -> Expr:
+    def opaque_bound(self, count: int) -> Expr:
         """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not
         unroll, because it would mix the iterations and spill."""
         return self.let(tirx.max(index(count), -self.params[-2]))
 
-    def rolled(self, count: int, body: Callable[[Any], None]) -> None:
+    def no_unroll_loop(self, count: int, body: Callable[[Any], None]) -> None:
         """for i in [0, count), at least once, such that LLVM cannot say how often: it unrolls such a loop
         neither whole nor in part."""
         everything = self.let(tirx.min(index(-1), self.params[-2]))
@@ -261,7 +322,7 @@ class Emitter:
         self.add(IfThenElse(condition, first, self.block(otherwise) if otherwise else None))
 
     def switch(self, runs: list[tuple[int, int, Any]], value: Index, body: Callable[[Any], None]) -> None:
-        """``body(key)`` of the run of :func:`groups_of` in which ``value`` lies."""
+        """``body(key)`` of the run of :func:`run_lengths` in which ``value`` lies."""
         if len(runs) == 1:
             body(runs[0][2])
             return
@@ -281,6 +342,11 @@ class Emitter:
         """Emits ``body(task)`` for each of the thread's tasks."""
         lo, hi = self.task_range()
         self.loop(lo, hi, body)
+
+    def stage(self, tasks: int) -> Stage:
+        """Ends the kernel, which has ``tasks`` tasks."""
+        assert len(self.operands) == len(self.params) - 2, "lo and hi follow the operands"
+        return Stage(self.finish(), tasks, tuple(self.operands))
 
     def finish(self) -> PrimFunc:
         self.add(Return(index(0)))

@@ -19,8 +19,8 @@ __all__ = [
     "Tile",
     "accumulate",
     "column_chunks",
-    "fitting",
-    "powers",
+    "narrow_vectors",
+    "power_of_two_chunks",
     "stream_prefetch",
     "tile_for",
 ]
@@ -43,9 +43,10 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     AVX2 has 16 registers, and multiply-adds that read memory: 6 rows by 2 vectors are 12 accumulators, 2
     weights and 1 broadcast. SSE2 needs registers for products, ARMv7 runs out of pointers for rows: 4 by 2.
     AVX-512 has 32: about 24 accumulators, as wide as the columns fill: 8 by 3, 6 by 4, or 12 by 2 (measured,
-    6 by 4 is 7 to 15 % faster than 8 by 2). With half vectors (see :func:`fitting`) also 5 by 5, which is 40
-    channels at once: 16 % faster than 12 by 2 with 8 channels left over. AArch64 and RISC-V load weights and
-    broadcasts into registers: 6 by 3 or 8 by 2 are the largest that do not spill (benchmarks/assembly.py).
+    6 by 4 is 7 to 15 % faster than 8 by 2). With half vectors (see :func:`narrow_vectors`) also 5 by 5, which
+    is 40 channels at once: 16 % faster than 12 by 2 with 8 channels left over. AArch64 and RISC-V load
+    weights and broadcasts into registers: 6 by 3 or 8 by 2 are the largest that do not spill
+    (benchmarks/assembly.py).
 
     Cortex-M has 32 registers of one number: 4 by 6 are 24 sums, 6 weights and 1 row, and one pointer reaches
     four rows. A Cortex-M4 runs 30 % fewer instructions than with 8 by 2 (qemu's -icount: ds_cnn 5.99 M
@@ -77,7 +78,7 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     return Tile(min(rows, most), min(columns, per_row * lanes))
 
 
-def fitting(target: CpuTarget, columns: int) -> CpuTarget:
+def narrow_vectors(target: CpuTarget, columns: int) -> CpuTarget:
     """The target, with half the vector's width where half vectors take half the time and waste less.
 
     A convolution to 24 channels takes a quarter less time on Zen 4 with three vectors of 256 bits than with
@@ -122,7 +123,7 @@ def column_chunks(columns: int, lanes: int) -> list[tuple[int, int]]:
     return [(at, min(lanes, columns - at)) for at in range(0, columns, lanes)]
 
 
-def powers(count: int, lanes: int) -> list[tuple[int, int]]:
+def power_of_two_chunks(count: int, lanes: int) -> list[tuple[int, int]]:
     """Cuts elements into vectors of powers of two, at most ``lanes``: [(first element, lanes), ...]."""
     found, at = [], 0
     while at < count:
@@ -182,5 +183,5 @@ def accumulate(
 
     count = depth // unroll
     # LLVM unrolls a short loop and mixes its steps, for which few registers do not suffice.
-    e.loop(0, e.unknown(count) if e.few_registers and 1 < count <= 8 else count, iteration)
+    e.loop(0, e.opaque_bound(count) if e.few_registers and 1 < count <= 8 else count, iteration)
     some(depth - depth % unroll, depth % unroll)

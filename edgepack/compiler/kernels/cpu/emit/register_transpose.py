@@ -54,24 +54,24 @@ class TileVectors(Vectors):
     """One row of a tile of ``rows`` rows; the rows share what they load.
 
     Args:
-        tile_atom: the variable of the tile's first row, and ``row`` the number of this row in the tile.
+        tile_variable: the variable of the tile's first row, and ``row`` the number of this row in the tile.
         shared: what the tile's rows have loaded.
     """
 
     def __init__(self, *args: Any) -> None:
-        *args_of_base, self.tile_atom, self.row, self.rows, self.shared = args
+        *args_of_base, self.tile_variable, self.row, self.rows, self.shared = args
         super().__init__(*args_of_base)
 
     def load_flat(self, buffer: Any, address: Affine) -> Value:
         step = address.lane_step
-        along = address.coefficient(self.tile_atom) == 1
+        along = address.coefficient(self.tile_variable) == 1
         if self.lanes == 1 or step in {0, 1} or not along or str(buffer.dtype) != "float32":
             return super().load_flat(buffer, address)
         base = address.plus(-self.row)
         if (buffer, base) not in self.shared:
             array = self.pointers[buffer]
             loaded = [
-                self.e.let(self.e.vload(array, self.atoms.scalar(base.plus(lane * step)), self.rows))
+                self.e.let(self.e.vload(array, self.variables.scalar(base.plus(lane * step)), self.rows))
                 for lane in range(self.lanes)
             ]
             self.shared[buffer, base] = transposed(self.e, loaded, self.rows)

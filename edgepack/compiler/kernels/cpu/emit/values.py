@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx import Ramp
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, Atoms, constant
+from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 
 __all__ = ["COMPARISONS", "DTYPES", "Value", "Values", "storage_dtype"]
@@ -50,11 +50,11 @@ class Values:
     Args:
         e: where to emit.
         lanes: of a vector.
-        atoms: the variables of positions.
+        variables: the variables of positions.
     """
 
-    def __init__(self, e: Emitter, lanes: int, atoms: Atoms) -> None:
-        self.e, self.lanes, self.atoms = e, lanes, atoms
+    def __init__(self, e: Emitter, lanes: int, variables: IndexVariables) -> None:
+        self.e, self.lanes, self.variables = e, lanes, variables
 
     def _loaded(self, expr: Expr, lanes: int, dtype: str) -> Value:
         if dtype == "bool":
@@ -72,7 +72,7 @@ class Values:
         if isinstance(x, bool):
             return Value(tirx.IntImm("bool", int(x)), 1, "bool", float(x))
         if isinstance(x, Affine):
-            at = self.atoms.scalar(x)
+            at = self.variables.scalar(x)
             if x.lane_step and self.lanes > 1:
                 x = Value(Ramp(index(at), index(x.lane_step), self.lanes), self.lanes, "int32")
             else:
@@ -106,11 +106,11 @@ class Values:
             raise RuleError("a position that is computed lane by lane")
         if x.number is not None:
             return constant(int(x.number))
-        return self._atom(x.expr, *INT32)
+        return self._variable(x.expr, *INT32)
 
-    def _atom(self, expr: Expr, low: int, high: int) -> Affine:
+    def _variable(self, expr: Expr, low: int, high: int) -> Affine:
         bound = self.e.let(expr)
-        return self.atoms.add(str(bound.name), bound, low, high)
+        return self.variables.add(str(bound.name), bound, low, high)
 
     def _positions(self, kind: str, a: Affine, b: Affine) -> Any:
         """Arithmetic on positions; None where it has to be done on vectors."""
@@ -122,16 +122,16 @@ class Values:
             return b * a.constant if a.known else a * b.constant
         if kind in COMPARISONS:
             return None
-        (a_low, a_high), (b_low, b_high) = (self.atoms.bounds(p, self.lanes) for p in (a, b))
+        (a_low, a_high), (b_low, b_high) = (self.variables.bounds(p, self.lanes) for p in (a, b))
         if kind in {"Max", "Min"}:
-            d_low, d_high = self.atoms.bounds(a - b, self.lanes)
+            d_low, d_high = self.variables.bounds(a - b, self.lanes)
             if d_low >= 0 or d_high <= 0:
                 return a if (d_low >= 0) == (kind == "Max") else b
             if a.uniform and b.uniform:
                 f = tirx.Max if kind == "Max" else tirx.Min
                 pick = max if kind == "Max" else min
-                expr = f(self.atoms.scalar(a), self.atoms.scalar(b))
-                return self._atom(expr, pick(a_low, b_low), pick(a_high, b_high))
+                expr = f(self.variables.scalar(a), self.variables.scalar(b))
+                return self._variable(expr, pick(a_low, b_low), pick(a_high, b_high))
             return None
         if kind in {"Div", "FloorDiv", "FloorMod"} and b.known and b.constant > 0:
             if kind == "Div" and a_low < 0:
@@ -142,8 +142,8 @@ class Values:
 
     def _quotient(self, x: Affine, divisor: int) -> tuple[Any, Any]:
         """Floor quotient and remainder of a position."""
-        whole, rest = self.atoms.divide(x, divisor)
-        low, high = self.atoms.bounds(rest, self.lanes)
+        whole, rest = self.variables.divide(x, divisor)
+        low, high = self.variables.bounds(rest, self.lanes)
         extra = low // divisor
         if extra == high // divisor:
             return whole.plus(extra), rest.plus(-extra * divisor)
@@ -155,12 +155,12 @@ class Values:
             offset = self.expr(self.value(whole.plus(extra), "int32"), self.lanes)
             r = self.e.let(vector - q * steps)
             return Value(self.e.let(q + offset), self.lanes, "int32"), Value(r, self.lanes, "int32")
-        q = self._atom(
-            tirx.truncdiv(self.atoms.scalar(rest + shift), index(divisor)), 0, high // divisor - extra
+        q = self._variable(
+            tirx.truncdiv(self.variables.scalar(rest + shift), index(divisor)), 0, high // divisor - extra
         )
         q = q.plus(extra)
         return whole + q, self._remainder(rest, q, divisor)
 
     def _remainder(self, rest: Affine, q: Affine, divisor: int) -> Affine:
         remainder = rest - q * divisor
-        return self._atom(self.atoms.scalar(remainder), 0, divisor - 1)
+        return self._variable(self.variables.scalar(remainder), 0, divisor - 1)

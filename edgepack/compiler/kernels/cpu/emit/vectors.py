@@ -14,14 +14,14 @@ from tvm import tirx
 from tvm.tirx import BufferLoad, Ramp
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, Atoms, constant
+from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, Value, Values
 from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY, elementary, maximum, minimum, quotient
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
 
-__all__ = ["Cut", "Undecided", "Vectors"]
+__all__ = ["NeedsBranch", "NeedsSplit", "Vectors"]
 
 Expr = Any
 
@@ -35,7 +35,7 @@ BITWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
 }
 
 
-class Undecided(Exception):  # noqa: N818 - a request, not a failure
+class NeedsBranch(Exception):  # noqa: N818 - a request, not a failure
     """A branch on ``position <= 0`` that the generator cannot decide; the same in all lanes."""
 
     def __init__(self, position: Affine) -> None:
@@ -43,8 +43,8 @@ class Undecided(Exception):  # noqa: N818 - a request, not a failure
         self.position = position
 
 
-class Cut(Exception):  # noqa: N818
-    """A branch that changes along the lanes: where the lane axis' atom reaches ``at``."""
+class NeedsSplit(Exception):  # noqa: N818
+    """A branch that changes along the lanes: where the lane axis' variable reaches ``at``."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -61,11 +61,11 @@ class Vectors(Values):
     Args:
         e: where to emit; what is evaluated is bound at the point of evaluation.
         lanes: of a vector.
-        atoms: the variables of positions.
+        variables: the variables of positions.
         blocks: elementwise blocks by the buffer that they write.
         pointers: flat arrays by buffer.
         facts: for positions, whether they are <= 0 here.
-        lane_atom: the variable that the lanes count on from; branches on it can be cut.
+        lane_variable: the variable that the lanes count on from; branches on it can be cut.
         origin: what the lanes count on from where it is a number.
     """
 
@@ -73,16 +73,16 @@ class Vectors(Values):
         self,
         e: Emitter,
         lanes: int,
-        atoms: Atoms,
+        variables: IndexVariables,
         blocks: Mapping[Any, Block],
         pointers: Mapping[Any, Any],
         facts: Mapping[Affine, bool] | None = None,
-        lane_atom: str = "",
+        lane_variable: str = "",
         origin: int = 0,
     ) -> None:
-        super().__init__(e, lanes, atoms)
+        super().__init__(e, lanes, variables)
         self.blocks, self.pointers = blocks, pointers
-        self.facts, self.lane_atom = dict(facts or {}), lane_atom
+        self.facts, self.lane_variable = dict(facts or {}), lane_variable
         self.origin = origin
         self.guarded = 0
         self._memo: dict[Any, Any] = {}
@@ -114,7 +114,7 @@ class Vectors(Values):
         for dimension, i in zip(buffer.shape, at, strict=True):
             position = self.position(i)
             if self.guarded:
-                low, high = self.atoms.bounds(position, self.lanes)
+                low, high = self.variables.bounds(position, self.lanes)
                 if low < 0 or high >= int(dimension):
                     raise RuleError(f"a read of {buffer.name} that its condition guards")
             address = address * int(dimension) + position
@@ -123,7 +123,7 @@ class Vectors(Values):
     def load_flat(self, buffer: Any, address: Affine) -> Value:
         """The element at a flat address."""
         array, dtype = self.pointers[buffer], str(buffer.dtype)
-        at = self.atoms.scalar(address)
+        at = self.variables.scalar(address)
         if address.uniform or self.lanes == 1:
             return self._loaded(self.e.load(array, at), 1, dtype)
         ramp = Ramp(index(at), index(address.lane_step), self.lanes)
@@ -258,22 +258,22 @@ class Vectors(Values):
         return self._at_most((a - b).plus(1 if kind == "LT" else 0))
 
     def _at_most(self, d: Affine) -> bool:
-        """Whether d <= 0, by bounds or by what is known here; raises Undecided or Cut."""
-        low, high = self.atoms.bounds(d, self.lanes)
+        """Whether d <= 0, by bounds or by what is known here; raises NeedsBranch or NeedsSplit."""
+        low, high = self.variables.bounds(d, self.lanes)
         if high <= 0:
             return True
         if low > 0:
             return False
         if d in self.facts:
             return self.facts[d]
-        if d.uniform and not d.coefficient(self.lane_atom):
-            raise Undecided(d)
-        step = d.lane_step or d.coefficient(self.lane_atom)
-        if d.terms not in {(), ((self.lane_atom, step),)}:
+        if d.uniform and not d.coefficient(self.lane_variable):
+            raise NeedsBranch(d)
+        step = d.lane_step or d.coefficient(self.lane_variable)
+        if d.terms not in {(), ((self.lane_variable, step),)}:
             raise _Crosswise
         # d = step * x + offset changes its truth between x = at - 1 and x = at.
         offset = d.constant if d.terms else d.constant - step * self.origin
-        raise Cut(-offset // step + 1 if step > 0 else -(offset // step))
+        raise NeedsSplit(-offset // step + 1 if step > 0 else -(offset // step))
 
     def _binary(self, kind: str, x: Any, a: Any, b: Any) -> Any:
         dtype = str(x.a.ty.dtype)
@@ -311,8 +311,8 @@ class Vectors(Values):
         else:
             low, high = min(lows) if len(lows) == 2 else None, min(highs, default=None)
         if low is not None and high is not None and INT32[0] <= low <= high <= INT32[1]:
-            return self._atom(self.value(result, "int32").expr, low, high)
+            return self._variable(self.value(result, "int32").expr, low, high)
         return Value(result.expr, 1, result.dtype, None, low, high)
 
     def _ends(self, x: Any) -> tuple[int | None, int | None]:
-        return self.atoms.bounds(x) if isinstance(x, Affine) else (x.low, x.high)
+        return self.variables.bounds(x) if isinstance(x, Affine) else (x.low, x.high)

@@ -16,21 +16,22 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
-from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_atoms, merged, survey
+from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_variables, merged, survey
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
     attempt,
     cover,
     in_pieces,
     writes_its_own_position,
 )
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, Atoms, constant
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
+from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["elementwise"]
@@ -39,7 +40,7 @@ __all__ = ["elementwise"]
 TASK_COST = 16 * 1024
 
 
-def elementwise(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def elementwise(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``elementwise``. RuleError for a group with a reduction or without a vector form."""
     blocks = blocks_of(group.function)
     if any(block.reductions or not writes_its_own_position(block) for block in blocks):
@@ -92,13 +93,13 @@ class _Kernel:
         self.cuttable = any(f"a{i}" in found.fixed for i in self.runs[-1])
 
     def _survey(self) -> Survey:
-        atoms = Atoms()
-        env = dict(zip(self.block.iters, axis_atoms(atoms, "a", self.block.extents), strict=True))
+        variables = IndexVariables()
+        env = dict(zip(self.block.iters, axis_variables(variables, "a", self.block.extents), strict=True))
         e = Emitter(1)
         pointers = {
             p: e.pointer(prod(int(d) for d in p.shape), storage_dtype(str(p.dtype))) for p in self.params
         }
-        return survey(self.block.value, env, atoms, self.blocks, pointers)
+        return survey(self.block.value, env, variables, self.blocks, pointers)
 
     def _pointer(self, buffer: Any) -> Any:
         return self.e.pointer(prod(int(d) for d in buffer.shape), storage_dtype(str(buffer.dtype)))
@@ -107,13 +108,13 @@ class _Kernel:
         """The axis along which most loads that are not contiguous along the lanes are contiguous."""
         if len(self.runs) < 2 or self.lanes == 1:
             return None
-        last = self._step_atom(len(self.runs) - 1)
+        last = self._step_variable(len(self.runs) - 1)
         votes = [0] * (len(self.runs) - 1)
         for buffer, address in found.addresses:
             if str(buffer.dtype) != "float32" or address.coefficient(last) in {0, 1}:
                 continue
             for axis in range(len(votes)):
-                votes[axis] += address.coefficient(self._step_atom(axis)) == 1
+                votes[axis] += address.coefficient(self._step_variable(axis)) == 1
         best = max(range(len(votes)), key=votes.__getitem__)
         size = min(self.lanes, 8)
         while size > self.extents[best]:
@@ -122,8 +123,8 @@ class _Kernel:
             size //= 2
         return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
 
-    def _step_atom(self, run: int) -> str:
-        """The atom of the innermost axis of a run that has more than one element."""
+    def _step_variable(self, run: int) -> str:
+        """The variable of the innermost axis of a run that has more than one element."""
         axes = [i for i in self.runs[run] if self.block.extents[i] > 1] or self.runs[run]
         return f"a{axes[-1]}"
 
@@ -165,39 +166,39 @@ class _Kernel:
 
     def _piece(self, outer: Sequence[int], row: Any, part: Any, each: int, length: int) -> None:
         """``length`` elements of a long row from ``part * each`` on."""
-        atoms = Atoms()
-        position = self._outer(atoms, outer, row)
-        start = atoms.add("start", self.e.let(part * each), 0, self.extents[-1] - length)
+        variables = IndexVariables()
+        position = self._outer(variables, outer, row)
+        start = variables.add("start", self.e.let(part * each), 0, self.extents[-1] - length)
 
         def body(facts: dict[Affine, bool]) -> None:
-            self._vectors(atoms, position, start, 0, length, facts)
+            self._vectors(variables, position, start, 0, length, facts)
 
-        attempt(self.e, body, atoms)
+        attempt(self.e, body, variables)
 
     def _row(self, outer: Sequence[int], row: Any) -> None:
-        atoms = Atoms()
-        position = self._outer(atoms, outer, row)
+        variables = IndexVariables()
+        position = self._outer(variables, outer, row)
 
         def body(facts: dict[Affine, bool]) -> None:
             def piece(low: int, high: int) -> None:
-                self._vectors(atoms, position, constant(0), low, high, facts)
+                self._vectors(variables, position, constant(0), low, high, facts)
 
             in_pieces(self.e, 0, self.extents[-1], piece)
 
-        attempt(self.e, body, atoms)
+        attempt(self.e, body, variables)
 
-    def _outer(self, atoms: Atoms, outer: Sequence[int], row: Any) -> list[Affine]:
+    def _outer(self, variables: IndexVariables, outer: Sequence[int], row: Any) -> list[Affine]:
         """The position along the runs but the last."""
         found = []
         for axis, (i, extent) in enumerate(zip(unravel(row, outer), outer, strict=True)):
             found.append(
-                constant(i) if isinstance(i, int) else atoms.add(f"o{axis}", self.e.let(i), 0, extent - 1)
+                constant(i) if isinstance(i, int) else variables.add(f"o{axis}", self.e.let(i), 0, extent - 1)
             )
         return found
 
     def _vectors(
         self,
-        outer: Atoms,
+        outer: IndexVariables,
         position: Sequence[Affine],
         start: Affine,
         low: int,
@@ -207,18 +208,18 @@ class _Kernel:
         """Elements [start + low, start + high) of a row."""
         lanes, whole, overlapping = cover(high - low, self.lanes)
 
-        def at(first: Affine, atoms: Atoms) -> None:
+        def at(first: Affine, variables: IndexVariables) -> None:
             last = start + first + Affine(0, (), 1)
-            reader = Vectors(self.e, lanes, atoms, self.blocks, self.pointers, facts, "x", first.constant)
+            reader = Vectors(self.e, lanes, variables, self.blocks, self.pointers, facts, "x", first.constant)
             self._store(reader, [*position, last])
 
         def step(i: Any) -> None:
-            atoms = outer.child()
+            variables = outer.child()
             if type(i).__name__ == "IntImm":
-                at(constant(low), atoms)
+                at(constant(low), variables)
                 return
             x = self.e.let(i * index(lanes) + index(low))
-            at(atoms.add("x", x, low, low + whole - lanes), atoms)
+            at(variables.add("x", x, low, low + whole - lanes), variables)
 
         self.e.loop(0, whole // lanes, step)
         if overlapping is not None:
@@ -243,7 +244,7 @@ class _Kernel:
                 expr = self.e.splat(tirx.Cast("int8", value.expr), reader.lanes)
         else:
             expr = reader.expr(value, reader.lanes)
-        self.e.vstore(self.output, reader.atoms.scalar(address), expr, reader.lanes)
+        self.e.vstore(self.output, reader.variables.scalar(address), expr, reader.lanes)
 
     # Transposes -------------------------------------------------------------------------------------------
 
@@ -284,22 +285,22 @@ class _Kernel:
         """``tile.rows`` rows from ``begin`` on along the tile's axis."""
         tile = self.tile
         assert tile is not None
-        atoms = Atoms()
-        position = self._outer(atoms, outer, row)
+        variables = IndexVariables()
+        position = self._outer(variables, outer, row)
         edge = self.extents[tile.axis] - tile.rows
-        first = constant(begin) if isinstance(begin, int) else atoms.add("t", self.e.let(begin), 0, edge)
+        first = constant(begin) if isinstance(begin, int) else variables.add("t", self.e.let(begin), 0, edge)
 
         def body(facts: dict[Affine, bool]) -> None:
             def piece(low: int, high: int) -> None:
-                self._tiles(atoms, position, first, low, high, facts)
+                self._tiles(variables, position, first, low, high, facts)
 
             in_pieces(self.e, 0, self.extents[-1], piece)
 
-        attempt(self.e, body, atoms)
+        attempt(self.e, body, variables)
 
     def _tiles(
         self,
-        outer: Atoms,
+        outer: IndexVariables,
         position: Sequence[Affine],
         first: Affine,
         low: int,
@@ -310,7 +311,7 @@ class _Kernel:
         assert tile is not None
         lanes, whole, overlapping = cover(high - low, tile.rows)
 
-        def at(x: Affine, atoms: Atoms) -> None:
+        def at(x: Affine, variables: IndexVariables) -> None:
             shared: dict[Any, Any] = {}
             for r in range(tile.rows):
                 place = list(position)
@@ -318,7 +319,7 @@ class _Kernel:
                 reader = TileVectors(
                     self.e,
                     lanes,
-                    atoms,
+                    variables,
                     self.blocks,
                     self.pointers,
                     facts,
@@ -332,12 +333,18 @@ class _Kernel:
                 self._store(reader, [*place, x + Affine(0, (), 1)])
 
         def step(i: Any) -> None:
-            atoms = outer.child()
+            variables = outer.child()
             if type(i).__name__ == "IntImm":
-                at(constant(low), atoms)
+                at(constant(low), variables)
                 return
-            at(atoms.add("x", self.e.let(i * index(lanes) + index(low)), low, low + whole - lanes), atoms)
+            at(
+                variables.add("x", self.e.let(i * index(lanes) + index(low)), low, low + whole - lanes),
+                variables,
+            )
 
         self.e.loop(0, whole // lanes, step)
         if overlapping is not None:
             at(constant(low + overlapping), outer.child())
+
+
+RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise)

@@ -20,10 +20,11 @@ from tvm import s_tir
 from tvm.ir import Expr, TensorLoad
 from tvm.tirx import IterVar, Var
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.generic.lowering import count_flops, to_stages
+from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["generic", "plain", "rows"]
@@ -35,13 +36,13 @@ CHEAP_OPERATIONS = 8
 TASK_ELEMENTS = 2048
 
 
-def plain(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def plain(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``plain``: the function as TVM wrote it, in one task; LLVM vectorises what it can."""
     stages, temps, scratch = to_stages(group.function, group.outputs, target)
     return Implementation("plain", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
 
 
-def generic(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def generic(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``generic``."""
     schedule = s_tir.Schedule(tvm.IRModule({"main": group.function}), error_render_level="detail")
     _Scheduler(schedule, target).run()
@@ -49,7 +50,7 @@ def generic(group: Group, target: CpuTarget, constants: frozenset[int]) -> Imple
     return Implementation("generic", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
 
 
-def rows(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def rows(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``rows``: blocks of any form (argmax writes two buffers), the leading loops of each as tasks."""
     schedule = s_tir.Schedule(tvm.IRModule({"main": group.function}), error_render_level="none")
     parallel = 0
@@ -316,3 +317,14 @@ def _limit_by_reads(block: Block, written: set[Any], shared: int) -> int:
 
     tvm_ffi.structural_walk(block.value, (TensorLoad, visit))
     return shared
+
+
+GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic)
+ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows)
+PLAIN = Rule(
+    "plain",
+    order=1300,
+    dtypes=EVERY_DTYPE,
+    apply=plain,
+    warning="no schedule serves it; it runs in one thread, not vectorised",
+)

@@ -10,17 +10,18 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import accumulate, column_chunks, tile_for
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["batched_matmul"]
 
 
-def batched_matmul(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def batched_matmul(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``matmul.batched``: both operands are read as they lie, with broadcast batch dimensions."""
     found = anchored(group, ["matmul"])
     left, right = found.operand_shape(0), found.operand_shape(1)
@@ -52,7 +53,7 @@ class _Batched:
         self.b = e.pointer(prod(self.right))
         self.extra, operands = self.group.epilogue_pointers(e)
         self.y = e.pointer(prod(self.group.output_shape))
-        tiles = balanced(self.rows, self.tile.rows)
+        tiles = balanced_split(self.rows, self.tile.rows)
         self.tile_count = sum(count for _, count in tiles)
         e.tasks(lambda task: self._task(task, tiles))
         ends = (Operand("param", self.group.operand(0)), Operand("param", self.group.operand(1)))
@@ -125,3 +126,6 @@ class _Batched:
                 position = (*batch, row + r, column + at)
                 stored = self.group.epilogue.apply(e, value, position, lanes, self.extra)
                 e.vstore(self.y, y + (row + r) * self.columns + column + at, stored, lanes)
+
+
+RULE = Rule("matmul.batched", order=800, dtypes=FLOAT32, apply=batched_matmul)

@@ -8,19 +8,20 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import anchored
 from edgepack.compiler.kernels.cpu.conv.dense import product
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["dense"]
 
 
-def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def dense(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``matmul.packed``: the right operand is a constant matrix."""
     found = anchored(group, ["matmul"])
     left, right = found.operand_shape(0), found.operand_shape(1)
@@ -38,3 +39,6 @@ def dense(group: Group, target: CpuTarget, constants: frozenset[int]) -> Impleme
 
     packing = Packing(found.operand(1), f"matmul:{tile.columns}:{zeros}", pack)
     return product("matmul.packed", conv, tile, found, target, packing)
+
+
+RULE = Rule("matmul.packed", order=700, dtypes=FLOAT32, apply=dense)

@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_atoms, merged, survey
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, Atoms
+from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_variables, merged, survey
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
@@ -96,8 +96,8 @@ class RowPlan:
         if not last.target.same_as(self.output):
             raise RuleError("the output is not the last block's")
         self.extents = tuple(int(d) for d in self.output.shape)
-        self.atoms = Atoms()
-        self.axes = axis_atoms(self.atoms, "a", self.extents)
+        self.variables = IndexVariables()
+        self.axes = axis_variables(self.variables, "a", self.extents)
         self.pure = bool(last.reductions)
         self.demands: list[Demand] = []
         self.found = Survey()
@@ -112,12 +112,14 @@ class RowPlan:
         self._choose(target)
         self.kept = self._kept()
 
-    def _survey(self, value: Any, env: Mapping[Any, Affine], atoms: Atoms | None = None) -> Survey:
+    def _survey(
+        self, value: Any, env: Mapping[Any, Affine], variables: IndexVariables | None = None
+    ) -> Survey:
         e = Emitter(1)
         pointers = {
             p: e.pointer(prod(int(d) for d in p.shape), storage_dtype(str(p.dtype))) for p in self.params
         }
-        return survey(value, env, atoms or self.atoms, self.blocks, pointers, set(self.reductions))
+        return survey(value, env, variables or self.variables, self.blocks, pointers, set(self.reductions))
 
     def _follow(self, found: Survey) -> None:
         for buffer, position in found.demands:
@@ -133,13 +135,13 @@ class RowPlan:
         reduction = self.reductions[buffer]
         if any(n.startswith(("r", "v")) for p in position for n, _ in p.terms):
             raise RuleError("a reduction for each element of another")
-        atoms = self.atoms.child()
-        inner = axis_atoms(atoms, "r", [n for _, n in reduction.axes()])
+        variables = self.variables.child()
+        inner = axis_variables(variables, "r", [n for _, n in reduction.axes()])
         env = {
             **dict(zip(reduction.spatial, position, strict=True)),
             **{v: a for (v, _), a in zip(reduction.axes(), inner, strict=True)},
         }
-        found = self._survey(reduction.value, env, atoms)
+        found = self._survey(reduction.value, env, variables)
         self._follow(found)
         self.demands.append(Demand(reduction, position, found))
 

@@ -21,16 +21,17 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.graph.lower import Group
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import attempt, cover, writes_its_own_position
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, Atoms, constant
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.compiler.kernels.cpu.rows.row_plan import Demand, Reduction, RowPlan
+from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["rowwise"]
@@ -42,7 +43,7 @@ TASK_COST = 16 * 1024
 UNROLL = 4
 
 
-def rowwise(group: Group, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def rowwise(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``rowwise``. RuleError for a group without a reduction or of another form."""
     blocks = blocks_of(group.function)
     if group.outputs != 1 or not all(writes_its_own_position(block) for block in blocks):
@@ -80,7 +81,7 @@ class _RowVectors(Vectors):
         address = constant(0)
         for dim in plan.inner:
             address = address * plan.extents[dim] + positions[dim]
-        where = self.atoms.scalar(address)
+        where = self.variables.scalar(address)
         if buffer in kernel.written:
             return Value(
                 self.e.let(self.e.vload(kernel.kept[buffer], where, self.lanes)), self.lanes, "float32"
@@ -124,9 +125,9 @@ class _Kernel:
         per_task = min(rows, max(1, TASK_COST // plan.cost()))
 
         def row(r: Any) -> None:
-            atoms = Atoms()
-            position = self._outer(atoms, dict(zip(plan.outer, unravel(r, outer), strict=True)))
-            attempt(e, lambda facts: self._row(atoms, [position], facts, plan.lanes), atoms)
+            variables = IndexVariables()
+            position = self._outer(variables, dict(zip(plan.outer, unravel(r, outer), strict=True)))
+            attempt(e, lambda facts: self._row(variables, [position], facts, plan.lanes), variables)
 
         def task(t: Any) -> None:
             begin = e.let(t * per_task)
@@ -135,12 +136,14 @@ class _Kernel:
         e.tasks(task)
         return -(-rows // per_task)
 
-    def _outer(self, atoms: Atoms, values: Mapping[int, Any]) -> dict[int, Affine]:
+    def _outer(self, variables: IndexVariables, values: Mapping[int, Any]) -> dict[int, Affine]:
         """The rows' axes at these values."""
         found: dict[int, Affine] = {}
         for axis, i in values.items():
             top = self.plan.extents[axis] - 1
-            found[axis] = constant(i) if isinstance(i, int) else atoms.add(f"o{axis}", self.e.let(i), 0, top)
+            found[axis] = (
+                constant(i) if isinstance(i, int) else variables.add(f"o{axis}", self.e.let(i), 0, top)
+            )
         return found
 
     # Lanes along the output ---------------------------------------------------------------------------------
@@ -158,13 +161,13 @@ class _Kernel:
         pieces = max(1, length // width)
 
         def body(row: Any, part: Any, offsets: Sequence[int]) -> None:
-            atoms = Atoms()
+            variables = IndexVariables()
             values = dict(zip(outer, unravel(row, [plan.extents[i] for i in outer]), strict=True))
-            position = self._outer(atoms, values)
+            position = self._outer(variables, values)
             top = length - lanes - max(offsets)
-            start = constant(0) if pieces == 1 else atoms.add("p", e.let(part * width), 0, max(top, 0))
+            start = constant(0) if pieces == 1 else variables.add("p", e.let(part * width), 0, max(top, 0))
             columns = [{**position, lane_axis: start.plus(o) + Affine(0, (), 1)} for o in offsets]
-            attempt(e, lambda facts: self._row(atoms, columns, facts, lanes), atoms)
+            attempt(e, lambda facts: self._row(variables, columns, facts, lanes), variables)
 
         last = length - width * (pieces - 1)
         _, whole, overlapping = cover(last, lanes)
@@ -187,14 +190,18 @@ class _Kernel:
     # A row ------------------------------------------------------------------------------------------------
 
     def _row(
-        self, atoms: Atoms, columns: Sequence[Mapping[int, Affine]], facts: dict[Affine, bool], lanes: int
+        self,
+        variables: IndexVariables,
+        columns: Sequence[Mapping[int, Affine]],
+        facts: dict[Affine, bool],
+        lanes: int,
     ) -> None:
         """All passes of a row; ``columns`` has an entry for each vector side by side."""
         plan = self.plan
         self.written = set()
         results: list[dict[Any, Value]] = [{} for _ in columns]
         for number, demand in enumerate(plan.demands):
-            values = self._reduce(number, atoms, columns, results, facts, lanes)
+            values = self._reduce(number, variables, columns, results, facts, lanes)
             self.written |= {b for b, covering in plan.kept.items() if covering == number}
             for column, known, value in zip(columns, results, values, strict=True):
                 key = tuple(self._at(p, column) for p in demand.position)
@@ -204,9 +211,9 @@ class _Kernel:
                 value = known[
                     plan.output, tuple(column.get(i, constant(0)) for i in range(len(plan.extents)))
                 ]
-                self._store(atoms, column, value, lanes if not plan.horizontal else 1)
+                self._store(variables, column, value, lanes if not plan.horizontal else 1)
             return
-        self._outputs(atoms, columns, results, facts, lanes)
+        self._outputs(variables, columns, results, facts, lanes)
 
     def _at(self, position: Affine, column: Mapping[int, Affine]) -> Affine:
         """A position in terms of the survey's axes, at a place of the kernel."""
@@ -216,16 +223,21 @@ class _Kernel:
         return total
 
     def _reader(
-        self, lanes: int, atoms: Atoms, results: dict[Any, Value], facts: dict[Affine, bool], demand: int
+        self,
+        lanes: int,
+        variables: IndexVariables,
+        results: dict[Any, Value],
+        facts: dict[Affine, bool],
+        demand: int,
     ) -> _RowVectors:
-        reader = _RowVectors(self.e, lanes, atoms, self.plan.blocks, self.pointers, facts)
+        reader = _RowVectors(self.e, lanes, variables, self.plan.blocks, self.pointers, facts)
         reader.results, reader.kernel, reader.demand = results, self, demand
         return reader
 
     def _reduce(
         self,
         number: int,
-        outer: Atoms,
+        outer: IndexVariables,
         columns: Sequence[Mapping[int, Affine]],
         results: Sequence[dict[Any, Value]],
         facts: dict[Affine, bool],
@@ -245,10 +257,10 @@ class _Kernel:
         for a in accumulators:
             e.vstore(a, 0, identity, step)
 
-        def accumulate(place: Sequence[Affine], atoms: Atoms, slot: int, skip: int = 0) -> None:
+        def accumulate(place: Sequence[Affine], variables: IndexVariables, slot: int, skip: int = 0) -> None:
             for n, (column, known) in enumerate(zip(columns, results, strict=True)):
                 env = self._env(demand, column, place)
-                reader = self._reader(step, atoms, known, facts, number)
+                reader = self._reader(step, variables, known, facts, number)
                 value = reader.expr(
                     reader.value(reader.evaluate(reduction.value, env), reduction.dtype), step
                 )
@@ -257,48 +269,54 @@ class _Kernel:
                 a = accumulators[slot * len(columns) + n]
                 e.vstore(a, 0, reduction.combined(e, e.vload(a, 0, step), value), step)
 
-        def along(place: list[Affine], atoms: Atoms) -> None:
+        def along(place: list[Affine], variables: IndexVariables) -> None:
             if not horizontal:
-                accumulate(place, atoms, 0)
+                accumulate(place, variables, 0)
                 return
             lane = Affine(0, (), 1)
             block = unroll * step
 
             def several(i: Any) -> None:
-                inside = atoms.child()
-                x = self._loop_atom(inside, "x", i, block, whole - block)
+                inside = variables.child()
+                x = self._loop_variable(inside, "x", i, block, whole - block)
                 for u in range(unroll):
                     accumulate([*place, x.plus(u * step) + lane], inside, u)
 
             e.loop(0, whole // block, several)
             for k, at in enumerate(range(whole // block * block, whole, step)):
-                accumulate([*place, constant(at) + lane], atoms.child(), k)
+                accumulate([*place, constant(at) + lane], variables.child(), k)
             if overlapping is not None:
                 accumulate(
-                    [*place, constant(overlapping) + lane], atoms.child(), unroll - 1, step - length % step
+                    [*place, constant(overlapping) + lane],
+                    variables.child(),
+                    unroll - 1,
+                    step - length % step,
                 )
 
         self._nest(extents[:-1] if horizontal else extents, outer, along)
         return [self._total(reduction, accumulators[n :: len(columns)], step) for n in range(len(columns))]
 
-    def _loop_atom(self, atoms: Atoms, name: str, i: Any, step: int, top: int) -> Affine:
+    def _loop_variable(self, variables: IndexVariables, name: str, i: Any, step: int, top: int) -> Affine:
         if type(i).__name__ == "IntImm":
             return constant(int(i.value) * step)
-        return atoms.add(name, self.e.let(i * index(step)), 0, top)
+        return variables.add(name, self.e.let(i * index(step)), 0, top)
 
     def _nest(
-        self, extents: Sequence[int], outer: Atoms, body: Callable[[list[Affine], Atoms], None]
+        self,
+        extents: Sequence[int],
+        outer: IndexVariables,
+        body: Callable[[list[Affine], IndexVariables], None],
     ) -> None:
         """Loops over ``extents``."""
 
-        def level(k: int, place: list[Affine], atoms: Atoms) -> None:
+        def level(k: int, place: list[Affine], variables: IndexVariables) -> None:
             if k == len(extents):
-                body(place, atoms)
+                body(place, variables)
                 return
 
             def inside(i: Any) -> None:
-                child = atoms.child()
-                level(k + 1, [*place, self._loop_atom(child, f"n{k}", i, 1, extents[k] - 1)], child)
+                child = variables.child()
+                level(k + 1, [*place, self._loop_variable(child, f"n{k}", i, 1, extents[k] - 1)], child)
 
             self.e.loop(0, extents[k], inside)
 
@@ -347,7 +365,7 @@ class _Kernel:
 
     def _outputs(
         self,
-        outer: Atoms,
+        outer: IndexVariables,
         columns: Sequence[Mapping[int, Affine]],
         results: Sequence[dict[Any, Value]],
         facts: dict[Affine, bool],
@@ -359,35 +377,39 @@ class _Kernel:
         if plan.horizontal and not extents:
             lanes = 1
 
-        def element(place: Sequence[Affine], atoms: Atoms, width: int) -> None:
+        def element(place: Sequence[Affine], variables: IndexVariables, width: int) -> None:
             for column, known in zip(columns, results, strict=True):
                 full = dict(column)
                 for run, at in zip(plan.inner_runs, place, strict=True):
                     innermost = [k for k in run if plan.extents[plan.inner[k]] > 1] or run
                     full[plan.inner[innermost[-1]]] = at
                 env = {v: full.get(i, constant(0)) for i, v in enumerate(plan.last.iters)}
-                reader = self._reader(width, atoms, known, facts, -1)
+                reader = self._reader(width, variables, known, facts, -1)
                 value = reader.value(reader.evaluate(plan.last.value, env), str(plan.output.dtype))
-                self._store(atoms, full, value, width)
+                self._store(variables, full, value, width)
 
-        def along(place: list[Affine], atoms: Atoms) -> None:
+        def along(place: list[Affine], variables: IndexVariables) -> None:
             if not horizontal:
-                element(place, atoms, lanes)
+                element(place, variables, lanes)
                 return
             width, whole, overlapping = cover(extents[-1], lanes)
             lane = Affine(0, (), 1)
 
             def step(i: Any) -> None:
-                inside = atoms.child()
-                element([*place, self._loop_atom(inside, "x", i, width, whole - width) + lane], inside, width)
+                inside = variables.child()
+                element(
+                    [*place, self._loop_variable(inside, "x", i, width, whole - width) + lane], inside, width
+                )
 
             self.e.loop(0, whole // width, step)
             if overlapping is not None:
-                element([*place, constant(overlapping) + lane], atoms.child(), width)
+                element([*place, constant(overlapping) + lane], variables.child(), width)
 
         self._nest(extents[:-1] if horizontal else extents, outer, along)
 
-    def _store(self, atoms: Atoms, place: Mapping[int, Affine], value: Value, lanes: int) -> None:
+    def _store(
+        self, variables: IndexVariables, place: Mapping[int, Affine], value: Value, lanes: int
+    ) -> None:
         plan = self.plan
         address = constant(0)
         for i, n in enumerate(plan.extents):
@@ -395,4 +417,7 @@ class _Kernel:
         if str(plan.output.dtype) == "bool":
             raise RuleError("truth values of a reduction")
         expr = value.expr if value.lanes == lanes else self.e.splat(value.expr, lanes)
-        self.e.vstore(self.output, atoms.scalar(address), expr, lanes)
+        self.e.vstore(self.output, variables.scalar(address), expr, lanes)
+
+
+RULE = Rule("rowwise", order=900, dtypes=EVERY_DTYPE, apply=rowwise)

@@ -1,0 +1,51 @@
+"""A fused group: operators that became one TIR function, and what the kernel rules are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.tirx import PrimFunc
+
+__all__ = ["Anchor", "FusedGroup"]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The operator of a fused group that has kernel rules of its own.
+
+    Attributes:
+        kind: "conv2d", "matmul", "attention", "max_pool2d", "avg_pool2d".
+        attributes: the Relax operator's attributes.
+        operands: for each operand, the index of the fused function's parameter that it is, or None if it is
+            computed inside.
+    """
+
+    kind: str
+    attributes: Mapping[str, Any]
+    operands: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class FusedGroup:
+    """Operators that were fused into one TIR function.
+
+    Attributes:
+        name: name of the function in the module.
+        function: parameters, then outputs, as buffers.
+        outputs: how many of its buffers are outputs.
+        operators: names of the fused operators, in order.
+        anchor: the operator that decides the schedule, or None.
+        nodes: indices of the model's nodes whose values it computes on the way to its output.
+        pitch: elements from one row of its output to the next (a row is the last dimension), where that is
+            part of a wider tensor; None where rows follow each other.
+    """
+
+    name: str
+    function: PrimFunc
+    outputs: int
+    operators: tuple[str, ...]
+    anchor: Anchor | None = None
+    nodes: tuple[int, ...] = ()
+    pitch: int | None = None

@@ -1,0 +1,103 @@
+"""A rule: one way to turn a fused group of operators into kernels.
+
+A rule is an object at the top level of the module that has its kernel. The registry finds it there; nothing
+else has to be edited to add one::
+
+    RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_pitch=True)
+
+Rules are tried by ``order``, lowest first, and the first that serves a group makes its kernels. So a rule for
+a special case has a lower order than the one for the general case. Orders are a hundred apart to leave room:
+
+    100 to 400    convolutions: depthwise, Winograd, grouped, implicit GEMM
+    500           pooling
+    600           attention
+    700, 800      matrix products: constant weights, two activations
+    900, 1000     reductions with what surrounds them, elementwise
+    1100 to 1300  what TVM's schedules make of everything else; the last one serves whatever TVM can lower
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.plan.dtypes import DTYPES
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["EVERY_DTYPE", "FLOAT32", "PairRule", "Rule"]
+
+FLOAT32 = frozenset({"float32"})
+EVERY_DTYPE = frozenset(DTYPES)
+
+#: (group, target, indices of the group's parameters that are constant at every call) -> implementation
+Apply = Callable[[FusedGroup, CpuTarget, frozenset[int]], Implementation]
+
+#: (first group, second group, target, for each of them its constant parameters) -> implementation
+ApplyToPair = Callable[[FusedGroup, FusedGroup, CpuTarget, Sequence[frozenset[int]]], Implementation]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to compute a fused group.
+
+    Attributes:
+        name: unique among the rules of a backend.
+        order: unique too; rules are tried lowest first.
+        dtypes: element types of tensors that it takes; a group that reads or writes another is not its own.
+        apply: makes the kernels. RuleError if it does not serve the group.
+        heeds_pitch: whether its kernels write rows that lie ``group.pitch`` elements apart.
+        warning: what the user is told of a group that this rule serves; "" for nothing.
+        backend: what its kernels run on, which is the name of the package that the rule lies in.
+    """
+
+    name: str
+    order: int
+    dtypes: frozenset[str]
+    apply: Apply
+    heeds_pitch: bool = False
+    warning: str = ""
+    backend: str = "cpu"
+
+    def implement(self, group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+        """The group's kernels. RuleError if the rule does not serve the group.
+
+        Args:
+            constants: indices of the group's parameters that are constant at every call.
+        """
+        _check_dtypes(self.dtypes, [group])
+        return self.apply(group, target, constants)
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """One way to compute two fused groups by one kernel, the second of which reads the first one's result as
+    its first argument, and nothing else does.
+
+    Attributes: as those of :class:`Rule`. Parameters of the implementation are those of the first group, then
+    those of the second from its second one on.
+    """
+
+    name: str
+    order: int
+    dtypes: frozenset[str]
+    apply: ApplyToPair
+    backend: str = "cpu"
+
+    def implement(
+        self, first: FusedGroup, second: FusedGroup, target: CpuTarget, constants: Sequence[frozenset[int]]
+    ) -> Implementation:
+        """Kernels of both groups. RuleError if they are better done one after the other.
+
+        Args:
+            constants: of each group, the parameters that are constant at every call.
+        """
+        _check_dtypes(self.dtypes, [first, second])
+        return self.apply(first, second, target, constants)
+
+
+def _check_dtypes(dtypes: frozenset[str], groups: Iterable[FusedGroup]) -> None:
+    others = {str(buffer.dtype) for group in groups for buffer in group.function.params} - dtypes
+    if others:
+        raise RuleError(f"it does not take {', '.join(sorted(others))}")

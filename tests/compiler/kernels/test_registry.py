@@ -1,0 +1,123 @@
+"""Which rules there are, in which order they are tried, and what is refused as one."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import onnx
+import pytest
+
+from edgepack.compiler.kernels import registry
+from edgepack.compiler.kernels.registry import PAIR_RULES, RULES, find_rules
+from edgepack.compiler.kernels.rule import Rule
+from tests.models.builder import Graph
+from tests.support.compiled import Compiled
+
+ORDER = """
+    conv2d.depthwise conv2d.winograd conv2d.grouped conv2d.igemm pool2d attention matmul.packed matmul.batched
+    rowwise elementwise generic rows plain
+"""
+
+HEADER = "from edgepack.compiler.kernels.rule import FLOAT32, Rule\n"
+
+
+def test_every_rule_is_found_and_has_its_place() -> None:
+    assert [rule.name for rule in RULES] == ORDER.split()
+    assert [rule.name for rule in PAIR_RULES] == ["conv2d.chained"]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """An empty package of the name ``cpu``."""
+    (tmp_path / "house" / "cpu" / "room").mkdir(parents=True)
+    for folder in ("house", "house/cpu", "house/cpu/room"):
+        (tmp_path / folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "house"]:
+        monkeypatch.delitem(sys.modules, name)
+    return __import__("house.cpu").cpu  # type: ignore[no-any-return]
+
+
+def _write(package: ModuleType, **modules: str) -> None:
+    for name, text in modules.items():
+        Path(package.__path__[0], "room", f"{name}.py").write_text(HEADER + text)
+
+
+def test_a_new_rule_is_one_file(package: ModuleType) -> None:
+    _write(package, late="RULE = Rule('late', order=2, dtypes=FLOAT32, apply=print)")
+    _write(package, early="RULE = Rule('early', order=1, dtypes=FLOAT32, apply=print)")
+    _write(package, reader="from house.cpu.room.late import RULE")
+    assert [rule.name for rule in find_rules(package, Rule)] == ["early", "late"]
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        ("'first', order=2", "rules first and first have the same name or order"),
+        ("'second', order=1", "rules first and second have the same name or order"),
+        ("'second', order=2, backend='cuda'", "rule second is for cuda and lies in house.cpu"),
+    ],
+)
+def test_rules_that_contradict_each_other_are_an_error(package: ModuleType, second: str, text: str) -> None:
+    _write(package, a="RULE = Rule('first', order=1, dtypes=FLOAT32, apply=print)")
+    _write(package, b=f"RULE = Rule({second}, dtypes=FLOAT32, apply=print)")
+    with pytest.raises(ValueError, match=text):
+        find_rules(package, Rule)
+
+
+@pytest.mark.parametrize("file", ["broken.py", "broken/__init__.py"])
+def test_a_module_that_cannot_be_imported_is_an_error(package: ModuleType, file: str) -> None:
+    path = Path(package.__path__[0], file)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("import no_such_module_anywhere")
+    with pytest.raises(ImportError, match="no_such_module_anywhere"):
+        find_rules(package, Rule)
+
+
+def _softmax() -> onnx.ModelProto:
+    g = Graph("softmax", seed=1)
+    g.op("Softmax", g.input("x", [5, 24]), axis=-1, name="y")
+    g.output("y")
+    return g.model()
+
+
+def _replace(monkeypatch: pytest.MonkeyPatch, *changed: Rule) -> None:
+    by_name = {rule.name: rule for rule in changed}
+    monkeypatch.setattr(registry, "RULES", tuple(by_name.get(rule.name, rule) for rule in RULES))
+
+
+ROWWISE = next(rule for rule in RULES if rule.name == "rowwise")
+
+
+def test_a_rule_that_fails_is_told_and_the_next_one_serves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("a riddle\nnot today")
+
+    _replace(monkeypatch, replace(ROWWISE, apply=fails))  # type: ignore[arg-type]
+    compiled = Compiled({"m": _softmax()}, tmp_path)
+    (warning,) = compiled.plan("m").warnings
+    assert warning.endswith("rule rowwise failed (not today); a slower rule is used")
+    assert {kernel.rule for kernel in compiled.plan("m").kernels} == {"generic"}
+    compiled.check("m")
+
+
+def test_a_rule_is_not_tried_on_dtypes_that_it_does_not_take(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _replace(monkeypatch, replace(ROWWISE, dtypes=frozenset({"int8"})))
+    compiled = Compiled({"m": _softmax()}, tmp_path)
+    assert not compiled.plan("m").warnings
+    assert {kernel.rule for kernel in compiled.plan("m").kernels} == {"generic"}
+
+
+def test_what_only_the_last_rule_serves_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(registry, "RULES", RULES[-1:])
+    compiled = Compiled({"m": _softmax()}, tmp_path)
+    (warning,) = compiled.plan("m").warnings
+    assert "no schedule serves it; it runs in one thread, not vectorised" in warning
+    compiled.check("m")
