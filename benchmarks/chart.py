@@ -6,6 +6,7 @@ network the time of the fastest other engine, relative to edgepack's. ``compare.
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 import sys
@@ -83,6 +84,11 @@ class Comparison:
         """Numbers of threads that are shown: the least and the most that were measured."""
         return sorted({min(self.times), max(self.times)})
 
+    @property
+    def networks(self) -> list[str]:
+        """Networks that another engine runs as well."""
+        return [name for name in self.times[self.shown[0]] if name in self.times[self.shown[-1]]]
+
 
 def read(section: str, document: Path = LAB_BOOK) -> Comparison:
     """What ``compare.py`` wrote."""
@@ -114,7 +120,7 @@ def summary(comparisons: Sequence[Comparison]) -> str:
         header += [f"edgepack, {_threads(threads)}", "fastest other", "ratio"]
     rows = []
     for comparison in comparisons:
-        for network in comparison.times[counts[0]]:
+        for network in comparison.networks:
             cells = [_name(network)]
             for threads in counts:
                 time = comparison.times[threads][network]
@@ -132,7 +138,7 @@ def summary(comparisons: Sequence[Comparison]) -> str:
 def chart(comparison: Comparison, theme: Theme) -> str:
     """Bars of the ratios, one for each number of threads."""
     counts = comparison.shown
-    networks = list(comparison.times[counts[0]])
+    networks = comparison.networks
     colours = dict(zip(reversed(counts), (theme.strong, theme.soft), strict=False))
     left, right, top, pitch, bar = 150, 640, 78, 32, 11
     longest = max(float(t.ratio) for times in comparison.times.values() for t in times.values())
@@ -194,4 +200,5 @@ def _list(engines: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     write()
