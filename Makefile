@@ -25,6 +25,7 @@ lint: $(VENV)/.test-installed
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo
 
 check-python:
 	@$(PYTHON) tools/check_python.py

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DEVICES", "TEMPLATES", "TOOLCHAINS", "data_folder"]
+__all__ = ["DEVICES", "PACKAGE", "TEMPLATES", "TOOLCHAINS", "data_folder"]
 
-_PACKAGE = Path(__file__).resolve().parent
+#: The folder of the package ``edgepack``.
+PACKAGE = Path(__file__).resolve().parent
 
 
-def data_folder(package: Path = _PACKAGE) -> Path:
+def data_folder(package: Path = PACKAGE) -> Path:
     """The folder that holds ``templates/`` and ``toolchains/``.
 
     Args:

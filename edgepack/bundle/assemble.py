@@ -23,7 +23,7 @@ from edgepack.bundle.manifest import (
     Recorded,
     RecordedTensor,
 )
-from edgepack.bundle.manifest_builder import make_manifest
+from edgepack.bundle.manifest_builder import Built, make_manifest
 from edgepack.bundle.merge_params import share_params
 from edgepack.bundle.recipe import Recipe
 from edgepack.bundle.sbom import render_sbom
@@ -62,22 +62,16 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
     artifacts, footprint = _build(recipe, plan, progress)
     progress("write bundle", "")
     folders = (recipe.imported, *(one.folder for one in recipe.compiled))
-    manifest = make_manifest(
-        variants,
-        recipe.model,
-        [one.device for one in recipe.compiled],
-        toolchain=(recipe.toolchain.name, recipe.toolchain.family, recipe.toolchain_version),
-        options=recipe.options,
-        tools=recipe.tools,
-        params_mode=recipe.params_mode,
-        params_file=recipe.layout.params,
+    built = Built(
+        variants=variants,
         params_id=params_id.hex(),
-        text_bytes=_runtime_bytes(recipe),
+        recorded=recorded,
         artifacts=artifacts,
         footprint=footprint,
-        recorded=recorded,
+        text_bytes=_runtime_bytes(recipe),
         warnings=[text for folder in folders for text in _read_json(folder / WARNINGS)],
     )
+    manifest = make_manifest(recipe, built)
     return _write_texts(recipe, plan, manifest)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from edgepack import __version__
 from edgepack.abi import header
 from edgepack.bundle.manifest import (
     Artifact,
@@ -15,8 +14,6 @@ from edgepack.bundle.manifest import (
     KernelRecord,
     Manifest,
     Memory,
-    ModelRecord,
-    OptionsRecord,
     Params,
     Recorded,
     Runtime,
@@ -25,72 +22,78 @@ from edgepack.bundle.manifest import (
     ToolchainRecord,
     VariantRecord,
 )
+from edgepack.bundle.recipe import Recipe
 from edgepack.config.device import Device
-from edgepack.plan.types import ParamsMode, Plan, TensorSpec
+from edgepack.plan.types import Plan, TensorSpec
 from edgepack.render.model import Variant
 from edgepack.render.values import model_symbol
+from edgepack.version import __version__
 
-__all__ = ["make_manifest"]
+__all__ = ["Built", "make_manifest"]
 
 
-def make_manifest(
-    variants: Sequence[Variant],
-    model: ModelRecord,
-    devices: Sequence[Device],
-    *,
-    toolchain: tuple[str, str, str],
-    options: OptionsRecord,
-    tools: Mapping[str, str],
-    params_mode: ParamsMode,
-    params_file: str,
-    params_id: str,
-    text_bytes: int | None,
-    artifacts: Sequence[Artifact],
-    footprint: Footprint | None,
-    recorded: Recorded,
-    warnings: Sequence[str],
-) -> Manifest:
-    """The manifest of a bundle, but for its list of files.
+@dataclass(frozen=True)
+class Built:
+    """What was made of a recipe.
 
-    Args:
-        variants: the plans; the last is the device's own.
-        devices: what each is for.
-        toolchain: name, family, version.
-        params_file: path in the bundle; recorded only where the device needs the file.
-        warnings: the worker's; those of the plan come first, each once.
+    Attributes:
+        variants: the plans for each kind of CPU; the last is the device's own.
+        params_id: SHA-256 of the params data, in hex.
+        recorded: the recorded tensors and their tolerances.
+        artifacts: libraries and program.
+        footprint: flash and RAM of firmware; None for a device with an operating system.
+        text_bytes: machine code of the runtime in the shared library; None where it cannot be told.
+        warnings: the worker's.
     """
-    plan = variants[-1].plan
+
+    variants: Sequence[Variant]
+    params_id: str
+    recorded: Recorded
+    artifacts: Sequence[Artifact]
+    footprint: Footprint | None
+    text_bytes: int | None
+    warnings: Sequence[str]
+
+
+def make_manifest(recipe: Recipe, built: Built) -> Manifest:
+    """The manifest of a bundle, but for its list of files. Warnings of the plans come first, each once."""
+    device, plan = recipe.device, built.variants[-1].plan
+    compiled_for = [one.device for one in recipe.compiled]
+    variants = zip(built.variants[:-1], compiled_for[:-1], strict=True)
+    warnings = (*(text for variant in built.variants for text in variant.plan.warnings), *built.warnings)
     return Manifest(
         name=plan.name,
         symbol=model_symbol(plan.name),
         edgepack=__version__,
-        model=model,
-        device=_device(devices[-1]),
-        toolchain=ToolchainRecord(name=toolchain[0], family=toolchain[1], version=toolchain[2]),
-        options=options,
-        tools=dict(sorted(tools.items())),
+        model=recipe.model,
+        device=_device(device),
+        toolchain=ToolchainRecord(
+            name=recipe.toolchain.name, family=recipe.toolchain.family, version=recipe.toolchain_version
+        ),
+        options=recipe.options,
+        tools=dict(sorted(recipe.tools.items())),
         inputs=tuple(map(_tensor, plan.inputs)),
         outputs=tuple(map(_tensor, plan.outputs)),
         params=Params(
-            mode=params_mode,
-            file=None if params_mode == "embed" else params_file,
+            mode=recipe.params_mode,
+            file=None if recipe.params_mode == "embed" else recipe.layout.params,
             nbytes=plan.params_bytes,
-            id=params_id,
+            id=built.params_id,
             tensors=len(plan.constants),
             growth=plan.params_growth,
         ),
         runtime=Runtime(
             abi_version=header().abi_version,
-            text_bytes=text_bytes,
-            threads=devices[-1].threads,
-            heterogeneous=devices[-1].heterogeneous,
+            text_bytes=built.text_bytes,
+            threads=device.threads,
+            heterogeneous=device.heterogeneous,
         ),
-        artifacts=tuple(artifacts),
-        footprint=footprint,
+        artifacts=tuple(built.artifacts),
+        footprint=built.footprint,
         **_code(plan),
-        variants=tuple(_variant(*pair) for pair in zip(variants[:-1], devices[:-1], strict=True)),
-        recorded=recorded,
-        warnings=tuple(dict.fromkeys((*(w for v in variants for w in v.plan.warnings), *warnings))),
+        variants=tuple(_variant(*pair) for pair in variants),
+        recorded=built.recorded,
+        warnings=tuple(dict.fromkeys(warnings)),
     )
 
 

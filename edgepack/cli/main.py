@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-import edgepack
 from edgepack.cli.output import Settings, settings_of
 from edgepack.errors import EdgepackError
+from edgepack.version import __version__
 
 __all__ = ["cli", "main"]
 
@@ -67,7 +67,7 @@ class _LazyGroup(click.Group):
 @click.group(
     cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
-@click.version_option(edgepack.__version__, prog_name="edgepack")
+@click.version_option(__version__, prog_name="edgepack")
 @click.option("-q", "--quiet", is_flag=True, help="Print results only, no progress.")
 @click.option("-v", "--verbose", is_flag=True, help="Print more; with an error, its Python traceback.")
 @click.pass_context
@@ -130,7 +130,7 @@ def _report_internal(error: Exception, arguments: list[str], settings: Settings)
     from edgepack.log import save_log
 
     text = "".join(traceback.format_exception(error))
-    path = save_log("internal", f"edgepack {edgepack.__version__}\narguments: {arguments}\n\n{text}")
+    path = save_log("internal", f"edgepack {__version__}\narguments: {arguments}\n\n{text}")
     print(f"edgepack: internal error: {type(error).__name__}: {error}", file=sys.stderr)
     if path is not None:
         print(f"  hint: The log is in {path}; please report it.", file=sys.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
-from edgepack.objectfiles import format_for
+from edgepack.objectfiles.base import format_for
 from edgepack.objectfiles.report import AuditKind, AuditReport
 
 __all__ = ["audit"]

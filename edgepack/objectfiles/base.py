@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from edgepack.config.device import Device
 from edgepack.objectfiles.report import AuditKind, AuditReport, Finding
+from edgepack.registry import OBJECT_FORMATS
 
-__all__ = ["ObjectFormat"]
+__all__ = ["ObjectFormat", "format_for"]
 
 
 class ObjectFormat(ABC):
@@ -64,3 +65,10 @@ class ObjectFormat(ABC):
     ) -> tuple[AuditReport, list[Finding]]:
         """What is in a built file, and what of it is not allowed. CheckFailedError for one that cannot be
         read."""
+
+
+def format_for(device: Device) -> ObjectFormat:
+    """The object format of a device's files."""
+    # Bare metal has ELF files too, of another kind.
+    found: type[ObjectFormat] = OBJECT_FORMATS.find("firmware" if device.bare_metal else device.object_format)
+    return found(device)

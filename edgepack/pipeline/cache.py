@@ -19,12 +19,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import edgepack
 from edgepack.errors import ConfigError
 from edgepack.files import list_files, sha256_file
 from edgepack.paths import cache_dir
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
 from edgepack.registry import FRONTENDS
+from edgepack.resources import PACKAGE
+from edgepack.version import __version__
 
 __all__ = ["Cache", "compile_key", "import_key", "source_digest", "tool_versions"]
 
@@ -43,7 +44,7 @@ _SOURCES = {
 
 def tool_versions() -> dict[str, str]:
     """Versions of the packages that decide on a bundle's content, read without importing them."""
-    versions = {"edgepack": edgepack.__version__}
+    versions = {"edgepack": __version__}
     for package in ("apache-tvm", "numpy", "onnx", "onnxruntime"):
         try:
             versions[package] = version(package)
@@ -56,7 +57,7 @@ def tool_versions() -> dict[str, str]:
 def source_digest(task: str) -> str:
     """SHA-256 over edgepack's own sources that decide on the results of a task (``import``, ``compile``): a
     change there must not be answered from the cache."""
-    root = Path(edgepack.__file__).parent
+    root = PACKAGE
     digest = hashlib.sha256()
     for part in _SOURCES[task]:
         path = root / part

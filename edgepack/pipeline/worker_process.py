@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import edgepack
 from edgepack import errors
 from edgepack.errors import EdgepackError, InternalError, ModelError
 from edgepack.log import save_log
 from edgepack.pipeline.job import WARNINGS, Job
 from edgepack.process import kill_group, signal_name
 from edgepack.progress import Progress
+from edgepack.resources import PACKAGE
 
 __all__ = ["DEFAULT_TIMEOUT", "Worker", "worker_command"]
 
@@ -246,7 +246,7 @@ def _environment() -> dict[str, str]:
     # ONNX Runtime's variables (ORT_INTRA_OP_NUM_THREADS and others) must not decide about a bundle's bytes.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
     environment = {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
-    root = Path(edgepack.__file__).resolve().parent.parent
+    root = PACKAGE.parent
     if root.name not in {"site-packages", "dist-packages"}:  # run from a source tree that is not installed
         rest = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = f"{root}{os.pathsep}{rest}" if rest else str(root)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-import edgepack
 from edgepack.plan.types import Plan, TensorSpec
 from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
 from edgepack.render.params_file import params_file_bytes
+from edgepack.version import __version__
 
 __all__ = ["model_symbol", "model_values"]
 
@@ -107,12 +107,12 @@ def model_values(plan: Plan, embedded: bool) -> dict[str, object]:
     tensors = _tensors(plan, identifier)
     return {
         "name": plan.name,
-        "version": edgepack.__version__,
+        "version": __version__,
         "identifier": identifier,
         "macro": identifier.upper(),
         "symbol": model_symbol(plan.name),
         "quoted_name": c_string(plan.name),
-        "quoted_version": c_string(edgepack.__version__),
+        "quoted_version": c_string(__version__),
         "quoted_params_file": c_string(f"{plan.name}.params"),
         "tensors": tensors,
         "input_count": len(plan.inputs),

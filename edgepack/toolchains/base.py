@@ -22,8 +22,7 @@ from typing import ClassVar
 from edgepack.config.device import CompilerTarget, Device
 from edgepack.config.toolchain import ToolchainConfig
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.objectfiles import format_for
-from edgepack.objectfiles.base import ObjectFormat
+from edgepack.objectfiles.base import ObjectFormat, format_for
 from edgepack.process import run_checked, run_tool
 from edgepack.toolchains.cross_compiler import CrossCompiler
 

@@ -1,0 +1,81 @@
+"""The rules that keep the code in rooms; `lint-imports` checks the imports between them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import edgepack
+from edgepack.options import PackKeywords, PackOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "edgepack"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+#: Lines that a module, and a function with its docstring, may have.
+MOST_LINES, MOST_IN_FUNCTION = 400, 75
+MOST_PARAMETERS = 7
+
+
+def rooms() -> set[str]:
+    """The package's own modules (``api.py``) and packages (``cli/``)."""
+    modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
+    packages = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    return modules | packages
+
+
+def test_no_room_but_the_compiler_may_know_tvm() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    pattern = r'name = "Only the compiler knows TVM".*?source_modules = \[(.*?)\]'
+    (contract,) = re.findall(pattern, text, re.DOTALL)
+    names = {name.removesuffix("/").removesuffix(".py") for name in rooms()}
+    assert set(re.findall(r'"edgepack\.(\w+)"', contract)) == names - {"compiler"}
+
+
+def test_architecture_describes_the_rooms_that_there_are() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    described = re.findall(r"^\| `([\w/.]+)`", text, re.MULTILINE)
+    assert not rooms() - set(described)
+    for name in described:
+        places = (PACKAGE / name, PACKAGE / "compiler" / name, ROOT / name)
+        assert any(place.exists() for place in places), f"{name} is described and not there"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_modules_functions_and_signatures_are_of_a_readable_size(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count("\n") <= MOST_LINES
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        length = (node.end_lineno or 0) - node.lineno + 1
+        assert length <= MOST_IN_FUNCTION, f"{node.name} has {length} lines"
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        parameters = [name for name in names if name not in ("self", "cls")]
+        if not node.name.startswith("_") and not decorated_as_command(node):
+            assert len(parameters) <= MOST_PARAMETERS, f"{node.name} has {len(parameters)} parameters"
+
+
+def decorated_as_command(node: ast.FunctionDef) -> bool:
+    """A command's parameters are its options: click hands them over one by one."""
+    return any("click.command" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_options_of_pack_are_keywords_of_the_same_types() -> None:
+    fields = {name: field.type for name, field in PackOptions.__dataclass_fields__.items()}
+    assert fields == PackKeywords.__annotations__ or list(fields) == list(PackKeywords.__annotations__)
+    assert {name: str(kind) for name, kind in fields.items()} == {
+        name: getattr(kind, "__forward_arg__", str(kind))
+        for name, kind in PackKeywords.__annotations__.items()
+    }
+
+
+def test_the_package_exports_what_it_says() -> None:
+    for name in edgepack.__all__:
+        assert getattr(edgepack, name) is not None
+    errors = [getattr(edgepack, name) for name in edgepack.__all__ if name.endswith("Error")]
+    assert all(inspect.isclass(error) and issubclass(error, edgepack.EdgepackError) for error in errors)
+    assert len(errors) == 6
