@@ -1,6 +1,7 @@
 """Edits relocatable Mach-O objects: drops debug sections, makes symbols private to what they are linked into.
 
-lief is not used: 1.0 loses the symbols of a relocatable object that it writes. Layouts: Apple's ``mach-o/loader.h``, ``mach-o/nlist.h`` and ``mach-o/reloc.h``; 64-bit, little-endian.
+lief is not used: 1.0 loses the symbols of a relocatable object that it writes. Layouts: Apple's
+``mach-o/loader.h``, ``mach-o/nlist.h`` and ``mach-o/reloc.h``; 64-bit, little-endian.
 """
 
 from __future__ import annotations
