@@ -120,11 +120,11 @@ OBJECT_FORMATS = Registry(
     "object format",
     "edgepack.object_formats",
     {
-        "coff": "edgepack.objectfiles.coff:Coff",
-        "elf": "edgepack.objectfiles.elf:Elf",
-        "firmware": "edgepack.objectfiles.firmware:Firmware",
-        "macho": "edgepack.objectfiles.macho:MachO",
-        "wasm": "edgepack.objectfiles.wasm:Wasm",
+        "coff": "edgepack.objectfiles.coff.format:Coff",
+        "elf": "edgepack.objectfiles.elf.format:Elf",
+        "firmware": "edgepack.objectfiles.elf.firmware:Firmware",
+        "macho": "edgepack.objectfiles.macho.format:MachO",
+        "wasm": "edgepack.objectfiles.wasm.format:Wasm",
     },
 )
 

@@ -12,6 +12,14 @@ from tests.support import fake
 from tests.support.model import write_model
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder whose name holds what names of folders may hold."""
+    path = tmp_path / "a folder, é"
+    path.mkdir()
+    return path
+
+
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ONNX file that tests/support/worker.py has results for, in a folder with a difficult name."""

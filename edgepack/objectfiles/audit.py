@@ -25,10 +25,13 @@ def audit(path: Path, device: Device, *, kind: AuditKind, exported: Sequence[str
         kind: which of these it is.
         exported: the symbols that a library must export, and the only ones.
 
+    Returns:
+        what was found in it.
+
     Raises:
         CheckFailedError: it names the file, what was found and what is allowed; all findings are in it.
     """
-    report, findings = format_for(device).check(path, kind, tuple(exported))
+    report, findings = format_for(device).auditor().audit(path, kind, tuple(exported))
     if findings:
         first, *others = [f"{path.name}: {finding}" for finding in findings]
         raise CheckFailedError(

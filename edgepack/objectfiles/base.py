@@ -1,5 +1,5 @@
-"""What edgepack needs to know of an object format. A subclass per format; drivers of all compiler families
-(zig, gcc, clang) understand the options."""
+"""The base of all object formats: options that link files of a format, edits of its relocatable objects, and
+its audit. The drivers of all compiler families (zig, gcc, clang) understand the options."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from edgepack.config.device import Device
-from edgepack.objectfiles.report import AuditKind, AuditReport, Finding
+from edgepack.objectfiles.auditor import Auditor
 from edgepack.registry import OBJECT_FORMATS
 
 __all__ = ["ObjectFormat", "format_for"]
 
 
 class ObjectFormat(ABC):
-    """The files of one device: options that link them, and what must hold for them."""
+    """The files of one device: options that link them, and what must hold for them. A subclass per format."""
 
     suffix: ClassVar[str]  # of a shared library, without the dot
     compile_flags: ClassVar[tuple[str, ...]] = ("-fPIC",)  # for C that goes into a library
@@ -60,11 +60,9 @@ class ObjectFormat(ABC):
         what it is linked into. ToolchainError for a file of another format."""
 
     @abstractmethod
-    def check(
-        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
-    ) -> tuple[AuditReport, list[Finding]]:
-        """What is in a built file, and what of it is not allowed. CheckFailedError for one that cannot be
-        read."""
+    def auditor(self) -> Auditor:
+        """What audits the device's files. Loads lief, which takes a quarter of a second, so a format imports
+        its auditor here."""
 
 
 def format_for(device: Device) -> ObjectFormat:

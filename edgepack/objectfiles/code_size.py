@@ -1,13 +1,14 @@
-"""How much machine code the runtime adds to a model's kernels."""
+"""Sizes of what is in built files: code, sections, what the runtime adds to a model's kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgepack.objectfiles import wasm_sections
+from edgepack.errors import InternalError
+from edgepack.objectfiles.wasm import sections
 
-__all__ = ["runtime_text_bytes", "text_bytes"]
+__all__ = ["runtime_text_bytes", "section_bytes", "text_bytes"]
 
 
 def text_bytes(path: Path) -> int | None:
@@ -16,8 +17,8 @@ def text_bytes(path: Path) -> int | None:
     import lief
 
     data = path.read_bytes()
-    if data[: len(wasm_sections.MAGIC)] == wasm_sections.MAGIC:
-        return wasm_sections.code_bytes(data)
+    if data[: len(sections.MAGIC)] == sections.MAGIC:
+        return sections.code_bytes(data)
     binary = lief.parse(data)
     if isinstance(binary, lief.ELF.Binary):
         flag = lief.ELF.Section.FLAGS.EXECINSTR
@@ -35,8 +36,24 @@ def text_bytes(path: Path) -> int | None:
     return None
 
 
+def section_bytes(path: Path) -> dict[str, int]:
+    """Bytes of an ELF file's sections by name, those of one name together.
+
+    Raises InternalError for a file of another format.
+    """
+    import lief
+
+    binary = lief.ELF.parse(path.read_bytes())
+    if binary is None:
+        raise InternalError(f"{path.name} is no ELF file, so its sections are not known.")
+    sizes: dict[str, int] = {}
+    for section in binary.sections:
+        sizes[str(section.name)] = sizes.get(str(section.name), 0) + int(section.size)
+    return sizes
+
+
 def runtime_text_bytes(library: Path, kernels: Sequence[Path]) -> int | None:
-    """Machine code of the library without that of the kernels' objects; None where it cannot be told.
+    """Bytes of machine code of a library without that of the kernels' objects; None where it cannot be told.
 
     The linker may have dropped what nobody calls of the kernels too, so this is a floor of what is theirs,
     and never negative.

@@ -1,32 +1,24 @@
-"""What an audit finds, and the symbols that no built file may need."""
+"""What an audit says of a built file: what is in it, and what of that is not allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
-from edgepack.config.device import Device
+__all__ = ["AuditKind", "AuditReport", "Finding"]
 
-__all__ = ["AuditKind", "AuditReport", "Finding", "disallowed_symbols", "refused_symbol", "within"]
-
+#: What a file is audited as; a static library holds objects.
 AuditKind = Literal["shared", "static", "program", "object"]
-
-#: TVM's symbols, and anything that is C++: a bundle must need neither runtime.
-_REFUSED = ("TVM", "tvm", "__TVM", "__tvm", "_Z", "?")
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What was found in a file that passed.
+    """What was found in a file.
 
     Attributes:
         file: its name.
         kind: what it was checked as.
-        format: ``ELF64``, ``ELF32``.
+        format: ``ELF64``, ``ELF32``, ``PE32+``, ``COFF``, ``Mach-O 64``, ``WASM``.
         machine: of all of its code (``x86_64``).
         float_abi: ``hard`` or ``soft`` where the architecture has both, else "".
         needed: libraries that it loads.
@@ -60,7 +52,13 @@ class AuditReport:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not allowed."""
+    """Something that is not allowed.
+
+    Attributes:
+        check: name of the check (``undefined symbols``).
+        found: what the file has.
+        allowed: what it may have; "" for nothing.
+    """
 
     check: str
     found: str
@@ -68,27 +66,3 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.check}: found {self.found}; allowed: {self.allowed or 'nothing'}"
-
-
-def refused_symbol(name: str) -> bool:
-    """Whether a symbol belongs to TVM or to C++."""
-    return name.startswith(_REFUSED)
-
-
-def within(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name is one of ``patterns``, in which ``*`` matches any text."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-@lru_cache(maxsize=1)
-def _allow_list() -> tuple[frozenset[str], tuple[str, ...]]:
-    text = Path(__file__).with_name("allowed-symbols.txt").read_text(encoding="utf-8")
-    words = [w for line in text.splitlines() if not line.startswith("#") for w in line.split()]
-    return frozenset(w for w in words if "*" not in w), tuple(w for w in words if "*" in w)
-
-
-def disallowed_symbols(device: Device, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that are on neither allow-list: the file beside this module, the device's own."""
-    exact, patterns = _allow_list()
-    patterns = (*patterns, *device.audit.symbols)
-    return [n for n in names if refused_symbol(n) or not (n in exact or within(n, patterns))]

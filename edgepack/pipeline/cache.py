@@ -38,7 +38,7 @@ _JOB = "job.json"  # holds paths of this machine
 #: edgepack's sources that decide on the results of a task, relative to the package.
 _SOURCES = {
     "import": ("compiler/frontend", "compiler/worker.py", "plan"),
-    "compile": ("compiler", "plan", "objectfiles/elf_symbols.py"),
+    "compile": ("compiler", "plan", "objectfiles/elf/relocatable.py"),
 }
 
 

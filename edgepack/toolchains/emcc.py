@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from edgepack.objectfiles.wasm import STACK_BYTES
+from edgepack.objectfiles.wasm.format import STACK_BYTES
 from edgepack.toolchains.base import Toolchain
 
 __all__ = ["EmccToolchain"]

@@ -14,8 +14,8 @@ import pytest
 from edgepack.config.device import Device, load_device
 from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ToolchainError
-from edgepack.objectfiles import macho_object
 from edgepack.objectfiles.audit import audit
+from edgepack.objectfiles.macho import relocatable
 from edgepack.objectfiles.report import AuditKind
 from edgepack.toolchains import resolve
 from tests.objectfiles.test_elf_audit import refused, with_audit
@@ -263,16 +263,16 @@ def test_a_hidden_weak_function_is_not_replaced_by_the_systems(name: str, tmp_pa
 @pytest.mark.parametrize("data", [b"", b"\xcf\xfa\xed\xfe" * 8, b"\x7fELF" * 10])
 def test_broken_objects_are_refused_in_a_sentence(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"x\.o: is not a 64-bit Mach-O object"):
-        macho_object.strip_debug(data, "x.o")
+        relocatable.strip_debug(data, "x.o")
     (tmp_path / "x.o").write_bytes(data)
     with pytest.raises(ToolchainError, match=r"x\.o: is not a 64-bit Mach-O object"):
-        macho_object.hide_symbols(tmp_path / "x.o", [])
+        relocatable.hide_symbols(tmp_path / "x.o", [])
 
 
 def test_an_object_that_ends_within_its_commands(tmp_path: Path) -> None:
     data = compiled("two_exports.c", tmp_path).read_bytes()
     with pytest.raises(ToolchainError, match="it ends within its load commands"):
-        macho_object.strip_debug(data[:60], "x.o")
+        relocatable.strip_debug(data[:60], "x.o")
 
 
 def test_a_library_for_ios_needs_only_what_the_stub_names(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
 from edgepack.objectfiles import ar
-from edgepack.objectfiles.arm_attributes import attributes, hard_float_object
 from edgepack.objectfiles.audit import audit
-from edgepack.objectfiles.elf_symbols import hide_symbols
+from edgepack.objectfiles.elf.arm_attributes import attributes, hard_float_object
+from edgepack.objectfiles.elf.relocatable import hide_symbols
 from edgepack.objectfiles.report import AuditKind
 from edgepack.toolchains import resolve
 from tests.support.c_sources import SOURCES

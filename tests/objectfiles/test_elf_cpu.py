@@ -9,7 +9,7 @@ import pytest
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError
 from edgepack.objectfiles.audit import audit
-from edgepack.objectfiles.elf_cpu import CPU_CHECK
+from edgepack.objectfiles.elf.cpu import CPU_CHECK
 from edgepack.toolchains import resolve
 from tests.support.c_sources import SOURCES
 

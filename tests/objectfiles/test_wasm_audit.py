@@ -9,11 +9,11 @@ import wasmtime
 
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
-from edgepack.objectfiles import wasm_sections
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.report import AuditKind, AuditReport
-from edgepack.objectfiles.wasm_code import features_used
-from edgepack.objectfiles.wasm_symbols import hide_symbols, symbols
+from edgepack.objectfiles.wasm import sections
+from edgepack.objectfiles.wasm.code import features_used
+from edgepack.objectfiles.wasm.relocatable import hide_symbols, symbols
 from edgepack.toolchains import resolve
 
 DEVICE = "wasm32-wasi"
@@ -233,10 +233,10 @@ def test_what_tvm_exports_asks_for_what_it_lacks(built: Path, tmp_path: Path) ->
     output = tmp_path / f"lib.{fcompile.output_format}"
     fcompile(str(output), [str(built / "net.o"), str(built / "tvm.o")])
     data = output.read_bytes()
-    assert ("env", "missing", "function") in wasm_sections.imports(data)
-    assert {"net", "TVMThing"} <= {name for name, _ in wasm_sections.exports(data)}
+    assert ("env", "missing", "function") in sections.imports(data)
+    assert {"net", "TVMThing"} <= {name for name, _ in sections.exports(data)}
 
 
 def test_sections_of_a_linked_file_are_counted() -> None:
     data = bytes(wasmtime.wat2wasm(GOOD))
-    assert wasm_sections.code_bytes(data) == len(b"\x01\x04\0\x41\x01\x0b")
+    assert sections.code_bytes(data) == len(b"\x01\x04\0\x41\x01\x0b")

@@ -12,8 +12,8 @@ import pytest
 from edgepack.config.device import Device, load_device
 from edgepack.doctor import trial
 from edgepack.errors import ToolchainError
-from edgepack.objectfiles import coff_object
 from edgepack.objectfiles.audit import audit
+from edgepack.objectfiles.coff import relocatable
 from edgepack.objectfiles.report import AuditKind
 from edgepack.toolchains import resolve
 from tests.objectfiles.test_elf_audit import refused, with_audit
@@ -183,8 +183,8 @@ def test_an_object_without_debug_information_still_links(tmp_path: Path) -> None
     toolchain.compile_c(SOURCES / "library.c", tmp_path / "a.o", include=[SOURCES / "include"], flags=flags)
     stripped = tmp_path / "b.o"
     toolchain.strip_debug(tmp_path / "a.o", stripped)
-    assert coff_object.debug_sections((tmp_path / "a.o").read_bytes(), "a.o")
-    assert not coff_object.debug_sections(stripped.read_bytes(), "b.o")
+    assert relocatable.debug_sections((tmp_path / "a.o").read_bytes(), "a.o")
+    assert not relocatable.debug_sections(stripped.read_bytes(), "b.o")
     assert stripped.stat().st_size < (tmp_path / "a.o").stat().st_size
     one, two = tmp_path / "one" / "x.dll", tmp_path / "two" / "x.dll"
     for object_file, output in ((tmp_path / "a.o", one), (stripped, two)):
@@ -209,14 +209,14 @@ def test_names_of_all_lengths_are_read(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     resolve(DEVICE).compile_c(source, tmp_path / "names.o")
-    found = dict(coff_object.symbols((tmp_path / "names.o").read_bytes(), "names.o"))
+    found = dict(relocatable.symbols((tmp_path / "names.o").read_bytes(), "names.o"))
     assert found.items() >= {"the_first_long_name": True, "eight_ch": True, "x": True, "other": False}.items()
 
 
 @pytest.mark.parametrize("data", [b"", b"\x64\x86", b"\x7fELF" * 10, b"\x64\x86\x05\x00" + bytes(30)])
 def test_broken_objects_are_refused_in_a_sentence(data: bytes) -> None:
     with pytest.raises(ToolchainError, match=r"x\.o: is not a COFF object"):
-        coff_object.strip_debug(data, "x.o")
+        relocatable.strip_debug(data, "x.o")
 
 
 def test_the_import_library_knows_that_the_symbol_is_data(

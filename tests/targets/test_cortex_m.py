@@ -19,7 +19,7 @@ from edgepack.config.device import Device, load_device
 from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, InternalError, ToolchainError
 from edgepack.objectfiles.audit import audit
-from edgepack.objectfiles.stack_depth import stack_bytes
+from edgepack.objectfiles.elf.stack_depth import stack_bytes
 from edgepack.runners import qemu_system, select_runner
 from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve

@@ -11,8 +11,8 @@ import pytest
 import edgepack
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError
-from edgepack.objectfiles import wasm_sections
 from edgepack.objectfiles.audit import audit
+from edgepack.objectfiles.wasm import sections
 from edgepack.toolchains import resolve
 from tests.models import build, save
 from tests.support.mini import WARNINGS, make_sources, run
@@ -93,8 +93,8 @@ def test_what_tvm_exports_asks_for_what_it_lacks(tmp_path: Path) -> None:
     toolchain.compile_c(tmp_path / "net.c", tmp_path / "net.o")
     toolchain.cross_compiler()(str(tmp_path / "lib.wasm"), [str(tmp_path / "net.o")])
     data = (tmp_path / "lib.wasm").read_bytes()
-    assert ("env", "missing", "function") in wasm_sections.imports(data)
-    assert "net" in {name for name, _ in wasm_sections.exports(data)}
+    assert ("env", "missing", "function") in sections.imports(data)
+    assert "net" in {name for name, _ in sections.exports(data)}
 
 
 def test_it_says_its_version() -> None:

@@ -10,7 +10,7 @@ import pytest
 import edgepack
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
-from edgepack.objectfiles.elf_cpu import CPU_CHECK
+from edgepack.objectfiles.elf.cpu import CPU_CHECK
 from edgepack.runners.verify import Verification, verify
 from edgepack.toolchains import resolve
 from tests.models import build, save

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from edgepack.bundle.manifest import Footprint, FootprintPart
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
-from edgepack.objectfiles.stack_depth import METHOD, stack_bytes
+from edgepack.objectfiles.code_size import section_bytes
+from edgepack.objectfiles.elf.stack_depth import METHOD, stack_bytes
 from edgepack.render.formatting import human_bytes
 
 __all__ = ["check_budget", "estimate", "footprint_rows", "measure"]
@@ -33,11 +33,8 @@ _IN_RAM = {".arena", ".data", ".bss"}
 
 
 def measure(image: Path, device: Device) -> Footprint:
-    """The parts of a linked image."""
-    import lief
-
-    binary: Any = lief.ELF.parse(image.read_bytes())  # its sections do not keep it alive
-    sizes = {str(s.name): int(s.size) for s in binary.sections}
+    """What a linked image takes of a device's flash and RAM, by part."""
+    sizes = section_bytes(image)
 
     def part(name: str, sections: Sequence[str], note: str) -> FootprintPart:
         flash = sum(sizes.get(s, 0) for s in sections if s not in _IN_RAM or s == _INITIALISED)
@@ -50,14 +47,16 @@ def measure(image: Path, device: Device) -> Footprint:
 
 
 def estimate(kernels: Path, params_bytes: int, session_bytes: int, device: Device) -> Footprint:
-    """The largest parts before anything is linked: no image can be smaller."""
-    import lief
+    """The largest parts before anything is linked: no image can be smaller.
 
-    binary: Any = lief.ELF.parse(kernels.read_bytes())
-    code = sum(int(section.size) for section in binary.sections if section.name == ".text")
+    Args:
+        kernels: the object of the model's kernels.
+        params_bytes: of the params' file.
+        session_bytes: that a session needs: arena and pointers.
+    """
     return _footprint(
         [
-            FootprintPart(name="kernels", flash=code, ram=0, note=""),
+            FootprintPart(name="kernels", flash=section_bytes(kernels).get(".text", 0), ram=0, note=""),
             FootprintPart(name="params", flash=params_bytes, ram=0, note=""),
             FootprintPart(name="arena", flash=0, ram=session_bytes, note="all memory of a session"),
         ],

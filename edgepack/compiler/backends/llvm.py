@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.ir import IRModule
 
 from edgepack.compiler.tvm_target import llvm_target
-from edgepack.objectfiles.elf_symbols import forget_definitions
+from edgepack.objectfiles.elf.relocatable import forget_definitions
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["compile_assembly", "compile_object"]

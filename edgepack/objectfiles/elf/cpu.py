@@ -1,16 +1,17 @@
 """The audit of what ELF objects say about the CPU that they were compiled for: 32-bit ARM and RISC-V.
 
-Objects of other architectures do not say it.
+Objects of other architectures do not say it. Imports lief: load it only to check something.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+
+import lief
 
 from edgepack.config.device import Device
-from edgepack.objectfiles.arm_attributes import (
+from edgepack.objectfiles.elf.arm_attributes import (
     CPU_ARCH,
     FP_ARCH,
     SIMD_ARCH,
@@ -21,8 +22,9 @@ from edgepack.objectfiles.arm_attributes import (
 )
 from edgepack.objectfiles.report import Finding
 
-__all__ = ["CPU_CHECK", "cpu_architecture", "says_its_cpu"]
+__all__ = ["CPU_CHECK", "cpu_architecture", "says_its_cpu", "section_content"]
 
+#: Name of the check in reports.
 CPU_CHECK = "CPU architecture"
 
 #: By the first part of a triple: the values of Tag_CPU_arch that such a core runs. The order of the values is
@@ -47,15 +49,16 @@ def says_its_cpu(device: Device) -> bool:
     return device.arch in {"arm", "riscv64"}
 
 
-def cpu_architecture(binary: Any, device: Device) -> Iterator[Finding]:
+def cpu_architecture(binary: lief.ELF.Binary, device: Device) -> Iterator[Finding]:
     """Code for a newer CPU, or with a register file that the runtime does not ask the CPU for."""
     if device.arch == "arm":
-        yield from _arm(attributes(_section(binary, ".ARM.attributes")), device)
+        yield from _arm(attributes(section_content(binary, ".ARM.attributes")), device)
     elif device.arch == "riscv64":
-        yield from _riscv(_section(binary, ".riscv.attributes"), device)
+        yield from _riscv(section_content(binary, ".riscv.attributes"), device)
 
 
-def _section(binary: Any, name: str) -> bytes:
+def section_content(binary: lief.ELF.Binary, name: str) -> bytes:
+    """The bytes of the first section of this name; none if there is no such section."""
     return next((bytes(s.content) for s in binary.sections if s.name == name), b"")
 
 

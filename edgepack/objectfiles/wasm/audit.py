@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
+from typing import ClassVar
 
 from edgepack.config.device import Device
 from edgepack.errors import CheckFailedError
-from edgepack.objectfiles import wasm_sections
-from edgepack.objectfiles.objects import ObjectFile, check_objects
-from edgepack.objectfiles.report import AuditKind, AuditReport, Finding, disallowed_symbols, within
-from edgepack.objectfiles.wasm_code import features_used
-from edgepack.objectfiles.wasm_sections import WasmError
-from edgepack.objectfiles.wasm_symbols import symbols
+from edgepack.objectfiles.auditor import Auditor, AuditRequest, LinkedFile, ObjectFile
+from edgepack.objectfiles.names import check_undefined, within
+from edgepack.objectfiles.report import AuditKind, Finding
+from edgepack.objectfiles.wasm import sections
+from edgepack.objectfiles.wasm.code import features_used
+from edgepack.objectfiles.wasm.relocatable import symbols
+from edgepack.objectfiles.wasm.sections import WasmError
 
-__all__ = ["MODULE_IMPORTS", "PROGRAM_IMPORTS", "check"]
+__all__ = ["MODULE_IMPORTS", "PROGRAM_IMPORTS", "WasmAuditor"]
 
 #: What a module that JavaScript loads may import: the clock of templates/runtime/platform/wasm.c.
 MODULE_IMPORTS = ("edgepack.now",)
@@ -33,81 +34,57 @@ _ALL_PAGES = 65536
 #: Symbols that the linker itself defines.
 _LINKER_SYMBOLS = ("__stack_pointer", "__indirect_function_table", "__memory_base", "__table_base")
 
-_LINKED_CHECKS = ("format", "imports", "exports", "features", "memory")
-_OBJECT_CHECKS = ("format", "undefined symbols", "global symbols", "features")
+_FORMAT = "WASM"
 
 
-def check(
-    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
-) -> tuple[AuditReport, list[Finding]]:
-    """What is in the file, and what of it is not allowed."""
-    if kind in {"static", "object"}:
-        return _check_objects(path, device, kind, exported)
-    try:
-        return _check_linked(path, device, kind, exported)
-    except (WasmError, IndexError) as error:
-        raise _unreadable(path.name, error) from None
+class WasmAuditor(Auditor):
+    """Audits WebAssembly modules, and the objects that they are linked from."""
 
+    linked_checks: ClassVar[tuple[str, ...]] = ("format", "imports", "exports", "features", "memory")
+    object_checks: ClassVar[tuple[str, ...]] = ("format", "undefined symbols", "global symbols", "features")
 
-def _check_linked(
-    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
-) -> tuple[AuditReport, list[Finding]]:
-    data = path.read_bytes()
-    imports = [f"{module}.{name}" for module, name, _ in wasm_sections.imports(data)]
-    exports = sorted(name for name, _ in wasm_sections.exports(data))
-    used = features_used(data)
-    findings = [
-        *_imports(imports, device, kind),
-        *_exports(exports, exported, device, kind),
-        *_features(used, device),
-        *_memory(data, device),
-    ]
-    report = AuditReport(
-        file=path.name,
-        kind=kind,
-        format="WASM",
-        machine=device.arch,
-        exported=tuple(exports),
-        undefined=tuple(sorted(imports)),
-        features=tuple(sorted(used)),
-        checks=_LINKED_CHECKS,
-    )
-    return report, findings
+    def read_linked(self, data: bytes, request: AuditRequest) -> LinkedFile:
+        """A module, by its imports, exports and memories, and the instructions of its code."""
+        device = self.device
+        try:
+            imports = [f"{module}.{name}" for module, name, _ in sections.imports(data)]
+            exports = sorted(name for name, _ in sections.exports(data))
+            used = features_used(data)
+            findings = [
+                *_imports(imports, device, request.kind),
+                *_exports(exports, device, request),
+                *_features(used, device),
+                *_memory(data, device),
+            ]
+        except (WasmError, IndexError) as error:
+            raise _unreadable(request.file, error) from None
+        return LinkedFile(
+            format=_FORMAT,
+            exported=tuple(exports),
+            undefined=tuple(sorted(imports)),
+            findings=findings,
+            features=tuple(sorted(used)),
+        )
 
+    def read_object(self, data: bytes, request: AuditRequest) -> ObjectFile:
+        """An object, by the symbols of its linking section and the instructions of its code."""
+        try:
+            used, found = features_used(data), symbols(data)
+        except (WasmError, IndexError) as error:
+            raise _unreadable(request.file, error) from None
+        ours = [symbol for symbol in found if symbol.defined and not symbol.local]
+        return ObjectFile(
+            format=_FORMAT,
+            defined={symbol.name for symbol in ours},
+            visible={symbol.name for symbol in ours if not symbol.hidden},
+            wanted={symbol.name for symbol in found if not symbol.defined} - set(_LINKER_SYMBOLS),
+            findings=list(_features(used, self.device)),
+            features=used,
+        )
 
-def _check_objects(
-    path: Path, device: Device, kind: AuditKind, exported: tuple[str, ...]
-) -> tuple[AuditReport, list[Finding]]:
-    return check_objects(
-        path,
-        device,
-        kind,
-        exported,
-        lambda data, name: _read(data, name, device),
-        undefined=lambda names: _undefined(names, device),
-        checks=_OBJECT_CHECKS,
-    )
-
-
-def _read(data: bytes, name: str, device: Device) -> ObjectFile:
-    try:
-        used, found = features_used(data), symbols(data)
-    except (WasmError, IndexError) as error:
-        raise _unreadable(name, error) from None
-    ours = [symbol for symbol in found if symbol.defined and not symbol.local]
-    return ObjectFile(
-        format="WASM",
-        defined={symbol.name for symbol in ours},
-        visible={symbol.name for symbol in ours if not symbol.hidden},
-        wanted={symbol.name for symbol in found if not symbol.defined} - set(_LINKER_SYMBOLS),
-        findings=list(_features(used, device)),
-        features=used,
-    )
-
-
-def _undefined(names: Sequence[str], device: Device) -> Iterator[Finding]:
-    if bad := disallowed_symbols(device, names):
-        yield Finding("undefined symbols", ", ".join(bad), "functions of libc and libm")
+    def check_missing(self, names: Sequence[str]) -> Iterator[Finding]:
+        """Functions of WASI's C library are allowed."""
+        return check_undefined(names, self.device, "functions of libc and libm")
 
 
 def _unreadable(name: str, error: Exception) -> CheckFailedError:
@@ -121,10 +98,9 @@ def _imports(imports: Sequence[str], device: Device, kind: AuditKind) -> Iterato
         yield Finding("imports", ", ".join(bad), _joined(allowed))
 
 
-def _exports(
-    exports: Sequence[str], exported: Collection[str], device: Device, kind: AuditKind
-) -> Iterator[Finding]:
-    own: tuple[str, ...] = _PROGRAM_EXPORTS if kind == "program" else _MODULE_EXPORTS
+def _exports(exports: Sequence[str], device: Device, request: AuditRequest) -> Iterator[Finding]:
+    exported = request.exported
+    own: tuple[str, ...] = _PROGRAM_EXPORTS if request.kind == "program" else _MODULE_EXPORTS
     if device.os == "emscripten":
         own = ("memory", *_EMSCRIPTEN_EXPORTS)
     needed, allowed = {*exported}, sorted({*own, *exported})
@@ -147,7 +123,7 @@ def _memory(data: bytes, device: Device) -> Iterator[Finding]:
     """One memory, which can grow to hold whatever arena and params need: the module's own, or, for threads,
     one that is shared and imported."""
     threads = device.threads > 1
-    found = wasm_sections.imported_memories(data) if threads else wasm_sections.memories(data)
+    found = sections.imported_memories(data) if threads else sections.memories(data)
     if len(found) != 1:
         yield Finding("memory", f"{len(found)} memories", f"one{', imported' if threads else ' of its own'}")
     for memory in found:

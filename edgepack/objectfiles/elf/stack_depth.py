@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from edgepack.errors import InternalError
+
+if TYPE_CHECKING:
+    import lief
 
 __all__ = ["METHOD", "stack_bytes"]
 
@@ -46,6 +49,8 @@ def stack_bytes(image: Path) -> int:
     import lief
 
     binary = lief.ELF.parse(image.read_bytes())
+    if binary is None:
+        raise InternalError(f"{image.name} is no ELF image, so its stack is not known.")
     functions, names = _functions(binary)
     if _ROOT not in names or _STEPS not in names:
         raise InternalError(f"{image.name} has no {_ROOT} or no {_STEPS}, so its stack is not known.")
@@ -66,7 +71,7 @@ def _deepest(functions: dict[int, _Function], start: int, steps: int, path: tupl
     )
 
 
-def _functions(binary: Any) -> tuple[dict[int, _Function], dict[str, int]]:
+def _functions(binary: lief.ELF.Binary) -> tuple[dict[int, _Function], dict[str, int]]:
     """By address, and the addresses by name. Aliases share an address."""
     found: dict[int, _Function] = {}
     names: dict[str, int] = {}
@@ -78,7 +83,7 @@ def _functions(binary: Any) -> tuple[dict[int, _Function], dict[str, int]]:
     return found, names
 
 
-def _read(function: _Function, binary: Any) -> None:
+def _read(function: _Function, binary: lief.ELF.Binary) -> None:
     """Fill in the frame and the calls."""
     constants: dict[int, int] = {}  # what movw and mov put into registers
     aligned = moved = False
@@ -102,7 +107,7 @@ def _read(function: _Function, binary: Any) -> None:
         function.frame += _LINE
 
 
-def _instructions(function: _Function, binary: Any) -> Iterator[tuple[int, int, int | None]]:
+def _instructions(function: _Function, binary: lief.ELF.Binary) -> Iterator[tuple[int, int, int | None]]:
     """(address, first halfword, second halfword or None), without the literals between them."""
     data = bytes(binary.get_content_from_virtual_address(function.start, function.end - function.start))
     literals = _literals(binary, function)
@@ -118,7 +123,7 @@ def _instructions(function: _Function, binary: Any) -> Iterator[tuple[int, int, 
         at += 4 if wide else 2
 
 
-def _literals(binary: Any, function: _Function) -> list[tuple[int, int]]:
+def _literals(binary: lief.ELF.Binary, function: _Function) -> list[tuple[int, int]]:
     """Ranges that the mapping symbols ($d, $t) call data."""
     marks = sorted(
         (int(symbol.value) & ~1, str(symbol.name)[:2])

@@ -1,13 +1,13 @@
-"""COFF and PE: Windows. Linked by lld as zig's driver calls it."""
+"""How COFF and PE files are linked, by lld as zig's driver calls it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from edgepack.objectfiles.auditor import Auditor
 from edgepack.objectfiles.base import ObjectFormat
-from edgepack.objectfiles.coff_object import drop_exports, strip_debug
-from edgepack.objectfiles.report import AuditKind, AuditReport, Finding
+from edgepack.objectfiles.coff.relocatable import drop_exports, strip_debug
 
 __all__ = ["Coff"]
 
@@ -17,7 +17,7 @@ _COMMON = ("-O2", "-s", "-Wl,--gc-sections")
 
 
 class Coff(ObjectFormat):
-    """Options of zig's driver."""
+    """COFF and PE files. The options are those of zig's driver."""
 
     suffix = "dll"
     compile_flags = ()  # all code is position independent
@@ -47,11 +47,7 @@ class Coff(ObjectFormat):
         # says so, `keep` or not: none is left, and whoever links it decides.
         drop_exports(path)
 
-    def check(
-        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
-    ) -> tuple[AuditReport, list[Finding]]:
-        from edgepack.objectfiles.coff_audit import (
-            check,  # loads lief, which takes a quarter of a second
-        )
+    def auditor(self) -> Auditor:
+        from edgepack.objectfiles.coff.audit import CoffAuditor
 
-        return check(path, self.device, kind, exported)
+        return CoffAuditor(self.device)

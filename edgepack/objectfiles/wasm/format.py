@@ -1,4 +1,4 @@
-"""WebAssembly: linked by wasm-ld.
+"""How WebAssembly files are linked, by wasm-ld.
 
 There are no libraries that a program loads: the "shared library" is a module without a main that exports its
 functions and memory (a *reactor*), which is what JavaScript loads. The "program" is a WASI command.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from edgepack.objectfiles.auditor import Auditor
 from edgepack.objectfiles.base import ObjectFormat
-from edgepack.objectfiles.report import AuditKind, AuditReport, Finding
-from edgepack.objectfiles.wasm_symbols import hide_symbols
+from edgepack.objectfiles.wasm.relocatable import hide_symbols
 
 __all__ = ["STACK_BYTES", "Wasm"]
 
@@ -20,7 +20,7 @@ STACK_BYTES = 256 * 1024
 
 
 class Wasm(ObjectFormat):
-    """Options of wasm-ld."""
+    """WebAssembly files. The options are those of wasm-ld."""
 
     suffix = "wasm"
     compile_flags = ()  # linked statically, at addresses that are known then
@@ -49,9 +49,7 @@ class Wasm(ObjectFormat):
     def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
         hide_symbols(path, keep)
 
-    def check(
-        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
-    ) -> tuple[AuditReport, list[Finding]]:
-        from edgepack.objectfiles.wasm_audit import check
+    def auditor(self) -> Auditor:
+        from edgepack.objectfiles.wasm.audit import WasmAuditor
 
-        return check(path, self.device, kind, exported)
+        return WasmAuditor(self.device)

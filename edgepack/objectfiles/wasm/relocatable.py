@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.objectfiles import wasm_sections
-from edgepack.objectfiles.wasm_sections import WasmError, text, uleb
+from edgepack.objectfiles.wasm import sections
+from edgepack.objectfiles.wasm.sections import WasmError, text, uleb
 
 __all__ = ["Symbol", "hide_symbols", "symbols"]
 
@@ -45,7 +45,7 @@ class Symbol:
 
 def symbols(data: bytes | bytearray) -> list[Symbol]:
     """The symbols of an object; WasmError for a file that is none, or has no table of symbols."""
-    for section in wasm_sections.sections(data):
+    for section in sections.sections(data):
         if section.name == "linking":
             return _symbols(data, section.start, section.end, _import_names(bytes(data)))
     raise WasmError("is linked already")
@@ -70,7 +70,7 @@ def hide_symbols(path: Path, keep: Collection[str]) -> None:
 def _import_names(data: bytes) -> dict[str, list[str]]:
     """Names of the imports by kind: an undefined symbol without a name of its own has its import's."""
     names: dict[str, list[str]] = {}
-    for _, name, kind in wasm_sections.imports(data):
+    for _, name, kind in sections.imports(data):
         names.setdefault(kind, []).append(name)
     return names
 

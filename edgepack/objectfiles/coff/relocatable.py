@@ -1,6 +1,8 @@
-"""Edits relocatable COFF objects: drops debug sections, and the directives by which TVM exports each kernel.
+"""Reads and edits relocatable COFF objects: drops debug sections, and the directives by which TVM exports
+each kernel.
 
-Layouts: "PE Format", sections "COFF File Header", "Section Table", "COFF Symbol Table" (Microsoft).
+lief is not used: 1.0 cannot write COFF, and 0.17 loses the name of the first symbol. Layouts: "PE Format",
+sections "COFF File Header", "Section Table", "COFF Symbol Table" (Microsoft).
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +39,27 @@ _EMPTY = 0x00000080  # IMAGE_SCN_CNT_UNINITIALIZED_DATA: no bytes in the file
 #: ``-export:name`` and ``/EXPORT:"name",data``, with the space before them.
 _EXPORT = re.compile(rb"\s*[-/]export:((?:\"[^\"]*\"|[^\s\"])+)", re.IGNORECASE)
 
-_Section = list[int | bytes]
+
+@dataclass
+class _Section:
+    """An entry of the section table, its fields in the order of the file."""
+
+    name: bytes
+    virtual_size: int
+    virtual_address: int
+    size: int
+    place: int
+    relocations_at: int
+    line_numbers_at: int
+    relocations: int
+    line_numbers: int
+    flags: int
+
+    def empty(self) -> None:
+        """Say that it has no bytes, no relocations and no line numbers."""
+        self.size = self.place = self.relocations_at = self.relocations = 0
+        self.line_numbers_at = self.line_numbers = 0
+        self.flags &= ~_MANY_RELOCATIONS
 
 
 class Symbol(NamedTuple):
@@ -52,7 +75,7 @@ def machine(data: bytes, name: str) -> str:
 
 
 def symbols(data: bytes, name: str) -> list[Symbol]:
-    """The external symbols. (lief 0.17 loses the name of the first one.)"""
+    """The external symbols."""
     _, _, _, at, count, _, _ = _header(data, name)
     names = _long_names(data, at, count)
     found: list[Symbol] = []
@@ -79,14 +102,13 @@ def strip_debug(data: bytes, name: str) -> bytes:
     emptied = set()
     for number, section in enumerate(sections, 1):
         if _is_debug(_section_name(section, names)):
-            section[3:9] = [0, 0, 0, 0, 0, 0]
-            section[9] = int(section[9]) & ~_MANY_RELOCATIONS
+            section.empty()
             emptied.add(number)
             continue
         _move(data, section, body, base)
     head = struct.pack(_HEADER, machine, count, stamp, base + len(body), symbols, optional, flags)
     head += data[struct.calcsize(_HEADER) : start]
-    head += b"".join(struct.pack(_SECTION, *section) for section in sections)
+    head += b"".join(struct.pack(_SECTION, *astuple(section)) for section in sections)
     table = bytearray(data[symbols_at : symbols_at + symbols * _SYMBOL])
     _empty_definitions(table, emptied)
     return head + bytes(body) + bytes(table) + data[symbols_at + symbols * _SYMBOL :]
@@ -97,7 +119,7 @@ def debug_sections(data: bytes, name: str) -> list[str]:
     _, count, _, symbols_at, symbols, optional, _ = _header(data, name)
     names = _long_names(data, symbols_at, symbols)
     sections = _sections(data, struct.calcsize(_HEADER) + optional, count)
-    return [n.decode("latin-1") for s in sections if s[3] and _is_debug(n := _section_name(s, names))]
+    return [n.decode("latin-1") for s in sections if s.size and _is_debug(n := _section_name(s, names))]
 
 
 def export_directives(data: bytes, name: str) -> list[str]:
@@ -124,7 +146,7 @@ def _edit_directives(data: bytes, name: str, edit: Callable[[re.Match[bytes]], b
     edited = bytearray(data)
     for section in _sections(data, struct.calcsize(_HEADER) + optional, count):
         if _section_name(section, names) == b".drectve":
-            size, at = int(section[3]), int(section[4])
+            size, at = section.size, section.place
             edited[at : at + size] = _EXPORT.sub(edit, data[at : at + size])
     return bytes(edited)
 
@@ -140,7 +162,7 @@ def _header(data: bytes, name: str) -> tuple[int, int, int, int, int, int, int]:
 
 def _sections(data: bytes, start: int, count: int) -> list[_Section]:
     size = struct.calcsize(_SECTION)
-    return [list(struct.unpack_from(_SECTION, data, start + i * size)) for i in range(count)]
+    return [_Section(*struct.unpack_from(_SECTION, data, start + i * size)) for i in range(count)]
 
 
 def _long_names(data: bytes, symbols_at: int, symbols: int) -> bytes:
@@ -148,7 +170,7 @@ def _long_names(data: bytes, symbols_at: int, symbols: int) -> bytes:
 
 
 def _section_name(section: _Section, names: bytes) -> bytes:
-    short = bytes(section[0] if isinstance(section[0], bytes) else b"").rstrip(b"\0")
+    short = section.name.rstrip(b"\0")
     if short[:1] == b"/" and short[1:].isdigit():
         return names[int(short[1:]) :].split(b"\0", 1)[0]
     return short
@@ -160,16 +182,16 @@ def _is_debug(name: bytes) -> bool:
 
 def _move(data: bytes, section: _Section, body: bytearray, base: int) -> None:
     """Append a section's bytes and relocations to ``body`` and point its header at them."""
-    size, at, relocations_at, relocations, flags = (int(section[i]) for i in (3, 4, 5, 7, 9))
-    if at and not flags & _EMPTY:
-        section[4] = base + len(body)
-        body += data[at : at + size]
+    at, relocations_at, relocations = section.place, section.relocations_at, section.relocations
+    if at and not section.flags & _EMPTY:
+        section.place = base + len(body)
+        body += data[at : at + section.size]
     if relocations_at and relocations:
-        if flags & _MANY_RELOCATIONS:  # the first entry holds the number
+        if section.flags & _MANY_RELOCATIONS:  # the first entry holds the number
             (relocations,) = struct.unpack_from("<I", data, relocations_at)
-        section[5] = base + len(body)
+        section.relocations_at = base + len(body)
         body += data[relocations_at : relocations_at + relocations * _RELOCATION]
-    section[6] = section[8] = 0  # line numbers: nobody writes them any more
+    section.line_numbers_at = section.line_numbers = 0  # nobody writes them any more
 
 
 def _empty_definitions(table: bytearray, sections: set[int]) -> None:

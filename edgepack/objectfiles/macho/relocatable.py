@@ -1,15 +1,15 @@
 """Edits relocatable Mach-O objects: drops debug sections, makes symbols private to what they are linked into.
 
-Layouts: Apple's ``mach-o/loader.h``, ``mach-o/nlist.h`` and ``mach-o/reloc.h``; 64-bit, little-endian.
+lief is not used: 1.0 loses the symbols of a relocatable object that it writes. Layouts: Apple's
+``mach-o/loader.h``, ``mach-o/nlist.h`` and ``mach-o/reloc.h``; 64-bit, little-endian.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 from edgepack.errors import ToolchainError
 
@@ -24,7 +24,6 @@ _SEGMENT = (
     "<II16sQQQQIIII"  # cmd, cmdsize, name, vmaddr, vmsize, fileoff, filesize, 2 protections, nsects, flags
 )
 _SECTION = "<16s16sQQIIIIIIII"  # name, segment, addr, size, offset, align, reloff, nreloc, flags, 3 reserved
-_NAME, _OWNER, _ADDRESS, _SIZE, _OFFSET, _ALIGN, _RELOCATIONS_AT, _RELOCATIONS, _FLAGS = range(9)
 _LC_SYMTAB, _LC_DYSYMTAB, _LC_SEGMENT = 0x2, 0xB, 0x19
 #: Commands of one block of bytes at (offset, size): data in code, optimization hints, function starts.
 _LC_BLOCKS = (0x26, 0x29, 0x2E)
@@ -37,12 +36,38 @@ _N_WEAK_DEF = 0x80
 
 
 @dataclass
+class _Section:
+    """A section's header, its fields in the order of the file; the place is a file offset."""
+
+    name: bytes
+    segment: bytes
+    address: int
+    size: int
+    place: int
+    align: int  # as a power of two
+    relocations_at: int
+    relocations: int
+    flags: int
+    reserved1: int
+    reserved2: int
+    reserved3: int
+
+    def pack(self) -> bytes:
+        """The header's bytes."""
+        return struct.pack(_SECTION, *astuple(self))
+
+
+@dataclass
 class _Command:
     """A load command: its bytes, and the sections of a segment."""
 
     kind: int
     data: bytearray
-    sections: list[list[Any]]  # the fields of _SECTION: two texts, then numbers
+    sections: list[_Section]
+
+    def pack(self) -> bytes:
+        """The command's bytes, with its sections' headers."""
+        return bytes(self.data) + b"".join(section.pack() for section in self.sections)
 
 
 class _Body:
@@ -69,7 +94,7 @@ def strip_debug(data: bytes, name: str) -> bytes:
     """The object without its debug sections; ToolchainError for what is no 64-bit Mach-O object."""
     header, commands = _read(data, name)
     kept = _drop_debug(commands)
-    header[5] = sum(len(_pack(command)) for command in commands)
+    header[5] = sum(len(command.pack()) for command in commands)
     body = _Body(struct.calcsize(_HEADER) + header[5])
     for command in commands:
         if command.kind == _LC_SEGMENT:
@@ -87,7 +112,7 @@ def strip_debug(data: bytes, name: str) -> bytes:
             symbols = _renumbered_symbols(data[at : at + count * _SYMBOL], kept)
             struct.pack_into("<I", command.data, 8, body.put(symbols, 8))
             struct.pack_into("<I", command.data, 16, body.put(data[strings_at : strings_at + size], 8))
-    return struct.pack(_HEADER, *header) + b"".join(map(_pack, commands)) + bytes(body.content)
+    return b"".join((struct.pack(_HEADER, *header), *(command.pack() for command in commands), body.content))
 
 
 def hide_symbols(path: Path, keep: Collection[str]) -> None:
@@ -125,8 +150,8 @@ def _sort_symbols(data: bytearray, commands: Sequence[_Command], at: int, count:
     place = {old: new for new, old in enumerate(order)}
     data[at : at + count * _SYMBOL] = b"".join(records[old] for old in order)
     for section in (section for command in commands for section in command.sections):
-        start = section[_RELOCATIONS_AT]
-        for position in range(start, start + section[_RELOCATIONS] * _RELOCATION, _RELOCATION):
+        start = section.relocations_at
+        for position in range(start, start + section.relocations * _RELOCATION, _RELOCATION):
             (word,) = struct.unpack_from("<I", data, position + 4)
             if word >> 27 & 1:
                 struct.pack_into("<I", data, position + 4, word & ~0xFFFFFF | place[word & 0xFFFFFF])
@@ -136,7 +161,7 @@ def _sort_symbols(data: bytearray, commands: Sequence[_Command], at: int, count:
             local, defined = ranks.count(0), ranks.count(1)
             numbers = (0, local, local, defined, local + defined, ranks.count(2))
             struct.pack_into("<6I", data, position + 8, *numbers)
-        position += len(_pack(command))
+        position += len(command.pack())
 
 
 def _read(data: bytes, name: str) -> tuple[list[int], list[_Command]]:
@@ -159,12 +184,8 @@ def _command(kind: int, data: bytearray) -> _Command:
     if kind != _LC_SEGMENT:
         return _Command(kind, data, [])
     start, size = struct.calcsize(_SEGMENT), struct.calcsize(_SECTION)
-    sections = [list(struct.unpack_from(_SECTION, data, at)) for at in range(start, len(data), size)]
+    sections = [_Section(*struct.unpack_from(_SECTION, data, at)) for at in range(start, len(data), size)]
     return _Command(kind, data[:start], sections)
-
-
-def _pack(command: _Command) -> bytes:
-    return bytes(command.data) + b"".join(struct.pack(_SECTION, *section) for section in command.sections)
 
 
 def _drop_debug(commands: list[_Command]) -> dict[int, int]:
@@ -175,7 +196,7 @@ def _drop_debug(commands: list[_Command]) -> dict[int, int]:
         sections = []
         for section in command.sections:
             number += 1
-            if section[_OWNER].rstrip(b"\0") != b"__DWARF":
+            if section.segment.rstrip(b"\0") != b"__DWARF":
                 sections.append(section)
                 kept[number] = len(kept) + 1
         command.sections = sections
@@ -187,16 +208,16 @@ def _move_segment(command: _Command, data: bytes, body: _Body, kept: Mapping[int
     fields = list(struct.unpack_from(_SEGMENT, command.data))
     start = end = 0
     for section in command.sections:
-        if section[_FLAGS] & 0xFF not in _ZERO_FILL:
-            content = data[section[_OFFSET] : section[_OFFSET] + section[_SIZE]]
-            section[_OFFSET] = body.put(content, 1 << section[_ALIGN])
-            start, end = start or section[_OFFSET], body.end
+        if section.flags & 0xFF not in _ZERO_FILL:
+            content = data[section.place : section.place + section.size]
+            section.place = body.put(content, 1 << section.align)
+            start, end = start or section.place, body.end
     for section in command.sections:
-        at, size = section[_RELOCATIONS_AT], section[_RELOCATIONS] * _RELOCATION
+        at, size = section.relocations_at, section.relocations * _RELOCATION
         relocations = _renumbered_relocations(data[at : at + size], kept)
-        section[_RELOCATIONS_AT] = body.put(relocations, 8) if size else 0
-    fields[1] = len(_pack(command))
-    extent = max((s[_ADDRESS] + s[_SIZE] for s in command.sections), default=fields[3]) - fields[3]
+        section.relocations_at = body.put(relocations, 8) if size else 0
+    fields[1] = len(command.pack())
+    extent = max((s.address + s.size for s in command.sections), default=fields[3]) - fields[3]
     # Readers refuse a segment that is larger in the file than in memory, which padding may make it.
     fields[4:7] = [max(extent, end - start), start, end - start]
     fields[9] = len(command.sections)

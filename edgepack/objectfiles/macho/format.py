@@ -1,13 +1,13 @@
-"""Mach-O: macOS and iOS. Linked by Apple's ld, or by zig's own linker."""
+"""How Mach-O files are linked, by Apple's ld or by zig's own linker."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from edgepack.objectfiles.auditor import Auditor
 from edgepack.objectfiles.base import ObjectFormat
-from edgepack.objectfiles.macho_object import hide_symbols, strip_debug
-from edgepack.objectfiles.report import AuditKind, AuditReport, Finding
+from edgepack.objectfiles.macho.relocatable import hide_symbols, strip_debug
 
 __all__ = ["MachO"]
 
@@ -16,7 +16,7 @@ _COMMON = ("-O2", "-Wl,-dead_strip", "-Wl,-x")
 
 
 class MachO(ObjectFormat):
-    """Options of Apple's ld that zig's linker knows too."""
+    """Mach-O files. The options are those of Apple's ld that zig's linker knows too."""
 
     suffix = "dylib"
     linker_hides = False  # Apple's does; zig's ignores the list
@@ -44,11 +44,7 @@ class MachO(ObjectFormat):
     def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
         hide_symbols(path, [f"_{name}" for name in keep])
 
-    def check(
-        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
-    ) -> tuple[AuditReport, list[Finding]]:
-        from edgepack.objectfiles.macho_audit import (
-            check,  # loads lief, which takes a quarter of a second
-        )
+    def auditor(self) -> Auditor:
+        from edgepack.objectfiles.macho.audit import MachOAuditor
 
-        return check(path, self.device, kind, exported)
+        return MachOAuditor(self.device)

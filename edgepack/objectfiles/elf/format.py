@@ -1,13 +1,13 @@
-"""ELF: Linux, Android, bare metal. Linked by GNU ld or lld."""
+"""How ELF files are linked, by GNU ld or lld."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from edgepack.objectfiles.auditor import Auditor
 from edgepack.objectfiles.base import ObjectFormat
-from edgepack.objectfiles.elf_symbols import hide_symbols
-from edgepack.objectfiles.report import AuditKind, AuditReport, Finding
+from edgepack.objectfiles.elf.relocatable import hide_symbols
 
 __all__ = ["Elf"]
 
@@ -15,7 +15,7 @@ _NO_EXPORTS = Path(__file__).with_name("no-exports.map")
 
 
 class Elf(ObjectFormat):
-    """Options of GNU ld and lld."""
+    """ELF files that an operating system loads: Linux, Android. The options are those of GNU ld and lld."""
 
     suffix = "so"
 
@@ -57,11 +57,7 @@ class Elf(ObjectFormat):
     def hide_symbols(self, path: Path, keep: Collection[str]) -> None:
         hide_symbols(path, keep)
 
-    def check(
-        self, path: Path, kind: AuditKind, exported: tuple[str, ...]
-    ) -> tuple[AuditReport, list[Finding]]:
-        from edgepack.objectfiles.elf_audit import (
-            check,  # loads lief, which takes a quarter of a second
-        )
+    def auditor(self) -> Auditor:
+        from edgepack.objectfiles.elf.audit import ElfAuditor
 
-        return check(path, self.device, kind, exported)
+        return ElfAuditor(self.device)

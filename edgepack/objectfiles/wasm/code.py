@@ -3,7 +3,7 @@ a compiler writes about it is lost when a file is stripped (WebAssembly specific
 
 from __future__ import annotations
 
-from edgepack.objectfiles.wasm_sections import WasmError, sections, uleb
+from edgepack.objectfiles.wasm.sections import WasmError, sections, uleb
 
 __all__ = ["features_used"]
 

@@ -1,0 +1,1 @@
+"""COFF and PE files: Windows."""

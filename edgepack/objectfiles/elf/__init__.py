@@ -1,0 +1,1 @@
+"""ELF files: Linux, Android, and firmware for bare metal."""

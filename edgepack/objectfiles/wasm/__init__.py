@@ -1,0 +1,1 @@
+"""WebAssembly files: what browsers, node and WASI engines load."""
