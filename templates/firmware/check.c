@@ -30,7 +30,7 @@ static int same(const char *a, const char *b) {
     return *a == *b;
 }
 
-/* Whole numbers up to a million; nonzero if it is none. */
+/* Reads a whole number up to a million; nonzero if `text` is none. */
 static int read_number(const char *text, uint32_t *value) {
     *value = 0;
     for (const char *p = text; *p != 0; p++) {
@@ -72,7 +72,7 @@ __attribute__((noinline)) static size_t used_stack(const unsigned char *top) {
 
 /* ---- verify ---- */
 
-/* Each output is aligned to its element and no more. */
+/* Where an output goes in `room`: behind the guard, aligned to its element and no more. */
 static unsigned char *place(const ep_tensor *tensor, unsigned char *room) {
     return room + CHECK_GUARD + ep_dtype_bytes(tensor->dtype);
 }

@@ -19,7 +19,7 @@ extern uint32_t firmware_stack_top[];
 /* Ends the program; the emulator's exit status is `status`. */
 void firmware_exit(int status) __attribute__((noreturn));
 
-/* To the debugger's console. */
+/* Prints to the debugger's console. */
 void firmware_print(const char *text);
 
 /* The words of the command line, with spaces between them, cut at `capacity` and terminated. */

@@ -40,10 +40,10 @@ float tanhf(float x);
 
 static const double pi = 3.14159265358979323846;
 
-/* Below it a function is the first terms of its series, for the formulas of larger numbers cancel. */
+/* For |x| below this, functions take the first terms of their series: formulas for larger x would cancel. */
 static const double tiny = 1e-4;
 
-/* Of -0 it is +0. */
+/* |x|; +0 for -0. */
 static double absolute(double x) {
     return x > 0 ? x : 0 - x;
 }

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "firmware.h"
 
-/* From the linker script. */
+/* Addresses that the linker script defines: where initialised data are stored, where they go, what is zeroed.
+ */
 extern uint32_t firmware_data_source[];
 extern uint32_t firmware_data_start[];
 extern uint32_t firmware_data_end[];

@@ -77,7 +77,7 @@ static int measure_runs(benchmark *b, const command *what) {
     return status == EP_OK ? LOADER_OK : report_status(status);
 }
 
-/* In runs of their own, for the clock and its barriers cost time. */
+/* How long each step takes, measured in runs of their own: reading the clock after each step slows a run. */
 static int measure_steps(benchmark *b, const command *what) {
     size_t steps = b->model.descriptor->step_count;
     size_t runs = (size_t)what->runs;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cuts the file's name off. */
+/* Cuts `path` after its last separator: what is left is the folder of the file. */
 static char *folder_of(char *path) {
     char *end = path + strlen(path);
     while (end > path && end[-1] != '/' && end[-1] != '\\') {
@@ -130,7 +130,7 @@ uint64_t system_cpu_ns(void) {
     return 0;
 }
 
-/* The module's linear memory, which only grows, in pages of 64 KiB; what the engine needs is not known here.
+/* The module's linear memory, which only grows, in pages of 64 KiB; memory of the engine is not known to it.
  */
 uint64_t system_peak_rss(void) {
     return (uint64_t)__builtin_wasm_memory_size(0) << 16;

@@ -135,7 +135,7 @@ typedef struct ep_cpu_feature {
 
 static const ep_cpu_feature ep_cpu_table[] = {{""}};
 
-/* Nothing is optional here. */
+/* This architecture has no features that a model's machine code may need or not. */
 static int ep_cpu_has(const ep_cpu_feature *feature) {
     (void)feature;
     return 1;

@@ -128,7 +128,8 @@ static uint32_t ep_serial_steps(const ep_descriptor *descriptor, uint32_t step) 
     return count;
 }
 
-/* Does them, and ends the phase, unless another thread has begun to. They are one piece, of share 0. */
+/* Does `count` steps of one task each and ends their phases, unless another thread has begun to: together
+ * they are one piece, of share 0. */
 static void ep_do_serial(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t thread,
                          uint32_t count) {
     if (ep_claim_piece(&session->shares[0], phase, 1) != 0) {
@@ -142,7 +143,7 @@ static void ep_do_serial(ep_session_impl *session, uint32_t step, uint32_t phase
     EP_STORE(&session->sync.phase, phase + count);
 }
 
-/* What a thread begins a phase with (own), or what it turns to when others have not come. */
+/* Does this thread's part of a phase (`own`), or what other threads, which have not come, left of theirs. */
 static void ep_do_phase(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t thread, int own) {
     uint32_t serial = ep_serial_steps(session->head.descriptor, step);
     if (serial == 0) {

@@ -1,0 +1,30 @@
+"""The renderer of templates: what is misspelt is an error, and names stay whole in tables and shells."""
+
+from __future__ import annotations
+
+import pytest
+from jinja2 import UndefinedError
+
+from edgepack.render import templates
+from edgepack.render.templates import render
+
+
+def test_a_value_that_is_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="compiler"):
+        render("firmware/gcc-arm-none-eabi.cmake.j2", {})
+
+
+def test_every_template_is_one_that_the_renderer_can_read() -> None:
+    """Its syntax is right, and the filters that it uses are there."""
+    environment = templates._environment()
+    names = environment.list_templates(extensions=["j2"])
+    assert "model/model.c.j2" in names
+    for name in names:
+        environment.get_template(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"), [("a|b", "a\\|b"), ("two\n lines", "two lines"), ("`code`", "'code'")]
+)
+def test_a_name_cannot_end_the_cell_of_a_table(name: str, cell: str) -> None:
+    assert templates._environment().from_string("{{ name | cell }}").render(name=name) == cell
