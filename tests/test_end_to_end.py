@@ -25,14 +25,14 @@ from tests.models.odd import ODD, together
 ROOT = Path(__file__).parents[1]
 
 #: A network of each family; tests/compiler/planner/test_networks.py has the kernels of all of them.
-FAMILIES = ("bert", "mobilenetv2", "resnet18", "unet_transpose", "vit", "yolo")
+FAMILIES = ("bert", "ds_cnn", "mobilenetv3", "resnet18", "unet_transpose", "vit")
 
 #: What emulated devices run, ARM of 64 and of 32 bits; tests/test_sweep.py has every network on every device.
 EMULATED = (
     ("raspberrypi4", "bert"),
-    ("raspberrypi4", "resnet18"),
+    ("raspberrypi4", "small_inception"),
     ("raspberrypi4", "unet_transpose"),
-    ("raspberrypi2", "mobilenetv2"),
+    ("raspberrypi2", "mobilenetv3"),
     ("raspberrypi2", "unet_resize"),
     ("raspberrypi2", "vit"),
 )
@@ -124,7 +124,7 @@ def test_odd_model_is_right_in_every_output(name: str, device: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "device"), [("mobilenetv2", "linux-x86_64"), ("resnet18", "linux-x86_64-v3")]
+    ("name", "device"), [("small_inception", "linux-x86_64"), ("mobilenetv3", "linux-x86_64-v3")]
 )
 def test_older_cpus_of_this_kind(name: str, device: str, tmp_path: Path) -> None:
     model = save(build(name), tmp_path)
