@@ -59,10 +59,10 @@ def _exact(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
 WAYS = (
     (2, "split", "128x16"),
     (4, "split", "512x32"),
-    (4, "fused", "128x16"),
-    (2, "fused", "512x32"),
-    (2, "small blocks", "128x16"),
-    (4, "small blocks", "512x32"),
+    (2, "fused", "128x16"),
+    (4, "fused", "512x32"),
+    (4, "small blocks", "128x16"),
+    (2, "small blocks", "512x32"),
 )
 
 
