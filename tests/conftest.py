@@ -11,6 +11,16 @@ from edgepack.api import Bundle, pack
 from tests.support import fake
 from tests.support.model import write_model
 
+#: CPU seconds of the files that take longest, on a machine that has their compilers' libraries in its cache;
+#: `tools/suite_seconds.py` measures them.
+SECONDS: dict[str, int] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no process of pytest-xdist waits for another one's last file."""
+    root = Path(__file__).parent
+    items.sort(key=lambda item: -SECONDS.get(item.path.relative_to(root).as_posix(), 0))
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.api import Bundle
+import edgepack.pipeline.worker_process
+from edgepack.api import pack
 from edgepack.config.device import Device, device_names, load_device
 from edgepack.config.host import probe
+from edgepack.errors import CheckFailedError
 from edgepack.runners.base import arch_of
 from tests.support import fake
 from tests.support.worker import ZIG_TARGET
@@ -37,19 +39,23 @@ def faked(device: Device) -> bool:
     return device.os == "linux" and device.cpu_target().arch in ZIG_TARGET
 
 
+@pytest.fixture
+def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs of this process are made by the worker without TVM."""
+    monkeypatch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("ok"))
+
+
+@pytest.mark.usefixtures("fake_worker")
 @pytest.mark.parametrize("name", [name for name in device_names() if faked(load_device(name))])
 def test_pack_and_verify(name: str, small_model: Path, tmp_path: Path) -> None:
     device = load_device(name)
-    done = fake.run("ok", "pack", small_model, "--device", name, "-o", tmp_path / "out", "--no-cache")
-    assert done.returncode == 0, done.stderr
-    verified = fake.run("ok", "verify", tmp_path / "out", "--json", "--quiet")
+    bundle = pack(small_model, name, tmp_path / "out", cache=False)
     if can_run(device, tmp_path):
-        assert verified.returncode == 0, verified.stderr
-        assert json.loads(verified.stdout)["ok"] is True
+        assert bundle.verify().ok
     else:
-        assert verified.returncode == 1
-        assert "EP_E_CPU" in verified.stderr
-    manifest = Bundle(tmp_path / "out").manifest
+        with pytest.raises(CheckFailedError, match="EP_E_CPU"):
+            bundle.verify()
+    manifest = bundle.manifest
     assert manifest.device.triple == device.llvm.triple
     assert {artifact.kind for artifact in manifest.artifacts} == set(device.artifacts)
     assert all(
@@ -80,6 +86,7 @@ audit:
 """
 
 
+@pytest.mark.usefixtures("fake_worker")
 @pytest.mark.parametrize("toolchain", ["gcc", "clang"])
 @pytest.mark.parametrize("device", ["linux-x86_64", "raspberrypi4", "raspberrypi2"])
 def test_other_toolchains_make_bundles_that_verify(
@@ -87,11 +94,9 @@ def test_other_toolchains_make_bundles_that_verify(
 ) -> None:
     own = tmp_path / "my board.yaml"
     own.write_text(OWN_DEVICE.format(device=device), encoding="utf-8")
-    arguments = ["--device", own, "--toolchain", toolchain, "-o", tmp_path / "out", "--no-cache"]
-    done = fake.run("ok", "pack", small_model, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert fake.run("ok", "verify", tmp_path / "out").returncode == 0
-    assert Bundle(tmp_path / "out").manifest.toolchain.family == toolchain
+    bundle = pack(small_model, str(own), tmp_path / "out", toolchain=toolchain, cache=False)
+    assert bundle.verify().ok
+    assert bundle.manifest.toolchain.family == toolchain
 
 
 def test_a_bundle_that_needs_a_newer_libc_than_the_device_has_is_refused(

@@ -10,10 +10,10 @@ from types import ModuleType
 
 import onnx
 
-from tests.models import transformers, vision
+from tests.models import relatives, transformers, vision
 from tests.models.light import LIGHT, light
 
-__all__ = ["NETWORKS", "build", "example", "save"]
+__all__ = ["DIMS", "LARGE", "NETWORKS", "build", "example", "save"]
 
 
 def example(name: str) -> ModuleType:
@@ -49,8 +49,23 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "bert": transformers.bert,
     "vit": transformers.vit,
     "segformer": transformers.segformer,
+    "small_alexnet": relatives.small_alexnet,
+    "small_densenet": relatives.small_densenet,
+    "small_inception": relatives.small_inception,
+    "small_vgg": relatives.small_vgg,
     **{f"light_{name}": partial(light, name) for name in LIGHT},
 }
+
+#: Networks that take long to compile; in `make test` their small relatives stand for them.
+LARGE = (
+    "light_bvlc_alexnet",
+    "light_densenet121",
+    "light_inception_v1",
+    "light_inception_v2",
+    "light_resnet50",
+    "light_vgg19",
+    "light_zfnet512",
+)
 
 #: Sizes for the open dimensions of the networks that have some.
 DIMS: dict[str, dict[str, int]] = {

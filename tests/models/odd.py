@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx.compose
+import onnx.version_converter
 from onnx import TensorProto, helper
 
 from tests.models.builder import Graph
 
-__all__ = ["ODD"]
+__all__ = ["ODD", "together"]
 
 
 def float16_conv() -> onnx.ModelProto:
@@ -218,6 +220,9 @@ def multiple_consumers() -> onnx.ModelProto:
     return g.model()
 
 
+#: Models with functions of their own, and of another version of the file format.
+_NOT_LIKE_THE_OTHERS = ("local_function", "old_initializer_inputs")
+
 ODD: dict[str, Callable[[], onnx.ModelProto]] = {
     build.__name__: build
     for build in (
@@ -241,3 +246,18 @@ ODD: dict[str, Callable[[], onnx.ModelProto]] = {
         multiple_consumers,
     )
 } | {f"arithmetic_{dtype}": _arithmetic(dtype) for dtype in ("float16", "int8", "uint8", "int32", "int64")}
+
+
+def together() -> onnx.ModelProto:
+    """All that differ in their graph only as one model: parts that share nothing, the names of each behind
+    its own."""
+    g = Graph("odd")
+    merged = g.model()
+    for name, build in ODD.items():
+        if name in _NOT_LIKE_THE_OTHERS:
+            continue
+        model = onnx.version_converter.convert_version(build(), g.opset)
+        graph = onnx.compose.add_prefix(model, f"{name}.").graph
+        for field in ("node", "input", "output", "initializer"):
+            getattr(merged.graph, field).extend(getattr(graph, field))
+    return merged

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from edgepack.compiler.frontend.onnx import import_model
+from edgepack.compiler.frontend.onnx import ImportedModel, import_model
 from edgepack.compiler.frontend.reference import tolerances
-from edgepack.compiler.graph.lower import lower
+from edgepack.compiler.graph.lower import Lowered, lower
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.errors import EdgepackError
 from edgepack.plan.target import CpuTarget
@@ -19,7 +20,16 @@ from edgepack.plan.types import Plan
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.support.executor import Executor, host_target
 
-__all__ = ["REGISTER_FILES", "VECTORS", "Compiled", "assert_close", "plan_of", "target_with"]
+__all__ = [
+    "REGISTER_FILES",
+    "SWEPT",
+    "Compiled",
+    "Library",
+    "assert_close",
+    "on_register_files",
+    "plan_of",
+    "target_with",
+]
 
 #: Vector width in bits and number of registers: no vectors, SSE, NEON, AVX2, AVX-512. All run on this machine
 #: whatever its CPU, because LLVM splits vectors that are too wide.
@@ -31,8 +41,27 @@ REGISTER_FILES = {
     "512x32": (512, 32),
 }
 
-#: Those that have vectors.
-VECTORS = tuple(name for name, (bits, _) in REGISTER_FILES.items() if bits)
+#: Those on which every case of a kernel is tried: the fewest and narrowest registers, the most and widest.
+SWEPT = ("128x16", "512x32")
+
+#: Bytes of the largest model that is kept imported and lowered; networks are compiled once.
+KEPT = 1 << 20
+
+_lowered: dict[str, tuple[ImportedModel, Lowered]] = {}
+
+
+def on_register_files(
+    names: Iterable[str],
+    sentinels: Iterable[str],
+    *,
+    swept: Iterable[str] = SWEPT,
+    others: Iterable[str] = ("128x32", "256x16"),
+) -> list[tuple[str, str]]:
+    """Pairs of a register file and a case: every case on those of ``swept``, the sentinels on the others."""
+    names, sentinels = list(names), list(sentinels)
+    assert set(sentinels) <= set(names)
+    swept = [(registers, name) for registers in swept for name in names]
+    return swept + [(registers, name) for registers in others for name in sentinels]
 
 
 def target_with(register_file: str, *, threads: int = 3, **options: Any) -> CpuTarget:
@@ -50,9 +79,9 @@ def target_with(register_file: str, *, threads: int = 3, **options: Any) -> CpuT
 
 def plan_of(model: onnx.ModelProto, name: str = "m", target: CpuTarget | None = None) -> Built:
     """The plan of a model whose shapes are static."""
-    imported = import_model(model)
+    imported, lowered = _lower(model)
     return build_plan(
-        lower(imported.module),
+        lowered,
         name=name,
         inputs=imported.inputs,
         outputs=imported.outputs,
@@ -60,6 +89,19 @@ def plan_of(model: onnx.ModelProto, name: str = "m", target: CpuTarget | None = 
         symbol_prefix=f"{name}_",
         nodes=imported.nodes,
     )
+
+
+def _lower(model: onnx.ModelProto) -> tuple[ImportedModel, Lowered]:
+    """Imported and lowered, which no target has a part in: a small model once for all targets."""
+    content = model.SerializeToString(deterministic=True)
+    key = hashlib.sha256(content).hexdigest()
+    if key in _lowered:
+        return _lowered[key]
+    imported = import_model(model)
+    result = imported, lower(imported.module)
+    if len(content) <= KEPT:
+        _lowered[key] = result
+    return result
 
 
 class Compiled:
@@ -118,6 +160,35 @@ class Compiled:
         inputs = random_inputs(self.models[name], seed)
         got = self.run(name, inputs, seed=seed, poison=poison)
         assert_close(self.models[name], got, self.expected(name, inputs))
+
+
+class Library:
+    """What a file of tests compiles for several register files, each when it is first asked for.
+
+    Args:
+        models: by name.
+        pairs: of a register file and a model, as :func:`on_register_files` gives them.
+        folder: where the libraries are made.
+        target: the CPU with a register file.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, onnx.ModelProto],
+        pairs: Iterable[tuple[str, str]],
+        folder: Path,
+        target: Callable[[str], CpuTarget] = target_with,
+    ) -> None:
+        self._models, self._pairs = models, list(pairs)
+        self._folder, self._target = folder, target
+        self._compiled: dict[str, Compiled] = {}
+
+    def __call__(self, registers: str) -> Compiled:
+        """Those of the models that are paired with this register file."""
+        if registers not in self._compiled:
+            models = {name: self._models[name] for on, name in self._pairs if on == registers}
+            self._compiled[registers] = Compiled(models, self._folder / registers, self._target(registers))
+        return self._compiled[registers]
 
 
 def assert_close(

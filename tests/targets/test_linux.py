@@ -66,8 +66,14 @@ def _verify_as(bundle: edgepack.Bundle, cpu: str) -> Verification:
     return verify(bundle.path, bundle.manifest.model_copy(update={"device": device}), runner="qemu")
 
 
-@pytest.mark.parametrize("network", ["ds_cnn", "mlp"])
-@pytest.mark.parametrize("device", KINDS)
+#: Convolutions everywhere; products of matrices where tests/test_end_to_end.py has none of that kind of CPU.
+NETWORKS = (
+    *((device, "ds_cnn") for device in KINDS),
+    *(("linux-armv6-musl", "mlp"), ("linux-riscv64", "mlp"), ("linux-riscv64-v", "mlp")),
+)
+
+
+@pytest.mark.parametrize(("device", "network"), NETWORKS)
 def test_network_agrees_with_onnxruntime(device: str, network: str, packed: Pack) -> None:
     bundle = packed(device, network)
     result = bundle.verify()

@@ -1,4 +1,8 @@
-"""The imported module computes what ONNX Runtime computes from the original file."""
+"""The imported module, built by TVM itself, computes what ONNX Runtime computes from the original file.
+
+tests/compiler/kernels/test_operators.py compares the same models behind every step of the compiler; where it
+fails, this says whether the frontend is to blame.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,9 @@ from tests.models.evaluate import random_inputs, run_onnxruntime, run_relax
 from tests.models.odd import ODD
 from tests.models.operators import CASES
 
-SMALL = {**CASES, **ODD}
+pytestmark = pytest.mark.slow
 
-#: Networks that compile within a few seconds; the others run with ``-m slow``.
-QUICK = ("resnet18", "mobilenetv3", "ds_cnn", "unet_transpose", "unet_resize", "mlp", "bert", "vit")
+SMALL = {**CASES, **ODD}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -32,21 +35,11 @@ def test_operator(name: str) -> None:
     compare(model, import_model(bound), {})
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_network(name: str, tmp_path: Path) -> None:
-    compare_network(name, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in QUICK])
-def test_large_network(name: str, tmp_path: Path) -> None:
-    compare_network(name, tmp_path)
-
-
-def compare_network(name: str, folder: Path) -> None:
     dims = DIMS.get(name, {})
     model = build(name)
-    compare(model, import_file(save(model, folder), shapes={}, dims=dims), dims)
+    compare(model, import_file(save(model, tmp_path), shapes={}, dims=dims), dims)
 
 
 def compare(model: onnx.ModelProto, imported: ImportedModel, dims: dict[str, int]) -> None:
@@ -73,28 +66,3 @@ def check(name: str, wanted: np.ndarray, found: np.ndarray, allowed: Tolerance |
         atol=max(allowed.floor, allowed.relative * largest),
         err_msg=name,
     )
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_operator_needs_no_function_of_tvms_runtime(name: str) -> None:
-    """Only kernels and reshapes are left: no sort, no scan, nothing that a bundle lacks."""
-    import tvm
-    from tvm import relax
-
-    model = SMALL[name]()
-    bind(model, shapes={}, dims={})
-    passes = [
-        relax.transform.DecomposeOpsForInference(),
-        relax.transform.LegalizeOps(),
-        relax.transform.DeadCodeElimination(),
-    ]
-    with tvm.target.Target("llvm"):
-        module = tvm.transform.Sequential(passes)(import_model(model).module)
-    calls = {
-        binding.value.op.name
-        for block in module["main"].body.blocks
-        for binding in block.bindings
-        if isinstance(binding.value, relax.Call)
-    }
-    assert calls <= {"relax.call_tir", "relax.reshape"}
-    assert "call_packed" not in module.script()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-
-import assembly
-
 from edgepack.compiler.backends.llvm import compile_assembly
+from tests.models.hot import KERNELS
 from tests.support.compiled import plan_of
+from tools import inner_loops
 
-MACHINES = {machine.name: machine for machine in assembly.machines()}
+MACHINES = {machine.name: machine for machine in inner_loops.machines()}
 
 
 @pytest.mark.parametrize(
@@ -39,20 +34,20 @@ MACHINES = {machine.name: machine for machine in assembly.machines()}
 )
 def test_no_stack_in_inner_loop(name: str, kernel: str) -> None:
     machine = MACHINES[name]
-    built = plan_of(assembly.KERNELS[kernel](), target=machine.target)
+    built = plan_of(KERNELS[kernel](), target=machine.target)
     hot = next(k.rule for k in built.plan.kernels if k.rule.startswith(("conv2d", "matmul")))
     text = compile_assembly(built.functions, machine.target)
     symbols = [k.symbol for k in built.plan.kernels if k.rule == hot]
-    loops = [loop for symbol in symbols for loop in assembly.loops_of(text, symbol, machine)]
-    found = assembly.hot_loops(loops, machine, hot)
+    loops = [loop for symbol in symbols for loop in inner_loops.loops_of(text, symbol, machine)]
+    found = inner_loops.hot_loops(loops, machine, hot)
     assert found
-    assert max(assembly.arithmetic(loop, machine) for _, loop in found) >= 8
+    assert max(inner_loops.arithmetic(loop, machine) for _, loop in found) >= 8
     for loop in loops:  # those of other sizes of tiles, and of borders, too
         assert loop.spills(machine.syntax) == 0, "\n".join(loop.lines)
 
 
 def test_immediates_are_not_comments() -> None:
     text = "k:\n.LBB0_1:\n\tldr\tq0, [sp, #16]\n\tfmla\tv1.4s, v0.4s, v2.s[0] // note\n\tb.ne\t.LBB0_1\n"
-    (loop,) = assembly.loops_of(text, "k", MACHINES["cortex-a76"])
+    (loop,) = inner_loops.loops_of(text, "k", MACHINES["cortex-a76"])
     assert loop.lines[0] == "ldr q0, [sp, #16]"
-    assert loop.spills(assembly.AARCH64) == 1
+    assert loop.spills(inner_loops.AARCH64) == 1

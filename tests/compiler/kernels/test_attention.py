@@ -10,9 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
+from edgepack.plan.target import CpuTarget
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
-from tests.support.compiled import REGISTER_FILES, Compiled
+from tests.support.compiled import REGISTER_FILES, Compiled, Library, on_register_files
 from tests.support.executor import host_target
 
 Step = Callable[[Graph, str], str]
@@ -123,15 +124,25 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=["128x32", "256x16", "512x32"])
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    bits, registers = REGISTER_FILES[request.param]
-    target = replace(host_target(), vector_bits=bits, vector_registers=registers)
-    return Compiled(MODELS, tmp_path_factory.mktemp("attention"), target)
+VECTORS = ("128x32", "512x32")
+ON_REGISTER_FILES = on_register_files(
+    MODELS, ("a mask of pairs", "a remainder of one", "gather"), swept=VECTORS, others=("256x16",)
+)
 
 
-@pytest.mark.parametrize("name", list(MODELS))
-def test_attention_is_one_step_and_right(compiled: Compiled, name: str) -> None:
+def _host_with(register_file: str) -> CpuTarget:
+    bits, registers = REGISTER_FILES[register_file]
+    return replace(host_target(), vector_bits=bits, vector_registers=registers)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(MODELS, ON_REGISTER_FILES, tmp_path_factory.mktemp("attention"), _host_with)
+
+
+@pytest.mark.parametrize(("registers", "name"), ON_REGISTER_FILES)
+def test_attention_is_one_step_and_right(library: Library, registers: str, name: str) -> None:
+    compiled = library(registers)
     plan = compiled.plan(name)
     assert not plan.warnings
     rules = [kernel.rule for kernel in plan.kernels]
@@ -139,8 +150,10 @@ def test_attention_is_one_step_and_right(compiled: Compiled, name: str) -> None:
     compiled.check(name)
 
 
-def test_infinite_scores_and_nan(compiled: Compiled) -> None:
+@pytest.mark.parametrize("registers", VECTORS)
+def test_infinite_scores_and_nan(library: Library, registers: str) -> None:
     """A key that is masked with -inf has weight 0; NaN stays in its row."""
+    compiled = library(registers)
     name = "a mask of pairs"
     inputs = random_inputs(MODELS[name], 5)
     mask = np.array(inputs["mask"])

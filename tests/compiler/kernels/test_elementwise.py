@@ -9,7 +9,7 @@ import pytest
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
 from tests.models.single import gelu, single
-from tests.support.compiled import REGISTER_FILES, Compiled, target_with
+from tests.support.compiled import SWEPT, Library, on_register_files
 
 
 def unary(kind: str, shape: tuple[int, ...] = (3, 41)) -> onnx.ModelProto:
@@ -126,21 +126,42 @@ MODELS: dict[str, onnx.ModelProto] = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return Compiled(MODELS, tmp_path_factory.mktemp("elementwise"), target_with(request.param))
+#: Each way to read: in a row, broadcast, transposed, by an index that is computed.
+SENTINELS = (
+    "gelu",
+    "softplus of a power",
+    "where",
+    "broadcasts",
+    "int64",
+    "concatenation of the last axis",
+    "slice with a step",
+    "gather",
+    "transpose",
+    "transpose of heads",
+    "transposed sum",
+    "resize bilinear",
+)
+ON_REGISTER_FILES = on_register_files(MODELS, SENTINELS, others=("scalar", "128x32", "256x16"))
 
 
-@pytest.mark.parametrize("name", list(MODELS))
-def test_group_is_served_by_the_rule_and_right(compiled: Compiled, name: str) -> None:
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(MODELS, ON_REGISTER_FILES, tmp_path_factory.mktemp("elementwise"))
+
+
+@pytest.mark.parametrize(("registers", "name"), ON_REGISTER_FILES)
+def test_group_is_served_by_the_rule_and_right(library: Library, registers: str, name: str) -> None:
+    compiled = library(registers)
     plan = compiled.plan(name)
     assert not plan.warnings
     assert {kernel.rule for kernel in plan.kernels} == {"elementwise"}
     compiled.check(name)
 
 
+@pytest.mark.parametrize("registers", SWEPT)
 @pytest.mark.parametrize("name", ["gelu", "a long row", "clip", "softplus of a power", "transposed sum"])
-def test_nan_stays_where_it_is(compiled: Compiled, name: str) -> None:
+def test_nan_stays_where_it_is(library: Library, registers: str, name: str) -> None:
+    compiled = library(registers)
     x = random_inputs(MODELS[name], 6)["x"]
     x.reshape(-1)[[0, x.size // 2, -1]] = np.nan
     got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]

@@ -10,7 +10,7 @@ from tests.models import DIMS, build
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
 from tests.models.single import single
-from tests.support.compiled import REGISTER_FILES, Compiled, plan_of, target_with
+from tests.support.compiled import SWEPT, Library, on_register_files, plan_of
 
 
 def softmax(shape: tuple[int, ...], axis: int = -1) -> onnx.ModelProto:
@@ -78,13 +78,30 @@ MODELS: dict[str, onnx.ModelProto] = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(REGISTER_FILES))
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return Compiled(MODELS, tmp_path_factory.mktemp("rowwise"), target_with(request.param))
+#: Rows of one vector and of several, with and without a rest; sums over other axes.
+SENTINELS = (
+    "softmax of 17",
+    "softmax over channels",
+    "softmax with a mask",
+    "layer norm of 45",
+    "rms norm",
+    "sum",
+    "mean of the middle",
+    "maximum",
+    "everything",
+    "instance norm",
+)
+ON_REGISTER_FILES = on_register_files(MODELS, SENTINELS, others=("scalar", "128x32", "256x16"))
 
 
-@pytest.mark.parametrize("name", list(MODELS))
-def test_reduction_is_served_by_the_rule_and_right(compiled: Compiled, name: str) -> None:
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(MODELS, ON_REGISTER_FILES, tmp_path_factory.mktemp("rowwise"))
+
+
+@pytest.mark.parametrize(("registers", "name"), ON_REGISTER_FILES)
+def test_reduction_is_served_by_the_rule_and_right(library: Library, registers: str, name: str) -> None:
+    compiled = library(registers)
     plan = compiled.plan(name)
     assert not plan.warnings
     assert {kernel.rule for kernel in plan.kernels} <= {"rowwise", "elementwise"}
@@ -92,8 +109,10 @@ def test_reduction_is_served_by_the_rule_and_right(compiled: Compiled, name: str
     compiled.check(name)
 
 
+@pytest.mark.parametrize("registers", SWEPT)
 @pytest.mark.parametrize("name", ["softmax of 17", "layer norm of 45", "sum", "maximum", "minimum"])
-def test_nan_stays_in_its_own_row(compiled: Compiled, name: str) -> None:
+def test_nan_stays_in_its_own_row(library: Library, registers: str, name: str) -> None:
+    compiled = library(registers)
     inputs = random_inputs(MODELS[name], 6)
     x = inputs["x"]
     row = (0,) * (x.ndim - 1)
@@ -107,8 +126,10 @@ def test_nan_stays_in_its_own_row(compiled: Compiled, name: str) -> None:
         assert reached.sum() == 17
 
 
+@pytest.mark.parametrize("registers", SWEPT)
 @pytest.mark.parametrize("name", ["softmax of 17", "softmax of 1000"])
-def test_softmax_of_large_and_infinite_logits(compiled: Compiled, name: str) -> None:
+def test_softmax_of_large_and_infinite_logits(library: Library, registers: str, name: str) -> None:
+    compiled = library(registers)
     x = random_inputs(MODELS[name], 8)["x"] * 200
     x[..., 3] = -np.inf
     got = compiled.run(name, {"x": x})["y"]

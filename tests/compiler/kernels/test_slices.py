@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import onnx
 import pytest
 
 from tests.models.builder import Graph
-from tests.support.compiled import VECTORS, Compiled, target_with
+from tests.support.compiled import Compiled, Library, on_register_files, target_with
 
 
 def _finish(g: Graph, y: str) -> onnx.ModelProto:
@@ -50,21 +51,27 @@ WHOLE: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-@pytest.fixture(scope="module", params=VECTORS)
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+SLICED = on_register_files(CASES, ("3x3 stride 2", "matmul"))
+UNSLICED = on_register_files(WHOLE, ("1x1 stride 2",))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     models = {name: make() for name, make in (CASES | WHOLE).items()}
-    target = target_with(request.param, l2_bytes=64 * 1024)
-    return Compiled(models, tmp_path_factory.mktemp("slices"), target)
+    target = partial(target_with, l2_bytes=64 * 1024)
+    return Library(models, SLICED + UNSLICED, tmp_path_factory.mktemp("slices"), target)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_reduction_in_slices(case: str, compiled: Compiled) -> None:
+@pytest.mark.parametrize(("registers", "case"), SLICED)
+def test_reduction_in_slices(library: Library, registers: str, case: str) -> None:
+    compiled = library(registers)
     assert _has_sums(compiled, case)
     compiled.check(case, seed=3)
 
 
-@pytest.mark.parametrize("case", WHOLE)
-def test_reduction_that_cannot_be_sliced(case: str, compiled: Compiled) -> None:
+@pytest.mark.parametrize(("registers", "case"), UNSLICED)
+def test_reduction_that_cannot_be_sliced(library: Library, registers: str, case: str) -> None:
+    compiled = library(registers)
     assert not _has_sums(compiled, case)
     compiled.check(case, seed=3)
 

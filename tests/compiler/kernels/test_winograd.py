@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,33 +55,47 @@ def _exact(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
         return run_onnxruntime(model, inputs)[0]
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def tile(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+#: Tile, form and register file: every two of them meet.
+WAYS = (
+    (2, "split", "128x16"),
+    (4, "split", "512x32"),
+    (2, "fused", "128x16"),
+    (4, "fused", "512x32"),
+    (4, "small blocks", "128x16"),
+    (2, "small blocks", "512x32"),
+)
 
 
-@pytest.fixture(scope="module", params=["split", "fused", "small blocks"])
-def form(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(scope="module", params=WAYS, ids=lambda way: " ".join(map(str, way)))
+def way(request: pytest.FixtureRequest) -> tuple[int, str, str]:
+    tile, form, registers = request.param
+    return tile, form, registers
 
 
-@pytest.fixture(scope="module", params=["128x16", "512x32"])
-def compiled(
-    request: pytest.FixtureRequest, tile: int, form: str, tmp_path_factory: pytest.TempPathFactory
-) -> Compiled:
-    l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
-    target = target_with(request.param, threads=2, l2_bytes=l2_bytes)
+@contextmanager
+def forced(tile: int, form: str, registers: str) -> Iterator[CpuTarget]:
+    """A target for which Winograd's kernels are those of ``way``, while the context lasts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(winograd, "winograd_tile", lambda *_: tile)
         patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
-        if request.param == "128x16" and form != "fused":
+        if registers == "128x16" and form != "fused":
             patch.setattr(winograd_tiles, "staged_input", lambda _: True)
             patch.setattr(winograd_tiles, "staged_output", lambda _: True)
+        l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
+        yield target_with(registers, threads=2, l2_bytes=l2_bytes)
+
+
+@pytest.fixture(scope="module")
+def compiled(way: tuple[int, str, str], tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    with forced(*way) as target:
         return Compiled(MODELS, tmp_path_factory.mktemp("winograd"), target)
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_convolution_is_within_the_stated_error(compiled: Compiled, tile: int, name: str) -> None:
+def test_convolution_is_within_the_stated_error(
+    compiled: Compiled, way: tuple[int, str, str], name: str
+) -> None:
+    tile, *_ = way
     assert f"conv2d.winograd{tile}" in {kernel.rule for kernel in compiled.plan(name).kernels}
     inputs = random_inputs(MODELS[name], 9)
     expected = _exact(MODELS[name], inputs)
@@ -104,23 +120,20 @@ STRIDED: dict[str, tuple[int, onnx.ModelProto]] = {
 }
 
 
-@pytest.mark.parametrize("vectors", ["128x16", "512x32"])
-def test_a_stride_of_two_over_phases(form: str, vectors: str, tmp_path: Path) -> None:
-    l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
-    target = target_with(vectors, threads=2, l2_bytes=l2_bytes)
-    for name, (m, model) in STRIDED.items():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(winograd, "winograd_tile", lambda *_, m=m: m)
-            patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
-            if vectors == "128x16" and form != "fused":
-                patch.setattr(winograd_tiles, "staged_input", lambda _: True)
-                patch.setattr(winograd_tiles, "staged_output", lambda _: True)
-            compiled = Compiled({name: model}, tmp_path / name, target)
-        assert f"conv2d.winograd{m}" in {kernel.rule for kernel in compiled.plan(name).kernels}
+@pytest.mark.parametrize("tile", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("form", "registers"), [("split", "128x16"), ("fused", "512x32"), ("small blocks", "512x32")]
+)
+def test_a_stride_of_two_over_phases(tile: int, form: str, registers: str, tmp_path: Path) -> None:
+    models = {name: model for name, (m, model) in STRIDED.items() if m == tile}
+    with forced(tile, form, registers) as target:
+        compiled = Compiled(models, tmp_path, target)
+    for name, model in models.items():
+        assert f"conv2d.winograd{tile}" in {kernel.rule for kernel in compiled.plan(name).kernels}
         inputs = random_inputs(model, 9)
         expected = _exact(model, inputs)
         got = compiled.run(name, inputs, seed=3)["y"]
-        assert np.abs(got - expected).max() <= ERROR[m] * np.abs(expected).max(), name
+        assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max(), name
 
 
 def test_a_large_first_convolution_is_filtered_a_small_one_is_not() -> None:
@@ -141,6 +154,7 @@ CUT: dict[str, onnx.ModelProto] = {
 }
 
 
+@pytest.mark.parametrize("tile", [2, 4])
 def test_what_only_cut_tiles_would_need_is_not_multiplied(tile: int, tmp_path: Path) -> None:
     """One thread multiplies all tiles, apart by position; what is left out is poison, not zero."""
     with pytest.MonkeyPatch.context() as patch:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from edgepack.compiler.frontend.binding import bind
 from edgepack.compiler.planner.arena import Request, lower_bound
-from tests.models import DIMS, NETWORKS, build
+from tests.models import DIMS, LARGE, NETWORKS, build
+from tests.models.evaluate import random_inputs
 from tests.support.compiled import Compiled
 
 
@@ -18,7 +20,9 @@ def _bound(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("name", sorted(NETWORKS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in sorted(NETWORKS)]
+)
 def test_network_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
     compiled = Compiled({name: _bound(build(name), name)}, tmp_path)
     plan = compiled.plan(name)
@@ -28,3 +32,8 @@ def test_network_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
     assert (arena.lower_bound, arena.peak_step) == lower_bound(requests)
     assert arena.nbytes <= 1.05 * arena.lower_bound  # scratch is part of both
     compiled.check(name, seed=11)
+    # Numbers that could not be wrong would prove nothing.
+    first, second = (compiled.expected(name, random_inputs(compiled.models[name], seed)) for seed in (1, 2))
+    for output, a in first.items():
+        assert 1e-4 < np.abs(a).max() < 1e3
+        assert np.abs(a - second[output]).max() > 1e-3 * np.abs(a).max()
