@@ -1,117 +1,183 @@
-"""Look at a block before its kernel is emitted: where it reads, what that costs, which axes are one axis."""
+"""Access analysis: what an expression over the axes of a loop nest reads, and at which addresses.
+
+An expression is evaluated once with a symbolic position along each axis, before any code is emitted. Its
+loads then have addresses that are affine in these positions, which tells along which axis a load is
+contiguous, what one element costs, and which neighbouring axes can be walked as one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
+
+from tvm.ir import Expr
+from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.values import Value
+from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, Vectors
 
-__all__ = ["Survey", "axis_variables", "merged", "survey"]
+__all__ = ["Accesses", "Axes", "analyse_accesses", "merge_axes"]
 
 #: What an elementary function costs, in additions.
 CALL_COST = 20
 
-#: Branches that a survey follows.
+#: Branches that the analysis of one expression follows.
 MOST_BRANCHES = 64
 
 
-@dataclass
-class Survey:
-    """What one evaluation of a block does.
+@dataclass(frozen=True)
+class Axes:
+    """The axes of a loop nest with a symbolic position along each.
 
     Attributes:
-        addresses: (buffer, flat address) of each load.
-        demands: (buffer, position) of each read of a buffer that is computed beforehand.
-        fixed: variables that decide a branch or are computed with: their axes cannot be merged with others.
+        extents: how many elements each axis has, outermost first.
+        positions: an index variable for each axis; the number 0 for an axis of one element.
+    """
+
+    extents: tuple[int, ...]
+    positions: tuple[Affine, ...]
+
+    @classmethod
+    def declare(cls, variables: IndexVariables, prefix: str, extents: Sequence[int]) -> Axes:
+        """Declares an index variable for each axis, in ``variables``, for analysis only: code that uses it
+        cannot be compiled.
+
+        Args:
+            prefix: of the variables' names, which tells these axes from others in the same expression.
+        """
+        e = Emitter(1)
+        dummy = e.pointer(1, "int32")
+        positions = [
+            variables.add(f"{prefix}{i}", e.load(dummy, 0), 0, extent - 1) if extent > 1 else constant(0)
+            for i, extent in enumerate(extents)
+        ]
+        return cls(tuple(extents), tuple(positions))
+
+    def picked(self, axes: Sequence[int]) -> Axes:
+        """These of the axes, in this order."""
+        return Axes(tuple(self.extents[i] for i in axes), tuple(self.positions[i] for i in axes))
+
+    def variable(self, axis: int) -> str | None:
+        """Name of the index variable along an axis; None for one of one element."""
+        terms = self.positions[axis].terms
+        return terms[0][0] if terms else None
+
+    def axis(self, variable: str) -> int | None:
+        """The axis along which an index variable runs; None where it runs along none of these."""
+        return next((i for i in range(len(self.extents)) if self.variable(i) == variable), None)
+
+    def step(self, address: Affine, axis: int) -> int:
+        """How far an address moves from one element of an axis to the next."""
+        variable = self.variable(axis)
+        return 0 if variable is None else address.coefficient(variable)
+
+
+@dataclass
+class Accesses:
+    """What the evaluation of an expression reads and costs.
+
+    Attributes:
+        addresses: (buffer, flat address in elements) of each load.
+        computed_reads: (buffer, position) of each read of a buffer that is computed beforehand.
+        unmergeable: index variables that decide a branch or are computed with: their axes cannot be merged
+            with others.
         cost: operations of one element.
     """
 
-    addresses: list[tuple[Any, Affine]] = field(default_factory=list)
-    demands: list[tuple[Any, tuple[Affine, ...]]] = field(default_factory=list)
-    fixed: set[str] = field(default_factory=set)
+    addresses: list[tuple[Buffer, Affine]] = field(default_factory=list)
+    computed_reads: list[tuple[Buffer, tuple[Affine, ...]]] = field(default_factory=list)
+    unmergeable: set[str] = field(default_factory=set)
     cost: int = 1
 
 
-class _Surveyor(Vectors):
-    """Evaluates scalars into an emitter that is thrown away."""
+class _Recorder(Vectors):
+    """Evaluates one element into an emitter that is thrown away, and records what it reads.
+
+    Args:
+        pointers: flat arrays of that emitter, by buffer.
+        computed: buffers that are computed beforehand.
+        facts: as for :class:`Vectors`.
+    """
 
     def __init__(
-        self, variables: IndexVariables, blocks: Mapping[Any, Block], pointers: Mapping[Any, Any]
+        self,
+        variables: IndexVariables,
+        blocks: Mapping[Buffer, Block],
+        pointers: Mapping[Buffer, Buffer],
+        computed: set[Buffer],
+        facts: Mapping[Affine, bool],
     ) -> None:
-        super().__init__(Emitter(1), 1, variables, blocks, pointers)
-        self.found = Survey()
-        self.computed: set[Any] = set()
+        super().__init__(Emitter(1), 1, variables, blocks, pointers, facts)
+        self.found = Accesses()
+        self.computed = computed
 
-    def read(self, buffer: Any, at: list[Any]) -> Any:
+    def read(self, buffer: Buffer, at: list[Any]) -> Any:
         if buffer in self.computed:
             positions = tuple(self.position(i) for i in at)
-            self.found.demands.append((buffer, positions))
+            self.found.computed_reads.append((buffer, positions))
             return Value(self.e.f32(0, 1), 1, str(buffer.dtype))
         return super().read(buffer, at)
 
-    def load_flat(self, buffer: Any, address: Affine) -> Value:
+    def load_flat(self, buffer: Buffer, address: Affine) -> Value:
         self.found.addresses.append((buffer, address))
         return super().load_flat(buffer, address)
 
     def value(self, x: Any, dtype: str) -> Value:
         if isinstance(x, Affine):
-            self.found.fixed |= {name for name, _ in x.terms}
+            self._mark_unmergeable(x)
         return super().value(x, dtype)
 
-    def _variable(self, expr: Any, low: int, high: int) -> Affine:
+    def _mark_unmergeable(self, *positions: Affine) -> None:
+        self.found.unmergeable |= {name for p in positions for name, _ in p.terms}
+
+    def _variable(self, expr: Expr, low: int, high: int) -> Affine:
         made = super()._variable(expr, low, high)
-        self.found.fixed |= {name for name, _ in made.terms}
+        self._mark_unmergeable(made)
         return made
 
     def _positions(self, kind: str, a: Affine, b: Affine) -> Any:
         if kind not in {"Add", "Sub", "Mul"}:
-            self.found.fixed |= {name for p in (a, b) for name, _ in p.terms}
+            self._mark_unmergeable(a, b)
         return super()._positions(kind, a, b)
 
-    def _binary(self, kind: str, x: Any, a: Any, b: Any) -> Any:
+    def _binary(self, kind: str, x: Expr, a: Any, b: Any) -> Any:
         self.found.cost += not (isinstance(a, Affine) and isinstance(b, Affine))
         return super()._binary(kind, x, a, b)
 
-    def _call(self, x: Any, env: Mapping[Any, Affine]) -> Any:
+    def _call(self, x: Expr, env: Mapping[Any, Affine]) -> Any:
         if not str(getattr(x.op, "name", "")).endswith(".if_then_else"):
             self.found.cost += CALL_COST
         return super()._call(x, env)
 
 
-def axis_variables(variables: IndexVariables, prefix: str, extents: Sequence[int]) -> list[Affine]:
-    """A variable for each axis, whose expression is only good for a survey."""
-    e = Emitter(1)
-    dummy = e.pointer(1, "int32")
-    return [
-        variables.add(f"{prefix}{i}", e.load(dummy, 0), 0, extent - 1) if extent > 1 else constant(0)
-        for i, extent in enumerate(extents)
-    ]
-
-
-def survey(
-    value: Any,
+def analyse_accesses(
+    value: Expr,
     env: Mapping[Any, Affine],
     variables: IndexVariables,
-    blocks: Mapping[Any, Block],
-    pointers: Mapping[Any, Any],
-    computed: set[Any] | frozenset[Any] = frozenset(),
-) -> Survey:
-    """Evaluates ``value`` with symbolic positions, on both sides of every branch.
+    blocks: Mapping[Buffer, Block],
+    params: Sequence[Buffer],
+    computed: set[Buffer] | frozenset[Buffer] = frozenset(),
+) -> Accesses:
+    """What one element of an expression reads, on both sides of every branch.
 
     Args:
-        computed: buffers that are computed beforehand; reading them is a demand.
+        env: position of each iteration variable of the expression, in terms of ``variables``.
+        blocks: elementwise blocks by the buffer that they write; reading that evaluates the block.
+        params: buffers that lie in memory.
+        computed: buffers that are computed beforehand; reads of them are recorded, not evaluated.
 
     Raises:
-        RuleError: if it has no vector form.
+        RuleError: if the expression has no vector form.
     """
-    total = Survey()
+    e = Emitter(1)
+    pointers = {p: e.pointer(prod(int(d) for d in p.shape), storage_dtype(str(p.dtype))) for p in params}
+    total = Accesses()
     pending: list[dict[Affine, bool]] = [{}]
     branches = 0
     while pending:
@@ -119,47 +185,42 @@ def survey(
         branches += 1
         if branches > MOST_BRANCHES:
             raise RuleError("too many branches")
-        surveyor = _Surveyor(variables.child(), blocks, pointers)
-        surveyor.facts, surveyor.computed, surveyor.found = facts, set(computed), Survey(fixed=total.fixed)
+        recorder = _Recorder(variables.child(), blocks, pointers, set(computed), facts)
+        recorder.found.unmergeable = total.unmergeable
         try:
-            surveyor.evaluate(value, env)
-        except NeedsBranch as needed:
-            total.fixed |= {name for name, _ in needed.position.terms}
-            pending += [{**facts, needed.position: True}, {**facts, needed.position: False}]
+            recorder.evaluate(value, env)
+        except NeedsBranch as branch:
+            total.unmergeable |= {name for name, _ in branch.position.terms}
+            pending += [{**facts, branch.position: True}, {**facts, branch.position: False}]
             continue
-        total.addresses += surveyor.found.addresses
-        total.demands += surveyor.found.demands
-        total.cost = max(total.cost, surveyor.found.cost)
+        total.addresses += recorder.found.addresses
+        total.computed_reads += recorder.found.computed_reads
+        total.cost = max(total.cost, recorder.found.cost)
     return total
 
 
-def merged(names: Sequence[str], extents: Sequence[int], found: Survey) -> list[list[int]]:
+def merge_axes(axes: Axes, accesses: Accesses) -> list[list[int]]:
     """Runs of neighbouring axes that all loads walk as one axis.
-
-    Args:
-        names: the axes' variables, outermost first.
 
     Returns:
         The axes' indices, in runs; axes of one element join any run.
     """
     runs: list[list[int]] = []
-    for i in range(len(names)):
-        if runs and _joins(runs[-1], i, names, extents, found):
-            runs[-1].append(i)
+    for axis in range(len(axes.extents)):
+        if runs and _merges(runs[-1], axis, axes, accesses):
+            runs[-1].append(axis)
         else:
-            runs.append([i])
+            runs.append([axis])
     return runs
 
 
-def _joins(run: Sequence[int], i: int, names: Sequence[str], extents: Sequence[int], found: Survey) -> bool:
-    before = next((k for k in reversed(run) if extents[k] > 1), None)
-    if before is None or extents[i] == 1:
+def _merges(run: Sequence[int], axis: int, axes: Axes, accesses: Accesses) -> bool:
+    before = next((k for k in reversed(run) if axes.extents[k] > 1), None)
+    if before is None or axes.extents[axis] == 1:
         return True
-    a, b = names[before], names[i]
-    if (
-        a in found.fixed
-        or b in found.fixed
-        or any(p.coefficient(n) for _, at in found.demands for p in at for n in (a, b))
-    ):
+    if {axes.variable(before), axes.variable(axis)} & accesses.unmergeable:
         return False
-    return all(x.coefficient(a) == x.coefficient(b) * extents[i] for _, x in found.addresses)
+    if any(axes.step(p, i) for _, at in accesses.computed_reads for p in at for i in (before, axis)):
+        return False
+    extent = axes.extents[axis]
+    return all(axes.step(x, before) == axes.step(x, axis) * extent for _, x in accesses.addresses)

@@ -1,8 +1,15 @@
-"""How rows are covered by vectors, and how what a generator cannot decide becomes branches and pieces."""
+"""Rows of elements: how whole vectors cover them, and what becomes of conditions on positions inside of them.
+
+A condition that is not known while generating becomes a branch around the row, or splits the row in two.
+
+Code is generated on trial: where :class:`NeedsBranch` or :class:`NeedsSplit` is raised from inside, what was
+emitted is dropped and emitted again on both sides of the condition, where it is known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
@@ -10,13 +17,16 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit
 
-__all__ = ["attempt", "cover", "in_pieces", "writes_its_own_position"]
+__all__ = ["Cover", "Facts", "cover", "emit_branches", "emit_pieces", "writes_its_own_position"]
 
 #: Pieces of one row.
-MOST_CUTS = 32
+MOST_PIECES = 32
 
 #: Branches around one row.
 MOST_BRANCHES = 64
+
+#: For positions, whether they are at most 0 here.
+Facts = dict[Affine, bool]
 
 
 def writes_its_own_position(block: Block) -> bool:
@@ -27,53 +37,76 @@ def writes_its_own_position(block: Block) -> bool:
     )
 
 
-def cover(extent: int, lanes: int) -> tuple[int, int, int | None]:
-    """How vectors cover a row: (lanes, end of the whole vectors, begin of an overlapping last one or None).
+@dataclass(frozen=True)
+class Cover:
+    """How vectors cover a row of elements.
+
+    Attributes:
+        lanes: elements of a vector.
+        whole: elements that whole vectors cover, from the row's begin on.
+        overlapping: begin of a last vector that overlaps the one before; None where nothing is left over.
+    """
+
+    lanes: int
+    whole: int
+    overlapping: int | None
+
+
+def cover(extent: int, lanes: int) -> Cover:
+    """Covers a row of ``extent`` elements by vectors of at most ``lanes``, a power of two.
 
     A row shorter than a vector takes the widest power of two that it holds.
     """
     while lanes > extent:
         lanes //= 2
     rest = extent % lanes
-    return lanes, extent - rest, extent - lanes if rest else None
+    return Cover(lanes, extent - rest, extent - lanes if rest else None)
 
 
-def attempt(e: Emitter, body: Callable[[dict[Affine, bool]], None], variables: IndexVariables) -> None:
-    """Emits ``body(facts)``, inside of branches for the conditions that need one."""
-    _attempt(e, body, variables, {}, [0])
+def emit_branches(e: Emitter, body: Callable[[Facts], None], variables: IndexVariables) -> None:
+    """Emits ``body(facts)``, inside of branches on the conditions for which it raises NeedsBranch.
+
+    Raises:
+        RuleError: for more than 64 of them.
+    """
+    _Brancher(e, body, variables).emit({})
 
 
-def _attempt(
-    e: Emitter,
-    body: Callable[[dict[Affine, bool]], None],
-    variables: IndexVariables,
-    facts: dict[Affine, bool],
-    branches: list[int],
-) -> None:
-    branches[0] += 1
-    if branches[0] > MOST_BRANCHES:
-        raise RuleError("too many branches")
-    depth = len(e.blocks)
-    try:
-        statement = e.block(lambda: body(facts))
-    except NeedsBranch as needed:
-        del e.blocks[depth:]
-        position = needed.position
-        e.branch(
-            variables.scalar(position) <= index(0),
-            lambda: _attempt(e, body, variables, {**facts, position: True}, branches),
-            lambda: _attempt(e, body, variables, {**facts, position: False}, branches),
-        )
-    else:
-        e.add(statement)
+class _Brancher:
+    def __init__(self, e: Emitter, body: Callable[[Facts], None], variables: IndexVariables) -> None:
+        self.e, self.body, self.variables = e, body, variables
+        self.branches = 0
+
+    def emit(self, facts: Facts) -> None:
+        e = self.e
+        self.branches += 1
+        if self.branches > MOST_BRANCHES:
+            raise RuleError("too many branches")
+        depth = len(e.blocks)
+        try:
+            statement = e.block(lambda: self.body(facts))
+        except NeedsBranch as branch:
+            del e.blocks[depth:]
+            position = branch.position
+            e.branch(
+                self.variables.scalar(position) <= index(0),
+                lambda: self.emit({**facts, position: True}),
+                lambda: self.emit({**facts, position: False}),
+            )
+        else:
+            e.add(statement)
 
 
-def in_pieces(e: Emitter, begin: int, end: int, body: Callable[[int, int], None]) -> None:
-    """``body(begin, end)`` of the pieces of a row; NeedsSplit from inside cuts them."""
+def emit_pieces(e: Emitter, begin: int, end: int, body: Callable[[int, int], None]) -> None:
+    """Emits ``body(begin, end)`` for a row of elements, or for pieces of it where it raises NeedsSplit.
+
+    Raises:
+        RuleError: for more than 32 pieces, or a split outside of the row.
+    """
     pieces = [(begin, end)]
     done = 0
     while done < len(pieces):
-        if len(pieces) > MOST_CUTS:
+        if len(pieces) > MOST_PIECES:
             raise RuleError("too many pieces")
         low, high = pieces[done]
         depth = len(e.blocks)
@@ -82,7 +115,7 @@ def in_pieces(e: Emitter, begin: int, end: int, body: Callable[[int, int], None]
         except NeedsSplit as split:
             del e.blocks[depth:]
             if not low < split.at < high:
-                raise RuleError("a split outside of the row") from None
+                raise RuleError("a cut outside of the row") from None
             pieces[done : done + 1] = [(low, split.at), (split.at, high)]
         else:
             e.add(statement)

@@ -2,34 +2,42 @@
 
 Neighbouring axes that every operand walks in step are one axis. The output is cut in rows along its last
 axis. Conditions on positions (concatenation, padding) are decided per row by a branch outside of the loop
-over the row, or by cutting the row; within a piece they are gone. A row ends with a vector that overlaps its
-predecessor, so nothing is left over for scalars. Where an operand runs along another axis (a transpose), a
-square tile of it is loaded along that axis and transposed in registers.
+over the row, or by splitting the row; within a piece they are gone. A row ends with a vector that overlaps
+its predecessor, so nothing is left over for scalars. Where an operand runs along another axis (a transpose),
+a square tile of it is loaded along that axis and transposed in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Expr
+from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
-from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_variables, merged, survey
+from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
+from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
+    Accesses,
+    Axes,
+    analyse_accesses,
+    merge_axes,
+)
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
-    attempt,
+    Facts,
     cover,
-    in_pieces,
+    emit_branches,
+    emit_pieces,
     writes_its_own_position,
 )
+from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
-from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
@@ -39,22 +47,32 @@ __all__ = ["elementwise"]
 #: Operations of a task: less is not worth handing to a thread.
 TASK_COST = 16 * 1024
 
+#: Rows of a tile that is transposed in registers, at most.
+TILE_ROWS = 8
 
-def elementwise(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``elementwise``. RuleError for a group with a reduction or without a vector form."""
-    blocks = blocks_of(group.function)
+#: Names of index variables: the first lane's position along a row, and the first row of a tile.
+LANE_VARIABLE, TILE_VARIABLE = "x", "t"
+
+
+def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Applies the rule: one kernel for each output.
+
+    Raises:
+        RuleError: for a fused group with a reduction or without a vector form.
+    """
+    blocks = blocks_of(fused.function)
     if any(block.reductions or not writes_its_own_position(block) for block in blocks):
         raise RuleError("not elementwise")
-    buffers = tuple(group.function.params)
-    params, outputs = buffers[: -group.outputs], buffers[-group.outputs :]
+    buffers = tuple(fused.function.params)
+    params, outputs = buffers[: -fused.outputs], buffers[-fused.outputs :]
     by_target = {block.target: block for block in blocks}
     stages = []
     tiled = False
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
-        kernel = _Kernel(by_target, params, by_target[output], target)
-        stages.append(kernel.stage(number))
+        kernel = _OutputKernel(by_target, params, number, by_target[output], target)
+        stages.append(kernel.build())
         tiled = tiled or kernel.tile is not None
     parameters = {"lanes": target.lanes("float32"), "tiled": tiled}
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype == "float32")
@@ -69,126 +87,142 @@ class _Tile:
     rows: int
 
 
-class _Kernel:
-    """One output."""
+@dataclass(frozen=True)
+class _Row:
+    """A row, or a strip of rows, while its vectors are emitted.
+
+    Attributes:
+        variables: the index variables outside of the loop over the row.
+        position: along the merged axes but the last; in a strip, without the tile's axis.
+        start: where along the last axis the row's elements are counted from.
+        first: a strip's first row, along the tile's axis.
+    """
+
+    variables: IndexVariables
+    position: Sequence[Affine]
+    start: Affine
+    first: Affine
+
+
+class _OutputKernel:
+    """Emits the kernel of one output.
+
+    Args:
+        blocks: of the fused function, by the buffer that they write.
+        params: of the fused function.
+        number: of the output, and ``block`` the one that writes it.
+    """
 
     def __init__(
-        self, blocks: dict[Any, Block], params: Sequence[Any], block: Block, target: CpuTarget
+        self,
+        blocks: Mapping[Buffer, Block],
+        params: Sequence[Buffer],
+        number: int,
+        block: Block,
+        target: CpuTarget,
     ) -> None:
-        self.blocks, self.params, self.block, self.target = blocks, params, block, target
+        self.blocks, self.block = blocks, block
         self.lanes = target.lanes("float32")
         self.e = Emitter(self.lanes, target)
-        found = self._survey()
-        self.used = [i for i, p in enumerate(params) if any(b.same_as(p) for b, _ in found.addresses)]
-        self.pointers = {params[i]: self._pointer(params[i]) for i in self.used}
-        self.output = self._pointer(block.target)
-        names = [f"a{i}" for i in range(len(block.iters))]
-        self.runs = merged(names, block.extents, found) or [[]]
+        variables = IndexVariables()
+        self.axes = Axes.declare(variables, "a", block.extents)
+        env = dict(zip(block.iters, self.axes.positions, strict=True))
+        accesses = analyse_accesses(block.value, env, variables, blocks, params)
+        self.pointers = {
+            p: declare_param(self.e, i, p)
+            for i, p in enumerate(params)
+            if any(b.same_as(p) for b, _ in accesses.addresses)
+        }
+        self.output = declare_output(self.e, number, block.target)
+        #: The block's axes in runs that are walked as one axis, and the extents of these.
+        self.runs = merge_axes(self.axes, accesses) or [[]]
         self.extents = [prod(block.extents[i] for i in run) for run in self.runs]
         while len(self.extents) > 1 and self.extents[-1] == 1:
             self.extents.pop()
             self.runs[-2:] = [self.runs[-2] + self.runs[-1]]
-        self.tile = self._tile(found)
-        self.cost = found.cost + 2 * len(found.addresses)
-        self.cuttable = any(f"a{i}" in found.fixed for i in self.runs[-1])
+        self.tile = self._choose_tile(accesses)
+        self.cost = accesses.cost + 2 * len(accesses.addresses)
+        #: Whether a condition may split the row.
+        self.splittable = any(self.axes.variable(i) in accesses.unmergeable for i in self.runs[-1])
 
-    def _survey(self) -> Survey:
-        variables = IndexVariables()
-        env = dict(zip(self.block.iters, axis_variables(variables, "a", self.block.extents), strict=True))
-        e = Emitter(1)
-        pointers = {
-            p: e.pointer(prod(int(d) for d in p.shape), storage_dtype(str(p.dtype))) for p in self.params
-        }
-        return survey(self.block.value, env, variables, self.blocks, pointers)
-
-    def _pointer(self, buffer: Any) -> Any:
-        return self.e.pointer(prod(int(d) for d in buffer.shape), storage_dtype(str(buffer.dtype)))
-
-    def _tile(self, found: Survey) -> _Tile | None:
+    def _choose_tile(self, accesses: Accesses) -> _Tile | None:
         """The axis along which most loads that are not contiguous along the lanes are contiguous."""
         if len(self.runs) < 2 or self.lanes == 1:
             return None
-        last = self._step_variable(len(self.runs) - 1)
         votes = [0] * (len(self.runs) - 1)
-        for buffer, address in found.addresses:
-            if str(buffer.dtype) != "float32" or address.coefficient(last) in {0, 1}:
+        for buffer, address in accesses.addresses:
+            if str(buffer.dtype) != "float32" or self._step(address, len(self.runs) - 1) in {0, 1}:
                 continue
-            for axis in range(len(votes)):
-                votes[axis] += address.coefficient(self._step_variable(axis)) == 1
+            for run in range(len(votes)):
+                votes[run] += self._step(address, run) == 1
         best = max(range(len(votes)), key=votes.__getitem__)
-        size = min(self.lanes, 8)
+        size = min(self.lanes, TILE_ROWS)
         while size > self.extents[best]:
             size //= 2
         while size > self.extents[-1] and self.extents[-1] > 4:
             size //= 2
         return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
 
-    def _step_variable(self, run: int) -> str:
-        """The variable of the innermost axis of a run that has more than one element."""
+    def _step(self, address: Affine, run: int) -> int:
+        """How far an address moves from one element of a run of axes to the next."""
         axes = [i for i in self.runs[run] if self.block.extents[i] > 1] or self.runs[run]
-        return f"a{axes[-1]}"
+        return self.axes.step(address, axes[-1])
 
-    # Emission ---------------------------------------------------------------------------------------------
+    def build(self) -> Stage:
+        """Emits the kernel."""
+        return self.e.stage(self._emit_tiles(self.tile) if self.tile else self._emit_rows())
 
-    def stage(self, output: int) -> Stage:
-        tasks = self._emit_tiles() if self.tile else self._emit_rows()
-        operands = [*(Operand("param", i) for i in self.used), Operand("output", output)]
-        return Stage(self.e.finish(), tasks, tuple(operands))
+    # Rows -------------------------------------------------------------------------------------------------
 
     def _emit_rows(self) -> int:
-        """Tasks are runs of rows, or pieces of long rows."""
+        """Emits tasks of whole rows, or of pieces of long rows; returns how many tasks there are."""
         e = self.e
         outer, length = self.extents[:-1], self.extents[-1]
         rows = prod(outer)
         elements = max(self.lanes, TASK_COST // self.cost // self.lanes * self.lanes)
-        if length >= 2 * elements and not self.cuttable:
+        if length >= 2 * elements and not self.splittable:
             pieces = length // elements
             each = length // pieces // self.lanes * self.lanes
 
-            def piece(t: Any) -> None:
+            def piece(t: Expr) -> None:
                 row, part = unravel(t, [rows, pieces])
                 e.branch(
                     index(part) < index(pieces - 1),
-                    lambda: self._piece(outer, row, part, each, each),
-                    lambda: self._piece(outer, row, part, each, length - each * (pieces - 1)),
+                    lambda: self._piece(row, part * each, each),
+                    lambda: self._piece(row, part * each, length - each * (pieces - 1)),
                 )
 
             e.tasks(piece)
             return rows * pieces
         per_task = min(rows, max(1, elements // length))
 
-        def task(t: Any) -> None:
+        def task(t: Expr) -> None:
             begin = e.let(t * per_task)
-            e.loop(begin, e.let(tirx.min(begin + per_task, index(rows))), lambda r: self._row(outer, r))
+            e.loop(begin, e.let(tirx.min(begin + per_task, index(rows))), self._row)
 
         e.tasks(task)
         return -(-rows // per_task)
 
-    def _piece(self, outer: Sequence[int], row: Any, part: Any, each: int, length: int) -> None:
-        """``length`` elements of a long row from ``part * each`` on."""
+    def _piece(self, row: Index, begin: Index, length: int) -> None:
+        """``length`` elements of a long row from ``begin`` on."""
         variables = IndexVariables()
-        position = self._outer(variables, outer, row)
-        start = variables.add("start", self.e.let(part * each), 0, self.extents[-1] - length)
+        position = self._outer(variables, self.extents[:-1], row)
+        start = variables.add("start", self.e.let(begin), 0, self.extents[-1] - length)
+        place = _Row(variables, position, start, constant(0))
+        emit_branches(self.e, lambda facts: self._vectors(place, 0, length, facts), variables)
 
-        def body(facts: dict[Affine, bool]) -> None:
-            self._vectors(variables, position, start, 0, length, facts)
-
-        attempt(self.e, body, variables)
-
-    def _row(self, outer: Sequence[int], row: Any) -> None:
+    def _row(self, row: Index) -> None:
         variables = IndexVariables()
-        position = self._outer(variables, outer, row)
+        position = self._outer(variables, self.extents[:-1], row)
+        place = _Row(variables, position, constant(0), constant(0))
 
-        def body(facts: dict[Affine, bool]) -> None:
-            def piece(low: int, high: int) -> None:
-                self._vectors(variables, position, constant(0), low, high, facts)
+        def body(facts: Facts) -> None:
+            emit_pieces(self.e, 0, self.extents[-1], lambda low, high: self._vectors(place, low, high, facts))
 
-            in_pieces(self.e, 0, self.extents[-1], piece)
+        emit_branches(self.e, body, variables)
 
-        attempt(self.e, body, variables)
-
-    def _outer(self, variables: IndexVariables, outer: Sequence[int], row: Any) -> list[Affine]:
-        """The position along the runs but the last."""
+    def _outer(self, variables: IndexVariables, outer: Sequence[int], row: Index) -> list[Affine]:
+        """The position of a row along axes of the extents ``outer``."""
         found = []
         for axis, (i, extent) in enumerate(zip(unravel(row, outer), outer, strict=True)):
             found.append(
@@ -196,37 +230,41 @@ class _Kernel:
             )
         return found
 
-    def _vectors(
-        self,
-        outer: IndexVariables,
-        position: Sequence[Affine],
-        start: Affine,
-        low: int,
-        high: int,
-        facts: dict[Affine, bool],
-    ) -> None:
+    def _vectors(self, row: _Row, low: int, high: int, facts: Facts) -> None:
         """Elements [start + low, start + high) of a row."""
-        lanes, whole, overlapping = cover(high - low, self.lanes)
+        covered = cover(high - low, self.lanes)
+        lanes, whole = covered.lanes, covered.whole
 
         def at(first: Affine, variables: IndexVariables) -> None:
-            last = start + first + Affine(0, (), 1)
-            reader = Vectors(self.e, lanes, variables, self.blocks, self.pointers, facts, "x", first.constant)
-            self._store(reader, [*position, last])
+            last = row.start + first + Affine(0, (), 1)
+            reader = Vectors(
+                self.e,
+                lanes,
+                variables,
+                self.blocks,
+                self.pointers,
+                facts,
+                LANE_VARIABLE,
+                first.constant,
+            )
+            self._store(reader, [*row.position, last])
 
-        def step(i: Any) -> None:
-            variables = outer.child()
-            if type(i).__name__ == "IntImm":
-                at(constant(low), variables)
-                return
-            x = self.e.let(i * index(lanes) + index(low))
-            at(variables.add("x", x, low, low + whole - lanes), variables)
+        def vector(i: Expr) -> None:
+            variables = row.variables.child()
+            at(self._lane_position(variables, i, lanes, low, low + whole - lanes), variables)
 
-        self.e.loop(0, whole // lanes, step)
-        if overlapping is not None:
-            at(constant(low + overlapping), outer.child())
+        self.e.loop(0, whole // lanes, vector)
+        if covered.overlapping is not None:
+            at(constant(low + covered.overlapping), row.variables.child())
+
+    def _lane_position(self, variables: IndexVariables, i: Expr, lanes: int, low: int, high: int) -> Affine:
+        """The first lane's position of vector ``i`` from ``low`` on, which is at most ``high``."""
+        if type(i).__name__ == "IntImm":
+            return constant(low)
+        return variables.add(LANE_VARIABLE, self.e.let(i * index(lanes) + index(low)), low, high)
 
     def _store(self, reader: Vectors, position: Sequence[Affine]) -> None:
-        """Evaluates and stores a vector at a position along the runs."""
+        """Evaluates and stores a vector at a position along the merged axes."""
         block = self.block
         env = {v: constant(0) for v in block.iters}
         address = constant(0)
@@ -248,74 +286,67 @@ class _Kernel:
 
     # Transposes -------------------------------------------------------------------------------------------
 
-    def _emit_tiles(self) -> int:
-        """Tasks are strips of tile.rows rows; the last strip overlaps its neighbour inside of one task."""
-        e, tile = self.e, self.tile
-        assert tile is not None
+    def _emit_tiles(self, tile: _Tile) -> int:
+        """Emits tasks of strips of ``tile.rows`` rows, of which the last one overlaps its neighbour inside of
+        one task; returns how many tasks there are."""
+        e = self.e
         outer = [n for axis, n in enumerate(self.extents[:-1]) if axis != tile.axis]
-        strips = self.extents[tile.axis] // tile.rows
-        ragged = bool(self.extents[tile.axis] % tile.rows)
+        length = self.extents[tile.axis]
+        strips = length // tile.rows
         rows = prod(outer)
         cost = tile.rows * self.extents[-1] * (self.cost + 2)
         per_task = max(1, min(rows * strips, TASK_COST // cost))
 
-        def strip(s: Any) -> None:
+        def strip(s: Index) -> None:
             if rows == 1:
                 row, part = index(0), s
             else:
                 row, part = unravel(s, [rows, strips]) if strips > 1 else (s, 0)
-            begin = part * tile.rows
-            self._strip(outer, row, begin)
-            if ragged:
-                last = strips - 1
-                edge = self.extents[tile.axis] - tile.rows
-                if strips == 1:
-                    self._strip(outer, row, edge)
-                else:
-                    e.branch(tirx.EQ(index(part), index(last)), lambda: self._strip(outer, row, edge))
+            self._strip(tile, outer, row, part * tile.rows)
+            if length % tile.rows == 0:
+                return
+            edge = length - tile.rows
+            if strips == 1:
+                self._strip(tile, outer, row, edge)
+            else:
+                last = tirx.EQ(index(part), index(strips - 1))
+                e.branch(last, lambda: self._strip(tile, outer, row, edge))
 
-        def task(t: Any) -> None:
+        def task(t: Expr) -> None:
             begin = e.let(t * per_task)
             e.loop(begin, e.let(tirx.min(begin + per_task, index(rows * strips))), strip)
 
         e.tasks(task)
         return -(-(rows * strips) // per_task)
 
-    def _strip(self, outer: Sequence[int], row: Any, begin: Any) -> None:
+    def _strip(self, tile: _Tile, outer: Sequence[int], row: Index, begin: Index) -> None:
         """``tile.rows`` rows from ``begin`` on along the tile's axis."""
-        tile = self.tile
-        assert tile is not None
         variables = IndexVariables()
         position = self._outer(variables, outer, row)
         edge = self.extents[tile.axis] - tile.rows
-        first = constant(begin) if isinstance(begin, int) else variables.add("t", self.e.let(begin), 0, edge)
+        if isinstance(begin, int):
+            first = constant(begin)
+        else:
+            first = variables.add(TILE_VARIABLE, self.e.let(begin), 0, edge)
+        strip = _Row(variables, position, constant(0), first)
 
-        def body(facts: dict[Affine, bool]) -> None:
-            def piece(low: int, high: int) -> None:
-                self._tiles(variables, position, first, low, high, facts)
+        def body(facts: Facts) -> None:
+            emit_pieces(
+                self.e, 0, self.extents[-1], lambda low, high: self._tiles(tile, strip, low, high, facts)
+            )
 
-            in_pieces(self.e, 0, self.extents[-1], piece)
+        emit_branches(self.e, body, variables)
 
-        attempt(self.e, body, variables)
-
-    def _tiles(
-        self,
-        outer: IndexVariables,
-        position: Sequence[Affine],
-        first: Affine,
-        low: int,
-        high: int,
-        facts: dict[Affine, bool],
-    ) -> None:
-        tile = self.tile
-        assert tile is not None
-        lanes, whole, overlapping = cover(high - low, tile.rows)
+    def _tiles(self, tile: _Tile, strip: _Row, low: int, high: int, facts: Facts) -> None:
+        """Elements [low, high) of all rows of a strip, a square tile at a time."""
+        covered = cover(high - low, tile.rows)
+        lanes, whole = covered.lanes, covered.whole
 
         def at(x: Affine, variables: IndexVariables) -> None:
             shared: dict[Any, Any] = {}
             for r in range(tile.rows):
-                place = list(position)
-                place.insert(tile.axis, first.plus(r))
+                place = list(strip.position)
+                place.insert(tile.axis, strip.first.plus(r))
                 reader = TileVectors(
                     self.e,
                     lanes,
@@ -323,28 +354,22 @@ class _Kernel:
                     self.blocks,
                     self.pointers,
                     facts,
-                    "x",
+                    LANE_VARIABLE,
                     x.constant,
-                    "t",
+                    TILE_VARIABLE,
                     r,
                     tile.rows,
                     shared,
                 )
                 self._store(reader, [*place, x + Affine(0, (), 1)])
 
-        def step(i: Any) -> None:
-            variables = outer.child()
-            if type(i).__name__ == "IntImm":
-                at(constant(low), variables)
-                return
-            at(
-                variables.add("x", self.e.let(i * index(lanes) + index(low)), low, low + whole - lanes),
-                variables,
-            )
+        def vector(i: Expr) -> None:
+            variables = strip.variables.child()
+            at(self._lane_position(variables, i, lanes, low, low + whole - lanes), variables)
 
-        self.e.loop(0, whole // lanes, step)
-        if overlapping is not None:
-            at(constant(low + overlapping), outer.child())
+        self.e.loop(0, whole // lanes, vector)
+        if covered.overlapping is not None:
+            at(constant(low + covered.overlapping), strip.variables.child())
 
 
 RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise)

@@ -1,231 +1,209 @@
-"""What a kernel of rows computes: which reductions, on which axes they depend, where the lanes run."""
+"""The plan of a row kernel: which reductions a row needs, in which order, and along which axis the lanes run.
+
+The axes of the output on which the reductions depend are the rows ("outer" axes); along the others ("inner"
+axes) the reductions' results stay the same. Where lanes run along the reduced axis, the kernel is called
+horizontal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import tvm_ffi
-from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import Call, Expr, TensorLoad
+from tvm.tirx import Buffer, Var
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.analysis.access_analysis import Survey, axis_variables, merged, survey
+from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
+    Accesses,
+    Axes,
+    analyse_accesses,
+    merge_axes,
+)
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
-from edgepack.compiler.kernels.cpu.emit.vector_math import maximum, minimum
+from edgepack.compiler.kernels.cpu.rows.reduction import Reduction, is_among
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Demand", "Reduction", "RowPlan"]
+__all__ = ["PlannedReduction", "RowPlan"]
 
 #: What a row may keep in scratch, in bytes.
 SCRATCH_BYTES = 256 * 1024
 
+#: Reductions of one row.
+MOST_REDUCTIONS = 16
+
 
 @dataclass(frozen=True)
-class Reduction:
-    """``combine`` is Add, Mul, Max or Min of the accumulator and ``value``."""
+class PlannedReduction:
+    """A reduction that a row needs.
 
-    block: Block
-    combine: str
-    value: Any
-    identity: float
-
-    @property
-    def dtype(self) -> str:
-        return str(self.block.target.dtype)
-
-    @property
-    def spatial(self) -> list[Any]:
-        return [v for v in self.block.iters if not _among(v, self.block.reductions)]
-
-    def axes(self) -> list[tuple[Any, int]]:
-        """The reduced iteration variables and their extents."""
-        pairs = zip(self.block.iters, self.block.extents, strict=True)
-        return [(v, n) for v, n in pairs if _among(v, self.block.reductions)]
-
-    def combined(self, e: Emitter, a: Any, b: Any) -> Any:
-        """Two partial results as one."""
-        if self.combine in {"Max", "Min"}:
-            if self.dtype == "float32":
-                return (maximum if self.combine == "Max" else minimum)(e, a, b)
-            return (tirx.Max if self.combine == "Max" else tirx.Min)(a, b)
-        return a + b if self.combine == "Add" else a * b
-
-
-def _among(variable: Any, variables: Sequence[Any]) -> bool:
-    return any(variable.same_as(v) for v in variables)
-
-
-def _reduction(block: Block) -> Reduction:
-    value = block.value
-    combine = type(value).__name__
-    if combine not in {"Add", "Mul", "Max", "Min"} or block.init is None:
-        raise RuleError(f"{block.name} is not a sum, product, maximum or minimum")
-    for accumulator, other in ((value.a, value.b), (value.b, value.a)):
-        if type(accumulator).__name__ == "TensorLoad" and accumulator.source.same_as(block.target):
-            init = getattr(block.init, "value", None)
-            if init is None or (combine == "Add" and init != 0) or (combine == "Mul" and init != 1):
-                raise RuleError(f"{block.name} does not start from the identity")
-            return Reduction(block, combine, other, init)
-    raise RuleError(f"{block.name} does not accumulate")
-
-
-@dataclass
-class Demand:
-    """A reduction at a position of the output's axes."""
+    Attributes:
+        reduction: what is reduced.
+        position: where the row needs its result, in terms of the output's axes.
+        axes: those that are reduced.
+        accesses: of the reduced expression.
+        runs: indices of ``axes``, in runs that are walked as one axis.
+    """
 
     reduction: Reduction
     position: tuple[Affine, ...]
-    found: Survey
-    runs: list[list[int]] = field(default_factory=list)
+    axes: Axes
+    accesses: Accesses
+    runs: list[list[int]]
+
+    def contiguous_loads(self) -> int:
+        """Loads that are contiguous along the innermost reduced axis of more than one element."""
+        innermost = [i for i, n in enumerate(self.axes.extents) if n > 1][-1:]
+        return sum(self.axes.step(x, i) == 1 for i in innermost for _, x in self.accesses.addresses)
 
 
 class RowPlan:
-    """What a row is, and what it computes."""
+    """What a row is, and what it computes.
 
-    def __init__(self, blocks: Sequence[Block], buffers: Sequence[Any], target: CpuTarget) -> None:
+    Args:
+        blocks: of the fused function, the last of which writes the output; every one writes at its own
+            iteration variables.
+        buffers: the function's parameters, then its output.
+
+    Attributes:
+        params, output: the buffers.
+        reductions, blocks: the blocks by the buffer that they write, reductions apart.
+        axes: of the output, and ``extents`` of them.
+        last: the elementwise block that writes the output; None where a reduction does.
+        accesses: of the last block's expression.
+        needed: the reductions of a row, each behind those that it needs itself.
+        horizontal: whether lanes run along the reduced axis, rather than along an axis of the output.
+        lanes: elements of a vector.
+        lane_axis: the output's last axis of more than one element.
+        outer, inner: axes on which the reductions depend, and the others of more than one element.
+        inner_runs: indices of ``inner``, in runs that are walked as one axis.
+        kept: blocks that are kept in scratch, each with the number of the reduction that computes it.
+
+    Raises:
+        RuleError: for what has no such plan.
+    """
+
+    def __init__(self, blocks: Sequence[Block], buffers: Sequence[Buffer], target: CpuTarget) -> None:
         self.params, self.output = buffers[:-1], buffers[-1]
-        self.reductions = {b.target: _reduction(b) for b in blocks if b.reductions}
+        self.reductions = {b.target: Reduction.of(b) for b in blocks if b.reductions}
         self.blocks = {b.target: b for b in blocks if not b.reductions}
-        last = blocks[-1]
-        if not last.target.same_as(self.output):
+        if not blocks[-1].target.same_as(self.output):
             raise RuleError("the output is not the last block's")
+        self.last = None if blocks[-1].reductions else blocks[-1]
         self.extents = tuple(int(d) for d in self.output.shape)
-        self.variables = IndexVariables()
-        self.axes = axis_variables(self.variables, "a", self.extents)
-        self.pure = bool(last.reductions)
-        self.demands: list[Demand] = []
-        self.found = Survey()
-        if self.pure:
-            self._demand(last.target, tuple(self.axes))
+        self._variables = IndexVariables()
+        self.axes = Axes.declare(self._variables, "a", self.extents)
+        self.needed: list[PlannedReduction] = []
+        self.accesses = Accesses()
+        if self.last is None:
+            self._need(self.output, self.axes.positions)
         else:
-            self.last = last
-            self.found = self._survey(last.value, dict(zip(last.iters, self.axes, strict=True)))
-            self._follow(self.found)
-        if not self.demands:
+            env = dict(zip(self.last.iters, self.axes.positions, strict=True))
+            self.accesses = self._analyse(self.last.value, env, self._variables)
+            self._need_all(self.accesses)
+        if not self.needed:
             raise RuleError("the output needs no reduction")
-        self._choose(target)
+        dependent = {self.axes.axis(n) for r in self.needed for p in r.position for n, _ in p.terms}
+        rank = range(len(self.extents))
+        self.outer = [i for i in rank if i in dependent]
+        self.inner = [i for i in rank if i not in dependent and self.extents[i] > 1]
+        self.inner_runs = merge_axes(self.axes.picked(self.inner), self.accesses)
+        self.lane_axis = next((i for i in reversed(rank) if self.extents[i] > 1), None)
+        self.horizontal = self._is_horizontal()
+        self.lanes = target.lanes("float32")
+        if not self.horizontal:
+            while self.lanes > self.extents[self.lane_axis or 0]:
+                self.lanes //= 2
         self.kept = self._kept()
 
-    def _survey(
-        self, value: Any, env: Mapping[Any, Affine], variables: IndexVariables | None = None
-    ) -> Survey:
-        e = Emitter(1)
-        pointers = {
-            p: e.pointer(prod(int(d) for d in p.shape), storage_dtype(str(p.dtype))) for p in self.params
-        }
-        return survey(value, env, variables or self.variables, self.blocks, pointers, set(self.reductions))
+    def _analyse(self, value: Expr, env: Mapping[Var, Affine], variables: IndexVariables) -> Accesses:
+        return analyse_accesses(value, env, variables, self.blocks, self.params, set(self.reductions))
 
-    def _follow(self, found: Survey) -> None:
-        for buffer, position in found.demands:
+    def _need_all(self, accesses: Accesses) -> None:
+        """Adds the reductions that an expression reads."""
+        for buffer, position in accesses.computed_reads:
             if not any(
-                d.reduction.block.target.same_as(buffer) and d.position == position for d in self.demands
+                r.reduction.block.target.same_as(buffer) and r.position == position for r in self.needed
             ):
-                self._demand(buffer, position)
+                self._need(buffer, position)
 
-    def _demand(self, buffer: Any, position: tuple[Affine, ...]) -> None:
-        """Adds the reduction behind those that it needs itself."""
-        if len(self.demands) > 16:
+    def _need(self, buffer: Buffer, position: tuple[Affine, ...]) -> None:
+        """Adds a reduction behind those that it needs itself."""
+        if len(self.needed) > MOST_REDUCTIONS:
             raise RuleError("too many reductions")
         reduction = self.reductions[buffer]
-        if any(n.startswith(("r", "v")) for p in position for n, _ in p.terms):
+        if any(self.axes.axis(n) is None for p in position for n, _ in p.terms):
             raise RuleError("a reduction for each element of another")
-        variables = self.variables.child()
-        inner = axis_variables(variables, "r", [n for _, n in reduction.axes()])
+        variables = self._variables.child()
+        axes = Axes.declare(variables, "r", [n for _, n in reduction.axes()])
         env = {
             **dict(zip(reduction.spatial, position, strict=True)),
-            **{v: a for (v, _), a in zip(reduction.axes(), inner, strict=True)},
+            **{v: at for (v, _), at in zip(reduction.axes(), axes.positions, strict=True)},
         }
-        found = self._survey(reduction.value, env, variables)
-        self._follow(found)
-        self.demands.append(Demand(reduction, position, found))
+        accesses = self._analyse(reduction.value, env, variables)
+        self._need_all(accesses)
+        self.needed.append(PlannedReduction(reduction, position, axes, accesses, merge_axes(axes, accesses)))
 
-    def _choose(self, target: CpuTarget) -> None:
-        """Rows, lanes, and which axes are one."""
-        needed = {n for d in self.demands for p in d.position for n, _ in p.terms}
-        names = [f"a{i}" for i in range(len(self.extents))]
-        self.outer = [i for i, n in enumerate(names) if n in needed]
-        self.inner = [i for i, n in enumerate(names) if n not in needed and self.extents[i] > 1]
-        lanes = target.lanes("float32")
-        lane_axis = next((i for i in reversed(range(len(self.extents))) if self.extents[i] > 1), None)
-        loads = [(b, x, d) for d in self.demands for b, x in d.found.addresses]
-        innermost = [
-            next((f"r{i}" for i, (_, n) in reversed(list(enumerate(d.reduction.axes()))) if n > 1), "")
-            for d in self.demands
-        ]
-        along = sum(
-            x.coefficient(r) == 1
-            for d, r in zip(self.demands, innermost, strict=True)
-            for _, x in d.found.addresses
-        )
-        across = (
-            sum(x.coefficient(f"a{lane_axis}") == 1 for _, x, _ in loads) if lane_axis in self.outer else 0
-        )
-        self.horizontal = along >= across
-        if not self.horizontal and lane_axis is None:
-            raise RuleError("no axis for the lanes")
-        if self.horizontal and lane_axis in self.outer and self.inner:
+    def _is_horizontal(self) -> bool:
+        """Whether more loads are contiguous along the reduced axis than along the output's last one."""
+        along = sum(r.contiguous_loads() for r in self.needed)
+        across = 0
+        if self.lane_axis is not None and self.lane_axis in self.outer:
+            addresses = [x for r in self.needed for _, x in r.accesses.addresses]
+            across = sum(self.axes.step(x, self.lane_axis) == 1 for x in addresses)
+        if along < across:
+            return False
+        if self.lane_axis in self.outer and self.inner:
             raise RuleError("rows across the output's last axis")
-        self.lane_axis = lane_axis
-        self.lanes = lanes
-        if not self.horizontal:
-            while self.lanes > self.extents[lane_axis or 0]:
-                self.lanes //= 2
-        for d in self.demands:
-            extents = [n for _, n in d.reduction.axes()]
-            d.runs = merged([f"r{i}" for i in range(len(extents))], extents, d.found)
-        inner_extents = [self.extents[i] for i in self.inner]
-        self.inner_runs = (
-            merged([names[i] for i in self.inner], inner_extents, self.found) if self.inner else []
-        )
+        return True
 
     def cost(self) -> int:
         """Operations of one row; where lanes are output positions, of one lane."""
-        inner = prod(self.extents[i] for i in self.inner) * (self.found.cost + 2)
-        return inner + sum(prod(n for _, n in d.reduction.axes()) * (d.found.cost + 1) for d in self.demands)
+        inner = prod(self.extents[i] for i in self.inner) * (self.accesses.cost + 2)
+        return inner + sum(prod(r.axes.extents) * (r.accesses.cost + 1) for r in self.needed)
 
-    def _kept(self) -> dict[Any, int]:
-        """Blocks to keep in scratch: for each, the demand whose pass computes all of it."""
+    def _kept(self) -> dict[Buffer, int]:
+        """Blocks to keep in scratch: for each, the reduction whose pass computes all of it."""
         if not self.horizontal:
             return {}
         kept = {}
         for target, block in self.blocks.items():
             if target.same_as(self.output) or str(target.dtype) != "float32":
                 continue
-            demand = _covering(block, self)
-            if demand is not None:
-                kept[target] = demand
+            number = self._covering(block)
+            if number is not None:
+                kept[target] = number
         return kept
 
-
-def _covering(block: Block, plan: RowPlan) -> int | None:
-    """The demand whose pass reads all of a row of the block, each element at its own position; None where
-    there is none or where computing the block again is cheaper than keeping it."""
-    shape = tuple(int(d) for d in block.target.shape)
-    row = prod(shape[i] for i in plan.inner) if shape == plan.extents else 0
-    if not row or not _calls(block.value) or 4 * row > SCRATCH_BYTES:
+    def _covering(self, block: Block) -> int | None:
+        """The reduction whose pass reads all of a row of the block, each element at its own position; None
+        where there is none or where computing the block again is cheaper than keeping it."""
+        shape = tuple(int(d) for d in block.target.shape)
+        row = prod(shape[i] for i in self.inner) if shape == self.extents else 0
+        itemsize = DTYPE_BYTES[str(block.target.dtype)]
+        if not row or not _has_calls(block.value) or itemsize * row > SCRATCH_BYTES:
+            return None
+        for number, needed in enumerate(self.needed):
+            reduction = needed.reduction
+            axes = [v for v, _ in reduction.axes()]
+            for load in _loads_of(reduction.value, block.target):
+                varying = [i for i in load.indices if not is_among(i, reduction.spatial)]
+                own = [load.indices[k] for k in self.inner]
+                if len(varying) == len(own) == len(axes) and all(
+                    a.same_as(v) and b.same_as(v) for a, b, v in zip(varying, own, axes, strict=True)
+                ):
+                    return number
         return None
-    for number, demand in enumerate(plan.demands):
-        axes = [v for v, _ in demand.reduction.axes()]
-        for load in _loads_of(demand.reduction.value, block.target):
-            varying = [i for i in load.indices if not _among(i, demand.reduction.spatial)]
-            own = [load.indices[k] for k in plan.inner]
-            if len(varying) == len(own) == len(axes) and all(
-                a.same_as(v) and b.same_as(v) for a, b, v in zip(varying, own, axes, strict=True)
-            ):
-                return number
-    return None
 
 
-def _loads_of(x: Any, buffer: Any) -> list[Any]:
-    found: list[Any] = []
+def _loads_of(x: Expr, buffer: Buffer) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
 
-    def visit(load: Any) -> None:
+    def visit(load: TensorLoad) -> None:
         if load.source.same_as(buffer):
             found.append(load)
 
@@ -233,12 +211,7 @@ def _loads_of(x: Any, buffer: Any) -> list[Any]:
     return found
 
 
-def _calls(x: Any) -> int:
-    count = 0
-
-    def visit(_: Any) -> None:
-        nonlocal count
-        count += 1
-
-    tvm_ffi.structural_walk(x, (Call, visit))
-    return count
+def _has_calls(x: Expr) -> bool:
+    found: list[Call] = []
+    tvm_ffi.structural_walk(x, (Call, found.append))
+    return bool(found)

@@ -1,0 +1,77 @@
+"""A reduction block of a fused function: what it reduces, along which axes, and how results are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+from tvm.tirx import Var
+
+from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.cpu.emit.vector_math import maximum, minimum
+
+__all__ = ["Reduction", "is_among"]
+
+
+def is_among(variable: Any, variables: Sequence[Any]) -> bool:
+    """Whether a TIR node is one of these, by identity."""
+    return any(variable.same_as(v) for v in variables)
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A sum, product, maximum or minimum.
+
+    Attributes:
+        block: that accumulates it.
+        combine: TIR's name of the operation: "Add", "Mul", "Max" or "Min".
+        value: what is accumulated.
+        identity: what the accumulator starts from.
+    """
+
+    block: Block
+    combine: str
+    value: Expr
+    identity: float
+
+    @classmethod
+    def of(cls, block: Block) -> Reduction:
+        """The reduction that a block computes. RuleError if it is none of these."""
+        value = block.value
+        combine = type(value).__name__
+        if combine not in {"Add", "Mul", "Max", "Min"} or block.init is None:
+            raise RuleError(f"{block.name} is not a sum, product, maximum or minimum")
+        for accumulator, other in ((value.a, value.b), (value.b, value.a)):
+            if type(accumulator).__name__ == "TensorLoad" and accumulator.source.same_as(block.target):
+                init = getattr(block.init, "value", None)
+                if init is None or (combine == "Add" and init != 0) or (combine == "Mul" and init != 1):
+                    raise RuleError(f"{block.name} does not start from the identity")
+                return cls(block, combine, other, init)
+        raise RuleError(f"{block.name} does not accumulate")
+
+    @property
+    def dtype(self) -> str:
+        return str(self.block.target.dtype)
+
+    @property
+    def spatial(self) -> list[Var]:
+        """The iteration variables that are not reduced."""
+        return [v for v in self.block.iters if not is_among(v, self.block.reductions)]
+
+    def axes(self) -> list[tuple[Var, int]]:
+        """The reduced iteration variables and their extents."""
+        pairs = zip(self.block.iters, self.block.extents, strict=True)
+        return [(v, n) for v, n in pairs if is_among(v, self.block.reductions)]
+
+    def combined(self, e: Emitter, a: Expr, b: Expr) -> Expr:
+        """Two partial results as one."""
+        if self.combine in {"Max", "Min"}:
+            if self.dtype == "float32":
+                return (maximum if self.combine == "Max" else minimum)(e, a, b)
+            return (tirx.Max if self.combine == "Max" else tirx.Min)(a, b)
+        return a + b if self.combine == "Add" else a * b
