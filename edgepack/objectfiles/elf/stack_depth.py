@@ -124,13 +124,13 @@ def _instructions(function: _Function, binary: lief.ELF.Binary) -> Iterator[tupl
 
 
 def _literals(binary: lief.ELF.Binary, function: _Function) -> list[tuple[int, int]]:
-    """Ranges that the mapping symbols ($d, $t) call data."""
+    """Ranges of the function that the mapping symbols ($d, $t) call data; one without any is code alone."""
     marks = sorted(
         (int(symbol.value) & ~1, str(symbol.name)[:2])
         for symbol in binary.symtab_symbols
         if str(symbol.name)[:2] in {"$d", "$t"} and function.start <= int(symbol.value) & ~1 < function.end
     )
-    ends = [at for at, _ in marks[1:]] + [function.end]
+    ends = [*(at for at, _ in marks), function.end][1:]
     return [(at, end) for (at, kind), end in zip(marks, ends, strict=True) if kind == "$d"]
 
 
