@@ -112,8 +112,8 @@ DEFECTS = (
     Defect(
         "objectfiles",
         "a library that looks for others in a folder of the packing machine passes the audit",
-        "edgepack/objectfiles/elf_audit.py",
-        "        *_run_path(binary),\n",
+        "edgepack/objectfiles/elf/audit.py",
+        "            *_run_path(binary),\n",
         "",
         ("tests/objectfiles/test_elf_audit.py",),
     ),

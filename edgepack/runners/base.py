@@ -85,7 +85,7 @@ class Runner(Protocol):
 
 
 class _AtPlace:
-    """A device whose runner's settings differ."""
+    """A device with other settings of its runner; all else is the device's own."""
 
     def __init__(self, device: DeviceLike, runner: Mapping[str, Any]) -> None:
         self._device = device

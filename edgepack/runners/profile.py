@@ -14,7 +14,7 @@ __all__ = ["ProfileEntry", "profile_entries"]
 
 @dataclass(frozen=True)
 class ProfileEntry:
-    """A step, or the steps in a row that compute one group of nodes (the stages of a Winograd convolution).
+    """A step, or the steps in a row that compute the same nodes (the stages of a Winograd convolution).
 
     Attributes:
         first_step, last_step: indices into the manifest's steps, both included.
@@ -55,7 +55,7 @@ class ProfileEntry:
 def profile_entries(
     manifest: Manifest | VariantRecord, steps_us: Sequence[float], peak_gflops: float | None = None
 ) -> list[ProfileEntry]:
-    """The entries in the order in which they run.
+    """What each step of a run computes and how long it took, in the order in which they run.
 
     Args:
         manifest: or the record of the variant that was measured: :meth:`Manifest.code`.
@@ -65,13 +65,13 @@ def profile_entries(
     kernels = {kernel.symbol: kernel for kernel in manifest.kernels}
     total = sum(steps_us) or 1.0
 
-    def group_of(index: int) -> tuple[object, ...]:
+    def what_it_computes(index: int) -> tuple[object, ...]:
         step = manifest.steps[index]
         rule = kernels[step.kernel].rule
         return (rule, step.nodes) if step.nodes else (rule, index)
 
     entries = []
-    for _, grouped in groupby(range(len(steps_us)), key=group_of):
+    for _, grouped in groupby(range(len(steps_us)), key=what_it_computes):
         indices = list(grouped)
         us = sum(steps_us[i] for i in indices)
         members = [kernels[manifest.steps[i].kernel] for i in indices]

@@ -195,7 +195,7 @@ class _Link:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """No owner of this machine, and modes that any umask allows."""
+    """The archive's entry without an owner of this machine, with a mode that any umask allows."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode = 0o755
@@ -228,7 +228,7 @@ def _connected(client: str, host: _Host) -> Iterator[_Link]:
 
 
 def _wait(master: subprocess.Popen[bytes], link: _Link, said: IO[bytes]) -> None:
-    """Until the connection stands. ToolchainError with what ssh said if it does not come to that."""
+    """Wait until the connection stands. ToolchainError with what ssh said if it does not come to that."""
     assert link.control is not None
     end = time.monotonic() + 3 * _CONNECT_SECONDS
     while not link.control.exists():

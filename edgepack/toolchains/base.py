@@ -149,7 +149,8 @@ class Toolchain(ABC):
             self._link(hidden, output, options, libraries, f"linking {output.name}")
 
     def preparation(self) -> AbstractContextManager[None]:
-        """Does beside the body what the first link for a target would otherwise have to do."""
+        """Does in the background, while the body of a ``with`` runs, what the first link for a target would
+        otherwise have to do."""
         return nullcontext()
 
     def archive(

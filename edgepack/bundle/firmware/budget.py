@@ -109,7 +109,7 @@ def check_budget(
 
 
 def footprint_rows(found: Footprint) -> list[list[str]]:
-    """Part, flash, RAM, note; the first row is the header."""
+    """The rows of a table: part, flash, RAM, note; the first row is the header."""
 
     def cell(value: int) -> str:
         return human_bytes(value) if value else ""

@@ -83,7 +83,7 @@ def check_estimate(recipe: Recipe, plan: Plan) -> None:
 
 
 def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
-    """``firmware/``: what is copied, and what is generated for the model."""
+    """Write the bundle's folder ``firmware/``: what is copied, and what is generated for the model."""
     root = recipe.bundle
     folder = root / _FOLDER
     folder.mkdir()
@@ -104,7 +104,7 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
 
 
 def measured(recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: Sequence[Path]) -> Footprint:
-    """Link the example, measure it, and hold it against the budget.
+    """Link the firmware example, measure it, and hold it against the device's budget.
 
     Args:
         objects: source -> object, of :data:`SOURCES`.
@@ -121,7 +121,12 @@ def measured(recipe: Recipe, plan: Plan, objects: Mapping[str, Path], library: S
 
 
 def link(recipe: Recipe, objects: Mapping[str, Path], library: Sequence[Path], output: Path) -> None:
-    """Link the program that proves the results; arguments as in :func:`measured`."""
+    """Link the firmware that proves the recorded results to ``output``.
+
+    Args:
+        objects: source -> object, of :data:`SOURCES`.
+        library: the model's objects.
+    """
     _link(recipe, [*(objects[name] for name in _CHECK), *library], output)
 
 
@@ -137,7 +142,8 @@ def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, fold
 
 
 def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
-    """CMake projects and README instead of those for systems with files and shared libraries."""
+    """The CMake projects and the README of firmware, instead of those for systems with files and shared
+    libraries: path in the bundle -> text; an empty text leaves out the common file."""
     values = _values(recipe, plan) | {
         "m": manifest,
         "board": _machine(recipe.device),
@@ -196,7 +202,8 @@ def _values(recipe: Recipe, plan: Plan) -> dict[str, Any]:
 
 
 def _recorded(root: Path, recorded: Recorded) -> dict[str, Any]:
-    """The recorded tensors as the template wants them; their hashes, so that the text changes with them."""
+    """The recorded tensors as the template recorded.c.j2 wants them; their hashes, so that its text changes
+    with them."""
 
     def entry(label: str, tensor: RecordedTensor) -> dict[str, Any]:
         nbytes = (root / tensor.file).stat().st_size

@@ -37,12 +37,12 @@ class ElfAuditor(Auditor):
     )
 
     def checks(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """With the check of the CPU where objects say what they were compiled for."""
+        """The names, and that of the check of the CPU where objects say what they were compiled for."""
         return (names[0], CPU_CHECK, *names[1:]) if says_its_cpu(self.device) else names
 
     @property
     def float_abi(self) -> str:
-        """Of 32-bit ARM and RISC-V."""
+        """``hard`` or ``soft`` for 32-bit ARM and RISC-V, else ""."""
         return _float_abi_name(self.device)
 
     def read_linked(self, data: bytes, request: AuditRequest) -> LinkedFile:

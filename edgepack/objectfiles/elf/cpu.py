@@ -45,7 +45,7 @@ _SIMD = {"neon": {1}, "vfp4": {2}}
 
 
 def says_its_cpu(device: Device) -> bool:
-    """Whether this check applies to a device's files."""
+    """Whether object files for a device say what CPU they were compiled for."""
     return device.arch in {"arm", "riscv64"}
 
 

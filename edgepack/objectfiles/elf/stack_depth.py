@@ -60,6 +60,7 @@ def stack_bytes(image: Path) -> int:
 
 
 def _deepest(functions: dict[int, _Function], start: int, steps: int, path: tuple[int, ...]) -> int:
+    """Bytes of the deepest chain of calls from the function at ``start``; ``path`` is what called it."""
     if start in path:
         raise InternalError("The calls of a run go in a circle, so its stack is not known.")
     function = functions.get(start)
@@ -72,7 +73,7 @@ def _deepest(functions: dict[int, _Function], start: int, steps: int, path: tupl
 
 
 def _functions(binary: lief.ELF.Binary) -> tuple[dict[int, _Function], dict[str, int]]:
-    """By address, and the addresses by name. Aliases share an address."""
+    """The functions by address, and their addresses by name; aliases share an address."""
     found: dict[int, _Function] = {}
     names: dict[str, int] = {}
     for symbol in binary.symtab_symbols:
@@ -84,7 +85,7 @@ def _functions(binary: lief.ELF.Binary) -> tuple[dict[int, _Function], dict[str,
 
 
 def _read(function: _Function, binary: lief.ELF.Binary) -> None:
-    """Fill in the frame and the calls."""
+    """Fill in a function's frame and calls from its instructions."""
     constants: dict[int, int] = {}  # what movw and mov put into registers
     aligned = moved = False
     for at, first, second in _instructions(function, binary):
@@ -108,7 +109,7 @@ def _read(function: _Function, binary: lief.ELF.Binary) -> None:
 
 
 def _instructions(function: _Function, binary: lief.ELF.Binary) -> Iterator[tuple[int, int, int | None]]:
-    """(address, first halfword, second halfword or None), without the literals between them."""
+    """A function's instructions: (address, first halfword, second halfword or None), without literals."""
     data = bytes(binary.get_content_from_virtual_address(function.start, function.end - function.start))
     literals = _literals(binary, function)
     at = 0
@@ -135,6 +136,7 @@ def _literals(binary: lief.ELF.Binary, function: _Function) -> list[tuple[int, i
 
 
 def _narrow_push(code: int) -> int:
+    """Bytes that a 16-bit instruction takes from SP."""
     if code & 0xFE00 == 0xB400:  # push {..., lr}
         return 4 * (code & 0x1FF).bit_count()
     if code & 0xFF80 == 0xB080:  # sub sp, #imm7
@@ -143,6 +145,7 @@ def _narrow_push(code: int) -> int:
 
 
 def _wide_push(first: int, second: int, constants: dict[int, int]) -> int:
+    """Bytes that a 32-bit instruction takes from SP; ``constants`` are what is known of registers."""
     if first == 0xE92D:  # push.w
         return 4 * second.bit_count()
     if first & 0xFFBF == 0xED2D and second & 0x0E00 == 0x0A00:  # vpush
@@ -162,6 +165,7 @@ def _wide_push(first: int, second: int, constants: dict[int, int]) -> int:
 
 
 def _note_constant(constants: dict[int, int], first: int, second: int) -> None:
+    """Remember what movw, movt and mov.w put into a register."""
     register = second >> 8 & 0xF
     if first & 0xFBF0 == 0xF240:  # movw
         constants[register] = (first & 0xF) << 12 | _imm12(first, second)
@@ -178,7 +182,7 @@ def _imm12(first: int, second: int) -> int:
 
 
 def _expand(first: int, second: int) -> int:
-    """ThumbExpandImm, A5.3.2."""
+    """The constant that an instruction's 12 bits encode (ThumbExpandImm, DDI 0403, A5.3.2)."""
     value = _imm12(first, second)
     low = value & 0xFF
     if value >> 10 == 0:
@@ -188,7 +192,7 @@ def _expand(first: int, second: int) -> int:
 
 
 def _wide_branch(at: int, first: int, second: int) -> int | None:
-    """Target of bl, b.w and conditional b.w."""
+    """Address to which bl, b.w or a conditional b.w goes; None for another instruction."""
     if first & 0xF800 != 0xF000 or not second & 0x8000:
         return None
     sign, j1, j2 = first >> 10 & 1, second >> 13 & 1, second >> 11 & 1

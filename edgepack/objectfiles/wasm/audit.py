@@ -24,7 +24,7 @@ PROGRAM_IMPORTS = ("wasi_snapshot_preview1.*",)
 #: Exports that a module has beside its functions.
 _MODULE_EXPORTS = ("memory", "_initialize")
 _PROGRAM_EXPORTS = ("memory", "_start")
-#: And of Emscripten's, for the JavaScript beside them.
+#: Exports of Emscripten's modules, for the JavaScript beside them.
 _EMSCRIPTEN_EXPORTS = (
     *("__*", "stack*", "dynCall_*", "emscripten_*", "_emscripten_*", "main", "malloc", "free", "setThrow"),
     *("pthread_self", "asyncify_*", "establishStackSpace", "invokeEntryPoint"),
