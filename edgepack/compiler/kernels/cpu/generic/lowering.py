@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, IRModule, TensorLoad
+from tvm.ir.transform import Pass
 from tvm.tirx import (
     AllocBuffer,
     Buffer,
@@ -25,7 +26,6 @@ from tvm.tirx import (
 )
 from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind, Return
-from tvm.transform import Pass
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
