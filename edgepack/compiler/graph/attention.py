@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 from tvm import relax, te, tirx, topi
-from tvm.ir import IRModule
+from tvm.ir import Expr, IRModule
 
-from edgepack.compiler.graph.legalize import ANCHOR
+from edgepack.compiler.graph.legalize import ANCHOR, Attributes
 from edgepack.compiler.graph.merge_projections import merge_projections
-from edgepack.compiler.graph.rewrite import dtype_of, is_constant, op_name, shape_of
+from edgepack.compiler.graph.rewrite import OptionalExpr, dtype_of, is_constant, op_name, shape_of
 from edgepack.compiler.graph.use_counts import UseCountingRewriter
 from edgepack.compiler.graph.views import View, number_of, strides_of, view_of
 
 __all__ = ["fuse_attention"]
 
 #: What may stand between the first product and the softmax.
-STEPS: dict[str, Callable[..., Any]] = {
+STEPS: dict[str, Callable[..., te.Tensor]] = {
     "relax.add": topi.add,
     "relax.subtract": topi.subtract,
     "relax.multiply": topi.multiply,
@@ -43,7 +42,7 @@ class _Step:
     """An elementwise operator; ``arguments`` has None where the scores are."""
 
     operator: str
-    arguments: tuple[Any, ...]
+    arguments: tuple[relax.Expr | None, ...]
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,9 @@ class _Attention:
 class _FuseAttention(UseCountingRewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self.made: dict[Any, _Attention] = {}
+        self.made: dict[relax.Var, _Attention] = {}
 
-    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name = op_name(call)
         if name == "relax.matmul":
             found = self._match(args[0], args[1], shape_of(call))
@@ -83,7 +82,7 @@ class _FuseAttention(UseCountingRewriter):
 
     # Finding ----------------------------------------------------------------------------------------------
 
-    def _match(self, weights: Any, value: Any, shape: tuple[int, ...]) -> _Attention | None:
+    def _match(self, weights: relax.Expr, value: relax.Expr, shape: tuple[int, ...]) -> _Attention | None:
         softmax = self.definition_if_used_once(weights)
         if op_name(softmax) != "relax.nn.softmax" or dtype_of(softmax) != "float32":
             return None
@@ -102,7 +101,7 @@ class _FuseAttention(UseCountingRewriter):
             return None
         return self._attention(product, steps, value, shape)
 
-    def _step(self, call: Any, shape: tuple[int, ...]) -> tuple[_Step | None, Any]:
+    def _step(self, call: relax.Call, shape: tuple[int, ...]) -> tuple[_Step | None, OptionalExpr]:
         """The step and the argument that the scores come from: the one that leads to a product."""
         inner = [a for a in call.args if shape_of(a) == shape and self._leads_to_product(a)]
         if len(inner) != 1 or shape_of(call) != shape or dtype_of(inner[0]) != "float32":
@@ -112,19 +111,19 @@ class _FuseAttention(UseCountingRewriter):
             return None, None
         return _Step(op_name(call), tuple(others)), inner[0]
 
-    def _leads_to_product(self, expr: Any) -> bool:
+    def _leads_to_product(self, expr: relax.Expr) -> bool:
         call = self.definition_if_used_once(expr)
         while op_name(call) in STEPS:
             before = map(self.definition_if_used_once, call.args)
             call = next((c for c in before if op_name(c) in {*STEPS, "relax.matmul"}), None)
         return op_name(call) == "relax.matmul"
 
-    def _unbroadcast(self, expr: Any) -> Any:
+    def _unbroadcast(self, expr: relax.Expr) -> relax.Expr:
         call = self.call(expr, "relax.broadcast_to")
         return call.args[0] if call is not None else expr
 
     def _attention(
-        self, product: Any, steps: list[_Step], value: Any, shape: tuple[int, ...]
+        self, product: relax.Expr, steps: list[_Step], value: relax.Expr, shape: tuple[int, ...]
     ) -> _Attention | None:
         query, key = (view_of(a, self.definition) for a in product.args)
         rank = len(shape)
@@ -147,7 +146,7 @@ class _FuseAttention(UseCountingRewriter):
 
     # Emitting ---------------------------------------------------------------------------------------------
 
-    def _emit(self, found: _Attention) -> Any:
+    def _emit(self, found: _Attention) -> relax.Var:
         views = (found.query, found.key, found.value)
         flat = [self.emit(relax.op.reshape(v.base, (prod(shape_of(v.base)),))) for v in views]
         tensors = [
@@ -176,7 +175,7 @@ def _leading_scale(scale: float, steps: list[_Step]) -> tuple[float, list[_Step]
     return scale, steps
 
 
-def _description(found: _Attention) -> dict[str, Any]:
+def _description(found: _Attention) -> Attributes:
     *batch, rows, depth = found.query.shape
     return {
         "kind": "attention",
@@ -193,19 +192,19 @@ def _description(found: _Attention) -> dict[str, Any]:
     }
 
 
-def _expression(found: _Attention, operands: Sequence[Any]) -> Any:
+def _expression(found: _Attention, operands: Sequence[te.Tensor]) -> te.Tensor:
     """The operator in tensor expressions: what it means, and what runs where no rule serves it."""
     query, key, value, *extra = operands
     *batch, rows, depth = found.query.shape
     keys, columns = found.value.shape[-2:]
 
-    def at(view: View, tensor: Any, index: Sequence[Any]) -> Any:
+    def at(view: View, tensor: te.Tensor, index: Sequence[Expr]) -> Expr:
         flat = sum(
             (i * s for i, s in zip(index, view.strides, strict=True)), tirx.const(view.offset, "int64")
         )
         return tensor[flat]
 
-    def score(*index: Any) -> Any:
+    def score(*index: Expr) -> Expr:
         *outer, row, column = index
         k = te.reduce_axis((0, depth), "k")
         left, right = at(found.query, query, (*outer, row, k)), at(found.key, key, (*outer, column, k))
@@ -223,7 +222,7 @@ def _expression(found: _Attention, operands: Sequence[Any]) -> Any:
     weights = topi.nn.softmax(scores, axis=-1)
     shape = (*batch, rows, columns)
 
-    def result(*index: Any) -> Any:
+    def result(*index: Expr) -> Expr:
         *outer, row, column = (index[found.order.index(axis)] for axis in range(len(shape)))
         k = te.reduce_axis((0, keys), "k")
         return te.sum(weights[(*outer, row, k)] * at(found.value, value, (*outer, k, column)), axis=k)

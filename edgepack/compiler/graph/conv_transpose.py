@@ -9,17 +9,15 @@ Network, 2016).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
-from edgepack.compiler.graph.rewrite import Rewriter, constant, numpy_of, shape_of
+from edgepack.compiler.graph.rewrite import Array, OptionalExpr, Rewriter, constant, numpy_of, shape_of
 
 __all__ = ["conv2d_of_transpose"]
 
 
-def phase_weights(weights: np.ndarray[Any, Any], strides: tuple[int, int]) -> np.ndarray[Any, Any]:
+def phase_weights(weights: Array, strides: tuple[int, int]) -> Array:
     """(IC, OC, KH, KW) of the transposed convolution to HWIO (TH, TW, IC, SH * SW * OC) of the plain one."""
     channels, out, kh, kw = weights.shape
     (sh, sw), (th, tw) = strides, (-(-kh // strides[0]), -(-kw // strides[1]))
@@ -29,7 +27,7 @@ def phase_weights(weights: np.ndarray[Any, Any], strides: tuple[int, int]) -> np
     return np.ascontiguousarray(taps.transpose(2, 4, 0, 3, 5, 1).reshape(th, tw, channels, sh * sw * out))
 
 
-def conv2d_of_transpose(rewriter: Rewriter, data: Any, call: Any) -> Any:
+def conv2d_of_transpose(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
     """The transposed convolution ``call`` of ``data``, both NHWC; None for one that has groups or dilation.
 
     Args:

@@ -8,13 +8,14 @@ minutes. What is left after this pass (few, small things) goes through it all th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
 from edgepack.compiler.graph.rewrite import (
+    Array,
+    OptionalExpr,
     Rewriter,
     constant,
     dtype_of,
@@ -35,7 +36,7 @@ VIEWS = {
     "relax.nn.batch_flatten",
 }
 
-ELEMENTWISE: dict[str, Callable[..., np.ndarray[Any, Any]]] = {
+ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
     "relax.multiply": np.multiply,
@@ -47,7 +48,7 @@ ELEMENTWISE: dict[str, Callable[..., np.ndarray[Any, Any]]] = {
 
 
 class _FoldViews(Rewriter):
-    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name = op_name(call)
         folded = _evaluate(name, call, args)
         if folded is not None:
@@ -66,7 +67,7 @@ class _FoldViews(Rewriter):
             return args[0]
         return super().visit_call(call, args)
 
-    def _transpose(self, call: Any, data: Any) -> Any:
+    def _transpose(self, call: relax.Call, data: relax.Expr) -> relax.Expr:
         """A transpose that moves only dimensions of size one is a view."""
         axes = _axes(call, len(shape_of(data)))
         kept = [a for a in axes if shape_of(data)[a] != 1]
@@ -75,7 +76,7 @@ class _FoldViews(Rewriter):
         return self.emit(relax.op.permute_dims(data, axes))
 
 
-def _chosen(call: Any, args: Sequence[Any]) -> Any:
+def _chosen(call: relax.Call, args: Sequence[relax.Expr]) -> OptionalExpr:
     """The operand that a condition without exceptions chooses: importers write index < 0 for any index."""
     condition = numpy_of(args[0])
     if not condition.size or condition.any() != condition.all():
@@ -84,12 +85,12 @@ def _chosen(call: Any, args: Sequence[Any]) -> Any:
     return chosen if shape_of(chosen) == shape_of(call) else None
 
 
-def _axes(call: Any, rank: int) -> list[int]:
+def _axes(call: relax.Call, rank: int) -> list[int]:
     axes = call.attrs.axes
     return list(reversed(range(rank))) if axes is None else [int(a) % rank for a in axes]
 
 
-def _evaluate(name: str, call: Any, args: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+def _evaluate(name: str, call: relax.Call, args: Sequence[relax.Expr]) -> Array | None:
     """The call's value if all its tensors are constants and numpy does it exactly; else None."""
     tensors = [a for a in args if not isinstance(a, relax.ShapeExpr)]
     if not tensors or not all(is_constant(a) for a in tensors):

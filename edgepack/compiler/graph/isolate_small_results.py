@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from tvm import relax
 from tvm.ir import IRModule
@@ -32,9 +31,9 @@ class _IsolateSmallResults(Rewriter):
 
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self.tails: set[Any] = set()
+        self.tails: set[relax.Var] = set()
 
-    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         if op_name(call) != "relax.call_tir" or not isinstance(call.ty, relax.TensorType):
             return super().visit_call(call, args)
         callee, operands = args[0], list(args[1].fields)
@@ -57,7 +56,7 @@ class _IsolateSmallResults(Rewriter):
             self.tails.add(result)
         return result
 
-    def _isolated(self, operand: Any) -> Any:
+    def _isolated(self, operand: relax.Expr) -> relax.Expr:
         """The operand behind two reshapes that cancel each other: fusion ends at a reshape."""
         shape = shape_of(operand)
         flat = self.emit(relax.op.reshape(operand, (prod(shape),)))

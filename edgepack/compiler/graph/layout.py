@@ -10,7 +10,7 @@ convolutional network has one at its input (and one at its output, if that has s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from tvm import relax
@@ -18,6 +18,7 @@ from tvm.ir import IRModule
 
 from edgepack.compiler.graph.conv_transpose import conv2d_of_transpose
 from edgepack.compiler.graph.rewrite import (
+    OptionalExpr,
     Rewriter,
     constant,
     dtype_of,
@@ -43,9 +44,13 @@ REDUCTIONS = {f"relax.{name}" for name in ("max", "mean", "min", "prod", "std", 
 class _Forms:
     """A value in one or both of its forms."""
 
-    def __init__(self, first: Any = None, last: Any = None) -> None:
+    def __init__(self, first: OptionalExpr = None, last: OptionalExpr = None) -> None:
         self.first = first
         self.last = last
+
+
+#: What an operator becomes: its value in either form or both, or in the channels-first form.
+_New: TypeAlias = _Forms | relax.Expr
 
 
 def _to_last(rank: int) -> list[int]:
@@ -66,8 +71,8 @@ def _axis_to_last(axis: int, rank: int) -> int:
 class _ChannelsLast(Rewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self.forms: dict[Any, _Forms] = {}
-        self.handlers: dict[str, Callable[[Any], Any]] = {
+        self.forms: dict[relax.Expr, _Forms] = {}
+        self.handlers: dict[str, Callable[[relax.Call], _New | None]] = {
             "relax.nn.conv2d": self._conv2d,
             "relax.nn.conv2d_transpose": self._conv2d_transpose,
             "relax.nn.max_pool2d": self._pool2d,
@@ -86,15 +91,15 @@ class _ChannelsLast(Rewriter):
 
     # Forms of values -----------------------------------------------------------------------------------
 
-    def bind(self, old: Any, new: Any) -> None:
+    def bind(self, old: relax.Expr, new: _New) -> None:
         self.forms[old] = new if isinstance(new, _Forms) else _Forms(first=new)
 
-    def _of(self, expr: Any) -> _Forms:
+    def _of(self, expr: relax.Expr) -> _Forms:
         if expr not in self.forms:
             self.forms[expr] = _Forms(first=super().use(expr))
         return self.forms[expr]
 
-    def use(self, expr: Any) -> Any:
+    def use(self, expr: relax.Expr) -> relax.Expr:
         """The channels-first form."""
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self.use(field) for field in expr.fields])
@@ -105,18 +110,18 @@ class _ChannelsLast(Rewriter):
             forms.first = self._transpose(forms.last, _to_first(len(shape_of(forms.last))))
         return forms.first
 
-    def last(self, expr: Any) -> Any:
+    def last(self, expr: relax.Expr) -> relax.Expr:
         """The channels-last form of a value of rank three or more."""
         forms = self._of(expr)
         if forms.last is None:
             forms.last = self._transpose(forms.first, _to_last(len(shape_of(forms.first))))
         return forms.last
 
-    def _is_last(self, expr: Any) -> bool:
+    def _is_last(self, expr: relax.Expr) -> bool:
         forms = self.forms.get(expr)
         return forms is not None and forms.last is not None
 
-    def _transpose(self, expr: Any, axes: list[int]) -> Any:
+    def _transpose(self, expr: relax.Expr, axes: list[int]) -> relax.Expr:
         if is_constant(expr):
             return constant(numpy_of(expr).transpose(axes))
         shape = shape_of(expr)
@@ -127,7 +132,7 @@ class _ChannelsLast(Rewriter):
 
     # Bindings ------------------------------------------------------------------------------------------
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: relax.Binding) -> None:
         value = binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in self.forms:
             forms = self.forms[value.tuple_value]
@@ -145,7 +150,7 @@ class _ChannelsLast(Rewriter):
 
     # Operators that want channels last -----------------------------------------------------------------
 
-    def _conv2d(self, call: Any) -> Any:
+    def _conv2d(self, call: relax.Call) -> _New | None:
         data, weight = call.args
         a = call.attrs
         if a.data_layout != "NCHW" or a.kernel_layout != "OIHW" or not is_constant(weight):
@@ -167,14 +172,14 @@ class _ChannelsLast(Rewriter):
             )
         )
 
-    def _conv2d_transpose(self, call: Any) -> Any:
+    def _conv2d_transpose(self, call: relax.Call) -> _New | None:
         data, weight = call.args
         if call.attrs.data_layout != "NCHW" or call.attrs.kernel_layout != "IOHW" or not is_constant(weight):
             return None
         found = conv2d_of_transpose(self, self.last(data), call)
         return None if found is None else _Forms(last=found)
 
-    def _pool2d(self, call: Any) -> Any:
+    def _pool2d(self, call: relax.Call) -> _New | None:
         a = call.attrs
         if a.layout != "NCHW":
             return None
@@ -191,7 +196,7 @@ class _ChannelsLast(Rewriter):
         )
         return _Forms(last=self.emit(pooled))
 
-    def _adaptive_pool2d(self, call: Any) -> Any:
+    def _adaptive_pool2d(self, call: relax.Call) -> _New | None:
         if call.attrs.layout != "NCHW":
             return None
         size = shape_of(call)[2:]
@@ -201,7 +206,7 @@ class _ChannelsLast(Rewriter):
             )
         )
 
-    def _resize2d(self, call: Any) -> Any:
+    def _resize2d(self, call: relax.Call) -> _New | None:
         a = call.attrs
         if a.layout != "NCHW" or not self._is_last(call.args[0]):
             return None
@@ -222,14 +227,14 @@ class _ChannelsLast(Rewriter):
 
     # Operators that follow their operands --------------------------------------------------------------
 
-    def _elementwise(self, call: Any) -> Any:
+    def _elementwise(self, call: relax.Call) -> _New | None:
         rank = len(shape_of(call))
         if rank < 3 or not any(self._is_last(arg) for arg in call.args):
             return None
         args = [self._broadcast_last(arg, rank) for arg in call.args]
         return _Forms(last=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
 
-    def _broadcast_last(self, arg: Any, rank: int) -> Any:
+    def _broadcast_last(self, arg: relax.Expr, rank: int) -> relax.Expr:
         """An operand of an elementwise operator of this rank, in channels-last form."""
         if not isinstance(arg.ty, relax.TensorType):
             return self.use(arg)
@@ -243,7 +248,7 @@ class _ChannelsLast(Rewriter):
             return constant(numpy_of(arg).reshape(full).transpose(_to_last(rank)))
         return self._transpose(self.emit(relax.op.reshape(self.use(arg), full)), _to_last(rank))
 
-    def _reduce(self, call: Any) -> Any:
+    def _reduce(self, call: relax.Call) -> _New | None:
         data = call.args[0]
         rank = len(shape_of(data))
         if rank < 3 or not self._is_last(data) or call.attrs.axis is None:
@@ -259,7 +264,7 @@ class _ChannelsLast(Rewriter):
         reduced = self.emit(op(self.last(data), axis=last_axes, keepdims=bool(call.attrs.keepdims)))
         return _Forms(last=reduced) if call.attrs.keepdims else reduced
 
-    def _concat(self, call: Any) -> Any:
+    def _concat(self, call: relax.Call) -> _New | None:
         fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else None
         rank = len(shape_of(call))
         if fields is None or rank < 3 or not any(self._is_last(f) for f in fields):
@@ -267,7 +272,7 @@ class _ChannelsLast(Rewriter):
         axis = _axis_to_last(int(call.attrs.axis), rank)
         return _Forms(last=self.emit(relax.op.concat([self.last(f) for f in fields], axis=axis)))
 
-    def _split(self, call: Any) -> Any:
+    def _split(self, call: relax.Call) -> _New | None:
         data = call.args[0]
         rank = len(shape_of(data))
         if rank < 3 or not self._is_last(data):
@@ -277,7 +282,7 @@ class _ChannelsLast(Rewriter):
         axis = _axis_to_last(int(call.attrs.axis), rank)
         return _Forms(last=self.emit(relax.op.split(self.last(data), sections, axis=axis)))
 
-    def _strided_slice(self, call: Any) -> Any:
+    def _strided_slice(self, call: relax.Call) -> _New | None:
         data, axes = call.args[0], call.args[1]
         rank = len(shape_of(data))
         if rank < 3 or not self._is_last(data) or not isinstance(axes, relax.Tuple):
@@ -286,7 +291,7 @@ class _ChannelsLast(Rewriter):
         args = [self.last(data), moved, *call.args[2:]]
         return _Forms(last=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
 
-    def _prelu(self, call: Any) -> Any:
+    def _prelu(self, call: relax.Call) -> _New | None:
         data, alpha = call.args
         rank = len(shape_of(data))
         if rank < 3 or not self._is_last(data) or len(shape_of(alpha)) != 1:
@@ -294,7 +299,7 @@ class _ChannelsLast(Rewriter):
         axis = _axis_to_last(int(call.attrs.axis), rank)
         return _Forms(last=self.emit(relax.op.nn.prelu(self.last(data), self.use(alpha), axis=axis)))
 
-    def _reshape(self, call: Any) -> Any:
+    def _reshape(self, call: relax.Call) -> _New | None:
         """(N, C, d1, d2) to (N, C, d1*d2) and back keeps the channels where they are, in both forms."""
         data = call.args[0]
         old, new = shape_of(data), shape_of(call)
@@ -306,7 +311,7 @@ class _ChannelsLast(Rewriter):
             return _Forms(last=self.emit(relax.op.reshape(self.last(data), (new[0], *new[2:], new[1]))))
         return None
 
-    def _permute(self, call: Any) -> Any:
+    def _permute(self, call: relax.Call) -> _New | None:
         """A transpose that asks for channels last takes that form as it is; its result is a plain value."""
         data = call.args[0]
         rank = len(shape_of(data))
@@ -322,7 +327,7 @@ class _ChannelsLast(Rewriter):
         return self.emit(relax.op.permute_dims(self.last(data), [order.index(a) for a in axes]))
 
 
-def _prim(expr: Any) -> int:
+def _prim(expr: relax.Expr) -> int:
     return int(expr.value if hasattr(expr, "value") else expr)
 
 

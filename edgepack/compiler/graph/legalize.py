@@ -15,13 +15,19 @@ from tvm.ir import IRModule, Op
 from edgepack.compiler.graph.fold import VIEWS
 from edgepack.compiler.graph.rewrite import op_name
 
-__all__ = ["ANCHOR", "legalize"]
+__all__ = ["ANCHOR", "Attributes", "legalize"]
 
 #: Name of the PrimFunc attribute.
 ANCHOR = "edgepack.anchor"
 
+#: What a rule is told of an operator: strings, numbers and lists of numbers by name.
+Attributes = dict[str, Any]
 
-def _conv2d(call: Any) -> dict[str, Any]:
+#: TVM's type of an operator's legalisation.
+Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Call]
+
+
+def _conv2d(call: relax.Call) -> Attributes:
     a = call.attrs
     return {
         "kind": "conv2d",
@@ -33,7 +39,7 @@ def _conv2d(call: Any) -> dict[str, Any]:
     }
 
 
-def _pool2d(call: Any) -> dict[str, Any]:
+def _pool2d(call: relax.Call) -> Attributes:
     a = call.attrs
     return {
         "kind": op_name(call).removeprefix("relax.nn."),
@@ -47,11 +53,11 @@ def _pool2d(call: Any) -> dict[str, Any]:
     }
 
 
-def _matmul(call: Any) -> dict[str, Any]:
+def _matmul(call: relax.Call) -> Attributes:
     return {"kind": "matmul"}
 
 
-ANCHORS: dict[str, Callable[[Any], dict[str, Any]]] = {
+ANCHORS: dict[str, Callable[[relax.Call], Attributes]] = {
     "relax.nn.conv2d": _conv2d,
     "relax.nn.max_pool2d": _pool2d,
     "relax.nn.avg_pool2d": _pool2d,
@@ -59,11 +65,11 @@ ANCHORS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def _anchored(name: str, describe: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], Any]:
+def _anchored(name: str, describe: Callable[[relax.Call], Attributes]) -> Legalize:
     """TVM's own legalisation of ``name``, with the anchor's description on the PrimFunc that it makes."""
     legalise = Op.get(name).get_attr("FLegalize")
 
-    def convert(builder: Any, call: Any) -> Any:
+    def convert(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
         result = legalise(builder, call)
         if op_name(result) == "relax.call_tir":
             gvar = result.args[0]
@@ -74,7 +80,7 @@ def _anchored(name: str, describe: Callable[[Any], dict[str, Any]]) -> Callable[
     return convert
 
 
-def _take(builder: Any, call: Any) -> Any:
+def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """An index out of range reads the nearest element: what a caller hands in at run time must not read
     elsewhere."""
     axis = call.attrs.axis

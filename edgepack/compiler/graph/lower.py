@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import IRModule
+from tvm.tirx import PrimFunc
 
 from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.fold import fold_views
@@ -43,9 +44,9 @@ class Lowered:
 def _memoised_builds() -> Iterator[None]:
     """FoldConstant builds an LLVM module for each call that it folds; most are the same function again."""
     build = tvm.get_global_func("tirx.build")
-    cache: dict[int, list[tuple[IRModule, Any]]] = {}
+    cache: dict[int, list[tuple[IRModule, tvm.runtime.Module]]] = {}
 
-    def memoised(module: IRModule, *args: Any) -> Any:
+    def memoised(module: IRModule, *args: Any) -> tvm.runtime.Module:
         key = tvm_ffi.structural_hash(module)
         for known, result in cache.get(key, []):
             if tvm_ffi.structural_equal(known, module):
@@ -121,7 +122,7 @@ def _fused_groups(fused: IRModule, lowered: IRModule) -> dict[str, FusedGroup]:
     return groups
 
 
-def _output_counts(function: Any) -> dict[str, int]:
+def _output_counts(function: relax.Function) -> dict[str, int]:
     """For each function that ``function`` calls, how many tensors it returns."""
     counts = {}
     for block in function.body.blocks:
@@ -134,7 +135,9 @@ def _output_counts(function: Any) -> dict[str, int]:
     return counts
 
 
-def _describe(module: IRModule, function: Any) -> tuple[tuple[str, ...], Anchor | None, tuple[int, ...]]:
+def _describe(
+    module: IRModule, function: relax.Function
+) -> tuple[tuple[str, ...], Anchor | None, tuple[int, ...]]:
     """Operator names of a fused Relax function, its anchor if it has exactly one, and the nodes inside."""
     index = {param: i for i, param in enumerate(function.params)}
     operators, anchors = [], []
@@ -153,7 +156,7 @@ def _describe(module: IRModule, function: Any) -> tuple[tuple[str, ...], Anchor 
     return tuple(operators), anchors[0] if len(anchors) == 1 else None, tuple(nodes)
 
 
-def _anchor(function: Any, operands: tuple[int | None, ...]) -> Anchor | None:
+def _anchor(function: PrimFunc, operands: tuple[int | None, ...]) -> Anchor | None:
     attributes = function.attrs.get(ANCHOR) if function.attrs else None
     if attributes is None:
         return None

@@ -9,25 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from edgepack.compiler.graph.rewrite import Rewriter, constant, is_constant, numpy_of, op_name, shape_of
+from edgepack.compiler.graph.rewrite import (
+    Array,
+    Rewriter,
+    constant,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
 from edgepack.compiler.graph.use_counts import UseCountingRewriter
 from edgepack.compiler.graph.views import View
 
 __all__ = ["merge_projections"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class _Projection:
     """x @ weights + bias."""
 
-    x: Any
+    x: relax.Expr
     weights: Array
     bias: Array
 
@@ -70,7 +75,7 @@ def _merge(rewriter: Rewriter, same: Sequence[tuple[int, _Projection]], views: l
         views[k] = replace(view, base=base)
 
 
-def _projection(rewriter: UseCountingRewriter, expr: Any) -> _Projection | None:
+def _projection(rewriter: UseCountingRewriter, expr: relax.Expr) -> _Projection | None:
     call = rewriter.definition_if_used_once(expr)
     bias = None
     if op_name(call) == "relax.add":
@@ -102,7 +107,7 @@ def _widened(view: View, width: int, total: int, start: int) -> View | None:
     return replace(view, offset=offset, strides=tuple(strides))
 
 
-def _emit(rewriter: Rewriter, parts: Sequence[_Projection]) -> Any:
+def _emit(rewriter: Rewriter, parts: Sequence[_Projection]) -> relax.Expr:
     weights = constant(np.concatenate([p.weights for p in parts], axis=1))
     product = rewriter.emit(relax.op.matmul(parts[0].x, weights))
     bias = np.concatenate([p.bias for p in parts])

@@ -10,26 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from edgepack.compiler.graph.rewrite import constant, dtype_of, is_constant, numpy_of, op_name, shape_of
+from edgepack.compiler.graph.rewrite import (
+    Array,
+    OptionalExpr,
+    constant,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
 from edgepack.compiler.graph.use_counts import UseCountingRewriter
 from edgepack.compiler.graph.views import number_of
 
 __all__ = ["fuse_norms"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class _Norm:
     """(x - mean if ``centred``) / sqrt(mean of squares + epsilon) * gamma + beta, along the last axis."""
 
-    x: Any
+    x: relax.Expr
     epsilon: float
     centred: bool
     gamma: Array
@@ -39,9 +45,9 @@ class _Norm:
 class _FuseNorms(UseCountingRewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
-        self.made: dict[Any, _Norm] = {}
+        self.made: dict[relax.Var, _Norm] = {}
 
-    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name = op_name(call)
         found = None
         if name in {"relax.divide", "relax.multiply"} and dtype_of(call) == "float32":
@@ -50,7 +56,7 @@ class _FuseNorms(UseCountingRewriter):
             found = self._weighted(args, shape_of(call), "beta")
         return self._emit(found) if found is not None else super().visit_call(call, args)
 
-    def _emit(self, norm: _Norm) -> Any:
+    def _emit(self, norm: _Norm) -> relax.Var:
         gamma = constant(norm.gamma)
         if norm.centred:
             beta = constant(np.zeros_like(norm.gamma) if norm.beta is None else norm.beta)
@@ -63,7 +69,7 @@ class _FuseNorms(UseCountingRewriter):
 
     # Weights ----------------------------------------------------------------------------------------------
 
-    def _weighted(self, args: Sequence[Any], shape: tuple[int, ...], which: str) -> _Norm | None:
+    def _weighted(self, args: Sequence[relax.Expr], shape: tuple[int, ...], which: str) -> _Norm | None:
         """A normalisation and constants along its axis: with those taken in."""
         for one, other in (args, args[::-1]):
             norm = self.made.get(one) if isinstance(one, relax.Var) else None
@@ -79,7 +85,7 @@ class _FuseNorms(UseCountingRewriter):
 
     # The quotient -----------------------------------------------------------------------------------------
 
-    def _quotient(self, name: str, args: Sequence[Any]) -> _Norm | None:
+    def _quotient(self, name: str, args: Sequence[relax.Expr]) -> _Norm | None:
         if name == "relax.divide":
             return self._norm(args[0], self._root(args[1]))
         for x, factor in (args, args[::-1]):
@@ -88,7 +94,7 @@ class _FuseNorms(UseCountingRewriter):
                 return found
         return None
 
-    def _norm(self, numerator: Any, radicand: Any) -> _Norm | None:
+    def _norm(self, numerator: relax.Expr, radicand: relax.Expr) -> _Norm | None:
         """What is divided by the root of ``radicand``, if that is its own mean square plus a number."""
         total = self.call(radicand, "relax.add")
         if total is None:
@@ -110,17 +116,17 @@ class _FuseNorms(UseCountingRewriter):
         return None
 
     @staticmethod
-    def _same(a: Any, b: Any, meaning: Callable[[Any], Any]) -> bool:
+    def _same(a: relax.Expr, b: relax.Expr, meaning: Callable[[relax.Expr], OptionalExpr]) -> bool:
         """Whether both are one value, or mean the same of one value."""
         return a.same_as(b) or (meaning(a) is not None and meaning(a).same_as(meaning(b)))
 
-    def _root(self, expr: Any) -> Any:
+    def _root(self, expr: relax.Expr) -> OptionalExpr:
         call = self.call(expr, "relax.sqrt", "relax.power")
         if call is None or (op_name(call) == "relax.power" and number_of(call.args[1]) != 0.5):
             return None
         return call.args[0]
 
-    def _reciprocal_root(self, expr: Any) -> Any:
+    def _reciprocal_root(self, expr: relax.Expr) -> OptionalExpr:
         call = self.call(expr, "relax.rsqrt", "relax.divide", "relax.power")
         if call is None:
             return None
@@ -130,7 +136,7 @@ class _FuseNorms(UseCountingRewriter):
             return call.args[0] if number_of(call.args[1]) == -0.5 else None
         return self._root(call.args[1]) if number_of(call.args[0]) == 1 else None
 
-    def _mean(self, expr: Any) -> Any:
+    def _mean(self, expr: relax.Expr) -> OptionalExpr:
         """What this is the mean of along its last axis, which it keeps."""
         call = self.call(expr, "relax.mean")
         if call is None or not call.attrs.keepdims or call.attrs.axis is None:
@@ -138,7 +144,7 @@ class _FuseNorms(UseCountingRewriter):
         rank = len(shape_of(call.args[0]))
         return call.args[0] if [int(a) % rank for a in call.attrs.axis] == [rank - 1] else None
 
-    def _squared(self, expr: Any) -> Any:
+    def _squared(self, expr: relax.Expr) -> OptionalExpr:
         call = self.call(expr, "relax.power", "relax.multiply", "relax.square")
         if call is None:
             return None
@@ -149,7 +155,7 @@ class _FuseNorms(UseCountingRewriter):
             return None
         return call.args[0]
 
-    def _centred(self, expr: Any) -> Any:
+    def _centred(self, expr: relax.Expr) -> OptionalExpr:
         """x where the expression is x - mean of x."""
         call = self.call(expr, "relax.subtract")
         if call is None:
@@ -158,7 +164,7 @@ class _FuseNorms(UseCountingRewriter):
         return mean if mean is not None and mean.same_as(call.args[0]) else None
 
 
-def _along_last(expr: Any, shape: tuple[int, ...]) -> Array | None:
+def _along_last(expr: relax.Expr, shape: tuple[int, ...]) -> Array | None:
     """A constant that differs along the last axis only, as a vector."""
     if not is_constant(expr) or dtype_of(expr) != "float32":
         return None

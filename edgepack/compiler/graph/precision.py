@@ -7,7 +7,6 @@ without float16 arithmetic convert each operand anyway.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tvm import relax
 from tvm.ir import IRModule
@@ -24,7 +23,7 @@ REDUCTIONS = {"relax.mean", "relax.sum", "relax.variance", "relax.std", "relax.n
 
 
 class _AccumulateInFloat32(Rewriter):
-    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name = op_name(call)
         narrow = name and isinstance(call.ty, relax.TensorType) and dtype_of(call) == "float16"
         if narrow and name == "relax.matmul":
@@ -49,7 +48,7 @@ class _AccumulateInFloat32(Rewriter):
             return self._narrow(relax.Call(call.op, [wide, *args[1:]], call.attrs, call.ty_args))
         return super().visit_call(call, args)
 
-    def _narrow(self, wide: Any) -> Any:
+    def _narrow(self, wide: relax.Call) -> relax.Expr:
         return self.emit(relax.op.astype(self.emit(wide), "float16"))
 
 

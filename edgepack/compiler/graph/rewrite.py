@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from tvm import relax
@@ -12,42 +12,59 @@ from tvm.ir import GenericConst, IRModule, Op
 
 from edgepack.errors import ModelError
 
-__all__ = ["Rewriter", "constant", "dtype_of", "is_constant", "node_index", "numpy_of", "op_name", "shape_of"]
+__all__ = [
+    "Array",
+    "OptionalExpr",
+    "Rewriter",
+    "constant",
+    "dtype_of",
+    "is_constant",
+    "node_index",
+    "numpy_of",
+    "op_name",
+    "shape_of",
+]
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+#: A Relax expression or None, for what is first asked for the name of what it calls, which is "" for None;
+#: the type checker cannot follow that.
+OptionalExpr: TypeAlias = Any
 
 
-def shape_of(expr: Any) -> tuple[int, ...]:
+def shape_of(expr: relax.Expr) -> tuple[int, ...]:
     """Static shape of a tensor expression."""
     return tuple(int(d) for d in expr.ty.shape)
 
 
-def dtype_of(expr: Any) -> str:
+def dtype_of(expr: relax.Expr) -> str:
     """Element type of a tensor expression, as numpy spells it."""
     return str(expr.ty.dtype)
 
 
-def is_constant(expr: Any) -> bool:
+def is_constant(expr: relax.Expr) -> bool:
     """Whether the expression is a tensor that is known now."""
     return isinstance(expr, GenericConst)
 
 
-def numpy_of(expr: Any) -> np.ndarray[Any, Any]:
+def numpy_of(expr: relax.Expr) -> Array:
     """The value of a constant."""
-    array: np.ndarray[Any, Any] = expr.value.numpy()
+    array: Array = expr.value.numpy()
     return array
 
 
-def constant(array: np.ndarray[Any, Any]) -> Any:
+def constant(array: Array) -> relax.Expr:
     """A Relax constant with this value (C order, same dtype and shape)."""
     return relax.const(np.ascontiguousarray(array).reshape(array.shape), str(array.dtype))
 
 
-def node_index(variable: Any) -> int | None:
+def node_index(variable: relax.Var) -> int | None:
     """Index of the model's node whose value the variable is, as the frontend named it; None for others."""
     found = re.fullmatch(r"n(\d+)_\d*", variable.name)
     return int(found[1]) if found else None
 
 
-def op_name(call: Any) -> str:
+def op_name(call: relax.Call) -> str:
     """Name of the Relax operator that is called (``relax.nn.conv2d``), or "" for any other call."""
     return str(call.op.name) if isinstance(call, relax.Call) and isinstance(call.op, Op) else ""
 
@@ -58,9 +75,9 @@ def _hint(name: str) -> str:
     return found[1] if found else name
 
 
-def _named(bindings: Sequence[Any]) -> list[tuple[Any, str]]:
+def _named(bindings: Sequence[relax.Binding]) -> list[tuple[relax.Binding, str]]:
     """Each binding with its name. The frontend names a node's value; what it is made of stands before."""
-    named: list[tuple[Any, str]] = []
+    named: list[tuple[relax.Binding, str]] = []
     name = ""
     for binding in reversed(bindings):
         name = binding.var.name if node_index(binding.var) is not None or not name else name
@@ -71,13 +88,14 @@ def _named(bindings: Sequence[Any]) -> list[tuple[Any, str]]:
 class Rewriter:
     """Walks the one dataflow block of ``main`` and emits a new one.
 
-    A pass overrides :meth:`visit_call`. ``self.env`` maps each old variable to its new expression.
+    A pass overrides :meth:`visit_call`. ``self.env`` maps each old variable to its new expression
+    (a subclass may keep something else with :meth:`bind`).
     """
 
     def __init__(self, module: IRModule) -> None:
         self.module = module
         self.builder = relax.BlockBuilder(module)
-        self.env: dict[Any, Any] = {}
+        self.env: dict[relax.Expr, Any] = {}
         self.name = ""
 
     def run(self) -> IRModule:
@@ -105,15 +123,15 @@ class Rewriter:
         functions[gvar] = new_main
         return relax.transform.DeadCodeElimination(["main"])(IRModule(functions, attrs=rebuilt.attrs))
 
-    def bind(self, old: Any, new: Any) -> None:
+    def bind(self, old: relax.Expr, new: Any) -> None:
         """Records that ``old`` is now ``new``."""
         self.env[old] = new
 
-    def result(self, expr: Any) -> Any:
+    def result(self, expr: relax.Expr) -> relax.Expr:
         """The new expression of what the function returns."""
         return self.use(expr)
 
-    def use(self, expr: Any) -> Any:
+    def use(self, expr: relax.Expr) -> relax.Expr:
         """The new expression for an operand."""
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self.use(field) for field in expr.fields])
@@ -121,7 +139,7 @@ class Rewriter:
             return relax.TupleGetItem(self.use(expr.tuple_value), expr.index)
         return self.env.get(expr, expr)
 
-    def emit(self, expr: Any) -> Any:
+    def emit(self, expr: relax.Expr) -> relax.Expr:
         """Emits a binding; constants and variables are returned as they are.
 
         It is named as the binding that is being rewritten: ``n<index>_`` leads back to a node of the model.
@@ -130,7 +148,7 @@ class Rewriter:
             return expr
         return self.builder.emit(expr, name_hint=_hint(self.name))
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: relax.Binding) -> None:
         """One ``var = value`` of the function."""
         if not isinstance(binding, relax.VarBinding):
             raise ModelError(
@@ -149,6 +167,6 @@ class Rewriter:
         else:
             self.bind(binding.var, self.emit(self.use(value)))
 
-    def visit_call(self, call: Any, args: Sequence[Any]) -> Any:
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         """The new expression for a call whose operands are now ``args``."""
         return self.emit(relax.Call(call.op, list(args), call.attrs, call.ty_args))

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tvm import relax
 
-from edgepack.compiler.graph.rewrite import dtype_of, is_constant, numpy_of, op_name, shape_of
+from edgepack.compiler.graph.rewrite import OptionalExpr, dtype_of, is_constant, numpy_of, op_name, shape_of
 
 __all__ = ["View", "number_of", "strides_of", "view_of"]
+
+
+#: What a variable is bound to; None for a parameter.
+Definition = Callable[[relax.Expr], OptionalExpr]
 
 
 @dataclass(frozen=True)
 class View:
     """Element ``i`` is ``scale`` times ``base``'s flat element ``offset + sum(i[d] * strides[d])``."""
 
-    base: Any
+    base: relax.Expr
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -68,7 +71,7 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def view_of(expr: Any, definition: Callable[[Any], Any]) -> View:
+def view_of(expr: relax.Expr, definition: Definition) -> View:
     """The expression as a view of a tensor that has to be in memory, at worst of itself.
 
     Args:
@@ -83,7 +86,7 @@ def view_of(expr: Any, definition: Callable[[Any], Any]) -> View:
     return found or View(expr, 0, shape, strides_of(shape))
 
 
-def _mapped(call: Any, shape: tuple[int, ...], definition: Callable[[Any], Any]) -> View | None:
+def _mapped(call: OptionalExpr, shape: tuple[int, ...], definition: Definition) -> View | None:
     name = op_name(call)
     if name == "relax.permute_dims":
         rank = len(shape)
@@ -105,14 +108,14 @@ def _mapped(call: Any, shape: tuple[int, ...], definition: Callable[[Any], Any])
     return None
 
 
-def number_of(expr: Any) -> float | None:
+def number_of(expr: relax.Expr) -> float | None:
     """The value of a float32 constant of one element."""
     if not is_constant(expr) or numpy_of(expr).size != 1 or dtype_of(expr) != "float32":
         return None
     return float(numpy_of(expr).reshape(-1)[0])
 
 
-def _taken(call: Any, definition: Callable[[Any], Any]) -> View | None:
+def _taken(call: relax.Call, definition: Definition) -> View | None:
     index = numpy_of(call.args[1])
     data = view_of(call.args[0], definition)
     axis = int(call.attrs.axis) % len(data.shape)
@@ -124,7 +127,7 @@ def _taken(call: Any, definition: Callable[[Any], Any]) -> View | None:
     return found.reshaped([*data.shape[:axis], *index.shape, *data.shape[axis + 1 :]])
 
 
-def _sliced(call: Any, definition: Callable[[Any], Any]) -> View | None:
+def _sliced(call: relax.Call, definition: Definition) -> View | None:
     data = view_of(call.args[0], definition)
     lists = [_numbers(argument) for argument in call.args[1:]]
     if any(numbers is None for numbers in lists) or len(lists) < 3:
@@ -140,7 +143,7 @@ def _sliced(call: Any, definition: Callable[[Any], Any]) -> View | None:
     return data
 
 
-def _numbers(expr: Any) -> list[int] | None:
+def _numbers(expr: relax.Expr) -> list[int] | None:
     """A tuple of numbers that are known now."""
     if not isinstance(expr, relax.Tuple):
         return None
@@ -151,7 +154,7 @@ def _numbers(expr: Any) -> list[int] | None:
         return None
 
 
-def _part(item: Any, definition: Callable[[Any], Any]) -> View | None:
+def _part(item: relax.TupleGetItem, definition: Definition) -> View | None:
     """A field of a split tensor."""
     call = definition(item.tuple_value) if isinstance(item.tuple_value, relax.Var) else None
     if call is None or op_name(call) != "relax.split":

@@ -1,4 +1,4 @@
-"""A fused group as the rules see it: buffers, anchor block, epilogue."""
+"""A fused group with an anchor, as kernel rules see it: the operator's tensors and its epilogue."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ __all__ = ["AnchoredGroup", "anchored"]
 
 @dataclass(frozen=True)
 class AnchoredGroup:
-    """A group whose anchor writes a tensor and whose other blocks are its elementwise tail.
+    """A fused group whose anchor writes a tensor and whose other blocks are elementwise operators behind it.
 
     Attributes:
         anchor: the operator.
-        params: the group's parameter buffers (without outputs).
+        params: the fused function's parameter buffers (without outputs).
         output_shape: shape of the anchor's output and of the group's.
-        epilogue: the tail.
+        epilogue: the operators behind it.
+        dtype: element type of the output.
         pitch: elements from one row of the output to the next; more than the last dimension has where the
             output is part of a wider tensor.
     """
@@ -33,6 +34,7 @@ class AnchoredGroup:
     params: tuple[Any, ...]
     output_shape: tuple[int, ...]
     epilogue: Epilogue
+    dtype: str
     pitch: int
 
     @property
@@ -66,9 +68,15 @@ class AnchoredGroup:
 
 
 def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
-    """The group as an anchor of one of ``kinds`` with a float32 tail. RuleError if it is not that.
+    """The fused group as an anchor with an elementwise epilogue.
 
     The anchor's last block is its reduction, or the division behind it for an average.
+
+    Args:
+        kinds: of the anchor, see :attr:`Anchor.kind`.
+
+    Raises:
+        RuleError: if the group has another form.
     """
     if group.anchor is None or group.anchor.kind not in kinds:
         raise RuleError("another operator")
@@ -76,8 +84,6 @@ def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     if group.outputs != 1:
         raise RuleError("more than one output")
     params, result = buffers[:-1], buffers[-1]
-    if any(str(b.dtype) != "float32" for b in buffers):
-        raise RuleError("not all float32")
     blocks = blocks_of(group.function)
     index = _last_reduction(blocks)
     if group.anchor.kind == "avg_pool2d":
@@ -86,7 +92,7 @@ def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     pitch = group.pitch or epilogue.shape[-1]
-    return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue, pitch)
+    return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch)
 
 
 def _last_reduction(blocks: Sequence[Block]) -> int:

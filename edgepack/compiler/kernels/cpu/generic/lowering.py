@@ -1,25 +1,40 @@
-"""From a scheduled ``PrimFunc`` with buffers and parallel loops to kernels of the plain C signature."""
+"""Lowering of TVM's schedules: from a ``PrimFunc`` with buffers and parallel loops to kernels of the plain C
+signature, one for each parallel loop.
+"""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, IRModule, TensorLoad
-from tvm.tirx import AllocBuffer, BufferStore, DeclBuffer, For, ForKind, IntImm, PrimFunc, SeqStmt, Var
+from tvm.ir.transform import Pass
+from tvm.tirx import (
+    AllocBuffer,
+    Buffer,
+    BufferStore,
+    DeclBuffer,
+    For,
+    ForKind,
+    IntImm,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    Var,
+)
 from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind, Return
 
-from edgepack.compiler.kernels.contract import Operand, RuleError, Stage
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.tvm_target import llvm_target
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import ALIGNMENT
 
-__all__ = ["count_flops", "to_stages"]
+__all__ = ["implementation_of"]
 
 #: Buffers inside of a task up to this size stay on its stack, in bytes; larger ones are the thread's scratch.
 STACK_BYTES = 1024
@@ -28,7 +43,7 @@ STACK_BYTES = 1024
 FOREIGN_CALLS = {"tvm_call_packed", "tvm_call_cpacked", "call_packed", "call_cpacked", "call_extern"}
 
 
-def _passes() -> list[Any]:
+def _passes() -> list[Pass]:
     """TVM's lowering for CPUs, without what is for GPUs or for its own runtime's calling convention."""
     s, t = s_tir.transform, tirx.transform
     return [
@@ -58,7 +73,7 @@ def _passes() -> list[Any]:
     ]
 
 
-def count_flops(function: Any) -> int:
+def _count_flops(function: PrimFunc) -> int:
     """Floating point operations of one execution as TVM counts them; 0 where it cannot."""
     try:
         module = IRModule({"main": function.with_attr("global_symbol", "main")})
@@ -67,56 +82,74 @@ def count_flops(function: Any) -> int:
         return 0
 
 
-def to_stages(
-    function: Any, outputs: int, target: CpuTarget
-) -> tuple[tuple[Stage, ...], tuple[int, ...], tuple[int, ...]]:
-    """Lowers a scheduled function.
+def implementation_of(rule: str, scheduled: PrimFunc, fused: FusedGroup, target: CpuTarget) -> Implementation:
+    """Lowers the scheduled function of a fused group to kernels.
 
     Each parallel loop at the top level becomes a kernel whose tasks are its iterations; what stands between
     them becomes a kernel of one task. Buffers at the top level become temps, larger buffers inside of loops
     scratch.
 
     Args:
-        outputs: how many of the function's last buffers are outputs.
-
-    Returns:
-        (stages, bytes of each temp, bytes of each scratch buffer).
+        rule: name of the rule that scheduled it.
+        scheduled: the group's function, or what a schedule made of it.
 
     Raises:
         RuleError: if the lowered function calls what the device will not have.
     """
+    splitter = _Splitter(_lowered(scheduled, target), fused.outputs)
+    return Implementation(
+        rule,
+        splitter.split(),
+        temps=tuple(_nbytes(b) for b in splitter.temps),
+        scratch=tuple(_nbytes(b) for b in splitter.scratch),
+        flops=_count_flops(fused.function),
+    )
+
+
+def _lowered(function: PrimFunc, target: CpuTarget) -> PrimFunc:
+    """Flat buffers, vectors and plain loops instead of blocks."""
     module = IRModule({"main": function.with_attr("global_symbol", "main")})
     tvm_target = llvm_target(target)
     module = tirx.transform.BindTarget(tvm_target)(module)
     with tvm_target:
         module = tvm.transform.Sequential(_passes())(module)
-    return _Splitter(module["main"], outputs).split()
+    return module["main"]
 
 
-def _statements(statement: Any) -> list[Any]:
+def _statements(statement: Stmt) -> list[Stmt]:
     return list(statement.seq) if isinstance(statement, SeqStmt) else [statement]
 
 
-def _nbytes(buffer: Any) -> int:
+def _nbytes(buffer: Buffer) -> int:
+    """Bytes of a buffer in the arena or in scratch."""
     element, _, lanes = str(buffer.dtype).partition("x")  # "float32x16": a vector per element
     size = prod(int(d) for d in buffer.shape) * DTYPE_BYTES[element] * int(lanes or 1)
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class _Splitter:
-    """Cuts one lowered function into stages."""
+    """Splits one lowered function into stages.
 
-    def __init__(self, function: Any, outputs: int) -> None:
+    Args:
+        outputs: how many of the function's last buffers are outputs.
+
+    Attributes:
+        temps: buffers between the stages.
+        scratch: buffers inside of a task that are too large for the stack.
+    """
+
+    def __init__(self, function: PrimFunc, outputs: int) -> None:
         self.function = function
         self.buffers = list(function.params)
         self.outputs = outputs
-        self.temps: list[Any] = []
-        self.scratch: list[Any] = []
+        self.temps: list[Buffer] = []
+        self.scratch: list[Buffer] = []
 
-    def split(self) -> tuple[tuple[Stage, ...], tuple[int, ...], tuple[int, ...]]:
-        pieces: list[tuple[Any, int]] = []
-        serial: list[Any] = []
-        shared: list[Any] = []  # bindings that every stage needs
+    def split(self) -> tuple[Stage, ...]:
+        """The stages; :attr:`temps` and :attr:`scratch` are known then."""
+        pieces: list[tuple[Stmt, int]] = []
+        serial: list[Stmt] = []
+        shared: list[Stmt] = []  # bindings that every stage needs
         for statement in _statements(self.function.body):
             if isinstance(statement, AllocBuffer):
                 self.temps.append(statement.buffer)
@@ -131,10 +164,10 @@ class _Splitter:
                 serial.append(statement)
         if serial:
             pieces.append((SeqStmt(serial) if len(serial) > 1 else serial[0], 1))
-        stages = tuple(self._stage(body, tasks, shared) for body, tasks in pieces)
-        return stages, tuple(_nbytes(b) for b in self.temps), tuple(_nbytes(b) for b in self.scratch)
+        return tuple(self._stage(body, tasks, shared) for body, tasks in pieces)
 
-    def _stage(self, body: Any, tasks: int, shared: list[Any]) -> Stage:
+    def _stage(self, body: Stmt, tasks: int, shared: list[Stmt]) -> Stage:
+        """The kernel of a statement: a parallel loop, or what is done in one task."""
         body = self._move_to_scratch(body)
         used = _used_vars([*shared, body])
         candidates = [
@@ -142,8 +175,8 @@ class _Splitter:
             *((b, Operand("temp", i)) for i, b in enumerate(self.temps)),
             *((b, Operand("scratch", i)) for i, b in enumerate(self.scratch)),
         ]
-        params: list[Any] = []
-        declarations: list[Any] = []
+        params: list[Var] = []
+        declarations: list[Stmt] = []
         operands: list[Operand] = []
         for buffer, operand in candidates:
             if buffer not in used:
@@ -158,7 +191,7 @@ class _Splitter:
         stage = PrimFunc([*params, lo, hi], SeqStmt(statements), tvm.ir.PrimType("int32"))
         return Stage(stage.with_attr("tirx.noalias", True), tasks, tuple(operands))
 
-    def _tasks(self, loop: Any, lo: Any, hi: Any) -> Any:
+    def _tasks(self, loop: For, lo: Var, hi: Var) -> Stmt:
         """The parallel loop over [lo, hi)."""
         dtype = str(loop.loop_var.ty.dtype)
         begin, end = (lo, hi) if dtype == "int32" else (lo.astype(dtype), hi.astype(dtype))
@@ -168,10 +201,11 @@ class _Splitter:
         first = len(self.buffers) - self.outputs
         return Operand("param", i) if i < first else Operand("output", i - first)
 
-    def _move_to_scratch(self, body: Any) -> Any:
-        """Buffers inside of the stage that are too large for the stack."""
+    def _move_to_scratch(self, body: Stmt) -> Stmt:
+        """The statement without the allocation of buffers that are too large for the stack, which become
+        scratch."""
 
-        def replace(statement: Any) -> Any:
+        def replace(statement: AllocBuffer) -> Stmt:
             if _nbytes(statement.buffer) <= STACK_BYTES:
                 return statement
             self.scratch.append(statement.buffer)
@@ -180,10 +214,10 @@ class _Splitter:
         return tvm_ffi.structural_map(body, (AllocBuffer, replace))
 
 
-def _serial(body: Any) -> Any:
+def _serial(body: Stmt) -> Stmt:
     """Parallel loops inside of a task are plain loops."""
 
-    def replace(loop: Any) -> Any:
+    def replace(loop: For) -> For:
         if loop.kind == ForKind.PARALLEL:
             return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body)
         return loop
@@ -191,17 +225,17 @@ def _serial(body: Any) -> Any:
     return tvm_ffi.structural_map(body, (For, replace))
 
 
-def _layout_variables(buffer: Any) -> list[Any]:
+def _layout_variables(buffer: Buffer) -> list[Stmt]:
     """Kernels that TVM writes by hand (cumsum, sort) leave the offset of their buffers free: it is 0 here."""
     offset = buffer.elem_offset
     return [Bind(offset, IntImm(str(offset.ty.dtype), 0))] if type(offset).__name__ == "Var" else []
 
 
-def _used_vars(statements: list[Any]) -> set[Any]:
+def _used_vars(statements: list[Stmt]) -> set[Var]:
     """Buffers that are loaded, stored or taken the address of."""
-    used: set[Any] = set()
+    used: set[Var] = set()
 
-    def call(node: Any) -> None:
+    def call(node: Call) -> None:
         if str(getattr(node.op, "name", "")).rpartition(".")[2] in FOREIGN_CALLS:
             raise RuleError(f"it calls {node.args[0]}, which the device does not have")
 

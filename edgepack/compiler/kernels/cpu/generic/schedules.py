@@ -1,29 +1,29 @@
-"""The schedule for everything that has no rule of its own: inline, share the outer loops, vectorise, split
-in tasks.
+"""Rules ``generic``, ``rows`` and ``plain``: schedules for fused groups that no other rule serves.
 
-A fused function is a chain of blocks. Blocks that compute one element from others are inlined into their
-readers where that costs nothing. If the blocks that remain agree on leading dimensions (the rows of a
-softmax, the pixels of a normalisation), one task computes all of them for some positions of those
-dimensions, and what lies between them stays in a slice of the thread's own memory. Otherwise each block is
-a kernel of its own and hands its result on in the arena.
+``generic`` sees a fused function as a chain of blocks. Blocks that compute one element from others are
+inlined into their readers where that costs nothing. If the blocks that remain agree on leading dimensions
+(the rows of a softmax, the pixels of a normalisation), one task computes all of them for some positions of
+those dimensions, and what lies between them stays in a slice of the thread's own memory. Otherwise each block
+is a kernel of its own and hands its result on in the arena. Its last dimension is vectorised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir
 from tvm.ir import Expr, TensorLoad
-from tvm.tirx import IterVar, Var
+from tvm.s_tir import SBlockRealize, Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import Buffer, IterVar, Var
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
-from edgepack.compiler.kernels.cpu.generic.lowering import count_flops, to_stages
+from edgepack.compiler.kernels.cpu.generic.lowering import implementation_of
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -36,23 +36,26 @@ CHEAP_OPERATIONS = 8
 TASK_ELEMENTS = 2048
 
 
-def plain(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``plain``: the function as TVM wrote it, in one task; LLVM vectorises what it can."""
-    stages, temps, scratch = to_stages(group.function, group.outputs, target)
-    return Implementation("plain", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
+def plain(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Applies the rule ``plain``: the function as TVM wrote it, in one task; LLVM vectorises what it can."""
+    return implementation_of("plain", fused.function, fused, target)
 
 
-def generic(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``generic``."""
-    schedule = s_tir.Schedule(tvm.IRModule({"main": group.function}), error_render_level="detail")
+def generic(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Applies the rule ``generic``: inlined, vectorised, in tasks of what blocks share."""
+    schedule = Schedule(tvm.IRModule({"main": fused.function}), error_render_level="detail")
     _Scheduler(schedule, target).run()
-    stages, temps, scratch = to_stages(schedule.mod["main"], group.outputs, target)
-    return Implementation("generic", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
+    return implementation_of("generic", schedule.mod["main"], fused, target)
 
 
-def rows(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``rows``: blocks of any form (argmax writes two buffers), the leading loops of each as tasks."""
-    schedule = s_tir.Schedule(tvm.IRModule({"main": group.function}), error_render_level="none")
+def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Applies the rule ``rows``: blocks of any form (argmax writes two buffers), the leading loops of each as
+    tasks.
+
+    Raises:
+        RuleError: if no block has an independent leading loop.
+    """
+    schedule = Schedule(tvm.IRModule({"main": fused.function}), error_render_level="none")
     parallel = 0
     for handle in schedule.get_child_blocks(schedule.get_sblock("root")):
         loops = schedule.get_loops(handle)
@@ -65,15 +68,17 @@ def rows(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
             parallel += 1
     if not parallel:
         raise RuleError("no block has an independent leading loop")
-    stages, temps, scratch = to_stages(schedule.mod["main"], group.outputs, target)
-    return Implementation("rows", stages, temps=temps, scratch=scratch, flops=count_flops(group.function))
+    return implementation_of("rows", schedule.mod["main"], fused, target)
 
 
 class _Scheduler:
-    def __init__(self, schedule: Any, target: CpuTarget) -> None:
+    """Schedules a fused function for ``generic``, in place."""
+
+    def __init__(self, schedule: Schedule, target: CpuTarget) -> None:
         self.schedule, self.target = schedule, target
 
     def run(self) -> None:
+        """Inlines, then puts all blocks into shared loops, or each into loops of its own."""
         self._inline()
         blocks = self._blocks()
         loops = self._shared_loops(blocks)
@@ -87,7 +92,7 @@ class _Scheduler:
         self._parallel(loops)
         self._split_inits(initialised)
 
-    def _shared_loops(self, blocks: Sequence[Block]) -> list[Any]:
+    def _shared_loops(self, blocks: Sequence[Block]) -> list[LoopRV]:
         """The last block's loops around all that one task does; empty if the blocks do not share any."""
         if len(blocks) == 1:
             return []
@@ -102,7 +107,7 @@ class _Scheduler:
             shared -= 1
         return loops[:shared] if prod(last.extents[:shared]) > 1 else []
 
-    def _inside(self, block: Block, outer: Sequence[Any]) -> list[tuple[Any, int, bool]]:
+    def _inside(self, block: Block, outer: Sequence[LoopRV]) -> list[tuple[LoopRV, int, bool]]:
         """The block's loops inside of ``outer``: (loop, extent, whether it is a reduction)."""
         loops = self.schedule.get_loops(self._handle(block))[len(outer) :]
         handle = self.schedule.get(self._handle(block))
@@ -115,22 +120,22 @@ class _Scheduler:
             found.append((loop, int(node.extent), reduces))
         return found
 
-    def _bindings(self, block: Block) -> dict[str, set[Any]]:
+    def _bindings(self, block: Block) -> dict[str, set[Var]]:
         """For each iteration variable of the block, the loop variables that it is made of."""
-        found: dict[str, set[Any]] = {}
+        found: dict[str, set[Var]] = {}
 
-        def visit(realize: Any) -> None:
+        def visit(realize: SBlockRealize) -> None:
             if realize.block.name_hint != block.name:
                 return
             for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-                used: set[Any] = set()
+                used: set[Var] = set()
                 tvm_ffi.structural_walk(value, (Var, used.add))
                 found[str(iv.var.name)] = used
 
-        tvm_ffi.structural_walk(self.schedule.mod["main"].body, (s_tir.SBlockRealize, visit))
+        tvm_ffi.structural_walk(self.schedule.mod["main"].body, (SBlockRealize, visit))
         return found
 
-    def _split_inits(self, initialised: Sequence[tuple[Block, Any]]) -> None:
+    def _split_inits(self, initialised: Sequence[tuple[Block, LoopRV | None]]) -> None:
         """Gives reductions their initial value in a loop of its own, just before they start."""
         for block, loop in initialised:
             if loop is not None:
@@ -141,7 +146,7 @@ class _Scheduler:
     def _blocks(self) -> list[Block]:
         return blocks_of(self.schedule.mod["main"])
 
-    def _handle(self, block: Block) -> Any:
+    def _handle(self, block: Block) -> SBlockRV:
         return self.schedule.get_sblock(block.name)
 
     # Inlining ------------------------------------------------------------------------------------------
@@ -179,7 +184,7 @@ class _Scheduler:
             self._parallel(outer)
         self._split_inits([(block, reduction)])
 
-    def _flat(self, loop: Any, extent: int) -> None:
+    def _flat(self, loop: LoopRV, extent: int) -> None:
         """One long loop over contiguous memory."""
         schedule = self.schedule
         lanes = self.target.lanes("float32")
@@ -196,7 +201,9 @@ class _Scheduler:
             task, _ = schedule.split(loop, [tasks, None])
         schedule.parallel(task)
 
-    def _vectorise(self, block: Block, loops: Sequence[tuple[Any, int, bool]]) -> tuple[list[Any], Any]:
+    def _vectorise(
+        self, block: Block, loops: Sequence[tuple[LoopRV, int, bool]]
+    ) -> tuple[list[LoopRV], LoopRV | None]:
         """Vectorises the block's last spatial loop and puts its reductions just outside of the vector.
 
         Args:
@@ -229,16 +236,16 @@ class _Scheduler:
             schedule.vectorize(vector)
         return outer, reductions[0] if reductions else None
 
-    def _parallel(self, loops: Sequence[Any]) -> None:
+    def _parallel(self, loops: Sequence[LoopRV]) -> None:
         """The loops together are the tasks."""
         loop = self.schedule.fuse(*loops) if len(loops) > 1 else loops[0]
         self.schedule.parallel(loop)
 
 
-def _reads(x: Any, buffer: Any) -> bool:
+def _reads(x: Expr, buffer: Buffer) -> bool:
     found = False
 
-    def visit(load: Any) -> None:
+    def visit(load: TensorLoad) -> None:
         nonlocal found
         found = found or load.source.same_as(buffer)
 
@@ -246,11 +253,11 @@ def _reads(x: Any, buffer: Any) -> bool:
     return found
 
 
-def _operations(x: Any) -> tuple[int, bool]:
+def _operations(x: Expr) -> tuple[int, bool]:
     """Number of nodes that compute, and whether one of them is a call of an elementary function."""
     count, calls = 0, False
 
-    def visit(node: Any) -> None:
+    def visit(node: Expr) -> None:
         nonlocal count, calls
         kind = type(node).__name__
         if kind in {"Add", "Sub", "Mul", "Div", "Max", "Min", "Select", "Call"}:
@@ -274,7 +281,7 @@ def _is_flat(block: Block) -> bool:
     """Whether the block reads and writes every buffer at its own position only."""
     flat = all(i.same_as(v) for i, v in zip(block.indices, block.iters, strict=True))
 
-    def visit(load: Any) -> None:
+    def visit(load: TensorLoad) -> None:
         nonlocal flat
         same = len(load.indices) == len(block.iters)
         flat = flat and same and all(i.same_as(v) for i, v in zip(load.indices, block.iters, strict=True))
@@ -306,8 +313,11 @@ def _shared_dimensions(blocks: Sequence[Block]) -> int:
     return shared if any(block.reductions for block in blocks) else 0
 
 
-def _limit_by_reads(block: Block, written: set[Any], shared: int) -> int:
-    def visit(node: Any) -> None:
+def _limit_by_reads(block: Block, written: set[Buffer], shared: int) -> int:
+    """At most ``shared``: the leading dimensions along which the block reads what others wrote at its own
+    position."""
+
+    def visit(node: TensorLoad) -> None:
         nonlocal shared
         if node.source in written and not node.source.same_as(block.target):
             for axis in range(shared):
