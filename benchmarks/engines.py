@@ -178,7 +178,7 @@ def tvm_engine(model: Path, inputs: Inputs, threads: int) -> Run:
         tvm.compile(imported.module, target=target).export_library(str(library))
     executable = tvm.runtime.load_module(str(library))
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    arguments = [tvm.runtime.tensor(inputs[spec.name]) for spec in imported.inputs]
+    arguments = [tvm.runtime.tensor(inputs[spec.name]) for spec in imported.signature.inputs]
     main = machine["main"]
 
     def run() -> Sequence[np.ndarray]:

@@ -99,12 +99,10 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
 
     built = build_plan(
         lowered,
+        imported.signature,
+        target,
         name=job["name"],
-        inputs=imported.inputs,
-        outputs=imported.outputs,
-        target=target,
         symbol_prefix=job["symbol_prefix"],
-        nodes=imported.nodes,
         reporter=events,
     )
     events.stage("llvm")

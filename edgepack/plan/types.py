@@ -22,6 +22,7 @@ __all__ = [
     "Kernel",
     "ParamsMode",
     "Plan",
+    "Signature",
     "Step",
     "TensorSpec",
 ]
@@ -47,6 +48,20 @@ class TensorSpec:
     def nbytes(self) -> int:
         """Bytes of the dense tensor; a scalar (shape ``()``) has one element."""
         return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives.
+
+    Attributes:
+        inputs, outputs: in the model's order.
+        nodes: names of the model's nodes, by the index that a module's variables carry.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -81,13 +81,7 @@ def plan_of(model: onnx.ModelProto, name: str = "m", target: CpuTarget | None = 
     """The plan of a model whose shapes are static."""
     imported, lowered = _lower(model)
     return build_plan(
-        lowered,
-        name=name,
-        inputs=imported.inputs,
-        outputs=imported.outputs,
-        target=target or host_target(),
-        symbol_prefix=f"{name}_",
-        nodes=imported.nodes,
+        lowered, imported.signature, target or host_target(), name=name, symbol_prefix=f"{name}_"
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from edgepack.plan.model_summary import ModelSummary
-from edgepack.plan.types import TensorSpec
+from edgepack.plan.types import Signature
 
 if TYPE_CHECKING:
     import tvm
@@ -34,18 +34,16 @@ class ImportedModel:
     """A model as the graph passes take it.
 
     Attributes:
-        module: one Relax function ``main``; its parameters are ``inputs`` in order, its result one tensor or
-            a tuple of tensors, ``outputs`` in order. Weights are constants inside. Layout NCHW as in ONNX.
-        inputs, outputs: names as in the file (not necessarily identifiers), static shapes.
+        module: one Relax function ``main``; its parameters are the signature's inputs in order, its result
+            one tensor or a tuple of tensors, the outputs in order. Weights are constants inside. Layout NCHW
+            as in ONNX.
+        signature: names as in the file (not necessarily identifiers), static shapes.
         operators: how often each of the format's operators occurs, after normalisation.
-        nodes: names of the model's nodes, by the index that the module's variables carry.
     """
 
     module: tvm.IRModule
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    signature: Signature
     operators: dict[str, int]
-    nodes: tuple[str, ...] = ()
 
 
 class Frontend(Protocol):

@@ -21,7 +21,7 @@ from edgepack.compiler.frontend.normalise import normalise
 from edgepack.compiler.frontend.support import check_operators, node_name
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.model_summary import ModelSummary
-from edgepack.plan.types import TensorSpec
+from edgepack.plan.types import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -127,7 +127,7 @@ def _imported(normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...]) -> Import
     module, nodes = _convert(normal)
     outputs = _output_specs(module, [value.name for value in normal.graph.output])
     operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
-    return ImportedModel(module, inputs, outputs, operators, nodes)
+    return ImportedModel(module, Signature(inputs, outputs, nodes), operators)
 
 
 def _inputs(folder: Path) -> tuple[TensorSpec, ...]:

@@ -20,7 +20,7 @@ from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.target import CpuTarget
-from edgepack.plan.types import Argument, Constant, Plan, Step, TensorSpec
+from edgepack.plan.types import Argument, Constant, Plan, Signature, Step
 
 __all__ = ["Built", "build_plan"]
 
@@ -36,21 +36,20 @@ class Built:
 
 def build_plan(
     lowered: Lowered,
+    signature: Signature,
+    target: CpuTarget,
     *,
     name: str,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    target: CpuTarget,
     symbol_prefix: str,
-    nodes: Sequence[str] = (),
     reporter: Reporter | None = None,
 ) -> Built:
     """Selects kernels for every call and lays everything out.
 
     Args:
-        lowered: fused TIR; its main takes ``inputs`` and returns ``outputs``, in order.
+        lowered: fused TIR; its main takes the signature's inputs and returns its outputs, in order.
+        name: the model's name, a C identifier.
         symbol_prefix: C identifier that starts every kernel's symbol.
-        nodes: names of the model's nodes, by the index that the module's variables carry.
+        reporter: is told of each kernel and warning.
 
     Raises:
         ModelError: for what a static plan cannot hold.
@@ -67,8 +66,8 @@ def build_plan(
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: docs/lab-book.md.
     threads = 1 if target.optimize == "latency" else target.threads
-    layout = _Layout(program, selector, outputs, nodes, threads)
-    return layout.finish(name, inputs, outputs, tuple(selector.warnings))
+    layout = _Layout(program, selector, signature, threads)
+    return layout.finish(name, tuple(selector.warnings))
 
 
 class _Layout:
@@ -78,11 +77,10 @@ class _Layout:
         self,
         program: Program,
         selector: KernelSelector,
-        outputs: Sequence[TensorSpec],
-        nodes: Sequence[str],
+        signature: Signature,
         threads: int,
     ) -> None:
-        self.program, self.selector, self.nodes, self.threads = program, selector, nodes, threads
+        self.program, self.selector, self.signature, self.threads = program, selector, signature, threads
         self.steps: list[Step] = []
         self.constants: list[Constant] = []
         self.arrays: list[Array] = []
@@ -99,7 +97,7 @@ class _Layout:
         for call in program.calls:
             self._emit(call)
         for value, index in copies:
-            self._emit_copy(value, index, outputs[index].nbytes)
+            self._emit_copy(value, index, signature.outputs[index].nbytes)
         self._close_lifetimes()
 
     def _assign_outputs(self) -> list[tuple[Value, int]]:
@@ -143,7 +141,7 @@ class _Layout:
         return nbytes
 
     def _names(self, nodes: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.nodes[i] for i in nodes if i < len(self.nodes))
+        return tuple(self.signature.nodes[i] for i in nodes if i < len(self.signature.nodes))
 
     def _temps(self, implementation: Implementation, first_step: int) -> list[int]:
         """Requests for the arena buffers between the stages; their indices."""
@@ -235,13 +233,7 @@ class _Layout:
             first, last = self._lifetimes[index]
             self.requests[request] = replace(self.requests[request], first_step=first, last_step=last)
 
-    def finish(
-        self,
-        name: str,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        warnings: tuple[str, ...],
-    ) -> Built:
+    def finish(self, name: str, warnings: tuple[str, ...]) -> Built:
         arena = plan_arena(self.requests, threads=self.threads, scratch_bytes=self.scratch_bytes)
         offsets = {buffer.name: buffer.offset for buffer in arena.buffers}
 
@@ -261,8 +253,8 @@ class _Layout:
         used = {s.kernel for s in steps}
         plan = Plan(
             name=name,
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
+            inputs=self.signature.inputs,
+            outputs=self.signature.outputs,
             constants=tuple(self.constants),
             params_bytes=self.params_bytes,
             arena=arena,

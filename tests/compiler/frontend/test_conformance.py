@@ -45,10 +45,10 @@ def test_network(name: str, tmp_path: Path) -> None:
 def compare(model: onnx.ModelProto, imported: ImportedModel, dims: dict[str, int]) -> None:
     inputs = random_inputs(model, seed=3, dims=dims)
     expected = run_onnxruntime(model, inputs)
-    actual = run_relax(imported.module, [inputs[spec.name] for spec in imported.inputs])
-    assert [spec.name for spec in imported.outputs] == [value.name for value in model.graph.output]
+    actual = run_relax(imported.module, [inputs[spec.name] for spec in imported.signature.inputs])
+    assert [spec.name for spec in imported.signature.outputs] == [value.name for value in model.graph.output]
     allowed = tolerances(model)
-    for spec, wanted, found in zip(imported.outputs, expected, actual, strict=True):
+    for spec, wanted, found in zip(imported.signature.outputs, expected, actual, strict=True):
         assert (spec.dtype, spec.shape) == (str(wanted.dtype), wanted.shape)
         assert (str(found.dtype), found.shape) == (str(wanted.dtype), wanted.shape)
         check(spec.name, wanted, found, allowed[spec.name])

@@ -26,8 +26,10 @@ def refusal(model: onnx.ModelProto) -> ModelError:
 
 def test_resnet18_signature(tmp_path: Path) -> None:
     model = import_file(save(build("resnet18"), tmp_path), shapes={}, dims={})
-    assert [(i.name, i.dtype, i.shape) for i in model.inputs] == [("input", "float32", (1, 3, 224, 224))]
-    assert [(o.name, o.dtype, o.shape) for o in model.outputs] == [("logits", "float32", (1, 1000))]
+    assert [(i.name, i.dtype, i.shape) for i in model.signature.inputs] == [
+        ("input", "float32", (1, 3, 224, 224))
+    ]
+    assert [(o.name, o.dtype, o.shape) for o in model.signature.outputs] == [("logits", "float32", (1, 1000))]
     assert model.operators["Conv"] == 20
     assert "BatchNormalization" not in model.operators, "folded by ONNX Runtime's basic optimiser"
 
@@ -35,8 +37,8 @@ def test_resnet18_signature(tmp_path: Path) -> None:
 def test_open_dimensions_are_bound(tmp_path: Path) -> None:
     path = save(build("bert"), tmp_path)
     model = import_file(path, shapes={"input_ids": [2, 5]}, dims={})
-    assert [i.shape for i in model.inputs] == [(2, 5), (2, 5)]
-    assert [(o.name, o.shape) for o in model.outputs] == [
+    assert [i.shape for i in model.signature.inputs] == [(2, 5), (2, 5)]
+    assert [(o.name, o.shape) for o in model.signature.outputs] == [
         ("last_hidden_state", (2, 5, 64)),
         ("pooled", (2, 64)),
     ]
@@ -59,13 +61,13 @@ def test_path_with_spaces_other_letters_and_external_data(tmp_path: Path) -> Non
 def test_names_that_are_no_identifiers_are_kept() -> None:
     model = import_model(ODD["odd_names"]())
     names = ["a.b", "a_b", "0", "größe", "x:0", "serving default/x", "main"]
-    assert [i.name for i in model.inputs] == names
-    assert [o.name for o in model.outputs] == ["out.put:0", "out_put_0"]
+    assert [i.name for i in model.signature.inputs] == names
+    assert [o.name for o in model.signature.outputs] == ["out.put:0", "out_put_0"]
 
 
 def test_an_input_that_nothing_uses_stays() -> None:
     model = import_model(ODD["unused_input"]())
-    assert [(i.name, i.dtype) for i in model.inputs] == [("x", "float32"), ("spare", "int64")]
+    assert [(i.name, i.dtype) for i in model.signature.inputs] == [("x", "float32"), ("spare", "int64")]
     assert len(model.module["main"].params) == 2
 
 

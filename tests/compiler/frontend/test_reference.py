@@ -24,7 +24,7 @@ def recorded(
     model: onnx.ModelProto, folder: Path, *, seed: int = 0, inputs: dict[str, Path] | None = None, **dims: int
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     path = save(model, folder)
-    specs = import_file(path, shapes={}, dims=dims).inputs
+    specs = import_file(path, shapes={}, dims=dims).signature.inputs
     out = folder / "job" / "recorded"
     warnings = record(path, specs, Sizes(dims=dims), seed=seed, inputs=inputs or {}, directory=out)
     return json.loads((out / "recorded.json").read_text(encoding="utf-8")), warnings
