@@ -1,12 +1,21 @@
 """What the kernels need to know of a CPU: the shared type between ``config`` (which makes it from a device's
-YAML) and ``graph``, ``kernels`` and ``codegen`` (which compile for it)."""
+YAML) and ``compiler`` (which compiles for it).
+
+What depends on the architecture is asked here by the name of a capability, and nowhere by the architecture's
+own name: each property says what it is good for, and is derived from triple, CPU and features in one place.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["CPU_FEATURES", "CpuTarget", "Optimize"]
+from edgepack.plan.dtypes import DTYPE_BYTES
+
+__all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize"]
+
+#: Bytes of a cache line as prefetches and tiles assume it: that of x86, of most 64-bit ARM and RISC-V cores.
+CACHE_LINE_BYTES = 64
 
 #: CPU features that a library can require, by architecture (LLVM's names): those that the runtime can check
 #: (``templates/runtime/core/cpu.c``).
@@ -23,8 +32,11 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
     "wasm32": (),
 }
 
+#: CPUs of AArch64 that issue instructions in order (LLVM's names).
+IN_ORDER_CPUS = {"cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520"}
+
 #: What kernels are chosen for: the shortest time, the fewest bytes of params, or most of the one for some of
-#: the other (see kernels/cost.py).
+#: the other (see compiler/kernels/cpu/conv/cost.py).
 Optimize = Literal["latency", "size", "balanced"]
 
 
@@ -80,12 +92,87 @@ class CpuTarget:
     def half_vectors(self) -> bool:
         """Whether vectors of float16 may be used: for RISC-V's V alone, without Zvfhmin, LLVM ends with
         "Scalarization of scalable vectors is not supported"."""
-        return not self.arch.startswith("riscv") or not {"+zvfh", "+zvfhmin"}.isdisjoint(self.features)
+        return self._family != "riscv" or not {"+zvfh", "+zvfhmin"}.isdisjoint(self.features)
+
+    @property
+    def _family(self) -> str:
+        """Whose instructions the CPU has, from the first part of the triple; Apple calls AArch64 arm64."""
+        names = {"arm64": "aarch64", "thumb": "arm"}
+        known = ("x86", "aarch64", "arm64", "arm", "thumb", "riscv", "wasm")
+        found = next((name for name in known if self.arch.startswith(name)), self.arch)
+        return names.get(found, found)
+
+    # Capabilities: what kernels ask for instead of the architecture's name ---------------------------------
+
+    @property
+    def usable_registers(self) -> int:
+        """SIMD registers that a tile counts on; a CPU without vectors has at least 8 for floats."""
+        return max(8, self.vector_registers)
+
+    @property
+    def virtual_registers(self) -> bool:
+        """Whether registers are given out when the code is loaded, by an engine that keeps fewer values in
+        them than LLVM does (WebAssembly)."""
+        return self._family == "wasm"
+
+    @property
+    def relaxed_multiply_add(self) -> bool:
+        """Whether a fused multiply-add has to be asked for by name, as one that the machine may round once or
+        twice (WebAssembly's relaxed SIMD): LLVM does not make it of a product and a sum."""
+        return self.virtual_registers and self.fma
+
+    @property
+    def arithmetic_reads_memory(self) -> bool:
+        """Whether an operand of a vector instruction may lie in memory (x86): weights and constants that are
+        used once, and with AVX-512 also broadcasts, then take no register."""
+        return self._family == "x86"
+
+    @property
+    def fma_reads_memory(self) -> bool:
+        """Whether that holds for multiply-adds: a tile of 16 registers may then be all but accumulators."""
+        return self.arithmetic_reads_memory and self.fma
+
+    @property
+    def separate_multiply_add(self) -> bool:
+        """Whether a product takes a register of its own before it is added: SSE2 and AVX have no instruction
+        for both, neither a fused one nor one that rounds twice, as ARM's VMLA does."""
+        return self.arithmetic_reads_memory and not self.fma
+
+    @property
+    def few_registers(self) -> bool:
+        """Whether LLVM spills when it mixes the steps of a loop: it allocates fewer than 32 registers, and
+        multiply-adds do not read memory."""
+        return not self.virtual_registers and self.vector_registers < 32 and not self.fma_reads_memory
+
+    @property
+    def loads_have_displacement(self) -> bool:
+        """Whether a vector load adds a constant to its pointer, so that one pointer serves many places: not
+        32-bit ARM's VLD1, nor RISC-V's loads of V."""
+        return self._family in {"x86", "aarch64", "wasm"}
+
+    @property
+    def pointer_registers(self) -> int:
+        """Registers for pointers and counters that are left beside the stack pointer and what is reserved."""
+        return {"x86": 15, "arm": 14}.get(self._family, 30)
+
+    @property
+    def scalar_accumulators(self) -> int:
+        """Sums of one number each that a tile may have on a CPU without vectors.
+
+        Thumb-2's VFP has 32 registers of one number, and its loads reach four rows from one pointer: 24.
+        ARMv6 and RISC-V spill with as many (benchmarks/assembly.py).
+        """
+        return 24 if self.arch.startswith("thumb") else 16
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the CPU issues instructions in order; for these LLVM unrolls any loop four times and puts
+        all of its loads first."""
+        return self.cpu in IN_ORDER_CPUS
 
     def lanes(self, dtype: str) -> int:
         """Elements of ``dtype`` in one SIMD register, at least 1."""
-        bits = {"bool": 8}.get(dtype) or int("".join(c for c in dtype if c.isdigit()))
-        return max(1, self.vector_bits // bits)
+        return max(1, self.vector_bits // (8 * DTYPE_BYTES[dtype]))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for a job file or a cache key."""

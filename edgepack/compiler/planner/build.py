@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from tvm.tirx import PrimFunc
 
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Stage
@@ -30,7 +30,7 @@ class Built:
     """A plan, its kernels' TIR by symbol, and the constants' bytes in the order of ``plan.constants``."""
 
     plan: Plan
-    functions: Mapping[str, Any]
+    functions: Mapping[str, PrimFunc]
     constants: tuple[Array, ...]
 
 
@@ -67,7 +67,7 @@ def build_plan(
     # what another core has read takes eight times as long as the own: docs/lab-book.md.
     threads = 1 if target.optimize == "latency" else target.threads
     layout = _Layout(program, selector, signature, threads)
-    return layout.finish(name, tuple(selector.warnings))
+    return layout.finish(name)
 
 
 class _Layout:
@@ -233,7 +233,8 @@ class _Layout:
             first, last = self._lifetimes[index]
             self.requests[request] = replace(self.requests[request], first_step=first, last_step=last)
 
-    def finish(self, name: str, warnings: tuple[str, ...]) -> Built:
+    def finish(self, name: str) -> Built:
+        """The plan, with its arena placed; nothing is added after that."""
         arena = plan_arena(self.requests, threads=self.threads, scratch_bytes=self.scratch_bytes)
         offsets = {buffer.name: buffer.offset for buffer in arena.buffers}
 
@@ -260,7 +261,7 @@ class _Layout:
             arena=arena,
             steps=steps,
             kernels=tuple(k for k in self.selector.kernels.values() if k.symbol in used),
-            warnings=warnings,
+            warnings=tuple(self.selector.warnings),
             params_growth=self.params_growth,
         )
         functions = {s: f for s, f in self.selector.functions.items() if s in used}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from edgepack.compiler.kernels.cpu.conv.cost import idle_bytes
 from edgepack.compiler.planner.program import Call, Prefetch
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
 __all__ = ["plan_weight_prefetch"]
 
@@ -26,9 +26,6 @@ BANDWIDTH_ASKED = 0.6
 
 #: Fewer bytes are not worth a kernel of their own.
 LEAST_BYTES = 64 * 1024
-
-#: Bytes of a cache line; what is fetched is a multiple.
-CACHE_LINE_BYTES = 64
 
 
 @dataclass

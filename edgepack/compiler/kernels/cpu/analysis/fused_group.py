@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+
+from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
-from edgepack.compiler.kernels.contract import Operand, RuleError
+from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
@@ -31,7 +32,7 @@ class AnchoredGroup:
     """
 
     anchor: Anchor
-    params: tuple[Any, ...]
+    params: tuple[Buffer, ...]
     output_shape: tuple[int, ...]
     epilogue: Epilogue
     dtype: str
@@ -54,17 +55,9 @@ class AnchoredGroup:
             raise RuleError(f"operand {operand} is computed inside the group")
         return param
 
-    def declare_epilogue(self, e: Emitter) -> dict[int, Any]:
+    def declare_epilogue(self, e: Emitter) -> dict[int, Buffer]:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
         return {p: e.param(p, prod(int(d) for d in self.params[p].shape)) for p in self.epilogue.params}
-
-    def epilogue_pointers(self, e: Emitter) -> tuple[dict[int, Any], list[Operand]]:
-        """Declares a pointer for each parameter of the epilogue."""
-        pointers, operands = {}, []
-        for param in self.epilogue.params:
-            pointers[param] = e.pointer(prod(int(d) for d in self.params[param].shape))
-            operands.append(Operand("param", param))
-        return pointers, operands
 
 
 def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:

@@ -21,7 +21,13 @@ from edgepack.compiler.kernels.contract import Implementation, Operand, RuleErro
 from edgepack.compiler.kernels.cpu.attention.attention_form import AttentionForm
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.register_tile import accumulate, column_chunks, tile_for
+from edgepack.compiler.kernels.cpu.emit.register_tile import (
+    Accumulators,
+    Matrix,
+    Steps,
+    column_chunks,
+    tile_for,
+)
 from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vector_math import LOG2_E, elementary, exp_below
@@ -236,28 +242,19 @@ class _Kernel:
         """A register tile: ``keys`` keys from ``first`` on by ``width`` queries."""
         e, form = self.e, self.form
         chunks = column_chunks(width, self.lanes)
-        accumulators = self._zeros(keys, chunks)
+        accumulators = Accumulators(e, keys, chunks)
+        accumulators.clear()
         key_step, step = form.key[-2:]
         extent = (keys - 1) * key_step + (form.depth - 1) * step + 1
         view = e.rebased(self.k, e.let(task.key + first * index(key_step)), extent)
-        accumulate(
-            e,
-            accumulators,
-            keys,
-            chunks,
-            form.depth,
-            lambda r, k: e.load(view, k * step + r * key_step),
-            self.panel,
-            column,
-            size,
-            2,
-        )
+        panel = Matrix(self.panel, column, size)
+        accumulators.add_product(lambda r, k: e.load(view, k * step + r * key_step), panel, Steps(form.depth))
         variables = task.variables.child()
         row = variables.add("row", begin, 0, form.rows - size)
         key = variables.add("key", first, 0, form.keys - keys)
         for r in range(keys):
             for at, lanes in chunks:
-                vector = e.let(e.vload(accumulators, r * width + at, lanes))
+                vector = e.let(accumulators.get(r, at, lanes))
                 queries = row.plus(column + at) + Affine(0, (), 1)
                 score = self._stepped(vector, variables, (*task.batch, queries, key.plus(r)))
                 e.vstore(self.scores, (first + index(r)) * index(size) + index(column + at), score)
@@ -322,7 +319,8 @@ class _Kernel:
     ) -> None:
         e, form = self.e, self.form
         chunks = column_chunks(width, self.lanes)
-        accumulators = self._zeros(rows, chunks)
+        accumulators = Accumulators(e, rows, chunks)
+        accumulators.clear()
         key_step = form.value[-2]
         at = e.let(task.value + index(column))
         even = form.keys - form.keys % 2
@@ -330,40 +328,22 @@ class _Kernel:
             if keys:
                 weights = row + index(begin_key * size)
                 start = at + index(begin_key * key_step)
-                self._weigh(accumulators, rows, chunks, keys, weights, size, start)
+                self._weigh(accumulators, keys, weights, size, start)
         row_step = form.output[-2]
         out = e.let(task.output + (begin + row) * index(row_step) + index(column))
         for r in range(rows):
             scale = e.let(e.load(self.sums, row + index(r)))
             for c, lanes in chunks:
-                value = e.vload(accumulators, r * width + c, lanes) * e.splat(scale, lanes)
+                value = accumulators.get(r, c, lanes) * e.splat(scale, lanes)
                 e.vstore(self.y, out + index(r * row_step + c), value, lanes)
 
-    def _weigh(
-        self,
-        accumulators: Any,
-        rows: int,
-        chunks: Sequence[tuple[int, int]],
-        keys: int,
-        weights: Any,
-        size: int,
-        start: Any,
-    ) -> None:
+    def _weigh(self, accumulators: Accumulators, keys: int, weights: Any, size: int, start: Any) -> None:
         """Adds the products of ``keys`` weights of each row, from ``weights`` on, with the values."""
 
         def weight(r: int, k: Any) -> Any:
             return self.e.load(self.scores, k * index(size) + weights + index(r))
 
-        accumulate(self.e, accumulators, rows, chunks, keys, weight, self.v, start, self.form.value[-2], 2)
-
-    def _zeros(self, rows: int, chunks: Sequence[tuple[int, int]]) -> Any:
-        e = self.e
-        width = sum(lanes for _, lanes in chunks)
-        accumulators = e.local(rows * width)
-        for r in range(rows):
-            for at, lanes in chunks:
-                e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
-        return accumulators
+        accumulators.add_product(weight, Matrix(self.v, start, self.form.value[-2]), Steps(keys))
 
 
 RULE = Rule("attention", order=600, dtypes=FLOAT32 | {"bool"}, apply=attention)

@@ -1,4 +1,4 @@
-"""How a convolution or product is cut into tiles, blocks of tiles, and slices of the reduction.
+"""How a convolution or matrix product is divided into tiles, blocks of tiles, and slices of the reduction.
 
 Tasks are (block of columns, block of tiles) pairs. What is chosen depends on what fits the caches, and on the
 number of threads.
@@ -23,14 +23,14 @@ RESIDENT_WEIGHTS = 256 * 1024
 
 
 class Blocking:
-    """The cut of one convolution for a register tile and a target.
+    """How one convolution is divided, for a register tile and a target.
 
     Attributes:
         column_blocks: blocks of columns of a group.
         weights_first: whether the pixels stay while weights stream past them.
         bands: equal parts of the pixels.
         tiles: (rows, number of tiles) of the heights of tile that a band has, in order.
-        tile_count: of a band.
+        tile_count: tiles of a band.
     """
 
     def __init__(self, conv: Conv2d, tile: Tile, target: CpuTarget, threads: int) -> None:
@@ -39,17 +39,20 @@ class Blocking:
             threads: among which the tasks are divided.
         """
         self.conv, self.tile, self.target, self.threads = conv, tile, target, threads
-        self.lanes = target.lanes("float32")
+        self.lanes = target.lanes(conv.dtype)
         self.column_blocks = -(-conv.group_out // tile.columns)
-        self.weights_first = conv.depth * conv.group_out * 4 > RESIDENT_WEIGHTS
+        self.weights_first = conv.depth * conv.group_out * conv.element_bytes > RESIDENT_WEIGHTS
         self.bands = self._bands()
         self.tiles = balanced_split(conv.pixels // self.bands, tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)
 
     def _bands(self) -> int:
-        """One for each thread where threads share out the pixels: 14 rows of 14 are 25 tiles of up to 8
-        pixels, 12 for one of two threads and 13 for the other, or twice 13 that are as much work, and whose
-        pixels are the rows that the thread has of a depthwise convolution too."""
+        """Parts of the pixels: one for each thread where threads share out the pixels.
+
+        14 rows of 14 are 25 tiles of up to 8 pixels, 12 for one of two threads and 13 for the other, or twice
+        13 that are as much work, and whose pixels are the rows that the thread has of a depthwise convolution
+        too.
+        """
         threads, pixels = self.threads, self.conv.pixels
         if self.weights_first and self.shares == 1:
             return 1
@@ -76,7 +79,7 @@ class Blocking:
         channels of a plain product.
         """
         c = self.conv
-        nbytes = c.depth * min(self.tile.columns, c.group_out) * 4
+        nbytes = c.depth * min(self.tile.columns, c.group_out) * c.element_bytes
         if nbytes <= self.target.l2_bytes * 3 // 16 or self.bands * self.tile_count == 1:
             return 1
         if not c.pointwise:
@@ -87,10 +90,10 @@ class Blocking:
         return next(enough, 1)
 
     @property
-    def scratch(self) -> tuple[int, ...]:
-        """Bytes of scratch of one thread: the sums of a task's tiles, if they have to wait."""
+    def waiting_sums(self) -> int:
+        """Elements of scratch of one thread: the sums of a task's tiles, if they have to wait."""
         tiles = -(-self.tile_count // self.blocks)
-        return (tiles * self.accumulator_floats * 4,) if self.slices > 1 else ()
+        return tiles * self.accumulator_floats if self.slices > 1 else 0
 
     @property
     def accumulator_floats(self) -> int:
@@ -110,10 +113,14 @@ class Blocking:
         if not self.weights_first:
             count = min(most, 16 * threads) if columns == 1 and self.slices == 1 else most
             return max(count // threads * threads, self.bands) or count
-        bytes_per_tile = max(1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * 4)
+        bytes_per_tile = max(
+            1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * c.element_bytes
+        )
         fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
         if self.slices > 1:  # the sums too
-            fits = max(4, min(fits, self.target.l2_bytes // 16 // (self.accumulator_floats * 4)))
+            fits = max(
+                4, min(fits, self.target.l2_bytes // 16 // (self.accumulator_floats * c.element_bytes))
+            )
         least = min(most, max(-(-tiles // fits), -(-4 * threads // columns), self.shares))
         if self.shares == 1:
             more = range(least, min(most, least + threads))
@@ -126,6 +133,6 @@ class Blocking:
         return self.pixel_blocks // self.bands
 
     def first_tile(self, block: Any) -> Any:
-        """Of a block of a band; blocks differ by at most one tile."""
+        """The first tile of a block of a band; blocks differ by at most one tile."""
         size, rest = divmod(self.tile_count, self.blocks)
         return block * size + tirx.min(block, index(rest)) if rest else block * size

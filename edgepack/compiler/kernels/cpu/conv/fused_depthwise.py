@@ -19,12 +19,15 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, Operand, Packing, RuleError, Stage
+from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
-from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
-from edgepack.compiler.kernels.cpu.conv.sliding_window import Depthwise
-from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.builder import KernelBuilder
+from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
+from edgepack.compiler.kernels.cpu.conv.sliding_window import Depthwise, WindowOperands
+from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors, tile_for
 from edgepack.compiler.kernels.rule import FLOAT32, PairRule
 from edgepack.plan.target import CpuTarget
@@ -58,9 +61,9 @@ def fused_depthwise_conv2d(
         raise RuleError("the second one's tail reads what lies between too")
     if outer.operand(1) not in constants[0] or inner.operand(1) not in constants[1]:
         raise RuleError("the weights are not constant")
-    chain = _Chain(conv, outer, depthwise, inner, target)
-    chain.check()
-    return chain.implementation()
+    kernel = FusedDepthwise(conv, outer, depthwise, inner, target)
+    kernel.check()
+    return kernel.build()
 
 
 #: Rows of the output that are done at a time. Of MobileNetV2's four chains 1 to 4 are equally fast, 7 takes
@@ -76,54 +79,97 @@ MOST_AGAIN = 4
 class _Ring(Depthwise):
     """A depthwise convolution whose input is a ring of rows, with row ``r`` at ``r % slots``."""
 
-    def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
-        super().__init__(conv, group, target)
-        self.conv = conv
-        self.row_parts = -(-conv.out_height // ROWS_AT_A_TIME)
+    def _declare(self) -> WindowOperands:
+        others = self._declare_others()
+        return WindowOperands(self.e.scratch(self.slots * self.row_elements), *others)
+
+    def _row_parts(self) -> int:
+        return -(-self.window.out_height // ROWS_AT_A_TIME)
+
+    @property
+    def row_elements(self) -> int:
+        """Elements of a row of what lies between the two convolutions."""
+        return self.window.width * self.window.channels
 
     @property
     def slots(self) -> int:
-        """Rows that are read at a time."""
-        rows = -(-self.conv.out_height // self.row_parts)
-        return (rows - 1) * self.conv.strides[0] + self.reach
+        """Rows of the ring: those that a part of the output's rows reads."""
+        rows = -(-self.window.out_height // self.row_parts)
+        return (rows - 1) * self.window.strides[0] + self.reach
 
     @property
     def reach(self) -> int:
         """Rows from the first to the last of a window."""
-        return (self.conv.kernel[0] - 1) * self.conv.dilation[0] + 1
+        return (self.window.size[0] - 1) * self.window.dilation[0] + 1
 
     @property
     def shared_rows(self) -> int:
-        """That the windows of two rows have in common."""
-        return max(0, self.reach - self.conv.strides[0])
+        """Input rows that the windows of two neighbouring output rows have in common."""
+        return max(0, self.reach - self.window.strides[0])
 
     def lines(self, image: Any, top: Any, at: Any) -> Callable[[Any], Any]:
-        e, c = self.e, self.conv
+        e, g = self.e, self.window
 
         def line(k: Any) -> Any:
             # Rows in the padding are not read.
-            row = tirx.max(index(0), top + k * c.dilation[0])
-            return e.let(mod(row, self.slots) * (c.width * c.in_channels) + at)
+            row = tirx.max(index(0), top + k * g.dilation[0])
+            return e.let(mod(row, self.slots) * self.row_elements + at)
 
         if not self.unrolled:
             return line
-        places = [line(k) for k in range(c.kernel[0])]
+        places = [line(k) for k in range(g.size[0])]
         return lambda k: places[k]
 
 
-class _Chain:
-    """Emits the kernel."""
+class _Rows(ImplicitGemm):
+    """A convolution that is asked for one row of its output at a time, in one group."""
+
+    def _blocking(self) -> Blocking:
+        row = replace(self.conv, batch=1, out_height=1)
+        tile = tile_for(self.target, row.pixels, row.group_out, self.dtype)
+        return Blocking(row, tile, self.target, 1)
+
+    def _declare(self) -> GemmOperands:
+        return GemmOperands(*self._declare_inputs())
+
+    def row(self, number: Any, y: Any, at: Any) -> None:
+        """Writes row ``number``, counted through all images, of the output to element ``at`` of ``y``."""
+        e = self.e
+        origin = e.let(number * self.conv.out_width)
+        shift = e.let(at - origin * self.group.pitch)
+        pixels = Pixels(0, self.blocking.tile_count, 0, y, shift, origin)
+        e.loop(0, self.blocking.column_blocks, lambda column: self._columns(0, column, pixels))
+
+    def _tile_range(self, pixels: Pixels, begin: int, end: int) -> tuple[Any, Any]:
+        return begin, end
+
+    def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
+        # Not by way of a view: LLVM is told that buffers do not overlap, and the kernel reads this one again.
+        return pixels.y, self.e.let(tile.pixel * self.group.pitch + tile.columns.channel + pixels.shift)
+
+
+class FusedDepthwise(KernelBuilder):
+    """Builds the kernel of a convolution and the depthwise one behind it.
+
+    Args:
+        outer, inner: the fused groups whose anchors ``conv`` and ``depthwise`` are.
+    """
 
     def __init__(
         self, conv: Conv2d, outer: AnchoredGroup, depthwise: Conv2d, inner: AnchoredGroup, target: CpuTarget
     ) -> None:
-        self.conv, self.depthwise, self.target = conv, depthwise, target
-        self.outer, self.inner = outer, inner
-        narrow = narrow_vectors(target, conv.out_channels)
-        self.tile = tile_for(narrow, conv.out_width, conv.out_channels)
-        self.first = ImplicitGemm(conv, self.tile, outer, narrow, rows_apart=True)
-        self.second = _Ring(depthwise, inner, target)
-        self.second.e = self.first.e
+        narrow = narrow_vectors(target, conv.out_channels, conv.dtype)
+        emitter = Emitter(narrow.lanes(conv.dtype), narrow, conv.dtype)
+        super().__init__("conv2d.chained", target, dtype=conv.dtype, emitter=emitter)
+        self.conv, self.depthwise = conv, depthwise
+        self.first = _Rows(self.rule, "conv2d:1", conv, outer, narrow, emitter=emitter)
+        self.outer_params = len(outer.params)
+        with emitter.renumbered(param=self._number, packed=lambda i: i + 1):
+            self.second = _Ring(depthwise, inner, target, emitter=emitter)
+
+    def _number(self, param: int) -> int:
+        """The number of the second group's parameter among those of both: its first is not one of them."""
+        return self.outer_params + param - 1
 
     @property
     def bands(self) -> int:
@@ -135,63 +181,32 @@ class _Chain:
                 return count
         return 0
 
-    @property
-    def row_floats(self) -> int:
-        """Of what lies between the two."""
-        return self.conv.out_width * self.conv.out_channels
-
-    @property
-    def ring_bytes(self) -> int:
-        return self.second.slots * self.row_floats * 4
-
     def check(self) -> None:
         """RuleError where two kernels are as fast or faster."""
-        c, cut = self.conv, self.first.blocking
+        c, blocking = self.conv, self.first.blocking
         if not (c.pointwise or c.strides != (1, 1)):
             raise RuleError("Winograd's transforms may be faster")
-        if cut.weights_first or cut.slices > 1:
+        if blocking.weights_first or blocking.slices > 1:
             raise RuleError("the weights do not stay in the cache beside the rows")
-        if 2 * c.pixels * c.out_channels * 4 <= self.target.l2_bytes * self.target.threads:
+        between = c.pixels * c.out_channels * c.element_bytes
+        if 2 * between <= self.target.l2_bytes * self.target.threads:
             raise RuleError("what lies between fits the caches")
         if not self.bands:
             raise RuleError("threads would compute too much twice")
-        if self.ring_bytes > self.target.l2_bytes // 2:
+        if self.e.scratch_bytes[0] > self.target.l2_bytes // 2:
             raise RuleError("the ring does not fit the cache")
 
-    def implementation(self) -> Implementation:
-        weights = self.outer.operand(1)
-        columns, zeros = self.tile.columns, self.first.zeros
-        packing = Packing(
-            weights, f"conv2d:1:{columns}:{zeros}", lambda w: pack_weights(w, 1, columns, zeros)
-        )
-        depthwise = self.second.packing(self._place(self.inner.operand(1)))
-        return Implementation(
-            "conv2d.chained",
-            (self._build(),),
-            (packing, depthwise),
-            scratch=(self.ring_bytes,),
-            parameters={
-                "tile": f"{self.tile.rows}x{columns}",
-                "strip": f"{self.second.columns}x{self.second.lanes}",
-                "rows": self.second.slots,
-                "bands": self.bands,
-            },
-            flops=self.conv.flops + self.depthwise.flops,
-        )
+    def parameters(self) -> dict[str, Any]:
+        tile, second = self.first.tile, self.second
+        return {
+            "tile": f"{tile.rows}x{tile.columns}",
+            "strip": f"{second.columns}x{second.lanes}",
+            "rows": second.slots,
+            "bands": self.bands,
+        }
 
-    def _place(self, param: int) -> int:
-        """Of a parameter of the second group among those of both."""
-        return len(self.outer.params) + param - 1
-
-    def _build(self) -> Stage:
-        e, second = self.first.e, self.second
-        begin = self.first.pointers()
-        end = []
-        for operand in second.pointers():
-            place = {"param": self._place(operand.index), "packed": 1}.get(operand.kind, operand.index)
-            end.append(replace(operand, index=place))
-        self.ring = second.x = e.pointer(self.ring_bytes // 4)
-        bands = self.bands
+    def build(self) -> Implementation:
+        e, second, bands = self.e, self.second, self.bands
         lo, hi = e.task_range()
 
         def task(number: Any) -> None:
@@ -206,15 +221,23 @@ class _Chain:
             e.loop(top, bottom, part)
 
         e.loop(lo, hi, task)
-        return Stage(e.finish(), self.depthwise.batch * bands, (*begin, *end, Operand("scratch", 0)))
+        depthwise = (replace(p, param=self._number(p.param)) for p in second.packings())
+        return Implementation(
+            self.rule,
+            (e.stage(self.depthwise.batch * bands),),
+            (self.first.packing(), *depthwise),
+            scratch=tuple(e.scratch_bytes),
+            parameters=self.parameters(),
+            flops=self.conv.flops + self.depthwise.flops,
+        )
 
     def _rows(self, image: Any, part: Any, alone: Any) -> None:
-        """The rows that a part of the output reads, but for those that the part before it has read.
+        """Computes the rows that a part of the output reads, but for those that the part before it has read.
 
         Args:
             alone: whether the ring does not hold what that one has read.
         """
-        e, c, d, ring = self.first.e, self.conv, self.depthwise, self.second
+        e, c, d, ring = self.e, self.conv, self.depthwise, self.second
         top = e.let(tirx.max(index(0), ring.first_row(part) * d.strides[0] - d.pad_top))
         before, end = (
             e.let(tirx.min(index(d.height), (ring.first_row(p) - 1) * d.strides[0] - d.pad_top + ring.reach))
@@ -223,8 +246,8 @@ class _Chain:
         begin = e.let(tirx.Select(alone, top, tirx.max(top, before)))
 
         def row(y: Any) -> None:
-            at = e.let(mod(y, ring.slots) * self.row_floats)
-            self.first.row(e.let(image * c.out_height + y), self.ring, at)
+            at = e.let(mod(y, ring.slots) * ring.row_elements)
+            self.first.row(e.let(image * c.out_height + y), ring.operands.x, at)
 
         e.loop(begin, e.let(tirx.max(begin, end)), row)
 

@@ -8,13 +8,18 @@ import numpy as np
 
 from edgepack.compiler.kernels.contract import Array, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Conv2d", "pack_weights"]
 
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Geometry of a convolution: NHWC input, HWIO weights, one value per dimension (height, width)."""
+    """Geometry of a convolution: NHWC input, HWIO weights, one value per dimension (height, width).
+
+    Attributes:
+        dtype: of input, weights and output.
+    """
 
     batch: int
     height: int
@@ -31,6 +36,7 @@ class Conv2d:
     pad_bottom: int
     pad_right: int
     groups: int
+    dtype: str = "float32"
 
     @classmethod
     def of(cls, group: AnchoredGroup) -> Conv2d:
@@ -46,6 +52,19 @@ class Conv2d:
         dh, dw = (int(d) for d in a["dilation"])
         groups = int(a["groups"])
         return cls(n, h, w, c, oh, ow, oc, (kh, kw), (sh, sw), (dh, dw), top, left, bottom, right, groups)
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def input_elements(self) -> int:
+        return self.batch * self.height * self.width * self.in_channels
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in the layout of the model."""
+        return self.depth * self.out_channels * self.element_bytes
 
     @property
     def padded(self) -> bool:
@@ -82,7 +101,11 @@ class Conv2d:
 
     @property
     def flops(self) -> int:
-        return 2 * self.pixels * self.out_channels * self.depth
+        return 2 * self.multiply_adds
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.pixels * self.out_channels * self.depth
 
 
 def pack_weights(weights: Array, groups: int, columns: int, zeros: int) -> Array:

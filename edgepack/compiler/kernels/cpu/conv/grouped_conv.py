@@ -1,11 +1,11 @@
 """Convolution in groups of few channels, NHWC: vectors along the output channels, of one group or of several.
 
-A group of 8 output channels fills half of a vector of 16; an implicit matrix product (``conv2d.py``) would
+A group of 8 output channels fills half of a vector of 16; an implicit matrix product (``dense.py``) would
 leave the other half empty, and pay for loops that are as short as a group is narrow. Here several groups lie
 side by side in one vector: an input vector holds the channels of just these groups, and for each input
 channel of a group one shuffle brings it into all lanes of its group. A group that fills a vector broadcasts
-elements instead. As in ``window.py`` a step computes some neighbouring pixels of one row, whose windows
-overlap, so that what was shuffled or broadcast serves all taps that read it.
+elements instead. As in ``sliding_window.py`` a step computes some neighbouring pixels of one row, whose
+windows overlap, so that what was shuffled or broadcast serves all taps that read it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import (
-    Emitter,
     balanced_split,
     div,
     index,
@@ -74,16 +74,17 @@ def pack_weights(weights: Array, lanes: int, groups: int) -> Array:
     return np.concatenate(parts)
 
 
-class _Grouped:
-    """Emits one kernel; a task is some output rows of one image, for a few vectors of channels."""
+class GroupedConv(KernelBuilder):
+    """Builds one kernel; a task is some output rows of one image, for a few vectors of channels."""
 
     def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
-        self.conv, self.group, self.target = conv, group, target
-        self.lanes = target.lanes("float32")
-        if conv.strides[1] > 1 and 2 * conv.group_out == self.lanes == 16:
+        lanes = target.lanes(conv.dtype)
+        if conv.strides[1] > 1 and 2 * conv.group_out == lanes == 16:
             # A shuffle for one or two taps costs more than the other half of a vector brings.
-            self.lanes = conv.group_out
-        c, lanes = conv, self.lanes
+            lanes = conv.group_out
+        super().__init__("conv2d.grouped", target, dtype=conv.dtype, lanes=lanes)
+        self.conv, self.group = conv, group
+        c = conv
         if lanes % c.group_out or c.group_in > c.group_out:
             raise RuleError("groups do not fill a vector")
         self.side_by_side = c.group_out < lanes
@@ -95,7 +96,10 @@ class _Grouped:
         self.vectors = -(-c.out_channels // lanes)
         self.block = self._block()
         self.row_parts = self._row_parts()
-        self.e = Emitter(lanes, target)
+        self.x = self.e.param(group.operand(0), conv.input_elements)
+        self.w = self.e.packed(0, conv.depth * conv.out_channels)
+        self.extra = group.declare_epilogue(self.e)
+        self.y = self.e.output(0, group.output_elements)
 
     def _columns(self) -> int:
         """Pixels of a step: what hides the latency of multiply-adds, as far as there are registers.
@@ -105,7 +109,7 @@ class _Grouped:
         that.
         """
         c = self.conv
-        free = max(8, self.target.vector_registers) - c.kernel[1] - 3
+        free = self.target.usable_registers - c.kernel[1] - 3
         most = max(6, (free - c.group_in) // (1 + c.strides[1])) if self.side_by_side else free
         return min(c.out_width, max(2, min(most, MOST_COLUMNS)))
 
@@ -113,29 +117,42 @@ class _Grouped:
         """Vectors of a task: their weights, and the window's rows as wide as a step, fit the L1 cache."""
         c = self.conv
         width = (self.columns - 1) * c.strides[1] + (c.kernel[1] - 1) * c.dilation[1] + 1
-        fits = self.target.l1d_bytes * 2 // 3 // ((c.kernel[0] * width + c.depth) * self.lanes * 4)
+        fits = (
+            self.target.l1d_bytes
+            * 2
+            // 3
+            // ((c.kernel[0] * width + c.depth) * self.lanes * self.element_bytes)
+        )
         return -(-self.vectors // -(-self.vectors // max(1, fits)))
 
     def _row_parts(self) -> int:
         """Into how many parts the rows are cut; large weights are not read again for another part."""
         c, threads = self.conv, self.target.threads
-        if c.depth * c.out_channels * 4 > RESIDENT_WEIGHTS and self.vectors >= 4 * threads * self.block:
+        if c.weight_bytes > RESIDENT_WEIGHTS and self.vectors >= 4 * threads * self.block:
             return 1
         parts = -(-c.out_height // 8)
         return min(c.out_height, -(-parts // threads) * threads)
 
     # Loops ----------------------------------------------------------------------------------------------
 
-    def build(self) -> Stage:
-        e, c = self.e, self.conv
-        self.x = e.pointer(c.batch * c.height * c.width * c.in_channels)
-        self.w = e.pointer(c.depth * c.out_channels)
-        self.extra, extra_operands = self.group.epilogue_pointers(e)
-        self.y = e.pointer(self.group.output_elements)
-        counts = (c.batch, self.row_parts, -(-self.vectors // self.block))
-        e.tasks(lambda task: self._task(unravel(task, counts)))
-        ends = (Operand("param", self.group.operand(0)), Operand("packed", 0))
-        return Stage(e.finish(), prod(counts), (*ends, *extra_operands, Operand("output", 0)))
+    def build(self) -> Implementation:
+        counts = (self.conv.batch, self.row_parts, -(-self.vectors // self.block))
+        self.e.tasks(lambda task: self._task(unravel(task, counts)))
+        return Implementation(
+            self.rule,
+            (self.e.stage(prod(counts)),),
+            (self._packing(),),
+            parameters=self.parameters(),
+            flops=self.conv.flops,
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        return {"tile": f"{self.columns}x{self.lanes}", "parts": self.row_parts}
+
+    def _packing(self) -> Packing:
+        lanes, groups = self.lanes, self.conv.groups
+        key = f"grouped:{lanes}:{groups}"
+        return Packing(self.group.operand(1), key, lambda w: pack_weights(w, lanes, groups))
 
     def _task(self, task: Sequence[Any]) -> None:
         """Strip by strip, in it row by row."""
@@ -247,19 +264,7 @@ def grouped_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[in
         raise RuleError("one group")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    builder = _Grouped(conv, found, target)
-    lanes = builder.lanes
-    packing = Packing(
-        found.operand(1), f"grouped:{lanes}:{conv.groups}", lambda w: pack_weights(w, lanes, conv.groups)
-    )
-    parameters = {"tile": f"{builder.columns}x{lanes}", "parts": builder.row_parts}
-    return Implementation(
-        "conv2d.grouped",
-        (builder.build(),),
-        (packing,),
-        parameters=parameters,
-        flops=conv.flops,
-    )
+    return GroupedConv(conv, found, target).build()
 
 
 RULE = Rule("conv2d.grouped", order=300, dtypes=FLOAT32, apply=grouped_conv2d, heeds_pitch=True)

@@ -13,7 +13,7 @@ the padding are skipped by a branch.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -23,8 +23,9 @@ import numpy as np
 from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Packing, RuleError, Stage
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import (
     Emitter,
@@ -35,7 +36,8 @@ from edgepack.compiler.kernels.cpu.emit.emitter import (
     unravel,
 )
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
 __all__ = ["Depthwise", "depthwise_conv2d", "pool2d"]
 
@@ -44,8 +46,6 @@ LARGEST_WINDOW = 16
 #: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
 #: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
 UNROLLED_TAPS, UNROLLED_STEP = 64, 512
-#: Floats in a cache line.
-LINE = 16
 #: Pixels of an image up to which threads divide the channels.
 FEW_PIXELS = 64
 #: Which taps of each pixel of a step lie inside the image, along the width.
@@ -53,7 +53,7 @@ Taps = tuple[tuple[bool, ...], ...]
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """Geometry: NHWC, pairs are (height, width)."""
 
     batch: int
@@ -77,6 +77,7 @@ class _Strip:
         top: the input row of the first tap, negative in the padding.
         source: offset of the first tap of a row of the window, without the channel.
         target: offset of the first pixel, without the channel.
+        taps: which there are, of each pixel.
     """
 
     position: tuple[Any, Any, Any]
@@ -86,27 +87,42 @@ class _Strip:
     taps: Taps
 
 
-class _Builder(ABC):
-    """Emits one kernel; a task is some output rows of one image, for a block of the channels."""
+@dataclass(frozen=True)
+class WindowOperands:
+    """The buffers of the kernel: image, packed weights (or None), what the epilogue reads, and output."""
+
+    x: Any
+    weights: Any
+    epilogue: dict[int, Any]
+    y: Any
+
+
+class SlidingWindow(KernelBuilder):
+    """Builds one kernel; a task is some output rows of one image, for a block of the channels."""
 
     #: Whether the kernel has a pointer to weights, packed by :func:`pack_weights`.
     weighted = False
 
-    def __init__(self, window: _Window, group: AnchoredGroup, target: CpuTarget) -> None:
+    def __init__(
+        self,
+        rule: str,
+        window: Window,
+        group: AnchoredGroup,
+        target: CpuTarget,
+        *,
+        dtype: str = "float32",
+        emitter: Emitter | None = None,
+    ) -> None:
         if max(window.size) > LARGEST_WINDOW:
             raise RuleError(f"a window of {window.size}")
-        self.window, self.group, self.target = window, group, target
+        lanes = _lanes(window, target, dtype)
+        super().__init__(rule, target, dtype=dtype, lanes=lanes, emitter=emitter)
+        self.window, self.group = window, group
         taps = window.size[0] * window.size[1]
-        self.lanes = target.lanes("float32")
-        while self.lanes > window.channels:
-            self.lanes //= 2
-        if self.lanes == LINE and window.channels % LINE == LINE // 2 and taps <= 9:
-            # Half of the pixels begin in the middle of a cache line, where halves are faster.
-            self.lanes //= 2
-        self.one_by_one = target.arch.startswith("x86")
-        # Other CPUs' vector loads have no displacement: pointers to all rows would not fit the registers.
-        displacement = target.arch.startswith(("x86", "aarch64"))
-        self.unrolled = displacement and taps <= UNROLLED_TAPS and target.optimize != "size"
+        # One pointer has to serve all rows, or their pointers would not fit the registers. In WebAssembly a
+        # loop: V8 keeps fewer values in registers than the unrolled window has.
+        unrollable = target.loads_have_displacement and not target.virtual_registers
+        self.unrolled = unrollable and taps <= UNROLLED_TAPS and target.optimize != "size"
         self.columns = self._columns()
         self.steps = -(-window.channels // self.lanes)
         #: Threads divide the channels, not the rows: where there are more of them than pixels, so that the
@@ -117,19 +133,19 @@ class _Builder(ABC):
         )
         self.block = self._steps_per_block()
         self.row_parts = self._row_parts()
-        self.e = Emitter(self.lanes, target)
+        self.operands = self._declare()
 
     # What fits ------------------------------------------------------------------------------------------
 
     def _most_columns(self) -> int:
         """Accumulators of a step: the more, the better they hide the latency of the multiply-add.
 
-        x86 takes weights from memory and goes through the inputs one by one; elsewhere accumulators, all
-        inputs of a row and a weight have registers, so that neighbouring multiply-adds are independent.
-        What waits for memory rather than for arithmetic has enough with 8.
+        Where arithmetic reads memory, weights stay there and inputs are gone through one by one; elsewhere
+        accumulators, all inputs of a row and a weight have registers, so that neighbouring multiply-adds are
+        independent. What waits for memory rather than for arithmetic has enough with 8.
         """
-        g, registers = self.window, max(8, self.target.vector_registers)
-        if self.one_by_one:
+        g, registers = self.window, self.target.usable_registers
+        if self.target.arithmetic_reads_memory:
             most = registers - 3 - (0 if self.target.fma else 1)
         else:
             most = (registers - 2 - (g.size[1] - 1) * g.dilation[1] + g.strides[1]) // (g.strides[1] + 1)
@@ -146,7 +162,7 @@ class _Builder(ABC):
         """Channels of a task, in steps: the rows of the window, as wide as the strip, fit the L1 cache."""
         g = self.window
         pixels = g.size[0] * ((self.columns - 1) * g.strides[1] + (g.size[1] - 1) * g.dilation[1] + 1)
-        fits = max(2, self.target.l1d_bytes * 2 // 3 // (pixels * self.lanes * 4))
+        fits = max(2, self.target.l1d_bytes * 2 // 3 // (pixels * self.lanes * self.element_bytes))
         blocks = -(-self.steps // fits)
         if self.by_channels:
             blocks = -(-blocks // self.target.threads) * self.target.threads
@@ -166,34 +182,49 @@ class _Builder(ABC):
 
     # Loops ----------------------------------------------------------------------------------------------
 
-    def pointers(self) -> tuple[Operand, ...]:
-        """Declares the kernel's pointers but for the first, to the input."""
-        e, g = self.e, self.window
-        operands = []
-        if self.weighted:
-            self.w = e.pointer(g.size[0] * g.size[1] * self.steps * self.lanes)
-            operands.append(Operand("packed", 0))
-        self.extra, extra_operands = self.group.epilogue_pointers(e)
-        self.y = e.pointer(self.group.output_elements)
-        return (*operands, *extra_operands, Operand("output", 0))
+    def _declare(self) -> WindowOperands:
+        g = self.window
+        x = self.e.param(self.group.operand(0), g.batch * g.height * g.width * g.channels)
+        return WindowOperands(x, *self._declare_others())
 
-    def build(self) -> Stage:
+    def _declare_others(self) -> tuple[Any, dict[int, Any], Any]:
+        """All operands but the input."""
         e, g = self.e, self.window
-        self.x = e.pointer(g.batch * g.height * g.width * g.channels)
-        operands = Operand("param", self.group.operand(0)), *self.pointers()
+        weights = None
+        if self.weighted:
+            weights = e.packed(0, g.size[0] * g.size[1] * self.steps * self.lanes)
+        return weights, self.group.declare_epilogue(e), e.output(0, self.group.output_elements)
+
+    def build(self) -> Implementation:
+        e, g = self.e, self.window
         # Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
         counts = (g.batch, self.row_parts, self.blocks)
         lo, hi = e.task_range()
         e.loop(lo, hi, lambda i: self.task(*unravel(e.let(lo + hi - 1 - i), counts)))
-        return Stage(e.finish(), prod(counts), operands)
+        stage = e.stage(prod(counts))
+        flops = g.batch * g.out_height * g.out_width * g.channels * g.size[0] * g.size[1]
+        return Implementation(
+            self.rule,
+            (stage,),
+            self.packings(),
+            parameters=self.parameters(),
+            flops=2 * flops if self.weighted else flops,
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        return {"tile": f"{self.columns}x{self.lanes}"}
+
+    def packings(self) -> tuple[Packing, ...]:
+        """The constants that the kernel reads in a layout of its own."""
+        return ()
 
     @property
     def blocks(self) -> int:
-        """Of the channels."""
+        """Blocks of channels, each of which is a task of its own."""
         return -(-self.steps // self.block)
 
     def first_row(self, part: Any) -> Any:
-        """Of the output, in one of the parts into which its rows are cut."""
+        """The first output row of one of the parts into which rows are divided."""
         return self.e.let(div(part * self.window.out_height + self.row_parts - 1, self.row_parts))
 
     def task(self, image: Any, part: Any, block: Any) -> None:
@@ -276,7 +307,7 @@ class _Builder(ABC):
             e.vstore(accumulators, i * lanes, e.f32(self.initial(), lanes), lanes)
         kh, kw = g.size
         taps = [(i, j) for j in range(kw) for i in range(size) if strip.taps[i][j]]
-        if self.one_by_one:
+        if self.target.arithmetic_reads_memory:
             taps.sort(key=lambda tap: tap[0] * g.strides[1] + tap[1] * g.dilation[1])
 
         def row(k: Any) -> None:
@@ -290,8 +321,8 @@ class _Builder(ABC):
                 return loaded[buffer, at]
 
             for i, j in taps:
-                value = load(self.x, base, (i * g.strides[1] + j * g.dilation[1]) * g.channels)
-                weight = load(self.w, weights, j * lanes) if self.weighted else None
+                value = load(self.operands.x, base, (i * g.strides[1] + j * g.dilation[1]) * g.channels)
+                weight = load(self.operands.weights, weights, j * lanes) if self.weighted else None
                 old = e.vload(accumulators, i * lanes, lanes)
                 e.vstore(accumulators, i * lanes, self.combine(old, value, weight), lanes)
 
@@ -303,8 +334,10 @@ class _Builder(ABC):
         image, y, x = strip.position
         for i in range(size):
             value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)
-            stored = self.group.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
-            e.vstore(self.y, strip.target + i * self.group.pitch + channel, stored, lanes)
+            stored = self.group.epilogue.apply(
+                e, value, (image, y, x + i, channel), lanes, self.operands.epilogue
+            )
+            e.vstore(self.operands.y, strip.target + i * self.group.pitch + channel, stored, lanes)
 
     def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:
         """Row ``k`` of the window, unless it lies in the padding."""
@@ -337,13 +370,15 @@ class _Builder(ABC):
         return lambda value, pixel: value
 
 
-class Depthwise(_Builder):
+class Depthwise(SlidingWindow):
     """Depthwise convolution."""
 
     weighted = True
 
-    def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
-        window = _Window(
+    def __init__(
+        self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget, *, emitter: Emitter | None = None
+    ) -> None:
+        window = Window(
             conv.batch,
             conv.height,
             conv.width,
@@ -355,17 +390,19 @@ class Depthwise(_Builder):
             conv.dilation,
             (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
         )
-        super().__init__(window, group, target)
+        super().__init__("conv2d.depthwise", window, group, target, dtype=conv.dtype, emitter=emitter)
 
-    def packing(self, param: int) -> Packing:
-        """Of the weights, which are the group's parameter ``param``."""
-        return Packing(param, f"depthwise:{self.lanes}", lambda w: pack_weights(w, self.lanes))
+    def packings(self) -> tuple[Packing, ...]:
+        lanes = self.lanes
+        return (Packing(self.group.operand(1), f"depthwise:{lanes}", lambda w: pack_weights(w, lanes)),)
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         return self.e.multiply_add(value, weight, old)
 
 
-class _Max(_Builder):
+class MaxPool(SlidingWindow):
+    """Largest of the taps inside the image."""
+
     def initial(self) -> float:
         return -3.4028234663852886e38
 
@@ -373,7 +410,7 @@ class _Max(_Builder):
         return tirx.max(old, value)
 
 
-class _Average(_Builder):
+class AveragePool(SlidingWindow):
     """Average over the taps inside the image."""
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
@@ -389,12 +426,23 @@ class _Average(_Builder):
         return lambda value, pixel: e.let(value * e.splat(scales[sum(taps[pixel])], self.lanes))
 
 
-class _PaddedAverage(_Average):
+class PaddedAveragePool(AveragePool):
     """Average over all taps; those in the padding are zeros."""
 
     def finisher(self, begin: Any, end: Any, taps: Taps) -> Any:
         scale = 1.0 / (self.window.size[0] * self.window.size[1])
         return lambda value, pixel: self.e.let(value * self.e.f32(scale, self.lanes))
+
+
+def _lanes(window: Window, target: CpuTarget, dtype: str) -> int:
+    """Elements of a vector: at most the channels, and halves where they are faster."""
+    lanes, line = target.lanes(dtype), CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
+    while lanes > window.channels:
+        lanes //= 2
+    if lanes == line and window.channels % line == line // 2 and window.size[0] * window.size[1] <= 9:
+        # Half of the pixels begin in the middle of a cache line, where halves are faster.
+        lanes //= 2
+    return lanes
 
 
 def pack_weights(weights: Array, lanes: int) -> Array:
@@ -412,15 +460,7 @@ def depthwise_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[
         raise RuleError("not depthwise")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    builder = Depthwise(conv, found, target)
-    parameters = {"tile": f"{builder.columns}x{builder.lanes}"}
-    return Implementation(
-        "conv2d.depthwise",
-        (builder.build(),),
-        (builder.packing(found.operand(1)),),
-        parameters=parameters,
-        flops=conv.flops,
-    )
+    return Depthwise(conv, found, target).build()
 
 
 def pool2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
@@ -433,22 +473,14 @@ def pool2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     _, oh, ow, _ = found.output_shape
     size, strides, dilation = ((int(v[0]), int(v[1])) for v in (a["pool_size"], a["strides"], a["dilation"]))
     top, left, bottom, right = (int(p) for p in a["padding"])
-    window = _Window(n, h, w, c, oh, ow, size, strides, dilation, (top, left, bottom, right))
-    average = found.anchor.kind == "avg_pool2d"
-    builder: _Builder
-    if not average:
-        builder = _Max(window, found, target)
-    elif not a["count_include_pad"]:
-        builder = _Average(window, found, target)
-    elif a["ceil_mode"]:
+    window = Window(n, h, w, c, oh, ow, size, strides, dilation, (top, left, bottom, right))
+    if found.anchor.kind == "max_pool2d":
+        return MaxPool("pool2d.max", window, found, target).build()
+    if not a["count_include_pad"]:
+        return AveragePool("pool2d.average", window, found, target).build()
+    if a["ceil_mode"]:
         raise RuleError("windows beyond the padding count neither way")
-    else:
-        builder = _PaddedAverage(window, found, target)
-    flops = n * oh * ow * c * size[0] * size[1]
-    parameters = {"tile": f"{builder.columns}x{builder.lanes}"}
-    return Implementation(
-        f"pool2d.{'average' if average else 'max'}", (builder.build(),), parameters=parameters, flops=flops
-    )
+    return PaddedAveragePool("pool2d.average", window, found, target).build()
 
 
 DEPTHWISE = Rule("conv2d.depthwise", order=100, dtypes=FLOAT32, apply=depthwise_conv2d, heeds_pitch=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.kernels.contract import Array, Operand, Stage
+from edgepack.compiler.kernels.contract import Array, Stage
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
@@ -52,9 +52,8 @@ class Phases:
 
     @property
     def nbytes(self) -> int:
-        """Of the phases."""
-        c = self.conv
-        return c.batch * c.height * c.width * c.in_channels * 4
+        """Size of the phases in memory."""
+        return self.conv.input_elements * self.conv.element_bytes
 
     def weights(self, weights: Array) -> Array:
         """(KH, KW, IC, OC) to the kernel of stride 1, (ceil(KH / 2), ceil(KW / 2), 4 IC, OC)."""
@@ -63,12 +62,12 @@ class Phases:
         padded = np.pad(weights, ((0, 2 * r - kh), (0, 2 * s - kw), (0, 0), (0, 0)))
         return padded.reshape(r, 2, s, 2, ic, oc).transpose(0, 2, 1, 3, 4, 5).reshape(r, s, 4 * ic, oc)
 
-    def stage(self, target: CpuTarget, source: Operand, output: Operand) -> Stage:
-        """Takes the input apart; a task is a row of the phases."""
+    def stage(self, target: CpuTarget, source: int) -> Stage:
+        """Separates the phases of parameter ``source`` into the first temp; a task is a row of the phases."""
         c, z = self.whole, self.conv
-        e = Emitter(target.lanes("float32"), target)
-        x = e.pointer(c.batch * c.height * c.width * c.in_channels)
-        y = e.pointer(self.nbytes // 4)
+        e = Emitter(target.lanes(c.dtype), target, c.dtype)
+        x = e.param(source, c.input_elements)
+        y = e.temp(0, z.input_elements)
         pair = 2 * c.in_channels  # elements of two neighbours in a row of the input
 
         def copy(first: Any, place: Any, count: int) -> None:
@@ -105,4 +104,4 @@ class Phases:
                 e.branch(valid, partial(inside, first, place), partial(outside, place))
 
         e.tasks(task)
-        return Stage(e.finish(), c.batch * z.height, (source, output))
+        return e.stage(c.batch * z.height)

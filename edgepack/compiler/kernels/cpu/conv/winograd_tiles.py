@@ -7,18 +7,13 @@ when the code is generated, so there is one variant of it for each kind of left 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call
-from tvm.tirx import DeclBuffer, Var
-from tvm.tirx.buffer import buffer_data_pointer_type
-from tvm.tirx.stmt import Bind
 
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
-from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     Transform,
     input_groups,
@@ -29,100 +24,15 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     output_rows,
     staged_input,
     staged_output,
-    tile_side,
 )
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, run_lengths
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, run_lengths
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 from edgepack.plan.target import CpuTarget
 
 #: What stores a row of a tile: (channel, row, its elements, lanes).
 Emit = Callable[[Any, int, Sequence[Any], int], None]
 
-__all__ = ["Geometry", "Image", "Output"]
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """Tiles of a convolution.
-
-    Tiles that reach beyond the image need no product at the last row or column of positions: that goes only
-    into the output's last row or column. ``sorted``, for one image, brings the tiles that need the same
-    positions together: those of a cut last row, those that lie inside, those of a cut last column.
-    """
-
-    conv: Conv2d
-    m: int
-    sorted: bool = False
-
-    @property
-    def a(self) -> int:
-        """Side of an input tile."""
-        return tile_side(self.m)
-
-    @property
-    def rows(self) -> int:
-        return -(-self.conv.out_height // self.m)
-
-    @property
-    def columns(self) -> int:
-        return -(-self.conv.out_width // self.m)
-
-    @property
-    def count(self) -> int:
-        """Tiles of all images."""
-        return self.conv.batch * self.rows * self.columns
-
-    @property
-    def zeros(self) -> int:
-        """Zeros behind the weights: a row of a tile, if any lies in the padding."""
-        rows = self.rows * self.m + self.a - self.m
-        whole = self.conv.pad_top == 0 and rows <= self.conv.height
-        return 0 if whole else self.a * self.conv.in_channels
-
-    @property
-    def cut_rows(self) -> bool:
-        """Whether tiles are sorted because the last row of them reaches beyond the image."""
-        return self.sorted and self.conv.out_height % self.m != 0
-
-    @property
-    def cut_columns(self) -> bool:
-        """Whether tiles are sorted because the last column of them reaches beyond the image."""
-        return self.sorted and self.conv.out_width % self.m != 0
-
-    def tiles_at(self, last_row: bool, last_column: bool) -> tuple[int, int]:
-        """(first, end) of the tiles that need a position, given whether it is in the last row or column."""
-        below, inside = self._parts()
-        without_row, without_column = last_row and self.cut_rows, last_column and self.cut_columns
-        if without_column:
-            return (below if without_row else 0), below + inside
-        return (below, self.count - self.cut_columns) if without_row else (0, self.count)
-
-    def _parts(self) -> tuple[int, int]:
-        """Sorted tiles of the last row, if it is cut, and of the inside; the cut last column follows."""
-        columns = self.columns - self.cut_columns
-        return (columns if self.cut_rows else 0), (self.rows - self.cut_rows) * columns
-
-    def position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
-        """(image, row, column) of a tile."""
-        if self.sorted:
-            return self._sorted_position(e, tile)
-        area = self.rows * self.columns
-        image = e.let(div(tile, area)) if self.conv.batch > 1 else index(0)
-        rest = e.let(mod(tile, area)) if self.conv.batch > 1 else tile
-        return image, e.let(div(rest, self.columns)), e.let(mod(rest, self.columns))
-
-    def _sorted_position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
-        below, inside = self._parts()
-        columns = max(1, self.columns - self.cut_columns)
-        at = e.let(tile - below)
-        row, column = div(at, columns), mod(at, columns)
-        if self.cut_columns:
-            last = at >= inside
-            row, column = tirx.Select(last, at - inside, row), tirx.Select(last, self.columns - 1, column)
-        if self.cut_rows:
-            first = tile < below
-            row, column = tirx.Select(first, self.rows - 1, row), tirx.Select(first, tile, column)
-        return index(0), e.let(row), e.let(column)
+__all__ = ["Image", "Output"]
 
 
 def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int], None]) -> None:
@@ -130,7 +40,7 @@ def _each_vector(e: Emitter, lanes: int, channels: int, body: Callable[[Any, int
     full = channels // lanes
     vector = lambda k: body(e.let(k * lanes), lanes)  # noqa: E731
     rest = power_of_two_chunks(channels - full * lanes, lanes)
-    if full > 1 and e.in_order:
+    if full > 1 and e.target is not None and e.target.in_order:
         e.no_unroll_loop(full, vector)
     else:
         e.loop(0, e.opaque_bound(full), vector)
@@ -246,17 +156,13 @@ class Image:
         for i in range(g.a):
             row = e.let(ty * g.m + (i - conv.pad_top))
             at = ((image * conv.height + row) * conv.width + tx * g.m - conv.pad_left) * conv.in_channels
-            buffer = tirx.decl_buffer((g.a * conv.in_channels,), "float32", e.name("row"))
-            var = Var(e.name("row_p"), buffer_data_pointer_type(buffer))
-            address = tirx.address_of(e.load(self.x, e.let(at + start)))
+            first, elements = at + start, g.a * conv.in_channels
             last = (g.rows - 1) * g.m + i - conv.pad_top
             if i < conv.pad_top or last >= conv.height:
-                nothing = tirx.address_of(e.load(self.zeros, index(self.zero_at)))
                 valid = tirx.all(row >= 0, row < conv.height)
-                address = Call("prim.if_then_else", [valid, address, nothing], ret_ty=var.ty)
-            e.add(Bind(var, address))
-            e.add(DeclBuffer(buffer, data=var))
-            rows.append(buffer)
+                rows.append(e.either(valid, (self.x, first), (self.zeros, self.zero_at), elements))
+            else:
+                rows.append(e.rebased(self.x, first, elements, "row"))
         return rows
 
 

@@ -27,6 +27,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.plan.target import CpuTarget
 
 __all__ = [
+    "POINTERS",
     "Transform",
     "input_groups",
     "input_rows",
@@ -47,6 +48,10 @@ ROOT = sqrt(2)
 #: The finite points p of F(4) and F(3), each with 1 / N_p, where N_p is the product of its differences from
 #: the others; less a factor of 2 for +-1/sqrt(2), which the transform of outputs has.
 POINTS = ((0.0, 1.0), (1 / ROOT, -1 / 3), (-1 / ROOT, -1 / 3), (ROOT, 1 / 6), (-ROOT, 1 / 6))
+
+
+#: Registers for pointers that six rows and six places need, and the loops around them.
+POINTERS = 15
 
 
 def _six_points(taps: int) -> Array:
@@ -83,13 +88,13 @@ def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array
 def input_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of a transformed input tile that are computed together.
 
-    Their first halves are kept in registers, and outside of AVX-512, which takes them from memory, so are the
-    constants.
+    Their first halves are kept in registers, and so are the constants, where arithmetic does not read them
+    from memory.
     """
     large = target.vector_registers >= 32
     if m == 2:
         return ((0, 1, 2, 3),) if large else ((0, 1), (2, 3))
-    if large and target.arch.startswith("x86"):
+    if large and target.arithmetic_reads_memory:
         return ((1, 2, 3), (4, 0, 5))
     if large:
         return ((1, 2), (3, 4), (0, 5))
@@ -100,7 +105,7 @@ def output_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of an output tile that are computed together."""
     if m == 2:
         return ((0, 1),)
-    if target.vector_registers >= 32 and target.arch.startswith("x86"):
+    if target.vector_registers >= 32 and target.arithmetic_reads_memory:
         return (tuple(range(m)),)
     return ((0, 2), (1, 3)) if m == 4 else ((0,), (1,), (2,))
 
@@ -108,16 +113,17 @@ def output_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
 def staged_output(target: CpuTarget) -> bool:
     """Whether the transform of outputs is staged: where LLVM runs out of registers or pointers.
 
-    On x86 it is not: there groups do not spill, and storing the columns took 2 to 6 % of a convolution.
+    On x86 it is not: there groups do not spill, and storing the columns took 2 to 6 % of a convolution. Nor
+    is it in WebAssembly, whose registers LLVM does not give out.
     """
-    if target.arch.startswith(("x86", "wasm")):
+    if target.arithmetic_reads_memory or target.virtual_registers:
         return False
-    return target.vector_registers < 32 or target.arch.startswith("riscv")
+    return target.vector_registers < 32 or not target.loads_have_displacement
 
 
 def staged_input(target: CpuTarget) -> bool:
     """Whether the transform of inputs is staged: also where products need registers of their own (SSE2)."""
-    return staged_output(target) or (target.arch.startswith("x86") and not target.fma)
+    return staged_output(target) or target.separate_multiply_add
 
 
 def input_stages(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
@@ -125,7 +131,7 @@ def input_stages(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
 
     32-bit ARM has 14 registers for pointers: six rows and six places do not fit. Rows 1 to 4 need four rows.
     """
-    if m != 2 and target.arch.startswith("arm"):
+    if m != 2 and target.pointer_registers < POINTERS:
         return (1, 2, 3, 4), (0, 5)
     return (tuple(range(tile_side(m))),)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.ir import Call
 from tvm.tirx import (
     AllocBuffer,
     Broadcast,
@@ -37,12 +38,9 @@ from tvm.tirx.stmt import Bind, Return
 
 from edgepack.compiler.kernels.contract import Operand, OperandKind, RuleError, Stage
 from edgepack.plan.dtypes import DTYPE_BYTES
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
 __all__ = ["Emitter", "Index", "balanced_split", "div", "index", "mod", "run_lengths", "unravel"]
-
-#: CPUs of AArch64 that work in order: for them LLVM unrolls loops four times and puts all loads first.
-IN_ORDER = ("cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520")
 
 Expr = Any
 Index = Any  # int or a TIR expression of type int32
@@ -107,28 +105,21 @@ class Emitter:
     """Builds one kernel: its operands (:meth:`param`, :meth:`output`, ...), :meth:`tasks`, :meth:`stage`.
 
     Args:
-        lanes: of a vector of float32.
+        lanes: elements of a vector.
         target: what the kernel is for; None for one that is the same everywhere.
+        dtype: of the elements that the kernel computes with; operands are of it unless they say otherwise.
 
     Attributes:
+        line: elements of a cache line.
         operands: what the kernel's pointer parameters are, in order.
         scratch_bytes: sizes of the scratch operands, by number.
     """
 
-    def __init__(self, lanes: int, target: CpuTarget | None = None) -> None:
-        self.lanes = lanes
+    def __init__(self, lanes: int, target: CpuTarget | None = None, dtype: str = "float32") -> None:
+        self.lanes, self.target, self.dtype = lanes, target, dtype
+        self.line = CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
         self.strict_math = target is not None and target.strict_math
-        self.wasm = target is not None and target.arch == "wasm32"
-        self.relaxed = self.wasm and target is not None and target.fma
-        #: LLVM unrolls any loop for the CPU.
-        self.in_order = target is not None and target.cpu in IN_ORDER
-        #: Fewer than 32, which LLVM allocates, and multiply-adds that do not read memory.
-        self.few_registers = (
-            target is not None
-            and not self.wasm
-            and target.vector_registers < 32
-            and not (target.arch.startswith("x86") and target.fma)
-        )
+        self.few_registers = target is not None and target.few_registers
         self.params: list[Any] = []
         self.operands: list[Operand] = []
         self.scratch_bytes: list[int] = []
@@ -156,42 +147,45 @@ class Emitter:
 
     # Operands ------------------------------------------------------------------------------------------
 
-    def operand(self, kind: OperandKind, number: int, elements: int, dtype: str = "float32") -> Any:
+    def operand(self, kind: OperandKind, number: int, elements: int, dtype: str = "") -> Any:
         """Declares the kernel's next pointer parameter; returns it as a flat buffer of ``elements``.
+
+        Loads and stores assume the dtype's natural alignment only.
 
         Args:
             kind, number: as in :class:`Operand`.
+            dtype: that of the kernel unless given.
 
         Raises:
             RuleError: for a tensor that int32 indices cannot address.
         """
         self.operands.append(Operand(kind, self._renumber.get(kind, int)(number)))
-        return self.pointer(elements, dtype)
+        return self.pointer(elements, dtype or self.dtype)
 
-    def param(self, number: int, elements: int, dtype: str = "float32") -> Any:
+    def param(self, number: int, elements: int, dtype: str = "") -> Any:
         """Declares a parameter of the fused function."""
         return self.operand("param", number, elements, dtype)
 
-    def output(self, number: int, elements: int, dtype: str = "float32") -> Any:
+    def output(self, number: int, elements: int, dtype: str = "") -> Any:
         """Declares a result of the fused function."""
         return self.operand("output", number, elements, dtype)
 
-    def packed(self, number: int, elements: int, dtype: str = "float32") -> Any:
+    def packed(self, number: int, elements: int, dtype: str = "") -> Any:
         """Declares a constant in the kernel's own layout (:attr:`Implementation.packed`)."""
         return self.operand("packed", number, elements, dtype)
 
-    def temp(self, number: int, elements: int, dtype: str = "float32") -> Any:
+    def temp(self, number: int, elements: int, dtype: str = "") -> Any:
         """Declares a buffer in the arena that stages share (:attr:`Implementation.temps`)."""
         return self.operand("temp", number, elements, dtype)
 
-    def scratch(self, elements: int, dtype: str = "float32") -> Any:
+    def scratch(self, elements: int, dtype: str = "") -> Any:
         """Declares memory of the thread's own; the first one has number 0 in :attr:`scratch_bytes`."""
-        self.scratch_bytes.append(elements * DTYPE_BYTES[dtype])
+        self.scratch_bytes.append(elements * DTYPE_BYTES[dtype or self.dtype])
         return self.operand("scratch", len(self.scratch_bytes) - 1, elements, dtype)
 
     def prefetched(self, nbytes: int) -> Any:
-        """Declares the constants of a later call of which the kernel fetches ``nbytes``, as float32."""
-        return self.operand("prefetch", 0, nbytes // DTYPE_BYTES["float32"])
+        """Declares the constants of a later call, of which the kernel is to fetch ``nbytes``."""
+        return self.operand("prefetch", 0, nbytes // DTYPE_BYTES[self.dtype])
 
     @contextmanager
     def renumbered(self, **numbers: Callable[[int], int]) -> Iterator[None]:
@@ -218,14 +212,35 @@ class Emitter:
         self.add(DeclBuffer(buffer, data=var))
         return buffer
 
-    def rebased(self, buffer: Any, at: Index, elements: int) -> Any:
+    def rebased(self, buffer: Any, at: Index, elements: int, name: str = "") -> Any:
         """The same memory from element ``at`` on, as a buffer of its own.
 
         Constant indices into it become displacements of one pointer, so many rows need one register.
+
+        Args:
+            name: of the buffer, for whoever reads the TIR.
         """
-        view = tirx.decl_buffer((max(elements, 1),), str(buffer.dtype), self.name("view"))
-        var = Var(self.name("p"), buffer_data_pointer_type(view))
-        self.add(Bind(var, tirx.address_of(self.load(buffer, at))))
+        return self._view(str(buffer.dtype), elements, name, lambda _: self._place(buffer, at))
+
+    def either(self, condition: Expr, a: tuple[Any, Index], b: tuple[Any, Index], elements: int) -> Any:
+        """The memory of ``a`` (buffer, first element) if the condition holds, else that of ``b``."""
+
+        def chosen(var: Var) -> Expr:
+            places = [self._place(buffer, at) for buffer, at in (a, b)]
+            return Call("prim.if_then_else", [condition, *places], ret_ty=var.ty)
+
+        return self._view(str(a[0].dtype), elements, "row", chosen)
+
+    def _place(self, buffer: Any, at: Index) -> Expr:
+        """The address of an element, whose position is computed once."""
+        at = at if isinstance(at, int | Var) else self.let(at)
+        return tirx.address_of(self.load(buffer, at))
+
+    def _view(self, dtype: str, elements: int, name: str, address: Callable[[Var], Expr]) -> Any:
+        """A flat buffer at the address that is given for its pointer."""
+        view = tirx.decl_buffer((max(elements, 1),), dtype, self.name(name or "view"))
+        var = Var(self.name(f"{name}_p" if name else "p"), buffer_data_pointer_type(view))
+        self.add(Bind(var, address(var)))
         self.add(DeclBuffer(view, data=var))
         return view
 
@@ -277,7 +292,8 @@ class Emitter:
         LLVM makes one of the two, but for WebAssembly: there the program must ask for an instruction that is
         rounded once or twice, as the machine does it (relaxed SIMD).
         """
-        if self.relaxed and str(c.ty) == "float32x4":
+        relaxed = self.target is not None and self.target.relaxed_multiply_add
+        if relaxed and str(c.ty) == "float32x4":
             return tirx.call_llvm_intrin("float32x4", "llvm.wasm.relaxed.madd.v4f32", a, b, c)
         return c + a * b
 

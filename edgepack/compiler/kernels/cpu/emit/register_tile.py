@@ -16,8 +16,10 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div
 from edgepack.plan.target import CpuTarget
 
 __all__ = [
+    "Accumulators",
+    "Matrix",
+    "Steps",
     "Tile",
-    "accumulate",
     "column_chunks",
     "narrow_vectors",
     "power_of_two_chunks",
@@ -25,20 +27,17 @@ __all__ = [
     "tile_for",
 ]
 
-#: Floats in a cache line.
-LINE = 16
-
 
 @dataclass(frozen=True)
 class Tile:
-    """Register tile: at most ``rows`` rows by ``columns`` columns of float32."""
+    """Register tile: at most ``rows`` rows by ``columns`` columns of accumulators."""
 
     rows: int
     columns: int
 
 
-def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
-    """The register tile for a product of ``rows`` by ``columns``.
+def tile_for(target: CpuTarget, rows: int, columns: int, dtype: str = "float32") -> Tile:
+    """The register tile for a product of ``rows`` by ``columns`` with accumulators of ``dtype``.
 
     AVX2 has 16 registers, and multiply-adds that read memory: 6 rows by 2 vectors are 12 accumulators, 2
     weights and 1 broadcast. SSE2 needs registers for products, ARMv7 runs out of pointers for rows: 4 by 2.
@@ -55,19 +54,17 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     Few rows take more vectors instead, and a single one (a fully connected layer) as many as hide the latency
     of the multiply-add.
     """
-    lanes = target.lanes("float32")
-    registers = max(target.vector_registers, 8)
+    lanes, registers = target.lanes(dtype), target.usable_registers
     if rows == 1:
         return Tile(1, min(columns, 8 * lanes))
     vectors = -(-columns // lanes)
-    x86 = target.arch.startswith("x86")
     if vectors == 1:
-        return Tile(min(rows, 12 if registers >= 32 or (x86 and target.fma) else 8), columns)
-    if target.arch.startswith("thumb"):
+        return Tile(min(rows, 12 if registers >= 32 or target.fma_reads_memory else 8), columns)
+    if target.scalar_accumulators == 24:
         most, per_row = 4, 6
     elif registers < 32:
-        most, per_row = 6 if x86 and target.fma else 4, 2
-    elif x86:
+        most, per_row = 6 if target.fma_reads_memory else 4, 2
+    elif target.arithmetic_reads_memory:
         most, per_row = (8, 3) if vectors % 3 == 0 else (6, 4) if vectors % 4 == 0 else (12, 2)
         if lanes < 16 and vectors % 5 == 0:
             most, per_row = 5, 5
@@ -78,13 +75,13 @@ def tile_for(target: CpuTarget, rows: int, columns: int) -> Tile:
     return Tile(min(rows, most), min(columns, per_row * lanes))
 
 
-def narrow_vectors(target: CpuTarget, columns: int) -> CpuTarget:
+def narrow_vectors(target: CpuTarget, columns: int, dtype: str = "float32") -> CpuTarget:
     """The target, with half the vector's width where half vectors take half the time and waste less.
 
     A convolution to 24 channels takes a quarter less time on Zen 4 with three vectors of 256 bits than with
     two of 512.
     """
-    lanes = target.lanes("float32")
+    lanes = target.lanes(dtype)
     if not 0 < target.datapath_bits < target.vector_bits:
         return target
     waste = -columns % lanes
@@ -96,14 +93,14 @@ def narrow_vectors(target: CpuTarget, columns: int) -> CpuTarget:
 def stream_prefetch(
     e: Emitter, buffer: Any, start: Index, lines: int, depth: int, unroll: int, locality: int = 3
 ) -> Callable[[Index], None]:
-    """A ``prefetch`` for :func:`accumulate` that asks for ``lines`` cache lines, evenly over ``depth`` steps.
+    """A ``prefetch`` for :class:`Steps` that asks for ``lines`` cache lines, evenly over ``depth`` steps.
 
     A product reads from a few places at once, each for so short a time that hardware prefetchers start late
     or not at all. What is asked for is needed by the next tile, or the tiles of the next columns.
 
     Args:
         start: of the first line, in elements of ``buffer``; it may lie behind its end.
-        unroll: as given to :func:`accumulate`.
+        unroll: of the same steps.
         locality: as for :meth:`Emitter.prefetch`.
     """
     iterations = max(1, depth // unroll)
@@ -113,7 +110,7 @@ def stream_prefetch(
     def prefetch(step: Index) -> None:
         line = div(step, unroll << shift) * each
         for i in range(each):
-            e.prefetch(buffer, start + (line + i) * LINE, locality)
+            e.prefetch(buffer, start + (line + i) * e.line, locality)
 
     return prefetch
 
@@ -134,54 +131,106 @@ def power_of_two_chunks(count: int, lanes: int) -> list[tuple[int, int]]:
     return found
 
 
-def accumulate(
-    e: Emitter,
-    accumulators: Any,
-    rows: int,
-    chunks: Sequence[tuple[int, int]],
-    depth: int,
-    row: Callable[[int, Index], Any],
-    weights: Any,
-    at: Index,
-    stride: int,
-    unroll: int,
-    prefetch: Callable[[Index], None] | None = None,
-    rest: bool = False,
-) -> None:
-    """accumulators[r, c] += sum over k < depth of row(r, k) * weights[at + k * stride + c].
+@dataclass(frozen=True)
+class Matrix:
+    """The right operand of a product: step ``k`` has its columns at ``at + k * stride`` of ``buffer``."""
+
+    buffer: Any
+    at: Index
+    stride: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the steps of a reduction are emitted.
+
+    Attributes:
+        depth: how many there are.
+        unroll: steps of one iteration of the loop; lowered until it divides ``depth``.
+        remainder: keep ``unroll`` in any case; the steps that are left over follow the loop.
+        prefetch: emits the prefetches of an iteration, given its first step; see :func:`stream_prefetch`.
+    """
+
+    depth: int
+    unroll: int = 2
+    remainder: bool = False
+    prefetch: Callable[[Index], None] | None = None
+
+
+class Accumulators:
+    """The sums of one register tile, a local buffer that LLVM keeps in vector registers.
 
     Args:
-        accumulators: local buffer of rows x columns, where columns is the sum of the chunks' lanes.
-        row: element ``k`` of row ``r`` as a scalar.
-        unroll: steps of the reduction per loop iteration; used where it divides ``depth``. One in
-            WebAssembly: V8 keeps fewer values in registers than a longer body has, and ResNet-18 and
-            MobileNetV2 took 8 % longer with two (benchmarks/web.py).
-        prefetch: emits prefetches for a loop iteration, given the first step of it.
-        rest: use ``unroll`` in any case; the steps that are left over follow the loop.
+        rows: of the tile.
+        chunks: its columns as vectors, see :func:`column_chunks`.
     """
-    columns = sum(lanes for _, lanes in chunks)
-    unroll = 1 if e.wasm else unroll
-    while depth % unroll and not rest:
-        unroll -= 1
 
-    def some(first: Index, count: int) -> None:
+    def __init__(self, e: Emitter, rows: int, chunks: Sequence[tuple[int, int]]) -> None:
+        self.e, self.rows, self.chunks = e, rows, chunks
+        self.columns = sum(lanes for _, lanes in chunks)
+        self.buffer = e.local(rows * self.columns, e.dtype)
+
+    def clear(self) -> None:
+        """All of them to 0."""
+        for row in range(self.rows):
+            for column, lanes in self.chunks:
+                self.set(row, column, self.e.f32(0, lanes), lanes)
+
+    def get(self, row: int, column: int, lanes: int) -> Any:
+        """``lanes`` of the sums of a row, from ``column`` on."""
+        return self.e.vload(self.buffer, row * self.columns + column, lanes)
+
+    def set(self, row: int, column: int, value: Any, lanes: int) -> None:
+        """Replaces what :meth:`get` returns."""
+        self.e.vstore(self.buffer, row * self.columns + column, value, lanes)
+
+    def load(self, source: Any, at: Index) -> None:
+        """All of them from where :meth:`save` put them."""
+        for row in range(self.rows):
+            for column, lanes in self.chunks:
+                place = at + (row * self.columns + column)
+                self.set(row, column, self.e.vload(source, place, lanes), lanes)
+
+    def save(self, destination: Any, at: Index) -> None:
+        """All of them to ``destination``, row after row from element ``at`` on."""
+        for row in range(self.rows):
+            for column, lanes in self.chunks:
+                place = at + (row * self.columns + column)
+                self.e.vstore(destination, place, self.get(row, column, lanes), lanes)
+
+    def add_product(self, left: Callable[[int, Index], Any], right: Matrix, steps: Steps) -> None:
+        """sums[r, c] += sum over k < depth of left(r, k) * right[k, c].
+
+        An iteration is one step in WebAssembly: V8 keeps fewer values in registers than a longer body has,
+        and ResNet-18 and MobileNetV2 took 8 % longer with two (benchmarks/web.py).
+
+        Args:
+            left: element ``k`` of row ``r`` as a scalar.
+        """
+        e, depth = self.e, steps.depth
+        unroll = 1 if e.target is not None and e.target.virtual_registers else steps.unroll
+        while depth % unroll and not steps.remainder:
+            unroll -= 1
+
+        def iteration(k: Index) -> None:
+            if steps.prefetch is not None:
+                steps.prefetch(k * unroll)
+            self._steps(k * unroll, unroll, left, right)
+
+        count = depth // unroll
+        # LLVM unrolls a short loop and mixes its steps, for which few registers do not suffice.
+        e.loop(0, e.opaque_bound(count) if e.few_registers and 1 < count <= 8 else count, iteration)
+        self._steps(depth - depth % unroll, depth % unroll, left, right)
+
+    def _steps(self, first: Index, count: int, left: Callable[[int, Index], Any], right: Matrix) -> None:
+        """``count`` steps of the reduction, from ``first`` on."""
+        e = self.e
         for u in range(count):
             step = first + u
-            loaded = [e.let(e.vload(weights, at + step * stride + c, lanes)) for c, lanes in chunks]
-            for r in range(rows):
-                scalar = e.let(row(r, step))
-                for (c, lanes), weight in zip(chunks, loaded, strict=True):
-                    where = r * columns + c
-                    old = e.vload(accumulators, where, lanes)
-                    total = e.multiply_add(e.splat(scalar, lanes), weight, old)
-                    e.vstore(accumulators, where, total, lanes)
-
-    def iteration(k: Index) -> None:
-        if prefetch is not None:
-            prefetch(k * unroll)
-        some(k * unroll, unroll)
-
-    count = depth // unroll
-    # LLVM unrolls a short loop and mixes its steps, for which few registers do not suffice.
-    e.loop(0, e.opaque_bound(count) if e.few_registers and 1 < count <= 8 else count, iteration)
-    some(depth - depth % unroll, depth % unroll)
+            start = right.at + step * right.stride
+            loaded = [e.let(e.vload(right.buffer, start + column, lanes)) for column, lanes in self.chunks]
+            for row in range(self.rows):
+                scalar = e.let(left(row, step))
+                for (column, lanes), weight in zip(self.chunks, loaded, strict=True):
+                    old = self.get(row, column, lanes)
+                    self.set(row, column, e.multiply_add(e.splat(scalar, lanes), weight, old), lanes)

@@ -11,10 +11,16 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
+from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.register_tile import accumulate, column_chunks, tile_for
+from edgepack.compiler.kernels.cpu.emit.register_tile import (
+    Accumulators,
+    Matrix,
+    Steps,
+    column_chunks,
+    tile_for,
+)
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -49,17 +55,14 @@ class _Batched:
 
     def build(self) -> Stage:
         e = self.e
-        self.a = e.pointer(prod(self.left))
-        self.b = e.pointer(prod(self.right))
-        self.extra, operands = self.group.epilogue_pointers(e)
-        self.y = e.pointer(prod(self.group.output_shape))
+        self.a = e.param(self.group.operand(0), prod(self.left))
+        self.b = e.param(self.group.operand(1), prod(self.right))
+        self.extra = self.group.declare_epilogue(e)
+        self.y = e.output(0, prod(self.group.output_shape))
         tiles = balanced_split(self.rows, self.tile.rows)
         self.tile_count = sum(count for _, count in tiles)
         e.tasks(lambda task: self._task(task, tiles))
-        ends = (Operand("param", self.group.operand(0)), Operand("param", self.group.operand(1)))
-        return Stage(
-            e.finish(), prod(self.batches) * self.tile_count, (*ends, *operands, Operand("output", 0))
-        )
+        return e.stage(prod(self.batches) * self.tile_count)
 
     def _offset(self, batch: list[Any], shape: tuple[int, ...]) -> Any:
         """Element offset of the operand's matrix for this batch; dimensions of size one are broadcast."""
@@ -103,26 +106,14 @@ class _Batched:
     ) -> None:
         e = self.e
         chunks = column_chunks(width, self.lanes)
-        accumulators = e.local(rows * width)
-        for r in range(rows):
-            for at, lanes in chunks:
-                e.vstore(accumulators, r * width + at, e.f32(0, lanes), lanes)
+        accumulators = Accumulators(e, rows, chunks)
+        accumulators.clear()
         left = e.rebased(self.a, e.let(a + row * self.depth), rows * self.depth)
-        accumulate(
-            e,
-            accumulators,
-            rows,
-            chunks,
-            self.depth,
-            lambda r, k: e.load(left, k + r * self.depth),
-            self.b,
-            e.let(b + column),
-            self.columns,
-            2,
-        )
+        right = Matrix(self.b, e.let(b + column), self.columns)
+        accumulators.add_product(lambda r, k: e.load(left, k + r * self.depth), right, Steps(self.depth))
         for r in range(rows):
             for at, lanes in chunks:
-                value = e.let(e.vload(accumulators, r * width + at, lanes))
+                value = e.let(accumulators.get(r, at, lanes))
                 position = (*batch, row + r, column + at)
                 stored = self.group.epilogue.apply(e, value, position, lanes, self.extra)
                 e.vstore(self.y, y + (row + r) * self.columns + column + at, stored, lanes)

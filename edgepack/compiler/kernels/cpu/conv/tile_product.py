@@ -1,0 +1,285 @@
+"""The reduction of one register tile of a convolution.
+
+It multiplies the windows of a few output pixels, in the image as it lies in memory, with the weights of a few
+output channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, unravel
+from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps, stream_prefetch
+
+__all__ = ["Columns", "GemmOperands", "TileAt", "TileProduct"]
+
+#: (image, input row, input column) of the first tap of a pixel's window; negative in the padding.
+Origin = tuple[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class GemmOperands:
+    """The buffers of the kernel.
+
+    Attributes:
+        x: the image, (N, H, W, C).
+        weights: packed, with zeros behind them.
+        epilogue: parameters that the epilogue reads, by their number.
+        y: the output; None where rows of it are written elsewhere.
+        sums: scratch for the sums of tiles that wait for the next part of the reduction, or None.
+        prefetched: constants of a later call, or None.
+    """
+
+    x: Any
+    weights: Any
+    epilogue: dict[int, Any]
+    y: Any = None
+    sums: Any = None
+    prefetched: Any = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A block of output channels.
+
+    Attributes:
+        group: of the convolution.
+        weights: where the block's packed weights begin.
+        channel: its first output channel, and ``width`` how many it has.
+        turn: how many tiles all blocks before it have.
+    """
+
+    group: Any
+    weights: Any
+    channel: Any
+    width: int
+    turn: Any
+
+
+@dataclass(frozen=True)
+class TileAt:
+    """A tile: ``rows`` output pixels from ``pixel`` on, and a block of output channels.
+
+    Attributes:
+        number: of the tile, among those that are done before the next weights are needed.
+        turn: of the tile, among all of the kernel.
+        part: of the reduction, see :attr:`Blocking.slices`.
+    """
+
+    pixel: Any
+    rows: int
+    columns: Columns
+    number: Any
+    turn: Any
+    part: Any
+
+
+class TileProduct:
+    """Emits the reduction of tiles.
+
+    Args:
+        prefetch_bytes: of a later call's constants, of which each tile fetches its share.
+    """
+
+    def __init__(
+        self, e: Emitter, conv: Conv2d, blocking: Blocking, operands: GemmOperands, prefetch_bytes: int
+    ) -> None:
+        self.e, self.conv, self.blocking, self.operands = e, conv, blocking, operands
+        self.target = blocking.target
+        self.prefetch_bytes = prefetch_bytes
+        #: Where the zeros begin that stand behind the packed weights.
+        self.zero_at = conv.depth * conv.out_channels
+        #: Whether the taps of a row of the window are neighbours in memory.
+        self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
+
+    def origin(self, pixel: Any) -> Origin:
+        """Where the window of an output pixel begins."""
+        e, c = self.e, self.conv
+        n, y, x = unravel(pixel, (c.batch, c.out_height, c.out_width))
+        row = y * c.strides[0] - c.pad_top if c.pad_top else y * c.strides[0]
+        column = x * c.strides[1] - c.pad_left if c.pad_left else x * c.strides[1]
+        return e.let(n), e.let(row), e.let(column)
+
+    def add(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
+        """Adds the products of a part of the reduction; ``origins`` are those of the tile's pixels."""
+        inside = self._inside(origins)
+        if inside is None:
+            self._whole_windows(sums, tile, origins)
+        else:
+            self.e.branch(
+                inside,
+                lambda: self._whole_windows(sums, tile, origins),
+                lambda: self._cut_windows(sums, tile, origins),
+            )
+
+    def _address(self, origin: Origin, group: Any) -> Any:
+        c = self.conv
+        n, y, x = origin
+        return ((n * c.height + y) * c.width + x) * c.in_channels + group * c.group_in
+
+    def _inside(self, origins: list[Origin]) -> Any:
+        """Whether no tap of the tile lies in the padding, or None if none ever does.
+
+        A tile that spans two output rows counts as outside: it touches both borders unless the padding is
+        on one side only.
+        """
+        c = self.conv
+        if not c.padded:
+            return None
+        reach_y = (c.kernel[0] - 1) * c.dilation[0]
+        reach_x = (c.kernel[1] - 1) * c.dilation[1]
+        (n0, y0, x0), (n1, y1, x1) = origins[0], origins[-1]
+        tests = [y0 >= 0, y0 + reach_y < c.height, x0 >= 0, x1 + reach_x < c.width]
+        if len(origins) > 1:
+            tests.append(tirx.EQ(y0, y1))
+            if c.batch > 1:
+                tests.append(tirx.EQ(n0, n1))
+        return tirx.all(*tests)
+
+    # Windows inside of the image --------------------------------------------------------------------------
+
+    def _whole_windows(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
+        """All taps, from the input directly."""
+        if self.conv.pointwise:
+            self._pixels(sums, tile, origins)
+            return
+        e, c = self.e, self.conv
+        # Inside of a padded image a tile lies in one output row, see _inside: one pointer serves its pixels.
+        group = tile.columns.group
+        bases = [e.let(self._address(origin, group)) for origin in origins[: 1 if c.padded else None]]
+        row, column = c.dilation[0] * c.width * c.in_channels, c.dilation[1] * c.in_channels
+        kh, kw = c.kernel
+
+        def taps(part: Any, offset: Any, depth: int) -> None:
+            self._taps(sums, tile, bases, (part, offset, depth))
+
+        def tap_row(i: Any) -> None:
+            if self.contiguous:
+                taps(i, e.let(i * row), kw * c.in_channels)
+            else:
+                e.loop(0, kw, lambda j: taps(i * kw + j, e.let(i * row + j * column), c.group_in))
+
+        if self.blocking.slices > 1:
+            tap_row(tile.part)
+        else:
+            e.loop(0, kh, tap_row)
+
+    def _pixels(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
+        """A pointwise convolution: pixels are neighbours in memory, and so are those of the next tile."""
+        e, c, rows = self.e, self.conv, tile.rows
+        depth = c.group_in // self.blocking.slices
+        first = e.let(self._address(origins[0], tile.columns.group) + tile.part * depth)
+        pixels = e.rebased(self.operands.x, first, rows * c.in_channels)
+        # Where products need registers too, two steps would not fit.
+        unroll = 1 if self.target.few_registers and self.target.separate_multiply_add else 2 - depth % 2
+        whole = c.groups == 1 and rows > 2 and self.blocking.slices == 1
+        lines = -(-rows * c.in_channels // e.line) if whole else 0
+        following = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)
+        prefetches = [following, *self._prefetches(tile, tile.part, depth, unroll)]
+        element = lambda r, k: e.load(pixels, k + r * c.in_channels)  # noqa: E731
+        self._add(sums, tile, element, tile.part, Steps(depth, unroll, True, _all(prefetches)))
+
+    def _taps(self, sums: Accumulators, tile: TileAt, bases: list[Any], which: tuple[Any, Any, int]) -> None:
+        """Taps that are neighbours in memory.
+
+        Args:
+            bases: where the windows of the tile's pixels begin, or that of the first, for all.
+            which: part of the reduction, offset from there, and number of input elements.
+        """
+        e, c = self.e, self.conv
+        part, offset, depth = which
+        step = c.strides[1] * c.in_channels
+        element = lambda r, k: e.load(self.operands.x, bases[r] + offset + k)  # noqa: E731
+        if c.padded:
+            view = e.rebased(self.operands.x, e.let(bases[0] + offset), (tile.rows - 1) * step + depth)
+            element = lambda r, k: e.load(view, k + r * step)  # noqa: E731
+        unroll = next((u for u in (2, 3) if depth % u == 0), 1)
+        if self.target.vector_registers < 32 and not self.target.arithmetic_reads_memory:
+            # LLVM mixes the steps: weights, broadcasts and pointers of several do not fit the registers.
+            unroll = 1
+        prefetches = self._prefetches(tile, part, depth, unroll)
+        self._add(sums, tile, element, part, Steps(depth, unroll, True, _all(prefetches)))
+
+    # Windows that reach into the padding ------------------------------------------------------------------
+
+    def _cut_windows(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
+        """Tap by tap; a pixel in the padding is read from the zeros behind the weights."""
+        e, c = self.e, self.conv
+        kh, kw = c.kernel
+
+        def tap(i: Any, j: Any) -> None:
+            pointers = []
+            for n, y, x in origins:
+                row, column = e.let(y + i * c.dilation[0]), e.let(x + j * c.dilation[1])
+                valid = tirx.all(row >= 0, row < c.height, column >= 0, column < c.width)
+                place = e.let(self._address((n, row, column), tile.columns.group))
+                pointers.append(
+                    e.either(
+                        valid, (self.operands.x, place), (self.operands.weights, self.zero_at), c.group_in
+                    )
+                )
+            # With few registers for pointers, those of the rows leave none for prefetching.
+            fetch = len(pointers) <= 8 or self.target.pointer_registers > 16
+            part = i * kw + j
+            prefetches = self._prefetches(tile, part, c.group_in, 1) if fetch else []
+            element = lambda r, k: e.load(pointers[r], k)  # noqa: E731
+            self._add(sums, tile, element, part, Steps(c.group_in, 1, True, _all(prefetches)))
+
+        if self.blocking.slices > 1:
+            e.loop(0, kw, lambda j: tap(tile.part, j))
+        else:
+            e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
+
+    # Products and prefetches ------------------------------------------------------------------------------
+
+    def _add(
+        self, sums: Accumulators, tile: TileAt, left: Callable[[int, Any], Any], part: Any, steps: Steps
+    ) -> None:
+        """``steps.depth`` steps of the reduction, its part number ``part``."""
+        width = tile.columns.width
+        start = self.e.let(tile.columns.weights + part * (steps.depth * width))
+        sums.add_product(left, Matrix(self.operands.weights, start, width), steps)
+
+    def _prefetches(self, tile: TileAt, part: Any, depth: int, unroll: int) -> list[Callable[[Any], None]]:
+        """What a part of ``depth`` steps fetches: its share of the next weights, and of a later call's."""
+        found: list[Callable[[Any], None]] = []
+        c, blocking = self.conv, self.blocking
+        if tile.rows <= 2:
+            return found
+        if c.weight_bytes > self.target.l1d_bytes // 2 and c.groups * blocking.column_blocks > 1:
+            found.append(self._next_weights(tile, part, depth, unroll))
+        if self.prefetch_bytes:
+            e, parts = self.e, c.depth // depth
+            tiles = c.groups * blocking.column_blocks * blocking.bands * blocking.tile_count
+            share = -(-self.prefetch_bytes // (c.element_bytes * e.line * tiles * parts))
+            start = e.let((tile.turn * parts + part) * (share * e.line))
+            later = self.operands.prefetched
+            found.append(stream_prefetch(e, later, start, share, depth, unroll, locality=1))
+        return found
+
+    def _next_weights(self, tile: TileAt, part: Any, depth: int, unroll: int) -> Callable[[Any], None]:
+        """The share of one tile and part of the weights that follow the current ones."""
+        e, blocking, columns = self.e, self.blocking, tile.columns
+        alone = blocking.weights_first and blocking.slices == 1
+        times = blocking.shares if alone else blocking.pixel_blocks
+        sweep = -(-blocking.tile_count * blocking.bands // times)
+        share = -(-depth * columns.width // (e.line * sweep))
+        size = self.conv.depth // blocking.slices
+        parts = size // depth
+        turn = tile.number * parts + part - tile.part * parts
+        start = columns.weights + (tile.part + 1) * (size * columns.width) + turn * (share * e.line)
+        return stream_prefetch(e, self.operands.weights, e.let(start), share, depth, unroll)
+
+
+def _all(prefetches: list[Callable[[Any], None]]) -> Callable[[Any], None]:
+    def prefetch(step: Any) -> None:
+        for one in prefetches:
+            one(step)
+
+    return prefetch

@@ -1,0 +1,172 @@
+"""Which tiles the output of a Winograd convolution has, and how they are shared out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["Geometry", "Panels", "split_into_panels"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Tiles of a convolution.
+
+    Tiles that reach beyond the image need no product at the last row or column of positions: that goes only
+    into the output's last row or column. ``sorted``, for one image, brings the tiles that need the same
+    positions together: those of a cut last row, those that lie inside, those of a cut last column.
+    """
+
+    conv: Conv2d
+    m: int
+    sorted: bool = False
+
+    @property
+    def a(self) -> int:
+        """Side of an input tile."""
+        return tile_side(self.m)
+
+    @property
+    def rows(self) -> int:
+        return -(-self.conv.out_height // self.m)
+
+    @property
+    def columns(self) -> int:
+        return -(-self.conv.out_width // self.m)
+
+    @property
+    def count(self) -> int:
+        """Tiles of all images."""
+        return self.conv.batch * self.rows * self.columns
+
+    @property
+    def zeros(self) -> int:
+        """Zeros behind the weights: a row of a tile, if any lies in the padding."""
+        rows = self.rows * self.m + self.a - self.m
+        whole = self.conv.pad_top == 0 and rows <= self.conv.height
+        return 0 if whole else self.a * self.conv.in_channels
+
+    @property
+    def cut_rows(self) -> bool:
+        """Whether tiles are sorted because the last row of them reaches beyond the image."""
+        return self.sorted and self.conv.out_height % self.m != 0
+
+    @property
+    def cut_columns(self) -> bool:
+        """Whether tiles are sorted because the last column of them reaches beyond the image."""
+        return self.sorted and self.conv.out_width % self.m != 0
+
+    def tiles_at(self, last_row: bool, last_column: bool) -> tuple[int, int]:
+        """(first, end) of the tiles that need a position, given whether it is in the last row or column."""
+        below, inside = self._parts()
+        without_row, without_column = last_row and self.cut_rows, last_column and self.cut_columns
+        if without_column:
+            return (below if without_row else 0), below + inside
+        return (below, self.count - self.cut_columns) if without_row else (0, self.count)
+
+    def _parts(self) -> tuple[int, int]:
+        """Sorted tiles of the last row, if it is cut, and of the inside; the cut last column follows."""
+        columns = self.columns - self.cut_columns
+        return (columns if self.cut_rows else 0), (self.rows - self.cut_rows) * columns
+
+    def position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
+        """(image, row, column) of a tile."""
+        if self.sorted:
+            return self._sorted_position(e, tile)
+        area = self.rows * self.columns
+        image = e.let(div(tile, area)) if self.conv.batch > 1 else index(0)
+        rest = e.let(mod(tile, area)) if self.conv.batch > 1 else tile
+        return image, e.let(div(rest, self.columns)), e.let(mod(rest, self.columns))
+
+    def _sorted_position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
+        below, inside = self._parts()
+        columns = max(1, self.columns - self.cut_columns)
+        at = e.let(tile - below)
+        row, column = div(at, columns), mod(at, columns)
+        if self.cut_columns:
+            last = at >= inside
+            row, column = tirx.Select(last, at - inside, row), tirx.Select(last, self.columns - 1, column)
+        if self.cut_rows:
+            first = tile < below
+            row, column = tirx.Select(first, self.rows - 1, row), tirx.Select(first, tile, column)
+        return index(0), e.let(row), e.let(column)
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The tiles of a convolution as rows of products: as many as a register tile holds are a panel.
+
+    Attributes:
+        sizes: (tiles, number of panels), the larger panels first.
+        whole: whether a task multiplies all panels: then they are cut anew at each position, without the
+            tiles that need no product there.
+    """
+
+    geometry: Geometry
+    tile: Tile
+    target: CpuTarget
+    sizes: tuple[tuple[int, int], ...]
+    whole: bool = False
+
+    @property
+    def count(self) -> int:
+        """Panels of all images."""
+        return sum(count for _, count in self.sizes)
+
+    @property
+    def largest(self) -> int:
+        """Tiles of the largest panel."""
+        return self.sizes[0][0]
+
+    @property
+    def positions(self) -> int:
+        """Products of each pair of an input and an output channel: a * a."""
+        return self.geometry.a**2
+
+    @property
+    def depth(self) -> int:
+        """Input channels."""
+        return self.geometry.conv.in_channels
+
+    @property
+    def column_blocks(self) -> int:
+        """Blocks of output channels."""
+        return -(-self.geometry.conv.out_channels // self.tile.columns)
+
+    @property
+    def weight_elements(self) -> int:
+        """Elements of the transformed weights."""
+        return self.positions * self.depth * self.geometry.conv.out_channels
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.weight_elements * self.geometry.conv.element_bytes
+
+    def first_tile(self, panel: Any) -> Any:
+        """The first tile of a panel."""
+        size, large = self.sizes[-1][0], self.sizes[0][1]
+        if len(self.sizes) == 1:
+            return panel * size
+        return panel * size + tirx.min(panel, index(large))
+
+
+def split_into_panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
+    """Divides tiles into panels of two neighbouring sizes; as many as threads share evenly, if that is cheap.
+
+    Returns:
+        [(size, count), ...] as :func:`balanced_split`.
+    """
+    least = -(-count // rows)
+    even = -(-least // threads) * threads
+    if even <= count and even * rows * 4 <= count * 5:
+        small, large = divmod(count, even)
+        return [(s, n) for s, n in ((small + 1, large), (small, even - large)) if n]
+    return balanced_split(count, rows)
