@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.conv.sliding_window import pack_weights
+from edgepack.compiler.kernels.cpu.conv.depthwise import pack_weights
 from edgepack.plan.target import CpuTarget
 from tests.models.builder import Graph
 from tests.models.single import conv, pool

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels.cpu.conv import cost, winograd, winograd_tiles
+from edgepack.compiler.kernels.cpu.conv.winograd_geometry import split_into_panels
 from edgepack.plan.target import CpuTarget
 from tests.models.evaluate import random_inputs
 from tests.models.single import conv, gelu, silu
@@ -208,10 +209,10 @@ def test_strict_math_calls_libm(tmp_path: Path) -> None:
 
 
 def test_panels_are_shared_evenly_where_that_costs_little() -> None:
-    assert winograd._panels(196, 6, 1) == [(6, 31), (5, 2)]
-    assert winograd._panels(196, 6, 2) == [(6, 26), (5, 8)]
-    assert winograd._panels(13, 6, 2) == [(5, 1), (4, 2)]
-    assert winograd._panels(4, 6, 8) == [(4, 1)]
+    assert split_into_panels(196, 6, 1) == [(6, 31), (5, 2)]
+    assert split_into_panels(196, 6, 2) == [(6, 26), (5, 8)]
+    assert split_into_panels(13, 6, 2) == [(5, 1), (4, 2)]
+    assert split_into_panels(4, 6, 8) == [(4, 1)]
 
 
 def test_few_column_blocks_are_shared_by_all_threads() -> None:

@@ -23,9 +23,10 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.depthwise import Depthwise
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
-from edgepack.compiler.kernels.cpu.conv.sliding_window import Depthwise, WindowOperands
+from edgepack.compiler.kernels.cpu.conv.sliding_window import WindowOperands
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors, tile_for

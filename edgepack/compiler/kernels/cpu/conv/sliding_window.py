@@ -1,4 +1,4 @@
-"""Sliding windows over channels-last images: depthwise convolution, max and average pooling.
+"""Sliding windows over channels-last images: what depthwise convolution and pooling have in common.
 
 Each channel stands for itself, so the vector runs along the channels. A step computes some neighbouring
 pixels of one output row for one vector of channels, all of its taps unrolled: each input vector is loaded
@@ -19,14 +19,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
-from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
+from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import (
     Emitter,
     balanced_split,
@@ -35,11 +32,10 @@ from edgepack.compiler.kernels.cpu.emit.emitter import (
     run_lengths,
     unravel,
 )
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
-__all__ = ["Depthwise", "depthwise_conv2d", "pool2d"]
+__all__ = ["SlidingWindow", "Taps", "Window", "WindowOperands"]
 
 #: Wider windows would unroll into too much code.
 LARGEST_WINDOW = 16
@@ -370,70 +366,6 @@ class SlidingWindow(KernelBuilder):
         return lambda value, pixel: value
 
 
-class Depthwise(SlidingWindow):
-    """Depthwise convolution."""
-
-    weighted = True
-
-    def __init__(
-        self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget, *, emitter: Emitter | None = None
-    ) -> None:
-        window = Window(
-            conv.batch,
-            conv.height,
-            conv.width,
-            conv.in_channels,
-            conv.out_height,
-            conv.out_width,
-            conv.kernel,
-            conv.strides,
-            conv.dilation,
-            (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
-        )
-        super().__init__("conv2d.depthwise", window, group, target, dtype=conv.dtype, emitter=emitter)
-
-    def packings(self) -> tuple[Packing, ...]:
-        lanes = self.lanes
-        return (Packing(self.group.operand(1), f"depthwise:{lanes}", lambda w: pack_weights(w, lanes)),)
-
-    def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        return self.e.multiply_add(value, weight, old)
-
-
-class MaxPool(SlidingWindow):
-    """Largest of the taps inside the image."""
-
-    def initial(self) -> float:
-        return -3.4028234663852886e38
-
-    def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        return tirx.max(old, value)
-
-
-class AveragePool(SlidingWindow):
-    """Average over the taps inside the image."""
-
-    def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        return old + value
-
-    def finisher(self, begin: Any, end: Any, taps: Taps) -> Any:
-        e = self.e
-        # Multiplying by the reciprocal costs half a unit in the last place and saves a division per vector.
-        scales = {
-            count: e.let(e.f32(1.0, 1) / tirx.Cast("float32", index((end - begin) * count)))
-            for count in {sum(pixel) for pixel in taps}
-        }
-        return lambda value, pixel: e.let(value * e.splat(scales[sum(taps[pixel])], self.lanes))
-
-
-class PaddedAveragePool(AveragePool):
-    """Average over all taps; those in the padding are zeros."""
-
-    def finisher(self, begin: Any, end: Any, taps: Taps) -> Any:
-        scale = 1.0 / (self.window.size[0] * self.window.size[1])
-        return lambda value, pixel: self.e.let(value * self.e.f32(scale, self.lanes))
-
-
 def _lanes(window: Window, target: CpuTarget, dtype: str) -> int:
     """Elements of a vector: at most the channels, and halves where they are faster."""
     lanes, line = target.lanes(dtype), CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
@@ -443,45 +375,3 @@ def _lanes(window: Window, target: CpuTarget, dtype: str) -> int:
         # Half of the pixels begin in the middle of a cache line, where halves are faster.
         lanes //= 2
     return lanes
-
-
-def pack_weights(weights: Array, lanes: int) -> Array:
-    """(KH, KW, 1, C) to [step][KH * KW][lanes]; the last step has the last channels."""
-    flat = weights.reshape(-1, weights.shape[3])
-    firsts = [min(at, flat.shape[1] - lanes) for at in range(0, flat.shape[1], lanes)]
-    return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
-
-
-def depthwise_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
-    found = anchored(group, ["conv2d"])
-    conv = Conv2d.of(found)
-    if not conv.depthwise:
-        raise RuleError("not depthwise")
-    if found.operand(1) not in constants:
-        raise RuleError("the weights are not constant")
-    return Depthwise(conv, found, target).build()
-
-
-def pool2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``pool2d``."""
-    found = anchored(group, ["max_pool2d", "avg_pool2d"])
-    a = found.anchor.attributes
-    if a["layout"] != "NHWC":
-        raise RuleError(f"layout {a['layout']}")
-    n, h, w, c = found.operand_shape(0)
-    _, oh, ow, _ = found.output_shape
-    size, strides, dilation = ((int(v[0]), int(v[1])) for v in (a["pool_size"], a["strides"], a["dilation"]))
-    top, left, bottom, right = (int(p) for p in a["padding"])
-    window = Window(n, h, w, c, oh, ow, size, strides, dilation, (top, left, bottom, right))
-    if found.anchor.kind == "max_pool2d":
-        return MaxPool("pool2d.max", window, found, target).build()
-    if not a["count_include_pad"]:
-        return AveragePool("pool2d.average", window, found, target).build()
-    if a["ceil_mode"]:
-        raise RuleError("windows beyond the padding count neither way")
-    return PaddedAveragePool("pool2d.average", window, found, target).build()
-
-
-DEPTHWISE = Rule("conv2d.depthwise", order=100, dtypes=FLOAT32, apply=depthwise_conv2d, heeds_pitch=True)
-POOL2D = Rule("pool2d", order=500, dtypes=FLOAT32, apply=pool2d, heeds_pitch=True)

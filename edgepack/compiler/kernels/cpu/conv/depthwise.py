@@ -1,0 +1,69 @@
+"""Depthwise convolution: a sliding window that multiplies with weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
+from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Window
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["Depthwise", "depthwise_conv2d", "pack_weights"]
+
+
+class Depthwise(SlidingWindow):
+    """Depthwise convolution."""
+
+    weighted = True
+
+    def __init__(
+        self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget, *, emitter: Emitter | None = None
+    ) -> None:
+        window = Window(
+            conv.batch,
+            conv.height,
+            conv.width,
+            conv.in_channels,
+            conv.out_height,
+            conv.out_width,
+            conv.kernel,
+            conv.strides,
+            conv.dilation,
+            (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
+        )
+        super().__init__("conv2d.depthwise", window, group, target, dtype=conv.dtype, emitter=emitter)
+
+    def packings(self) -> tuple[Packing, ...]:
+        lanes = self.lanes
+        return (Packing(self.group.operand(1), f"depthwise:{lanes}", lambda w: pack_weights(w, lanes)),)
+
+    def combine(self, old: Any, value: Any, weight: Any) -> Any:
+        return self.e.multiply_add(value, weight, old)
+
+
+def pack_weights(weights: Array, lanes: int) -> Array:
+    """(KH, KW, 1, C) to [step][KH * KW][lanes]; the last step has the last channels."""
+    flat = weights.reshape(-1, weights.shape[3])
+    firsts = [min(at, flat.shape[1] - lanes) for at in range(0, flat.shape[1], lanes)]
+    return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
+
+
+def depthwise_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
+    found = anchored(group, ["conv2d"])
+    conv = Conv2d.of(found)
+    if not conv.depthwise:
+        raise RuleError("not depthwise")
+    if found.operand(1) not in constants:
+        raise RuleError("the weights are not constant")
+    return Depthwise(conv, found, target).build()
+
+
+RULE = Rule("conv2d.depthwise", order=100, dtypes=FLOAT32, apply=depthwise_conv2d, heeds_pitch=True)
