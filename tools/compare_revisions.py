@@ -264,8 +264,11 @@ def report(before: dict[str, Any], after: dict[str, Any], networks: int, devices
         wrong += [f"{key}: manifest, {field}" for field in _differing(old["manifest"], new["manifest"])]
         others.update(_differing(old["files"], new["files"]))
     print(f"{networks} networks, {devices} devices: {packed} bundles compared, {refused} refused by both")
-    for path, count in sorted(others.items()):
-        print(f"  differs, as C sources may: {path} in {count}")
+    folders: dict[str, list[str]] = {}
+    for path in sorted(others):
+        folders.setdefault(str(Path(path).parent), []).append(Path(path).name)
+    for folder, names in folders.items():
+        print(f"  differs, as what is not compiled from the model may: {folder}/ ({len(names)} names)")
     for line in wrong:
         print(f"  DIFFERS: {line}")
     print("what must be equal is equal" if not wrong else f"{len(wrong)} differences in what must be equal")
