@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from edgepack.bundle.manifest import SCHEMA_FILE, Manifest, json_schema, load_manifest
@@ -19,6 +18,8 @@ def test_shipped_schema_is_current() -> None:
 
 
 def test_a_manifest_satisfies_the_schema_and_survives_a_round_trip(tmp_path: Path) -> None:
+    import jsonschema  # two seconds, which collecting tests should not take
+
     manifest = example()
     text = manifest.to_json()
     jsonschema.Draft202012Validator(json.loads(json_schema())).validate(json.loads(text))

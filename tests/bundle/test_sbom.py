@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
-
 from edgepack.bundle.sbom import render_sbom
 from tests.support.manifest import example
 
 
 def test_is_valid_cyclonedx() -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(render_sbom(example()))
     assert error is None, error
 

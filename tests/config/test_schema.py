@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
@@ -29,6 +28,8 @@ def test_the_shipped_schema_is_current(sort: str) -> None:
 
 @pytest.mark.parametrize(("sort", "path"), FILES, ids=[path.stem for _, path in FILES])
 def test_the_shipped_files_fit_their_schema(sort: str, path: Path) -> None:
+    import jsonschema  # two seconds, which collecting tests should not take
+
     schema = json.loads(schema_text(sort))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), schema)
@@ -39,6 +40,8 @@ def test_the_shipped_files_fit_their_schema(sort: str, path: Path) -> None:
     ["unknown_key", "unknown_nested_key", "wrong_type", "missing_field", "bad_size", "feature_without_sign"],
 )
 def test_the_schema_finds_mistakes(name: str) -> None:
+    import jsonschema
+
     data = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text(encoding="utf-8"))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, json.loads(schema_text("device")))

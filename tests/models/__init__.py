@@ -65,6 +65,7 @@ LARGE = (
     "light_resnet50",
     "light_vgg19",
     "light_zfnet512",
+    "resnet50",
 )
 
 #: Sizes for the open dimensions of the networks that have some.

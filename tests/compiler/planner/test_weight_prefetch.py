@@ -19,7 +19,7 @@ from edgepack.compiler.planner.weight_prefetch import CACHE_PART, LEAST_BYTES
 from edgepack.plan.types import Argument
 from tests.models.builder import Graph
 from tests.support import executor
-from tests.support.compiled import Compiled, plan_of, target_with
+from tests.support.compiled import SWEPT, Compiled, plan_of, target_with
 from tests.support.executor import Executor
 
 L3 = 8 * 1024 * 1024
@@ -51,7 +51,7 @@ def fetched(built: Built) -> list[tuple[int, Argument, int]]:
     return found
 
 
-@pytest.mark.parametrize("registers", ["128x16", "256x16", "512x32"])
+@pytest.mark.parametrize("registers", SWEPT)
 @pytest.mark.parametrize(("kernel", "size"), [(1, 14), (3, 26), (3, 28), (5, 9)])
 def test_results_stay(registers: str, kernel: int, size: int, tmp_path: Path) -> None:
     compiled = Compiled({"net": classifier(kernel, size)}, tmp_path, target(registers, threads=2))
