@@ -95,16 +95,13 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
     events.stage("optimise")
     imported, lowered = _lowered(job["frontend"], job["imported"])
     events.stage("kernels")
-    from edgepack.compiler.planner.build import build_plan
+    from edgepack.compiler.planner.build import Signature, build_plan
 
     built = build_plan(
         lowered,
-        name=job["name"],
-        inputs=imported.inputs,
-        outputs=imported.outputs,
-        target=target,
+        Signature(job["name"], imported.inputs, imported.outputs, imported.nodes),
+        target,
         symbol_prefix=job["symbol_prefix"],
-        nodes=imported.nodes,
         reporter=events,
     )
     events.stage("llvm")

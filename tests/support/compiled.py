@@ -13,7 +13,7 @@ import onnx
 from edgepack.compiler.frontend.onnx import ImportedModel, import_model
 from edgepack.compiler.frontend.reference import tolerances
 from edgepack.compiler.graph.lower import Lowered, lower
-from edgepack.compiler.planner.build import Built, build_plan
+from edgepack.compiler.planner.build import Built, Signature, build_plan
 from edgepack.errors import EdgepackError
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Plan
@@ -80,15 +80,8 @@ def target_with(register_file: str, *, threads: int = 3, **options: Any) -> CpuT
 def plan_of(model: onnx.ModelProto, name: str = "m", target: CpuTarget | None = None) -> Built:
     """The plan of a model whose shapes are static."""
     imported, lowered = _lower(model)
-    return build_plan(
-        lowered,
-        name=name,
-        inputs=imported.inputs,
-        outputs=imported.outputs,
-        target=target or host_target(),
-        symbol_prefix=f"{name}_",
-        nodes=imported.nodes,
-    )
+    signature = Signature(name, imported.inputs, imported.outputs, imported.nodes)
+    return build_plan(lowered, signature, target or host_target(), symbol_prefix=f"{name}_")
 
 
 def _lower(model: onnx.ModelProto) -> tuple[ImportedModel, Lowered]:

@@ -62,6 +62,12 @@ class _Attention:
 
 
 class _FuseAttention(UseCountingRewriter):
+    """Replaces the second product of attention by the whole, and a transpose of heads behind it.
+
+    Attributes:
+        made: what was emitted so far, by the variable that it is bound to.
+    """
+
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
         self.made: dict[relax.Var, _Attention] = {}

@@ -48,6 +48,8 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
 
 
 class _FoldViews(Rewriter):
+    """Replaces calls of constants by their value, and views by reshapes."""
+
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name = op_name(call)
         folded = _evaluate(name, call, args)

@@ -69,6 +69,8 @@ def _axis_to_last(axis: int, rank: int) -> int:
 
 
 class _ChannelsLast(Rewriter):
+    """Keeps each value in the form or forms that were made of it, and makes the other on demand."""
+
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
         self.forms: dict[relax.Expr, _Forms] = {}

@@ -43,6 +43,12 @@ class _Norm:
 
 
 class _FuseNorms(UseCountingRewriter):
+    """Replaces the quotient of a normalisation by the operator, and a product and a sum behind it.
+
+    Attributes:
+        made: what was emitted so far, by the variable that it is bound to.
+    """
+
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
         self.made: dict[relax.Var, _Norm] = {}

@@ -23,6 +23,8 @@ REDUCTIONS = {"relax.mean", "relax.sum", "relax.variance", "relax.std", "relax.n
 
 
 class _AccumulateInFloat32(Rewriter):
+    """Computes float16 products and sums in float32 and rounds their result."""
+
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name = op_name(call)
         narrow = name and isinstance(call.ty, relax.TensorType) and dtype_of(call) == "float16"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from tvm.tirx import PrimFunc
 
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.kernels.contract import Array, Implementation, Operand, Stage
@@ -22,7 +22,23 @@ from edgepack.compiler.reporter import Reporter
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Argument, Constant, Plan, Step, TensorSpec
 
-__all__ = ["Built", "build_plan"]
+__all__ = ["Built", "Signature", "build_plan"]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A model seen from outside.
+
+    Attributes:
+        name: of the model.
+        inputs, outputs: what it takes and returns, in order.
+        nodes: names of its nodes, by the index that the variables of the lowered module carry.
+    """
+
+    name: str
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    nodes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -30,27 +46,23 @@ class Built:
     """A plan, its kernels' TIR by symbol, and the constants' bytes in the order of ``plan.constants``."""
 
     plan: Plan
-    functions: Mapping[str, Any]
+    functions: Mapping[str, PrimFunc]
     constants: tuple[Array, ...]
 
 
 def build_plan(
     lowered: Lowered,
-    *,
-    name: str,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    signature: Signature,
     target: CpuTarget,
+    *,
     symbol_prefix: str,
-    nodes: Sequence[str] = (),
     reporter: Reporter | None = None,
 ) -> Built:
     """Selects kernels for every call and lays everything out.
 
     Args:
-        lowered: fused TIR; its main takes ``inputs`` and returns ``outputs``, in order.
+        lowered: fused TIR, whose main takes and returns what ``signature`` says.
         symbol_prefix: C identifier that starts every kernel's symbol.
-        nodes: names of the model's nodes, by the index that the module's variables carry.
 
     Raises:
         ModelError: for what a static plan cannot hold.
@@ -67,22 +79,17 @@ def build_plan(
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: docs/lab-book.md.
     threads = 1 if target.optimize == "latency" else target.threads
-    layout = _Layout(program, selector, outputs, nodes, threads)
-    return layout.finish(name, inputs, outputs, tuple(selector.warnings))
+    return _Layout(program, selector, signature, threads).finish()
 
 
 class _Layout:
     """Steps, constants and arena of a program whose kernels are selected."""
 
     def __init__(
-        self,
-        program: Program,
-        selector: KernelSelector,
-        outputs: Sequence[TensorSpec],
-        nodes: Sequence[str],
-        threads: int,
+        self, program: Program, selector: KernelSelector, signature: Signature, threads: int
     ) -> None:
-        self.program, self.selector, self.nodes, self.threads = program, selector, nodes, threads
+        self.program, self.selector, self.signature = program, selector, signature
+        self.threads = threads
         self.steps: list[Step] = []
         self.constants: list[Constant] = []
         self.arrays: list[Array] = []
@@ -99,7 +106,7 @@ class _Layout:
         for call in program.calls:
             self._emit(call)
         for value, index in copies:
-            self._emit_copy(value, index, outputs[index].nbytes)
+            self._emit_copy(value, index, signature.outputs[index].nbytes)
         self._close_lifetimes()
 
     def _assign_outputs(self) -> list[tuple[Value, int]]:
@@ -143,7 +150,7 @@ class _Layout:
         return nbytes
 
     def _names(self, nodes: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.nodes[i] for i in nodes if i < len(self.nodes))
+        return tuple(self.signature.nodes[i] for i in nodes if i < len(self.signature.nodes))
 
     def _temps(self, implementation: Implementation, first_step: int) -> list[int]:
         """Requests for the arena buffers between the stages; their indices."""
@@ -235,13 +242,8 @@ class _Layout:
             first, last = self._lifetimes[index]
             self.requests[request] = replace(self.requests[request], first_step=first, last_step=last)
 
-    def finish(
-        self,
-        name: str,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        warnings: tuple[str, ...],
-    ) -> Built:
+    def finish(self) -> Built:
+        """Places the arena's buffers; nothing is added after that."""
         arena = plan_arena(self.requests, threads=self.threads, scratch_bytes=self.scratch_bytes)
         offsets = {buffer.name: buffer.offset for buffer in arena.buffers}
 
@@ -260,15 +262,15 @@ class _Layout:
         )
         used = {s.kernel for s in steps}
         plan = Plan(
-            name=name,
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
+            name=self.signature.name,
+            inputs=tuple(self.signature.inputs),
+            outputs=tuple(self.signature.outputs),
             constants=tuple(self.constants),
             params_bytes=self.params_bytes,
             arena=arena,
             steps=steps,
             kernels=tuple(k for k in self.selector.kernels.values() if k.symbol in used),
-            warnings=warnings,
+            warnings=tuple(self.selector.warnings),
             params_growth=self.params_growth,
         )
         functions = {s: f for s, f in self.selector.functions.items() if s in used}

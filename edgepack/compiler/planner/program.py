@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from tvm import relax
 
@@ -32,6 +32,10 @@ class Value:
     index: int
     nbytes: int = 0
     offset: int = 0
+
+
+#: What a variable of the module is: a tensor, or those of a tuple.
+Values: TypeAlias = Value | list[Value]
 
 
 @dataclass
@@ -98,11 +102,12 @@ def read_program(lowered: Lowered) -> Program:
 
 
 class _Reader:
+    """Reads the module's main, binding by binding."""
+
     def __init__(self, lowered: Lowered) -> None:
         self.lowered = lowered
         self.program = Program()
-        #: What each variable is; a list for a tuple.
-        self.values: dict[relax.Var, Any] = {}
+        self.values: dict[relax.Var, Values] = {}
         self.constants: dict[relax.Expr, Value] = {}
 
     def read(self) -> Program:
@@ -112,10 +117,10 @@ class _Reader:
             for binding in block.bindings:
                 self.values[binding.var] = self._binding(binding)
         result = self._value(function.body.body)
-        self.program.outputs = list(result) if isinstance(result, list) else [result]
+        self.program.outputs = result if isinstance(result, list) else [result]
         return self.program
 
-    def _binding(self, binding: relax.Binding) -> Any:
+    def _binding(self, binding: relax.Binding) -> Values:
         expr = binding.value
         operator = op_name(expr)
         if operator == "relax.call_tir":
@@ -129,17 +134,17 @@ class _Reader:
             )
         return self._value(expr)
 
-    def _call(self, binding: relax.Binding) -> Any:
+    def _call(self, binding: relax.Binding) -> Values:
         expr, ty = binding.value, binding.var.ty
         is_tuple = isinstance(ty, relax.TupleType)
         results = [self._buffer(t) for t in (ty.fields if is_tuple else [ty])]
         fused = self.lowered.groups[expr.args[0].name_hint]
         last = node_index(binding.var)
         nodes = tuple(sorted({*fused.nodes, *([] if last is None else [last])}))
-        self.program.calls.append(Call(fused, list(self._value(expr.args[1])), results, nodes=nodes))
+        self.program.calls.append(Call(fused, self._fields(expr.args[1]), results, nodes=nodes))
         return results if is_tuple else results[0]
 
-    def _value(self, expr: relax.Expr) -> Any:
+    def _value(self, expr: relax.Expr) -> Values:
         if expr in self.values:
             return self.values[expr]
         if is_constant(expr):
@@ -148,10 +153,18 @@ class _Reader:
                 self.constants[expr] = Value("constant", len(self.program.constants) - 1)
             return self.constants[expr]
         if isinstance(expr, relax.Tuple):
-            return [self._value(f) for f in expr.fields]
+            return self._fields(expr)
         if isinstance(expr, relax.TupleGetItem):
-            return self._value(expr.tuple_value)[expr.index]
+            return self._fields(expr.tuple_value)[int(expr.index)]
         raise ModelError(f"the compiled graph has a {type(expr).__name__}, which a static plan cannot hold")
+
+    def _fields(self, expr: relax.Expr) -> list[Value]:
+        """The tensors of a tuple, which the compiled graph does not nest."""
+        found = [self._value(f) for f in expr.fields] if isinstance(expr, relax.Tuple) else self._value(expr)
+        assert isinstance(found, list)
+        fields = [field for field in found if isinstance(field, Value)]
+        assert len(fields) == len(found)
+        return fields
 
     def _buffer(self, ty: relax.TensorType) -> Value:
         nbytes = prod(int(d) for d in ty.shape) * DTYPE_BYTES[str(ty.dtype)]

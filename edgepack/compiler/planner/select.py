@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import tvm_ffi
-from tvm.tirx import PrimFunc
+from tvm.tirx import Buffer, PrimFunc
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
@@ -19,6 +18,9 @@ from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Kernel
 
 __all__ = ["KernelSelector"]
+
+#: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the pitch.
+_Key = tuple[int, str, frozenset[int], int | None]
 
 #: Fused groups that one call computes, what was selected for them, and the symbols of its kernels.
 _Selected = tuple[tuple[FusedGroup, ...], Implementation, tuple[str, ...]]
@@ -38,7 +40,7 @@ class KernelSelector:
         self.functions: dict[str, PrimFunc] = {}
         self.kernels: dict[str, Kernel] = {}
         self.warnings: list[str] = []
-        self._selected: dict[tuple[Any, ...], list[_Selected]] = {}
+        self._selected: dict[tuple[_Key, ...], list[_Selected]] = {}
         self._prefetching: dict[tuple[tuple[str, ...], int], tuple[Implementation, tuple[str, ...]]] = {}
         self._constants = self._constant_params(program)
 
@@ -149,7 +151,7 @@ class KernelSelector:
 def _bytes_moved(groups: Sequence[FusedGroup]) -> int:
     """By a kernel that computes fused groups one after the other: what lies between them is not moved."""
 
-    def nbytes(buffer: Any) -> int:
+    def nbytes(buffer: Buffer) -> int:
         return prod(int(d) for d in buffer.shape) * DTYPE_BYTES[str(buffer.dtype)]
 
     between = sum(nbytes(group.function.params[-1]) for group in groups[:-1])

@@ -73,6 +73,8 @@ def emit_branches(e: Emitter, body: Callable[[Facts], None], variables: IndexVar
 
 
 class _Brancher:
+    """Emits a body inside of as many branches as it needs, and counts them."""
+
     def __init__(self, e: Emitter, body: Callable[[Facts], None], variables: IndexVariables) -> None:
         self.e, self.body, self.variables = e, body, variables
         self.branches = 0

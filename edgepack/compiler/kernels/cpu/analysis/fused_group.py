@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tvm.tirx import Buffer
+
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
@@ -31,7 +33,7 @@ class AnchoredGroup:
     """
 
     anchor: Anchor
-    params: tuple[Any, ...]
+    params: tuple[Buffer, ...]
     output_shape: tuple[int, ...]
     epilogue: Epilogue
     dtype: str
@@ -54,7 +56,7 @@ class AnchoredGroup:
             raise RuleError(f"operand {operand} is computed inside the group")
         return param
 
-    def declare_epilogue(self, e: Emitter) -> dict[int, Any]:
+    def declare_epilogue(self, e: Emitter) -> dict[int, Buffer]:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
         return {p: e.param(p, prod(int(d) for d in self.params[p].shape)) for p in self.epilogue.params}
 

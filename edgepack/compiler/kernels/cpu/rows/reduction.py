@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -18,7 +17,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_math import maximum, minimum
 __all__ = ["Reduction", "is_among"]
 
 
-def is_among(variable: Any, variables: Sequence[Any]) -> bool:
+def is_among(variable: Expr, variables: Sequence[Expr]) -> bool:
     """Whether a TIR node is one of these, by identity."""
     return any(variable.same_as(v) for v in variables)
 

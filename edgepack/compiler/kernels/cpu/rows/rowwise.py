@@ -71,6 +71,7 @@ class _RowKernel:
         )
 
     def build(self, flops: int) -> Implementation:
+        """Emits the kernel, which does ``flops`` operations."""
         tasks = self._rows() if self.plan.horizontal else self._columns()
         parameters = {
             "lanes": self.plan.lanes,
