@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.analysis.fused_group import anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors

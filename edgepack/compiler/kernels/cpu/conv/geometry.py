@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgepack.compiler.kernels.contract import Array, RuleError
-from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Conv2d", "pack_weights"]

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Implementation, Packing
-from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights

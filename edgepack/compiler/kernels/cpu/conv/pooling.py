@@ -8,7 +8,7 @@ from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.analysis.fused_group import anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
 from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Taps, Window
 from edgepack.compiler.kernels.cpu.emit.emitter import index
 from edgepack.compiler.kernels.rule import FLOAT32, Rule

@@ -22,7 +22,7 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
-from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.emitter import (
     Emitter,

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.cpu.analysis.fused_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     Transform,

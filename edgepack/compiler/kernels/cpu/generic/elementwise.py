@@ -34,8 +34,9 @@ from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
     writes_its_own_position,
 )
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param
+from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
@@ -66,15 +67,15 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     buffers = tuple(fused.function.params)
     params, outputs = buffers[: -fused.outputs], buffers[-fused.outputs :]
     by_target = {block.target: block for block in blocks}
-    stages = []
+    stages: list[Stage] = []
     tiled = False
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
-        kernel = _OutputKernel(by_target, params, number, by_target[output], target)
-        stages.append(kernel.build())
+        kernel = ElementwiseKernel(by_target, params, number, by_target[output], target)
+        stages += kernel.build().stages
         tiled = tiled or kernel.tile is not None
-    parameters = {"lanes": target.lanes("float32"), "tiled": tiled}
+    parameters = {**kernel.parameters(), "tiled": tiled}
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype == "float32")
     return Implementation("elementwise", tuple(stages), parameters=parameters, flops=flops)
 
@@ -104,7 +105,7 @@ class _Row:
     first: Affine
 
 
-class _OutputKernel:
+class ElementwiseKernel(KernelBuilder):
     """Emits the kernel of one output.
 
     Args:
@@ -121,9 +122,8 @@ class _OutputKernel:
         block: Block,
         target: CpuTarget,
     ) -> None:
+        super().__init__("elementwise", target)
         self.blocks, self.block = blocks, block
-        self.lanes = target.lanes("float32")
-        self.e = Emitter(self.lanes, target)
         variables = IndexVariables()
         self.axes = Axes.declare(variables, "a", block.extents)
         env = dict(zip(block.iters, self.axes.positions, strict=True))
@@ -168,9 +168,13 @@ class _OutputKernel:
         axes = [i for i in self.runs[run] if self.block.extents[i] > 1] or self.runs[run]
         return self.axes.step(address, axes[-1])
 
-    def build(self) -> Stage:
-        """Emits the kernel."""
-        return self.e.stage(self._emit_tiles(self.tile) if self.tile else self._emit_rows())
+    def parameters(self) -> dict[str, Any]:
+        return {"lanes": self.lanes, "tiled": self.tile is not None}
+
+    def build(self) -> Implementation:
+        tasks = self._emit_tiles(self.tile) if self.tile else self._emit_rows()
+        flops = prod(self.block.extents)
+        return Implementation(self.rule, (self.e.stage(tasks),), parameters=self.parameters(), flops=flops)
 
     # Rows -------------------------------------------------------------------------------------------------
 

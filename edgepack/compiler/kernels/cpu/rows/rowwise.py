@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 from tvm import tirx
 from tvm.ir import Expr
@@ -28,8 +29,9 @@ from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
     writes_its_own_position,
 )
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param
+from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.compiler.kernels.cpu.rows.row_passes import LANE, UNROLL, Row, RowBuffers, emit_row
 from edgepack.compiler.kernels.cpu.rows.row_plan import RowPlan
@@ -50,15 +52,15 @@ def rowwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> 
     if not any(block.reductions for block in blocks):
         raise RuleError("no reduction")
     plan = RowPlan(blocks, tuple(fused.function.params), target)
-    return _RowKernel(plan, target).build(flops=sum(prod(block.extents) for block in blocks))
+    return RowKernel(plan, target, flops=sum(prod(block.extents) for block in blocks)).build()
 
 
-class _RowKernel:
+class RowKernel(KernelBuilder):
     """Emits the kernel; a task is some rows, or a piece of the lane axis of one."""
 
-    def __init__(self, plan: RowPlan, target: CpuTarget) -> None:
-        self.plan = plan
-        self.e = Emitter(plan.lanes, target)
+    def __init__(self, plan: RowPlan, target: CpuTarget, flops: int) -> None:
+        super().__init__("rowwise", target, lanes=plan.lanes)
+        self.plan, self.flops = plan, flops
         addresses = [*plan.accesses.addresses, *(a for r in plan.needed for a in r.accesses.addresses)]
         self.buffers = RowBuffers(
             {
@@ -70,16 +72,19 @@ class _RowKernel:
             {b: self.e.scratch(prod(plan.extents[i] for i in plan.inner)) for b in plan.kept},
         )
 
-    def build(self, flops: int) -> Implementation:
-        """Emits the kernel, which does ``flops`` operations."""
-        tasks = self._rows() if self.plan.horizontal else self._columns()
-        parameters = {
-            "lanes": self.plan.lanes,
-            "along": "reduction" if self.plan.horizontal else "output",
-        }
-        stage = self.e.stage(tasks)
-        scratch = tuple(self.e.scratch_bytes)
-        return Implementation("rowwise", (stage,), scratch=scratch, parameters=parameters, flops=flops)
+    def parameters(self) -> dict[str, Any]:
+        along = "reduction" if self.plan.horizontal else "output"
+        return {"lanes": self.lanes, "along": along}
+
+    def build(self) -> Implementation:
+        stage = self.e.stage(self._rows() if self.plan.horizontal else self._columns())
+        return Implementation(
+            self.rule,
+            (stage,),
+            scratch=tuple(self.e.scratch_bytes),
+            parameters=self.parameters(),
+            flops=self.flops,
+        )
 
     def _rows(self) -> int:
         """Emits tasks of rows whose lanes run along the reduction; returns how many tasks there are."""
