@@ -213,11 +213,13 @@ def start_hanging(model: Path, output: Path) -> tuple[subprocess.Popen[str], int
         # A job in the background of a shell ignores SIGINT, and so would its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
     )
-    while process.poll() is None:
-        for path in output.parent.glob(".*/job/pid"):
+    late = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < late:
+        for path in output.parent.glob(".*/job/*/pid"):
             if text := path.read_text():
                 return process, int(text)
         time.sleep(0.02)
+    process.kill()
     raise AssertionError(process.communicate())
 
 
