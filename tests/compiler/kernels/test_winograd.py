@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.conv import cost, winograd, winograd_tiles
+from edgepack.compiler.kernels.cpu.conv import cost, winograd, winograd_input, winograd_output
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import split_into_panels
 from edgepack.plan.target import CpuTarget
 from tests.models.evaluate import random_inputs
@@ -83,8 +83,8 @@ def forced(tile: int, form: str, registers: str) -> Iterator[CpuTarget]:
         patch.setattr(winograd, "winograd_tile", lambda *_: tile)
         patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
         if registers == "128x16" and form != "fused":
-            patch.setattr(winograd_tiles, "staged_input", lambda _: True)
-            patch.setattr(winograd_tiles, "staged_output", lambda _: True)
+            patch.setattr(winograd_input, "staged_input", lambda _: True)
+            patch.setattr(winograd_output, "staged_output", lambda _: True)
         l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
         yield target_with(registers, threads=2, l2_bytes=l2_bytes)
 

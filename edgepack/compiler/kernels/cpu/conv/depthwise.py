@@ -24,7 +24,7 @@ class Depthwise(SlidingWindow):
     weighted = True
 
     def __init__(
-        self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget, *, emitter: Emitter | None = None
+        self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, *, emitter: Emitter | None = None
     ) -> None:
         window = Window(
             conv.batch,
@@ -38,11 +38,11 @@ class Depthwise(SlidingWindow):
             conv.dilation,
             (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
         )
-        super().__init__("conv2d.depthwise", window, group, target, dtype=conv.dtype, emitter=emitter)
+        super().__init__("conv2d.depthwise", window, fused, target, dtype=conv.dtype, emitter=emitter)
 
     def packings(self) -> tuple[Packing, ...]:
         lanes = self.lanes
-        return (Packing(self.group.operand(1), f"depthwise:{lanes}", lambda w: pack_weights(w, lanes)),)
+        return (Packing(self.fused.operand(1), f"depthwise:{lanes}", lambda w: pack_weights(w, lanes)),)
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         return self.e.multiply_add(value, weight, old)
@@ -55,9 +55,9 @@ def pack_weights(weights: Array, lanes: int) -> Array:
     return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
 
 
-def depthwise_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def depthwise_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
-    found = anchored(group, ["conv2d"])
+    found = anchored(fused, ["conv2d"])
     conv = Conv2d.of(found)
     if not conv.depthwise:
         raise RuleError("not depthwise")

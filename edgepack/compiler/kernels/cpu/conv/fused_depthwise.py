@@ -137,7 +137,7 @@ class _Rows(ImplicitGemm):
         """Writes row ``number``, counted through all images, of the output to element ``at`` of ``y``."""
         e = self.e
         origin = e.let(number * self.conv.out_width)
-        shift = e.let(at - origin * self.group.pitch)
+        shift = e.let(at - origin * self.fused.pitch)
         pixels = Pixels(0, self.blocking.tile_count, 0, y, shift, origin)
         e.loop(0, self.blocking.column_blocks, lambda column: self._columns(0, column, pixels))
 
@@ -146,7 +146,7 @@ class _Rows(ImplicitGemm):
 
     def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
         # Not by way of a view: LLVM is told that buffers do not overlap, and the kernel reads this one again.
-        return pixels.y, self.e.let(tile.pixel * self.group.pitch + tile.columns.channel + pixels.shift)
+        return pixels.y, self.e.let(tile.pixel * self.fused.pitch + tile.columns.channel + pixels.shift)
 
 
 class FusedDepthwise(KernelBuilder):

@@ -39,14 +39,14 @@ class Conv2d:
     dtype: str = "float32"
 
     @classmethod
-    def of(cls, group: AnchoredGroup) -> Conv2d:
+    def of(cls, fused: AnchoredGroup) -> Conv2d:
         """Reads the geometry off the anchor. RuleError for another layout."""
-        a = group.anchor.attributes
+        a = fused.anchor.attributes
         if a["layout"] != "NHWC/HWIO":
             raise RuleError(f"layout {a['layout']}")
-        n, h, w, c = group.operand_shape(0)
-        kh, kw, _, oc = group.operand_shape(1)
-        _, oh, ow, _ = group.output_shape
+        n, h, w, c = fused.operand_shape(0)
+        kh, kw, _, oc = fused.operand_shape(1)
+        _, oh, ow, _ = fused.output_shape
         top, left, bottom, right = (int(p) for p in a["padding"])
         sh, sw = (int(s) for s in a["strides"])
         dh, dw = (int(d) for d in a["dilation"])

@@ -77,13 +77,13 @@ def pack_weights(weights: Array, lanes: int, groups: int) -> Array:
 class GroupedConv(KernelBuilder):
     """Builds one kernel; a task is some output rows of one image, for a few vectors of channels."""
 
-    def __init__(self, conv: Conv2d, group: AnchoredGroup, target: CpuTarget) -> None:
+    def __init__(self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget) -> None:
         lanes = target.lanes(conv.dtype)
         if conv.strides[1] > 1 and 2 * conv.group_out == lanes == 16:
             # A shuffle for one or two taps costs more than the other half of a vector brings.
             lanes = conv.group_out
         super().__init__("conv2d.grouped", target, dtype=conv.dtype, lanes=lanes)
-        self.conv, self.group = conv, group
+        self.conv, self.fused = conv, fused
         c = conv
         if lanes % c.group_out or c.group_in > c.group_out:
             raise RuleError("groups do not fill a vector")
@@ -96,10 +96,10 @@ class GroupedConv(KernelBuilder):
         self.vectors = -(-c.out_channels // lanes)
         self.block = self._block()
         self.row_parts = self._row_parts()
-        self.x = self.e.param(group.operand(0), conv.input_elements)
+        self.x = self.e.param(fused.operand(0), conv.input_elements)
         self.w = self.e.packed(0, conv.depth * conv.out_channels)
-        self.extra = group.declare_epilogue(self.e)
-        self.y = self.e.output(0, group.output_elements)
+        self.extra = fused.declare_epilogue(self.e)
+        self.y = self.e.output(0, fused.output_elements)
 
     def _columns(self) -> int:
         """Pixels of a step: what hides the latency of multiply-adds, as far as there are registers.
@@ -152,7 +152,7 @@ class GroupedConv(KernelBuilder):
     def _packing(self) -> Packing:
         lanes, groups = self.lanes, self.conv.groups
         key = f"grouped:{lanes}:{groups}"
-        return Packing(self.group.operand(1), key, lambda w: pack_weights(w, lanes, groups))
+        return Packing(self.fused.operand(1), key, lambda w: pack_weights(w, lanes, groups))
 
     def _task(self, task: Sequence[Any]) -> None:
         """Strip by strip, in it row by row."""
@@ -196,7 +196,7 @@ class GroupedConv(KernelBuilder):
 
     def _step(self, position: tuple[Any, Any, Any], number: Any, lanes: int, taps: Taps) -> None:
         """Neighbouring pixels of one row, from ``position`` on, for a vector of ``lanes`` channels."""
-        e, c, pitch = self.e, self.conv, self.group.pitch
+        e, c, pitch = self.e, self.conv, self.fused.pitch
         image, y, x = position
         channel = e.let(number * self.lanes)
         first = div(channel, c.group_out) * c.group_in
@@ -220,7 +220,7 @@ class GroupedConv(KernelBuilder):
         target = e.let(((image * c.out_height + y) * c.out_width + x) * pitch + channel)
         for i in range(len(taps)):
             value = e.let(e.vload(accumulators, i * lanes, lanes))
-            stored = self.group.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
+            stored = self.fused.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
             e.vstore(self.y, target + i * pitch, stored, lanes)
 
     def _window_row(self, accumulators: Any, base: Any, weights: Any, lanes: int, taps: Taps) -> None:
@@ -256,9 +256,9 @@ class GroupedConv(KernelBuilder):
             channel(i, lambda column, lanes_of=lanes_of: shuffle(blocks[column], lanes_of))  # type: ignore[misc]
 
 
-def grouped_conv2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def grouped_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.grouped``: output channels of a group fill a vector, or a half, a quarter, ... of one."""
-    found = anchored(group, ["conv2d"])
+    found = anchored(fused, ["conv2d"])
     conv = Conv2d.of(found)
     if conv.groups == 1:
         raise RuleError("one group")

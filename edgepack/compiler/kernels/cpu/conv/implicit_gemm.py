@@ -59,13 +59,13 @@ class ImplicitGemm(KernelBuilder):
         rule: str,
         layout: str,
         conv: Conv2d,
-        group: AnchoredGroup,
+        fused: AnchoredGroup,
         target: CpuTarget,
         prefetch_bytes: int = 0,
         emitter: Emitter | None = None,
     ) -> None:
         super().__init__(rule, target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes, emitter=emitter)
-        self.layout, self.conv, self.group = layout, conv, group
+        self.layout, self.conv, self.fused = layout, conv, fused
         self.blocking = self._blocking()
         self.tile = self.blocking.tile
         #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
@@ -82,16 +82,16 @@ class ImplicitGemm(KernelBuilder):
         e, sums = self.e, self.blocking.waiting_sums
         return GemmOperands(
             *self._declare_inputs(),
-            e.output(0, self.group.output_elements),
+            e.output(0, self.fused.output_elements),
             e.scratch(sums) if sums else None,
             e.prefetched(self.prefetch_bytes) if self.prefetch_bytes else None,
         )
 
     def _declare_inputs(self) -> tuple[Any, Any, dict[int, Any]]:
         e, c = self.e, self.conv
-        x = e.param(self.group.operand(0), c.input_elements)
+        x = e.param(self.fused.operand(0), c.input_elements)
         weights = e.packed(0, c.depth * c.out_channels + self.zeros)
-        return x, weights, self.group.declare_epilogue(e)
+        return x, weights, self.fused.declare_epilogue(e)
 
     def parameters(self) -> dict[str, Any]:
         prefetch = {"ahead": self.prefetch_bytes} if self.prefetch_bytes else {}
@@ -107,7 +107,7 @@ class ImplicitGemm(KernelBuilder):
         c, columns, zeros = self.conv, self.tile.columns, self.zeros
         shape = (*c.kernel, c.group_in, c.out_channels)
         return Packing(
-            self.group.operand(1),
+            self.fused.operand(1),
             f"{self.layout}:{columns}:{zeros}",
             lambda w: pack_weights(w.reshape(shape), c.groups, columns, zeros),
         )
@@ -125,7 +125,7 @@ class ImplicitGemm(KernelBuilder):
             multiply_adds=self.conv.multiply_adds,
             weights=self.conv.weight_bytes,
             with_prefetch=lambda nbytes: type(self)(
-                self.rule, self.layout, self.conv, self.group, self.target, nbytes
+                self.rule, self.layout, self.conv, self.fused, self.target, nbytes
             ).build(),
         )
 
@@ -231,7 +231,7 @@ class ImplicitGemm(KernelBuilder):
         e, c, width = self.e, self.conv, tile.columns.width
         first = e.let(tile.pixel * c.out_channels + tile.columns.channel)
         elements = (tile.rows - 1) * c.out_channels + width
-        found = {p: e.rebased(self.operands.epilogue[p], first, elements) for p in self.group.epilogue.dense}
+        found = {p: e.rebased(self.operands.epilogue[p], first, elements) for p in self.fused.epilogue.dense}
         for view in found.values() if self.blocking.slices == 1 else ():
             for r in range(tile.rows):
                 for at in range(0, width, self.line):
@@ -240,20 +240,20 @@ class ImplicitGemm(KernelBuilder):
 
     def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
         """The buffer that a tile is written to, and where in it."""
-        e, pitch = self.e, self.group.pitch
+        e, pitch = self.e, self.fused.pitch
         first = e.let(tile.pixel * pitch + tile.columns.channel + pixels.shift)
         return e.rebased(pixels.y, first, (tile.rows - 1) * pitch + tile.columns.width), 0
 
     def _store(self, sums: Accumulators, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
         """Applies the epilogue and writes the tile."""
-        e, group = self.e, self.group
+        e, fused = self.e, self.fused
         y, first = self._destination(tile, pixels)
         for r in range(tile.rows):
-            place = unravel(tile.pixel + r, group.output_shape[:-1])
+            place = unravel(tile.pixel + r, fused.output_shape[:-1])
             for at, count in column_chunks(tile.columns.width, self.lanes):
                 value = e.let(sums.get(r, at, count))
                 offset = r * self.conv.out_channels + at
                 here = {p: (view, offset) for p, view in residuals.items()}
                 position = (*place, tile.columns.channel + at)
-                stored = group.epilogue.apply(e, value, position, count, self.operands.epilogue, here)
-                e.vstore(y, first + (r * group.pitch + at), stored, count)
+                stored = fused.epilogue.apply(e, value, position, count, self.operands.epilogue, here)
+                e.vstore(y, first + (r * fused.pitch + at), stored, count)

@@ -51,9 +51,9 @@ class PaddedAveragePool(AveragePool):
         return lambda value, pixel: self.e.let(value * self.e.f32(scale, self.lanes))
 
 
-def pool2d(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def pool2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``pool2d``."""
-    found = anchored(group, ["max_pool2d", "avg_pool2d"])
+    found = anchored(fused, ["max_pool2d", "avg_pool2d"])
     a = found.anchor.attributes
     if a["layout"] != "NHWC":
         raise RuleError(f"layout {a['layout']}")

@@ -103,7 +103,7 @@ class SlidingWindow(KernelBuilder):
         self,
         rule: str,
         window: Window,
-        group: AnchoredGroup,
+        fused: AnchoredGroup,
         target: CpuTarget,
         *,
         dtype: str = "float32",
@@ -113,7 +113,7 @@ class SlidingWindow(KernelBuilder):
             raise RuleError(f"a window of {window.size}")
         lanes = _lanes(window, target, dtype)
         super().__init__(rule, target, dtype=dtype, lanes=lanes, emitter=emitter)
-        self.window, self.group = window, group
+        self.window, self.fused = window, fused
         taps = window.size[0] * window.size[1]
         # One pointer has to serve all rows, or their pointers would not fit the registers. In WebAssembly a
         # loop: V8 keeps fewer values in registers than the unrolled window has.
@@ -180,7 +180,7 @@ class SlidingWindow(KernelBuilder):
 
     def _declare(self) -> WindowOperands:
         g = self.window
-        x = self.e.param(self.group.operand(0), g.batch * g.height * g.width * g.channels)
+        x = self.e.param(self.fused.operand(0), g.batch * g.height * g.width * g.channels)
         return WindowOperands(x, *self._declare_others())
 
     def _declare_others(self) -> tuple[Any, dict[int, Any], Any]:
@@ -189,7 +189,7 @@ class SlidingWindow(KernelBuilder):
         weights = None
         if self.weighted:
             weights = e.packed(0, g.size[0] * g.size[1] * self.steps * self.lanes)
-        return weights, self.group.declare_epilogue(e), e.output(0, self.group.output_elements)
+        return weights, self.fused.declare_epilogue(e), e.output(0, self.fused.output_elements)
 
     def build(self) -> Implementation:
         e, g = self.e, self.window
@@ -261,7 +261,7 @@ class SlidingWindow(KernelBuilder):
         e, g = self.e, self.window
         top = e.let(y * g.strides[0] - g.pads[0])
         source = self.lines(image, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
-        target = e.let(((image * g.out_height + y) * g.out_width + x) * self.group.pitch)
+        target = e.let(((image * g.out_height + y) * g.out_width + x) * self.fused.pitch)
         strip = _Strip((image, y, x), top, source, target, taps)
         begin, end = self._inside(top)
         finish = self.finisher(begin, end, taps)
@@ -330,10 +330,10 @@ class SlidingWindow(KernelBuilder):
         image, y, x = strip.position
         for i in range(size):
             value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)
-            stored = self.group.epilogue.apply(
+            stored = self.fused.epilogue.apply(
                 e, value, (image, y, x + i, channel), lanes, self.operands.epilogue
             )
-            e.vstore(self.operands.y, strip.target + i * self.group.pitch + channel, stored, lanes)
+            e.vstore(self.operands.y, strip.target + i * self.fused.pitch + channel, stored, lanes)
 
     def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:
         """Row ``k`` of the window, unless it lies in the padding."""

@@ -33,8 +33,9 @@ from edgepack.compiler.kernels.cpu.conv.cost import winograd_tile, worth_fusing
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, split_into_panels
+from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
+from edgepack.compiler.kernels.cpu.conv.winograd_output import OutputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_product import PositionProducts, ProductBuffers, Span
-from edgepack.compiler.kernels.cpu.conv.winograd_tiles import Image, Output
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS, transform_weights
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
@@ -82,20 +83,20 @@ class Winograd(KernelBuilder):
         self,
         conv: Conv2d,
         m: int,
-        group: AnchoredGroup,
+        fused: AnchoredGroup,
         target: CpuTarget,
         phases: Phases | None = None,
         prefetch_bytes: int = 0,
     ) -> None:
         super().__init__(f"conv2d.winograd{m}", target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes)
-        self.group, self.phases = group, phases
+        self.fused, self.phases = fused, phases
         geometry = Geometry(conv, m)
         self.tile = tile_for(target, geometry.count, conv.out_channels, self.dtype)
         panels = split_into_panels(geometry.count, self.tile.rows, target.threads)
         self.panels = Panels(geometry, self.tile, target, tuple(panels))
         self.block_panels = self._block_panels()
-        self.fused = worth_fusing(self.panels, self.block_panels)
-        if not self.fused and self._parts() == 1:
+        self.form = "fused" if worth_fusing(self.panels, self.block_panels) else "split"
+        if self.form == "split" and self._parts() == 1:
             geometry = replace(geometry, sorted=conv.batch == 1)
             panels = balanced_split(geometry.count, self.tile.rows)
             self.panels = Panels(geometry, self.tile, target, tuple(panels), whole=True)
@@ -121,18 +122,21 @@ class Winograd(KernelBuilder):
     @property
     def slots(self) -> int:
         """Tiles that M holds, and V in the fused form."""
-        if self.fused:  # an odd number spreads the places of a tile over the sets of the caches
+        if self.form == "fused":  # an odd number spreads the places of a tile over the sets of the caches
             return self.block_panels * self.panels.largest | 1
         return min(self.geometry.count, -(-self.panels.count // self._parts()) * self.panels.largest)
 
     def parameters(self) -> dict[str, Any]:
         found = {
             "tile": f"{self.tile.rows}x{self.tile.columns}",
-            "form": "fused" if self.fused else "split",
+            "form": self.form,
         }
         if self.prefetch_bytes:
             found["ahead"] = str(self.prefetch_bytes)
-        return {**found, **({"slots": str(self.slots)} if self.fused else {"parts": str(self._parts())})}
+        return {
+            **found,
+            **({"slots": str(self.slots)} if self.form == "fused" else {"parts": str(self._parts())}),
+        }
 
     def packing(self) -> Packing:
         """The transformed weights."""
@@ -142,16 +146,16 @@ class Winograd(KernelBuilder):
             return transform_weights(phases.weights(weights) if phases else weights, m, columns, zeros)
 
         key = f"winograd{m}:{'phases:' if phases else ''}{columns}:{zeros}"
-        return Packing(self.group.operand(1), key, pack)
+        return Packing(self.fused.operand(1), key, pack)
 
     def build(self) -> Implementation:
         g, panels = self.geometry, self.panels
         stages: list[Stage] = []
         temps: list[int] = []
         if self.phases:
-            stages.append(self.phases.stage(self.target, self.group.operand(0)))
+            stages.append(self.phases.stage(self.target, self.fused.operand(0)))
             temps.append(self.phases.nbytes)
-        if self.fused:
+        if self.form == "fused":
             stages.append(self._fused())
         else:
             stages += [self._split_input(), self._split_product()]
@@ -167,7 +171,7 @@ class Winograd(KernelBuilder):
             multiply_adds=panels.positions * g.count * panels.depth * g.conv.out_channels,
             weights=panels.weight_bytes,
             with_prefetch=lambda nbytes: Winograd(
-                g.conv, g.m, self.group, self.target, self.phases, nbytes
+                g.conv, g.m, self.fused, self.target, self.phases, nbytes
             ).build(),
         )
 
@@ -175,7 +179,7 @@ class Winograd(KernelBuilder):
 
     def _input(self, e: Emitter) -> Any:
         elements = self.geometry.conv.input_elements
-        return e.temp(0, elements) if self.phases else e.param(self.group.operand(0), elements)
+        return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements)
 
     def _transformed_input(self, e: Emitter) -> Any:
         panels = self.panels
@@ -193,14 +197,14 @@ class Winograd(KernelBuilder):
         """Tasks: panels."""
         e, g, panels, slots = self.e, self.geometry, self.panels, self.slots
         x, u = self._input(e), self._weights(e)
-        extra = self.group.declare_epilogue(e)
-        y = e.output(0, self.group.output_elements)
+        extra = self.fused.declare_epilogue(e)
+        y = e.output(0, self.fused.output_elements)
         v = e.scratch(panels.positions * slots * panels.depth)
         products = e.scratch(panels.positions * slots * self.tile.columns)
         buffers = ProductBuffers(v, slots, u, products, slots, self._prefetched())
-        image = Image(e, g, self.target, x, u, panels.weight_elements)
+        image = InputTiles(e, g, self.target, x, u, panels.weight_elements)
         product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
-        output = Output(e, g, self.target, self.group, y, extra, self.tile.columns)
+        output = OutputTiles(e, g, self.target, self.fused, y, extra, self.tile.columns)
         lo, hi = e.task_range()
         count = e.let(hi - lo)
         blocks = e.let(div(count + (self.block_panels - 1), self.block_panels))
@@ -238,7 +242,7 @@ class Winograd(KernelBuilder):
         chunks = vectors // chunk
         x, u = self._input(e), self._weights(e)
         v = self._transformed_input(e)
-        image = Image(e, g, self.target, x, u, self.panels.weight_elements)
+        image = InputTiles(e, g, self.target, x, u, self.panels.weight_elements)
 
         def task(t: Any) -> None:
             tile, part = e.let(div(t, chunks)), e.let(mod(t, chunks))
@@ -253,12 +257,12 @@ class Winograd(KernelBuilder):
         e, g, panels, width = self.e, self.geometry, self.panels, self.tile.columns
         parts, slots, blocks = self._parts(), self.slots, panels.column_blocks
         v, u = self._transformed_input(e), self._weights(e)
-        extra = self.group.declare_epilogue(e)
-        y = e.output(0, self.group.output_elements)
+        extra = self.fused.declare_epilogue(e)
+        y = e.output(0, self.fused.output_elements)
         products = e.scratch(panels.positions * slots * width)
         buffers = ProductBuffers(v, g.count, u, products, slots, self._prefetched())
         product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
-        output = Output(e, g, self.target, self.group, y, extra, width)
+        output = OutputTiles(e, g, self.target, self.fused, y, extra, width)
         each = -(-panels.count // parts)
 
         def task(t: Any) -> None:

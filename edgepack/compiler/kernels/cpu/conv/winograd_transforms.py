@@ -29,11 +29,11 @@ from edgepack.plan.target import CpuTarget
 __all__ = [
     "POINTERS",
     "Transform",
-    "input_groups",
+    "input_row_sets",
     "input_rows",
     "input_stages",
-    "output_groups",
     "output_lines",
+    "output_row_sets",
     "output_rows",
     "staged_input",
     "staged_output",
@@ -85,7 +85,7 @@ def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array
     return np.concatenate([*parts, np.zeros(zeros, np.float32)])
 
 
-def input_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
+def input_row_sets(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of a transformed input tile that are computed together.
 
     Their first halves are kept in registers, and so are the constants, where arithmetic does not read them
@@ -101,7 +101,7 @@ def input_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     return ((1,), (2,), (3,), (4,), (0,), (5,))
 
 
-def output_groups(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
+def output_row_sets(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of an output tile that are computed together."""
     if m == 2:
         return ((0, 1),)

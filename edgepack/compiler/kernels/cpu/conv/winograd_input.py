@@ -1,0 +1,124 @@
+"""From the image to V: the input tiles of a Winograd convolution, transformed.
+
+Rows of a tile that lie in the padding are read from zeros, through pointers; columns that do are left out
+when the code is generated, so there is one variant of it for each kind of left and right border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
+from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_line, each_vector
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
+    Transform,
+    input_row_sets,
+    input_rows,
+    input_stages,
+    staged_input,
+)
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, run_lengths
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["InputTiles"]
+
+
+class InputTiles:
+    """Reads tiles of the input ``x`` and writes their transforms to V, [a * a][slots][IC].
+
+    Args:
+        zeros, zero_at: buffer and element at which zeros begin that stand for a row in the padding.
+    """
+
+    def __init__(self, e: Emitter, g: Geometry, target: CpuTarget, x: Any, zeros: Any, zero_at: int) -> None:
+        self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
+        self.row_sets, self.staged = input_row_sets(g.m, target), staged_input(target)
+        self.stages = input_stages(g.m, target)
+
+    def read(self, v: Any, tile: Any, slot: Any, slots: int, channels: tuple[Any, int] | None = None) -> None:
+        """V of one tile.
+
+        Args:
+            channels: (first, how many) if not all.
+        """
+        e, g, conv = self.e, self.g, self.g.conv
+        image, ty, tx = g.position(e, tile)
+        start, count = channels or (0, conv.in_channels)
+        rows = self._rows(image, ty, tx, start)
+        target = Slot(v, e.let(slot * conv.in_channels + start), slots * conv.in_channels)
+
+        def inside(t: int) -> tuple[bool, ...]:
+            return tuple(0 <= g.m * t - conv.pad_left + j < conv.width for j in range(g.a))
+
+        def body(valid: Sequence[bool]) -> None:
+            if self.staged:
+                self._in_stages(rows, valid, target, count)
+                return
+            for row_set in self.row_sets:
+                self._at_once(row_set, rows, valid, target, count)
+
+        e.switch(run_lengths(g.columns, inside), tx, body)
+
+    def _rows(self, image: Any, ty: Any, tx: Any, start: Any) -> list[Any]:
+        """A buffer for each row of the tile, which begins at its first column; zeros in the padding."""
+        e, g, conv = self.e, self.g, self.g.conv
+        rows = []
+        for i in range(g.a):
+            row = e.let(ty * g.m + (i - conv.pad_top))
+            at = ((image * conv.height + row) * conv.width + tx * g.m - conv.pad_left) * conv.in_channels
+            first, elements = at + start, g.a * conv.in_channels
+            last = (g.rows - 1) * g.m + i - conv.pad_top
+            if i < conv.pad_top or last >= conv.height:
+                valid = tirx.all(row >= 0, row < conv.height)
+                rows.append(e.either(valid, (self.x, first), (self.zeros, self.zero_at), elements))
+            else:
+                rows.append(e.rebased(self.x, first, elements, "row"))
+        return rows
+
+    def _at_once(
+        self, row_set: Sequence[int], rows: Sequence[Any], valid: Sequence[bool], target: Slot, count: int
+    ) -> None:
+        """Rows ``row_set`` of V, for ``count`` channels."""
+        e, g = self.e, self.g
+        depth = g.conv.in_channels
+
+        def vector(c: Any, lanes: int) -> None:
+            t = Transform(e, lanes)
+            columns: list[list[Any]] = []
+            for j in range(g.a):
+                taps = LazyVectors(e, [(row, c + j * depth) for row in rows], lanes) if valid[j] else None
+                columns.append(input_rows(t, g.m, row_set, taps) if taps else [None] * len(row_set))
+            for n, i in enumerate(row_set):
+                line = input_rows(t, g.m, range(g.a), [column[n] for column in columns])
+                for j, value in enumerate(line):
+                    stored = e.f32(0, lanes) if value is None else value
+                    e.vstore(target.buffer, target.at + c + (i * g.a + j) * target.pitch, stored, lanes)
+
+        each_vector(e, count, vector)
+
+    def _in_stages(self, rows: Sequence[Any], valid: Sequence[bool], target: Slot, count: int) -> None:
+        """V of all rows: B^T d of the columns into the places of V, then its lines in place."""
+        e, g = self.e, self.g
+        depth, v, pitch = g.conv.in_channels, target.buffer, target.pitch
+        inside = [j for j in range(g.a) if valid[j]]
+
+        def column(row_set: Sequence[int], j: Any, c: Any, lanes: int) -> None:
+            to = e.let(target.at + j * pitch)
+            taps = LazyVectors(e, [(row, j * depth + c) for row in rows], lanes)
+            for i, value in zip(row_set, input_rows(Transform(e, lanes), g.m, row_set, taps), strict=True):
+                e.vstore(v, to + c + i * (g.a * pitch), value, lanes)
+
+        def line(i: Any, c: Any, lanes: int) -> None:
+            to = e.let(target.at + i * (g.a * pitch))
+            stored = LazyVectors(e, [(v, to + c + j * pitch) for j in range(g.a)], lanes)
+            taps = [stored[j] if valid[j] else None for j in range(g.a)]
+            for j, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
+                e.vstore(v, to + c + j * pitch, e.f32(0, lanes) if value is None else value, lanes)
+
+        for row_set in self.stages:
+            each_line(e, count, range(inside[0], inside[-1] + 1), partial(column, row_set))
+        each_line(e, count, range(g.a), line)

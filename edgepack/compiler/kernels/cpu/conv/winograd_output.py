@@ -1,0 +1,172 @@
+"""From the products of a Winograd convolution to its output: tiles transformed back, with the epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
+from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_line, each_vector
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
+    Transform,
+    output_lines,
+    output_row_sets,
+    output_rows,
+    staged_output,
+)
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["OutputTiles"]
+
+#: What stores a row of a tile: (channel, row, its elements, lanes).
+Emit = Callable[[Any, int, Sequence[Any], int], None]
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of the output.
+
+    Attributes:
+        products: what it is made of.
+        y: the output from its first pixel and channel on.
+        image, top, left, channel: that pixel and channel.
+        residuals: parameters of the epilogue that have the output's shape, from the same place on.
+    """
+
+    products: Slot
+    y: Any
+    image: Any
+    top: Any
+    left: Any
+    channel: Any
+    residuals: dict[int, Any]
+
+
+class OutputTiles:
+    """Reads products M, [a * a][slots][columns], and writes tiles of the output, with the epilogue.
+
+    Args:
+        y: the output, and ``extra`` what the epilogue reads, by parameter.
+        columns: of the register tile.
+    """
+
+    def __init__(
+        self,
+        e: Emitter,
+        g: Geometry,
+        target: CpuTarget,
+        fused: AnchoredGroup,
+        y: Any,
+        extra: dict[int, Any],
+        columns: int,
+    ) -> None:
+        self.e, self.g, self.fused, self.y, self.extra, self.columns = e, g, fused, y, extra, columns
+        self.row_sets, self.staged = output_row_sets(g.m, target), staged_output(target)
+
+    def write(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> None:
+        """The output of one tile, ``width`` channels from ``column`` on."""
+        e, g, conv = self.e, self.g, self.g.conv
+        at = self._tile(products, column, width, tile, slot, slots)
+
+        def part(rows: int, columns: int) -> None:
+            self._part(at, width, rows, columns)
+
+        # The last tiles of a row or column may be cut: kernels of their own size need fewer registers than
+        # one that asks for each row.
+        def across(rows: int) -> None:
+            rest = conv.out_width % g.m
+            if rest:
+                inside = at.left + g.m <= conv.out_width
+                e.branch(inside, lambda: part(rows, g.m), lambda: part(rows, rest))
+            else:
+                part(rows, g.m)
+
+        if self.staged:
+            self._columns(at.products, width)
+        rest = conv.out_height % g.m
+        if rest:
+            e.branch(at.top + g.m <= conv.out_height, lambda: across(g.m), lambda: across(rest))
+        else:
+            across(g.m)
+
+    def _tile(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> _Tile:
+        """``width`` channels from ``column`` on of a tile."""
+        e, g, conv, pitch = self.e, self.g, self.g.conv, self.fused.pitch
+        image, row, across = g.position(e, tile)
+        top, left = e.let(row * g.m), e.let(across * g.m)
+        pixel = e.let((image * conv.out_height + top) * conv.out_width + left)
+        first = e.let(pixel * conv.out_channels + column)
+        pixels = (g.m - 1) * (conv.out_width + 1)
+        size = pixels * conv.out_channels + width
+        residuals = {p: e.rebased(self.extra[p], first, size) for p in self.fused.epilogue.dense}
+        source = Slot(products, e.let(slot * self.columns), slots * self.columns)
+        y = e.rebased(self.y, e.let(pixel * pitch + column), pixels * pitch + width)
+        return _Tile(source, y, image, top, left, column, residuals)
+
+    def _part(self, tile: _Tile, width: int, rows: int, columns: int) -> None:
+        """The first ``rows`` and ``columns`` of a tile."""
+
+        def emit(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
+            for j, value in enumerate(line[:columns]):
+                self._store(tile, (c, i, j), value, lanes)
+
+        if self.staged:
+            self._lines(tile.products, width, rows, emit)
+            return
+        for row_set in self.row_sets:
+            if these := [row for row in row_set if row < rows]:
+                self._rows(tile.products, these, width, emit)
+
+    def _store(self, tile: _Tile, at: tuple[Any, Any, int], value: Any, lanes: int) -> None:
+        """Applies the epilogue to channels of one pixel, ``at`` (channel, row, column) of the tile."""
+        c, i, j = at
+        conv = self.g.conv
+        number = i * conv.out_width + j
+        offset = number * conv.out_channels + c
+        position = (tile.image, tile.top + i, tile.left + j, tile.channel + c)
+        here = {p: (view, offset) for p, view in tile.residuals.items()}
+        stored = self.fused.epilogue.apply(self.e, value, position, lanes, self.extra, here)
+        self.e.vstore(tile.y, number * self.fused.pitch + c, stored, lanes)
+
+    def _columns(self, source: Slot, width: int) -> None:
+        """A^T M of the columns, into the first rows of M."""
+        e, g = self.e, self.g
+
+        def column(j: Any, c: Any, lanes: int) -> None:
+            to = e.let(source.at + j * source.pitch)
+            places = [(source.buffer, to + c + i * (g.a * source.pitch)) for i in range(g.a)]
+            values = output_rows(Transform(e, lanes), g.m, range(g.m), LazyVectors(e, places, lanes))
+            for (_, place), value in zip(places, values, strict=False):
+                e.vstore(source.buffer, place, value, lanes)
+
+        each_line(e, width, range(g.a), column)
+
+    def _lines(self, source: Slot, width: int, rows: int, emit: Emit) -> None:
+        """``emit`` for each of the first ``rows``, after :meth:`_columns`."""
+        e, g = self.e, self.g
+
+        def line(i: Any, c: Any, lanes: int) -> None:
+            to = e.let(source.at + i * (g.a * source.pitch))
+            taps = LazyVectors(e, [(source.buffer, to + c + j * source.pitch) for j in range(g.a)], lanes)
+            emit(c, i, output_rows(Transform(e, lanes), g.m, range(g.m), taps), lanes)
+
+        each_line(e, width, range(rows), line)
+
+    def _rows(self, source: Slot, rows: Sequence[int], width: int, emit: Emit) -> None:
+        """``emit`` for each of ``rows`` and each vector of channels."""
+        e, g = self.e, self.g
+
+        def vector(c: Any, lanes: int) -> None:
+            t = Transform(e, lanes)
+
+            def column(j: int) -> list[Any]:
+                places = [(source.buffer, source.at + c + (i * g.a + j) * source.pitch) for i in range(g.a)]
+                return output_rows(t, g.m, rows, LazyVectors(e, places, lanes))
+
+            for i, line in zip(rows, output_lines(t, g.m, len(rows), column), strict=True):
+                emit(c, i, line, lanes)
+
+        each_vector(e, width, vector)
