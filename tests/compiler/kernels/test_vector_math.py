@@ -57,25 +57,25 @@ RANGES = [(-1.0, 1.0), (-10.0, 10.0), (-86.9, 88.7), (0.0, 1e-3), (0.5, 2.0), (-
 
 def _unary(name: str, lanes: int) -> Any:
     e = Emitter(lanes)
-    x, y = e.pointer(COUNT), e.pointer(COUNT)
+    x, y = e.param(0, COUNT), e.output(0, COUNT)
     e.tasks(
         lambda t: e.vstore(
             y, t * lanes, vmath.elementary(e, f"tirx.{name}", e.let(e.vload(x, t * lanes)), lanes)
         )
     )
-    return e.finish()
+    return e.stage(COUNT // lanes).function
 
 
 def _binary(function: Callable[..., Any], lanes: int) -> Any:
     e = Emitter(lanes)
-    a, b, y = e.pointer(COUNT), e.pointer(COUNT), e.pointer(COUNT)
+    a, b, y = e.param(0, COUNT), e.param(1, COUNT), e.output(0, COUNT)
 
     def task(t: Any) -> None:
         p, q = e.let(e.vload(a, t * lanes)), e.let(e.vload(b, t * lanes))
         e.vstore(y, t * lanes, function(e, p, q, lanes))
 
     e.tasks(task)
-    return e.finish()
+    return e.stage(COUNT // lanes).function
 
 
 class _Library:

@@ -52,7 +52,7 @@ class Axes:
             prefix: of the variables' names, which tells these axes from others in the same expression.
         """
         e = Emitter(1)
-        dummy = e.pointer(1, "int32")
+        dummy = e.param(0, 1, "int32")
         positions = [
             variables.add(f"{prefix}{i}", e.load(dummy, 0), 0, extent - 1) if extent > 1 else constant(0)
             for i, extent in enumerate(extents)
@@ -176,7 +176,10 @@ def analyse_accesses(
         RuleError: if the expression has no vector form.
     """
     e = Emitter(1)
-    pointers = {p: e.pointer(prod(int(d) for d in p.shape), storage_dtype(str(p.dtype))) for p in params}
+    pointers = {
+        p: e.param(i, prod(int(d) for d in p.shape), storage_dtype(str(p.dtype)))
+        for i, p in enumerate(params)
+    }
     total = Accesses()
     pending: list[dict[Affine, bool]] = [{}]
     branches = 0

@@ -51,7 +51,9 @@ class Conv2d:
         sh, sw = (int(s) for s in a["strides"])
         dh, dw = (int(d) for d in a["dilation"])
         groups = int(a["groups"])
-        return cls(n, h, w, c, oh, ow, oc, (kh, kw), (sh, sw), (dh, dw), top, left, bottom, right, groups)
+        sizes = (n, h, w, c, oh, ow, oc)
+        pads = (top, left, bottom, right)
+        return cls(*sizes, (kh, kw), (sh, sw), (dh, dw), *pads, groups, fused.dtype)
 
     @property
     def element_bytes(self) -> int:

@@ -63,12 +63,12 @@ def pool2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     top, left, bottom, right = (int(p) for p in a["padding"])
     window = Window(n, h, w, c, oh, ow, size, strides, dilation, (top, left, bottom, right))
     if found.anchor.kind == "max_pool2d":
-        return MaxPool("pool2d.max", window, found, target).build()
+        return MaxPool("pool2d.max", window, found, target, dtype=found.dtype).build()
     if not a["count_include_pad"]:
-        return AveragePool("pool2d.average", window, found, target).build()
+        return AveragePool("pool2d.average", window, found, target, dtype=found.dtype).build()
     if a["ceil_mode"]:
         raise RuleError("windows beyond the padding count neither way")
-    return PaddedAveragePool("pool2d.average", window, found, target).build()
+    return PaddedAveragePool("pool2d.average", window, found, target, dtype=found.dtype).build()
 
 
 RULE = Rule("pool2d", order=500, dtypes=FLOAT32, apply=pool2d, heeds_pitch=True)

@@ -160,7 +160,7 @@ class Emitter:
             RuleError: for a tensor that int32 indices cannot address.
         """
         self.operands.append(Operand(kind, self._renumber.get(kind, int)(number)))
-        return self.pointer(elements, dtype or self.dtype)
+        return self._pointer(elements, dtype or self.dtype)
 
     def param(self, number: int, elements: int, dtype: str = "") -> Any:
         """Declares a parameter of the fused function."""
@@ -202,8 +202,8 @@ class Emitter:
 
     # Memory --------------------------------------------------------------------------------------------
 
-    def pointer(self, elements: int, dtype: str = "float32") -> Any:
-        """A pointer parameter to a flat array; loads and stores assume the dtype's natural alignment only."""
+    def _pointer(self, elements: int, dtype: str) -> Any:
+        """A pointer parameter to a flat array."""
         if elements >= 2**31:
             raise RuleError(f"a tensor of {elements} elements does not fit int32 indices")
         buffer = tirx.decl_buffer((max(elements, 1),), dtype, self.name("b"))
@@ -362,9 +362,6 @@ class Emitter:
     def stage(self, tasks: int) -> Stage:
         """Ends the kernel, which has ``tasks`` tasks."""
         assert len(self.operands) == len(self.params) - 2, "lo and hi follow the operands"
-        return Stage(self.finish(), tasks, tuple(self.operands))
-
-    def finish(self) -> PrimFunc:
         self.add(Return(index(0)))
         function = PrimFunc(self.params, SeqStmt(self.blocks[0]), tvm.ir.PrimType("int32"))
-        return function.with_attr("tirx.noalias", True)
+        return Stage(function.with_attr("tirx.noalias", True), tasks, tuple(self.operands))
