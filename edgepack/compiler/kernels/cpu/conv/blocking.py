@@ -1,7 +1,15 @@
-"""How a convolution or matrix product is divided into tiles, blocks of tiles, and slices of the reduction.
+"""How a convolution or matrix product is divided into tasks, and each task into register tiles.
 
-Tasks are (block of columns, block of tiles) pairs. What is chosen depends on what fits the caches, and on the
-number of threads.
+The result is a matrix: a row for each output pixel, a column for each output channel.
+
+- A *tile* is what fits the vector registers: some rows by some columns.
+- A *column block* is the columns of a tile, over all rows.
+- A *block* is a run of tiles, one below the other. Tasks are (column block, block) pairs.
+- A *band* is one of equal parts of the rows, where each thread has its own; blocks do not cross bands.
+- A *slice* is a part of the reduction: where the weights of a column block do not stay in the L2 cache, a
+  task does the first slice for all of its tiles, then the second.
+
+What is chosen depends on what fits the caches, and on the number of threads.
 """
 
 from __future__ import annotations
@@ -26,11 +34,11 @@ class Blocking:
     """How one convolution is divided, for a register tile and a target.
 
     Attributes:
-        column_blocks: blocks of columns of a group.
-        weights_first: whether the pixels stay while weights stream past them.
-        bands: equal parts of the pixels.
-        tiles: (rows, number of tiles) of the heights of tile that a band has, in order.
-        tile_count: tiles of a band.
+        column_blocks: column blocks of each of the convolution's groups.
+        weights_first: whether the pixels stay in the cache while weights stream past them.
+        bands: number of bands.
+        tiles: (rows, number of tiles) of each height of tile that a band has, in order.
+        tile_count: tiles of a band, in one column block.
     """
 
     def __init__(self, conv: Conv2d, tile: Tile, target: CpuTarget, threads: int) -> None:
@@ -113,14 +121,11 @@ class Blocking:
         if not self.weights_first:
             count = min(most, 16 * threads) if columns == 1 and self.slices == 1 else most
             return max(count // threads * threads, self.bands) or count
-        bytes_per_tile = max(
-            1, self.tile.rows * c.strides[0] * c.strides[1] * c.in_channels * c.element_bytes
-        )
-        fits = max(4, self.target.l2_bytes // 2 // bytes_per_tile)
+        pixels_per_tile = self.tile.rows * c.strides[0] * c.strides[1]
+        fits = self.target.l2_bytes // 2 // max(1, pixels_per_tile * c.in_channels * c.element_bytes)
         if self.slices > 1:  # the sums too
-            fits = max(
-                4, min(fits, self.target.l2_bytes // 16 // (self.accumulator_floats * c.element_bytes))
-            )
+            fits = min(fits, self.target.l2_bytes // 16 // (self.accumulator_floats * c.element_bytes))
+        fits = max(4, fits)
         least = min(most, max(-(-tiles // fits), -(-4 * threads // columns), self.shares))
         if self.shares == 1:
             more = range(least, min(most, least + threads))

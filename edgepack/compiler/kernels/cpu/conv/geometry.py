@@ -57,10 +57,12 @@ class Conv2d:
 
     @property
     def element_bytes(self) -> int:
+        """Bytes of one element of input, weights or output."""
         return DTYPE_BYTES[self.dtype]
 
     @property
     def input_elements(self) -> int:
+        """Elements of the input of all images."""
         return self.batch * self.height * self.width * self.in_channels
 
     @property
@@ -70,6 +72,7 @@ class Conv2d:
 
     @property
     def padded(self) -> bool:
+        """Whether any window reaches into padding."""
         return any((self.pad_top, self.pad_left, self.pad_bottom, self.pad_right))
 
     @property
@@ -94,19 +97,22 @@ class Conv2d:
 
     @property
     def pixels(self) -> int:
+        """Output pixels of all images."""
         return self.batch * self.out_height * self.out_width
 
     @property
     def depth(self) -> int:
-        """Length of the reduction."""
+        """Length of the reduction: products that are summed for one output element."""
         return self.kernel[0] * self.kernel[1] * self.group_in
 
     @property
     def flops(self) -> int:
+        """Floating point operations, a multiply-add counted as two."""
         return 2 * self.multiply_adds
 
     @property
     def multiply_adds(self) -> int:
+        """Multiply-adds when computed directly."""
         return self.pixels * self.out_channels * self.depth
 
 

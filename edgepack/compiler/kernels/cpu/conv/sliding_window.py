@@ -50,7 +50,7 @@ Taps = tuple[tuple[bool, ...], ...]
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry: NHWC, pairs are (height, width)."""
+    """Geometry of windows that slide over images, NHWC; pairs are (height, width)."""
 
     batch: int
     height: int
@@ -352,6 +352,7 @@ class SlidingWindow(KernelBuilder):
     # Arithmetic -----------------------------------------------------------------------------------------
 
     def initial(self) -> float:
+        """What an accumulator begins with."""
         return 0.0
 
     @abstractmethod

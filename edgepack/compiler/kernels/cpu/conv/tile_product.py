@@ -81,7 +81,7 @@ class TileAt:
 
 
 class TileProduct:
-    """Emits the reduction of tiles.
+    """Emits the reduction of one tile after the other, for :class:`ImplicitGemm`.
 
     Args:
         prefetch_bytes: of a later call's constants, of which each tile fetches its share.

@@ -19,6 +19,7 @@ from tvm.ir import Call
 from tvm.tirx import (
     AllocBuffer,
     Broadcast,
+    Buffer,
     BufferLoad,
     BufferStore,
     DeclBuffer,
@@ -130,10 +131,12 @@ class Emitter:
     # Names and statements ------------------------------------------------------------------------------
 
     def name(self, prefix: str) -> str:
+        """A name that nothing else in the kernel has."""
         self.counter += 1
         return f"{prefix}{self.counter}"
 
     def add(self, statement: Any) -> None:
+        """Appends a TIR statement to the innermost block."""
         self.blocks[-1].append(statement)
 
     def block(self, body: Callable[[], None]) -> Any:
@@ -147,7 +150,7 @@ class Emitter:
 
     # Operands ------------------------------------------------------------------------------------------
 
-    def operand(self, kind: OperandKind, number: int, elements: int, dtype: str = "") -> Any:
+    def operand(self, kind: OperandKind, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares the kernel's next pointer parameter; returns it as a flat buffer of ``elements``.
 
         Loads and stores assume the dtype's natural alignment only.
@@ -162,28 +165,28 @@ class Emitter:
         self.operands.append(Operand(kind, self._renumber.get(kind, int)(number)))
         return self._pointer(elements, dtype or self.dtype)
 
-    def param(self, number: int, elements: int, dtype: str = "") -> Any:
+    def param(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a parameter of the fused function."""
         return self.operand("param", number, elements, dtype)
 
-    def output(self, number: int, elements: int, dtype: str = "") -> Any:
+    def output(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a result of the fused function."""
         return self.operand("output", number, elements, dtype)
 
-    def packed(self, number: int, elements: int, dtype: str = "") -> Any:
+    def packed(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a constant in the kernel's own layout (:attr:`Implementation.packed`)."""
         return self.operand("packed", number, elements, dtype)
 
-    def temp(self, number: int, elements: int, dtype: str = "") -> Any:
+    def temp(self, number: int, elements: int, dtype: str = "") -> Buffer:
         """Declares a buffer in the arena that stages share (:attr:`Implementation.temps`)."""
         return self.operand("temp", number, elements, dtype)
 
-    def scratch(self, elements: int, dtype: str = "") -> Any:
+    def scratch(self, elements: int, dtype: str = "") -> Buffer:
         """Declares memory of the thread's own; the first one has number 0 in :attr:`scratch_bytes`."""
         self.scratch_bytes.append(elements * DTYPE_BYTES[dtype or self.dtype])
         return self.operand("scratch", len(self.scratch_bytes) - 1, elements, dtype)
 
-    def prefetched(self, nbytes: int) -> Any:
+    def prefetched(self, nbytes: int) -> Buffer:
         """Declares the constants of a later call, of which the kernel is to fetch ``nbytes``."""
         return self.operand("prefetch", 0, nbytes // DTYPE_BYTES[self.dtype])
 
@@ -202,7 +205,7 @@ class Emitter:
 
     # Memory --------------------------------------------------------------------------------------------
 
-    def _pointer(self, elements: int, dtype: str) -> Any:
+    def _pointer(self, elements: int, dtype: str) -> Buffer:
         """A pointer parameter to a flat array."""
         if elements >= 2**31:
             raise RuleError(f"a tensor of {elements} elements does not fit int32 indices")
@@ -212,7 +215,7 @@ class Emitter:
         self.add(DeclBuffer(buffer, data=var))
         return buffer
 
-    def rebased(self, buffer: Any, at: Index, elements: int, name: str = "") -> Any:
+    def rebased(self, buffer: Any, at: Index, elements: int, name: str = "") -> Buffer:
         """The same memory from element ``at`` on, as a buffer of its own.
 
         Constant indices into it become displacements of one pointer, so many rows need one register.
@@ -222,7 +225,7 @@ class Emitter:
         """
         return self._view(str(buffer.dtype), elements, name, lambda _: self._place(buffer, at))
 
-    def either(self, condition: Expr, a: tuple[Any, Index], b: tuple[Any, Index], elements: int) -> Any:
+    def either(self, condition: Expr, a: tuple[Any, Index], b: tuple[Any, Index], elements: int) -> Buffer:
         """The memory of ``a`` (buffer, first element) if the condition holds, else that of ``b``."""
 
         def chosen(var: Var) -> Expr:
@@ -236,7 +239,7 @@ class Emitter:
         at = at if isinstance(at, int | Var) else self.let(at)
         return tirx.address_of(self.load(buffer, at))
 
-    def _view(self, dtype: str, elements: int, name: str, address: Callable[[Var], Expr]) -> Any:
+    def _view(self, dtype: str, elements: int, name: str, address: Callable[[Var], Expr]) -> Buffer:
         """A flat buffer at the address that is given for its pointer."""
         view = tirx.decl_buffer((max(elements, 1),), dtype, self.name(name or "view"))
         var = Var(self.name(f"{name}_p" if name else "p"), buffer_data_pointer_type(view))
@@ -244,22 +247,25 @@ class Emitter:
         self.add(DeclBuffer(view, data=var))
         return view
 
-    def local(self, elements: int, dtype: str = "float32") -> Any:
+    def local(self, elements: int, dtype: str = "float32") -> Buffer:
         """An array on the stack or, where all indices are constants, in registers."""
         buffer = tirx.decl_buffer((elements,), dtype, self.name("local"), scope="local", data_alignment=64)
         self.add(AllocBuffer(buffer))
         return buffer
 
     def vload(self, buffer: Any, at: Index, lanes: int | None = None) -> Expr:
+        """``lanes`` neighbouring elements from ``at`` on, a vector's by default; for one lane a scalar."""
         lanes = self.lanes if lanes is None else lanes
         return self.load(buffer, at) if lanes == 1 else BufferLoad(buffer, [Ramp(index(at), index(1), lanes)])
 
     def vstore(self, buffer: Any, at: Index, value: Expr, lanes: int | None = None) -> None:
+        """Stores ``lanes`` neighbouring elements, see :meth:`vload`."""
         lanes = self.lanes if lanes is None else lanes
         where = index(at) if lanes == 1 else Ramp(index(at), index(1), lanes)
         self.add(BufferStore(buffer, value, [where]))
 
     def load(self, buffer: Any, at: Index) -> Expr:
+        """One element."""
         return BufferLoad(buffer, [index(at)])
 
     def prefetch(self, buffer: Any, at: Index, locality: int = 2) -> None:
@@ -284,6 +290,7 @@ class Emitter:
         return value if lanes == 1 else Broadcast(value, lanes)
 
     def f32(self, value: float, lanes: int | None = None) -> Expr:
+        """A float32 number in every lane."""
         return self.splat(FloatImm("float32", float(value)), lanes)
 
     def multiply_add(self, a: Expr, b: Expr, c: Expr) -> Expr:
@@ -312,13 +319,18 @@ class Emitter:
         self.add(For(var, index(begin), index(end) - index(begin), ForKind.SERIAL, statement))
 
     def opaque_bound(self, count: int) -> Expr:
-        """``count``, in terms of the first of the thread's tasks: the end of a loop that LLVM must not
-        unroll, because it would mix the iterations and spill."""
+        """``count`` as the end of a loop that LLVM must not unroll, as it would mix the iterations and spill.
+
+        It is written in terms of the thread's first task, so that LLVM does not know that it is constant.
+        """
         return self.let(tirx.max(index(count), -self.params[-2]))
 
     def no_unroll_loop(self, count: int, body: Callable[[Any], None]) -> None:
-        """for i in [0, count), at least once, such that LLVM cannot say how often: it unrolls such a loop
-        neither whole nor in part."""
+        """for i in [0, count), at least once, in a form that LLVM unrolls neither whole nor in part.
+
+        Also not for CPUs that work in order, for which it unrolls loops of unknown length four times: this
+        one's counter lies in memory, and its end depends on the thread's first task.
+        """
         everything = self.let(tirx.min(index(-1), self.params[-2]))
         counter = self.local(1, "int32")
         self.vstore(counter, 0, index(0), 1)
@@ -334,6 +346,7 @@ class Emitter:
     def branch(
         self, condition: Expr, then: Callable[[], None], otherwise: Callable[[], None] | None = None
     ) -> None:
+        """if (condition) then else otherwise; the condition is a scalar."""
         first = self.block(then)
         self.add(IfThenElse(condition, first, self.block(otherwise) if otherwise else None))
 
@@ -360,7 +373,7 @@ class Emitter:
         self.loop(lo, hi, body)
 
     def stage(self, tasks: int) -> Stage:
-        """Ends the kernel, which has ``tasks`` tasks."""
+        """Ends the kernel and returns it with its operands; it has ``tasks`` tasks."""
         assert len(self.operands) == len(self.params) - 2, "lo and hi follow the operands"
         self.add(Return(index(0)))
         function = PrimFunc(self.params, SeqStmt(self.blocks[0]), tvm.ir.PrimType("int32"))
