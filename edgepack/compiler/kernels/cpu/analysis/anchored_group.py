@@ -10,6 +10,7 @@ from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
@@ -57,7 +58,7 @@ class AnchoredGroup:
 
     def declare_epilogue(self, e: Emitter) -> dict[int, Buffer]:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
-        return {p: e.param(p, prod(int(d) for d in self.params[p].shape)) for p in self.epilogue.params}
+        return {p: declare_param(e, p, self.params[p]) for p in self.epilogue.params}
 
 
 def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
