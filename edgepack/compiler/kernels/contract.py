@@ -1,4 +1,4 @@
-"""What a schedule rule returns: the contract between ``kernels`` and ``plan``.
+"""What a rule returns: the contract between ``kernels`` and ``planner``.
 
 A kernel is a TIR function whose parameters are plain pointers followed by ``lo`` and ``hi`` (int32):
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from tvm.tirx import PrimFunc
 
 __all__ = ["Array", "Implementation", "Operand", "OperandKind", "Packing", "RuleError", "Stage"]
 
@@ -24,7 +25,7 @@ OperandKind = Literal["param", "output", "packed", "temp", "scratch", "prefetch"
 
 
 class RuleError(Exception):
-    """A rule does not serve this group; the text says why."""
+    """A rule does not serve this fused group; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,14 @@ class Stage:
         operands: what each pointer is.
     """
 
-    function: Any
+    function: PrimFunc
     tasks: int
     operands: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A constant parameter of the group in the layout that the kernel reads.
+    """A constant parameter of the fused function in the layout that the kernel reads.
 
     ``transform`` maps the model's array to the packed one. ``key`` names layout and parameters: two call
     sites with the same constant and key share the packed array.
@@ -74,7 +75,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Implementation:
-    """How a group is computed.
+    """How a fused group is computed.
 
     Attributes:
         rule: name of the rule, for reports.

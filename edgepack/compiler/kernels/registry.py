@@ -63,35 +63,41 @@ PAIR_RULES = find_rules(cpu, PairRule)
 
 
 def implement(
-    group: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
 ) -> Implementation:
-    """The implementation of a group by the first rule that serves it.
+    """The implementation of a fused group by the first rule that serves it.
 
-    Also for a group with a ``pitch`` the first rule that serves it decides: if that one does not heed the
-    pitch, no rule serves the group (RuleError), for a slower rule would cost more than a copy.
+    Also for one with a ``pitch`` the first rule that serves it decides: if that one does not heed the
+    pitch, no rule serves it (RuleError), for a slower rule would cost more than a copy.
 
     Args:
-        constants: indices of the group's parameters that are constant at every call.
+        constants: indices of its parameters that are constant at every call.
         warn: is told in one sentence of a rule that failed in a way that it did not foresee.
     """
-    if target.vector_bits and not target.half_vectors and "float16" in str(group.function):
-        target = replace(target, vector_bits=0)
+    target = _without_half_vectors(target, fused)
     for i, rule in enumerate(RULES):
-        if group.pitch is not None and not any(later.heeds_pitch for later in RULES[i:]):
+        if fused.pitch is not None and not any(later.heeds_pitch for later in RULES[i:]):
             break
         try:
-            found = rule.implement(group, target, constants)
+            found = rule.implement(fused, target, constants)
         except RuleError:
             continue
         except Exception as error:  # a defect in a rule costs speed, not the model
-            warn(f"kernel {group.name}: rule {rule.name} failed ({_reason(error)}); a slower rule is used")
+            warn(f"kernel {fused.name}: rule {rule.name} failed ({_reason(error)}); a slower rule is used")
         else:
-            if group.pitch is not None and not rule.heeds_pitch:
+            if fused.pitch is not None and not rule.heeds_pitch:
                 break
             if rule.warning:
-                warn(f"kernel {group.name}: {rule.warning}")
+                warn(f"kernel {fused.name}: {rule.warning}")
             return found
-    raise RuleError(f"no rule serves {group.name}")
+    raise RuleError(f"no rule serves {fused.name}")
+
+
+def _without_half_vectors(target: CpuTarget, fused: FusedGroup) -> CpuTarget:
+    """The target; without vectors where the group computes with float16 and the target has none of that."""
+    if target.vector_bits and not target.half_vectors and "float16" in str(fused.function):
+        return replace(target, vector_bits=0)
+    return target
 
 
 def with_prefetch(
@@ -114,10 +120,10 @@ def implement_pair(
     constants: Sequence[frozenset[int]],
     warn: Callable[[str], None],
 ) -> Implementation:
-    """One implementation of a group and of the only one that reads its result, as its first argument.
+    """One implementation of a fused group and of the only one that reads its result, as its first argument.
 
     Args:
-        constants: of each group, the parameters that are constant at every call.
+        constants: of each, the parameters that are constant at every call.
         warn: as for :func:`implement`.
 
     Raises:

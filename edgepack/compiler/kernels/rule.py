@@ -5,8 +5,9 @@ else has to be edited to add one::
 
     RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_pitch=True)
 
-Rules are tried by ``order``, lowest first, and the first that serves a group makes its kernels. So a rule for
-a special case has a lower order than the one for the general case. Orders are a hundred apart to leave room:
+Rules are tried by ``order``, lowest first, and the first that serves a fused group makes its kernels. So a
+rule for a special case has a lower order than the one for the general case. Orders are a hundred apart to
+leave room:
 
     100 to 400    convolutions: depthwise, Winograd, grouped, implicit GEMM
     500           pooling
@@ -31,10 +32,10 @@ __all__ = ["EVERY_DTYPE", "FLOAT32", "PairRule", "Rule"]
 FLOAT32 = frozenset({"float32"})
 EVERY_DTYPE = frozenset(DTYPES)
 
-#: (group, target, indices of the group's parameters that are constant at every call) -> implementation
+#: (fused group, target, indices of its parameters that are constant at every call) -> implementation
 Apply = Callable[[FusedGroup, CpuTarget, frozenset[int]], Implementation]
 
-#: (first group, second group, target, for each of them its constant parameters) -> implementation
+#: (first, second fused group, target, for each of them its constant parameters) -> implementation
 ApplyToPair = Callable[[FusedGroup, FusedGroup, CpuTarget, Sequence[frozenset[int]]], Implementation]
 
 
@@ -45,10 +46,10 @@ class Rule:
     Attributes:
         name: unique among the rules of a backend.
         order: unique too; rules are tried lowest first.
-        dtypes: element types of tensors that it takes; a group that reads or writes another is not its own.
-        apply: makes the kernels. RuleError if it does not serve the group.
-        heeds_pitch: whether its kernels write rows that lie ``group.pitch`` elements apart.
-        warning: what the user is told of a group that this rule serves; "" for nothing.
+        dtypes: element types that it takes; on a fused group that reads or writes another it is not tried.
+        apply: makes the kernels. RuleError if it does not serve the fused group.
+        heeds_pitch: whether its kernels write rows that lie ``FusedGroup.pitch`` elements apart.
+        warning: what the user is told of a fused group that this rule serves; "" for nothing.
         backend: what its kernels run on, which is the name of the package that the rule lies in.
     """
 
@@ -60,14 +61,14 @@ class Rule:
     warning: str = ""
     backend: str = "cpu"
 
-    def implement(self, group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-        """The group's kernels. RuleError if the rule does not serve the group.
+    def implement(self, fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+        """The fused group's kernels. RuleError if the rule does not serve it.
 
         Args:
-            constants: indices of the group's parameters that are constant at every call.
+            constants: indices of its parameters that are constant at every call.
         """
-        _check_dtypes(self.dtypes, [group])
-        return self.apply(group, target, constants)
+        _check_dtypes(self.dtypes, [fused])
+        return self.apply(fused, target, constants)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.conv import implicit_gemm, winograd
+from edgepack.compiler.kernels.cpu.conv import tile_product, winograd_product
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div
-from edgepack.compiler.kernels.cpu.emit.register_tile import LINE
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.weight_prefetch import CACHE_PART, LEAST_BYTES
 from edgepack.plan.types import Argument
@@ -131,7 +130,7 @@ def test_each_share_is_asked_for_once(
     Less than all of it where tiles of one or two rows, or positions of cut tiles, fetch nothing.
     """
     shares: list[int] = []
-    original = implicit_gemm.stream_prefetch
+    original = tile_product.stream_prefetch
 
     def counting(
         e: Emitter, buffer: Any, start: Any, lines: int, depth: int, unroll: int, locality: int = 3
@@ -139,12 +138,12 @@ def test_each_share_is_asked_for_once(
         if locality != 1:
             return original(e, buffer, start, lines, depth, unroll)
         shares.append(lines)
-        at = e.let(div(start, lines * LINE))
+        at = e.let(div(start, lines * e.line))
         e.vstore(buffer, at, e.load(buffer, at) + e.f32(1, 1), 1)
         return lambda step: None
 
-    monkeypatch.setattr(implicit_gemm, "stream_prefetch", counting)
-    monkeypatch.setattr(winograd, "stream_prefetch", counting)
+    monkeypatch.setattr(tile_product, "stream_prefetch", counting)
+    monkeypatch.setattr(winograd_product, "stream_prefetch", counting)
     made: list[dict[str, Any]] = []
     memories = executor._memories
 

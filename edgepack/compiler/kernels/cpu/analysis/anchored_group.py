@@ -10,6 +10,7 @@ from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
@@ -24,7 +25,7 @@ class AnchoredGroup:
     Attributes:
         anchor: the operator.
         params: the fused function's parameter buffers (without outputs).
-        output_shape: shape of the anchor's output and of the group's.
+        output_shape: shape of the anchor's output and of the fused group's.
         epilogue: the operators behind it.
         dtype: element type of the output.
         pitch: elements from one row of the output to the next; more than the last dimension has where the
@@ -49,7 +50,7 @@ class AnchoredGroup:
         return tuple(int(d) for d in self.params[self.operand(operand)].shape)
 
     def operand(self, operand: int) -> int:
-        """Index of the group's parameter that the anchor's operand is. RuleError if the group computes it."""
+        """Index of the fused function's parameter that is the anchor's operand. RuleError if none is."""
         param = self.anchor.operands[operand]
         if param is None:
             raise RuleError(f"operand {operand} is computed inside the group")
@@ -57,10 +58,10 @@ class AnchoredGroup:
 
     def declare_epilogue(self, e: Emitter) -> dict[int, Buffer]:
         """Declares the parameters that the epilogue reads; returns the kernel's buffers by parameter."""
-        return {p: e.param(p, prod(int(d) for d in self.params[p].shape)) for p in self.epilogue.params}
+        return {p: declare_param(e, p, self.params[p]) for p in self.epilogue.params}
 
 
-def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
+def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     """The fused group as an anchor with an elementwise epilogue.
 
     The anchor's last block is its reduction, or the division behind it for an average.
@@ -69,23 +70,23 @@ def anchored(group: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
         kinds: of the anchor, see :attr:`Anchor.kind`.
 
     Raises:
-        RuleError: if the group has another form.
+        RuleError: if it has another form.
     """
-    if group.anchor is None or group.anchor.kind not in kinds:
+    if fused.anchor is None or fused.anchor.kind not in kinds:
         raise RuleError("another operator")
-    buffers = tuple(group.function.params)
-    if group.outputs != 1:
+    buffers = tuple(fused.function.params)
+    if fused.outputs != 1:
         raise RuleError("more than one output")
     params, result = buffers[:-1], buffers[-1]
-    blocks = blocks_of(group.function)
+    blocks = blocks_of(fused.function)
     index = _last_reduction(blocks)
-    if group.anchor.kind == "avg_pool2d":
+    if fused.anchor.kind == "avg_pool2d":
         index += 1
     epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
-    pitch = group.pitch or epilogue.shape[-1]
-    return AnchoredGroup(group.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch)
+    pitch = fused.pitch or epilogue.shape[-1]
+    return AnchoredGroup(fused.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch)
 
 
 def _last_reduction(blocks: Sequence[Block]) -> int:

@@ -1,10 +1,11 @@
-"""What a group with the anchor ``attention`` computes, as its kernel sees it."""
+"""What a fused group with the anchor ``attention`` computes, as its kernel sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.views import strides_of
@@ -16,9 +17,18 @@ __all__ = ["AttentionForm"]
 
 @dataclass(frozen=True)
 class AttentionForm:
-    """What is computed: sizes, where the operands lie, and the steps between product and softmax.
+    """softmax(steps(scale * query @ key)) @ value, for each position along the batch dimensions.
 
-    Strides are of the batch dimensions, then of the operand's own two.
+    Attributes:
+        batch: extents of the batch dimensions.
+        rows, depth, keys, columns: a matrix of queries is rows x depth, one of keys depth x keys, and one of
+            values keys x columns.
+        query, key, value, output: where they lie in their buffers, in elements: the offset of the first one,
+            the strides of the batch dimensions, then those of the matrix's own two (of keys: keys, depth).
+        scale: that the products are multiplied by.
+        params: the fused function's parameters: queries, keys, values, then what the steps read.
+        scores: the buffer of the products, and ``weighed`` what the softmax reads, some steps later.
+        blocks: elementwise blocks by the buffer that they write.
     """
 
     batch: tuple[int, ...]
@@ -31,24 +41,24 @@ class AttentionForm:
     value: tuple[int, ...]
     output: tuple[int, ...]
     scale: float
-    params: tuple[Any, ...]
-    scores: Any
-    weighed: Any  # what the softmax reads
-    blocks: Mapping[Any, Block]
+    params: tuple[Buffer, ...]
+    scores: Buffer
+    weighed: Buffer
+    blocks: Mapping[Buffer, Block]
 
     @classmethod
-    def of(cls, group: FusedGroup) -> AttentionForm:
-        """What the group's anchor says. RuleError where something follows it."""
-        assert group.anchor is not None
-        a = group.anchor.attributes
+    def of(cls, fused: FusedGroup) -> AttentionForm:
+        """What the group's anchor says. RuleError where an operator follows it."""
+        assert fused.anchor is not None
+        a = fused.anchor.attributes
         batch = tuple(int(n) for n in a["batch"])
         rows, depth, keys, columns = (int(a[n]) for n in ("rows", "depth", "keys", "columns"))
         order = [int(i) for i in a["order"]]
         shape = (*batch, rows, columns)
         strides = strides_of([shape[axis] for axis in order])
-        *params, result = group.function.params
-        blocks = blocks_of(group.function)
-        if group.outputs != 1 or not blocks[-1].target.same_as(result) or not blocks[-1].reductions:
+        *params, result = fused.function.params
+        blocks = blocks_of(fused.function)
+        if fused.outputs != 1 or not blocks[-1].target.same_as(result) or not blocks[-1].reductions:
             raise RuleError("something follows the product with the values")
         largest = next(b for b in blocks[1:] if b.reductions)
         loads = [x for x in (largest.value.a, largest.value.b) if not x.source.same_as(largest.target)]

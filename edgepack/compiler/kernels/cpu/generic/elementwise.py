@@ -1,4 +1,4 @@
-"""Rule ``elementwise``: groups without a reduction, one vector of the output's last axis at a time.
+"""Rule ``elementwise``: fused groups without a reduction, one vector of the output's last axis at a time.
 
 Neighbouring axes that every operand walks in step are one axis. The output is cut in rows along its last
 axis. Conditions on positions (concatenation, padding) are decided per row by a branch outside of the loop

@@ -18,9 +18,9 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["dense"]
 
 
-def dense(group: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rule ``matmul.packed``: the right operand is a constant matrix."""
-    found = anchored(group, ["matmul"])
+def dense(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    """Applies the rule to a product whose right operand is a constant matrix."""
+    found = anchored(fused, ["matmul"])
     left, right = found.operand_shape(0), found.operand_shape(1)
     if found.operand(1) not in constants or len(right) != 2:
         raise RuleError("the right operand is not a constant matrix")
