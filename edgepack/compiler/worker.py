@@ -89,9 +89,9 @@ def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
 
 def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
     from edgepack.plan.binary import Binary, write_binaries
-    from edgepack.plan.target import CpuTarget
+    from edgepack.plan.target import target_from_json
 
-    target = CpuTarget.from_json(job["target"])
+    target = target_from_json(job["target"])
     events.stage("optimise")
     imported, lowered = _lowered(job["frontend"], job["imported"])
     events.stage("kernels")

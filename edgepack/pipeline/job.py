@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.target import Target
 
 __all__ = ["WARNINGS", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]
 
@@ -109,7 +109,7 @@ class CompileJob:
     imported: Path
     frontend: str
     name: str
-    target: CpuTarget
+    target: Target
     symbol_prefix: str
 
     task: ClassVar[str] = "compile"

@@ -8,11 +8,12 @@ own name: each property says what it is good for, and is derived from triple, CP
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from edgepack.errors import InternalError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize"]
+__all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize", "Target", "target_from_json"]
 
 #: Bytes of a cache line as prefetches and tiles assume it: that of x86, of most 64-bit ARM and RISC-V cores.
 CACHE_LINE_BYTES = 64
@@ -62,6 +63,8 @@ class CpuTarget:
         strict_math: neither Winograd's transforms nor polynomials for elementary functions: results differ
             from the model's own arithmetic by the order of sums only.
     """
+
+    kind: ClassVar[str] = "cpu"
 
     triple: str
     cpu: str = ""
@@ -175,10 +178,28 @@ class CpuTarget:
         return max(1, self.vector_bits // (8 * DTYPE_BYTES[dtype]))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for a job file or a cache key."""
-        return asdict(self)
+        """Plain data with the target's ``kind``, for a job file or a cache key."""
+        return {"kind": self.kind, **asdict(self)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CpuTarget:
         """Inverse of :meth:`to_json`."""
-        return cls(**{**data, "features": tuple(data["features"])})
+        fields = {key: value for key, value in data.items() if key != "kind"}
+        return cls(**{**fields, "features": tuple(data["features"])})
+
+
+#: What kernels are compiled for: one class for each kind of target.
+Target = CpuTarget
+
+_KINDS = {kind.kind: kind for kind in (CpuTarget,)}
+
+
+def target_from_json(data: dict[str, Any]) -> Target:
+    """The target of any kind whose ``to_json`` gave ``data``.
+
+    Raises:
+        InternalError: no class is of that kind.
+    """
+    if data.get("kind") not in _KINDS:
+        raise InternalError(f"There is no kind of target {data.get('kind')!r}, only {', '.join(_KINDS)}.")
+    return _KINDS[data["kind"]].from_json(data)

@@ -15,7 +15,7 @@ import pytest
 from edgepack.errors import InternalError, ModelError
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob, ReadJob
 from edgepack.pipeline.worker_process import Worker
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.target import CpuTarget, target_from_json
 from tests.support import fake
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
@@ -94,7 +94,7 @@ def test_job_file_holds_absolute_paths(directory: Path, tmp_path: Path) -> None:
     compile_("ok", directory)
     data = json.loads((directory / "job.json").read_text(encoding="utf-8"))
     assert data["imported"] == str(Path("imported").absolute())
-    assert CpuTarget.from_json(data["target"]) == TARGET
+    assert target_from_json(data["target"]) == TARGET
     with fake_worker("ok") as worker:
         worker.run(import_job(), directory)
     data = json.loads((directory / "job.json").read_text(encoding="utf-8"))
@@ -176,3 +176,8 @@ def test_variables_of_onnxruntime_do_not_reach_the_child(
         worker.run(compile_job(), directory)  # the child ends without having done it
     seen = (directory / "seen").read_text(encoding="utf-8")
     assert "EDGEPACK_OF_THIS_TEST" in seen and "ORT_LOAD_CONFIG_FROM_MODEL" not in seen
+
+
+def test_a_target_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(InternalError, match="no kind of target 'abacus', only cpu"):
+        target_from_json({**TARGET.to_json(), "kind": "abacus"})
