@@ -81,7 +81,7 @@ def idle_bytes(multiply_adds: int, weights: int, target: CpuTarget, dtype: str =
     for.
 
     Args:
-        multiply_adds: of the kernel.
+        multiply_adds: those that the kernel does.
         weights: bytes of weights that it reads.
     """
     vector_bytes = target.lanes(dtype) * DTYPE_BYTES[dtype]

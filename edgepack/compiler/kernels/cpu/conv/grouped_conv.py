@@ -224,7 +224,7 @@ class GroupedConv(KernelBuilder):
             e.vstore(self.y, target + i * pitch, stored, lanes)
 
     def _window_row(self, accumulators: Any, base: Any, weights: Any, lanes: int, taps: Taps) -> None:
-        """A row of the window: of the input from ``base`` on, of the weights from ``weights`` on."""
+        """Adds a row of the window: elements of the input from ``base`` on, weights from ``weights`` on."""
         e, c = self.e, self.conv
         kw, groups = c.kernel[1], lanes // c.group_out
         uses: dict[int, list[tuple[int, int]]] = {}

@@ -49,7 +49,7 @@ class Columns:
     """A block of output channels.
 
     Attributes:
-        group: of the convolution.
+        group: which of the convolution's groups they belong to.
         weights: where the block's packed weights begin.
         channel: its first output channel, and ``width`` how many it has.
         turn: how many tiles all blocks before it have.
@@ -67,9 +67,9 @@ class TileAt:
     """A tile: ``rows`` output pixels from ``pixel`` on, and a block of output channels.
 
     Attributes:
-        number: of the tile, among those that are done before the next weights are needed.
-        turn: of the tile, among all of the kernel.
-        part: of the reduction, see :attr:`Blocking.slices`.
+        number: the tile's number among those that are done before the next weights are needed.
+        turn: the tile's number among all of the kernel.
+        part: which slice of the reduction, see :attr:`Blocking.slices`.
     """
 
     pixel: Any
@@ -84,7 +84,7 @@ class TileProduct:
     """Emits the reduction of one tile after the other, for :class:`ImplicitGemm`.
 
     Args:
-        prefetch_bytes: of a later call's constants, of which each tile fetches its share.
+        prefetch_bytes: bytes of a later call's constants, of which each tile fetches its share.
     """
 
     def __init__(

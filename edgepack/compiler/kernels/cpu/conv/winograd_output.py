@@ -50,7 +50,7 @@ class OutputTiles:
 
     Args:
         y: the output, and ``extra`` what the epilogue reads, by parameter.
-        columns: of the register tile.
+        columns: width of the register tile, and of a row of M.
     """
 
     def __init__(

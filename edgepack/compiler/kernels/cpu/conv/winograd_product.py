@@ -64,7 +64,7 @@ class _Panel:
     """A panel at a position.
 
     Attributes:
-        position: of the a * a, and ``weights`` where its weights begin.
+        position: which of the a * a, and ``weights`` where its weights begin.
         first: its first tile, and ``size`` how many it has.
         number: among the panels that are multiplied before the next weights, of which there are ``share``.
         turn: its number among all panels.
@@ -83,7 +83,7 @@ class PositionProducts:
     """Emits M[k] = V[k] U[k] for each of the a * a positions k.
 
     Args:
-        prefetch_bytes: of a later call's constants, of which each panel fetches its share.
+        prefetch_bytes: bytes of a later call's constants, of which each panel fetches its share.
     """
 
     def __init__(self, e: Emitter, panels: Panels, buffers: ProductBuffers, prefetch_bytes: int) -> None:

@@ -108,7 +108,7 @@ class Emitter:
     Args:
         lanes: elements of a vector.
         target: what the kernel is for; None for one that is the same everywhere.
-        dtype: of the elements that the kernel computes with; operands are of it unless they say otherwise.
+        dtype: element type that the kernel computes with; operands have it unless they say otherwise.
 
     Attributes:
         line: elements of a cache line.
@@ -221,7 +221,7 @@ class Emitter:
         Constant indices into it become displacements of one pointer, so many rows need one register.
 
         Args:
-            name: of the buffer, for whoever reads the TIR.
+            name: what the buffer is called in the TIR.
         """
         return self._view(str(buffer.dtype), elements, name, lambda _: self._place(buffer, at))
 

@@ -99,8 +99,8 @@ def stream_prefetch(
     or not at all. What is asked for is needed by the next tile, or the tiles of the next columns.
 
     Args:
-        start: of the first line, in elements of ``buffer``; it may lie behind its end.
-        unroll: of the same steps.
+        start: where the first line begins, in elements of ``buffer``; it may lie behind its end.
+        unroll: steps of one iteration, as in :class:`Steps`.
         locality: as for :meth:`Emitter.prefetch`.
     """
     iterations = max(1, depth // unroll)
@@ -161,7 +161,7 @@ class Accumulators:
     """The sums of one register tile, a local buffer that LLVM keeps in vector registers.
 
     Args:
-        rows: of the tile.
+        rows: how many the tile has.
         chunks: its columns as vectors, see :func:`column_chunks`.
     """
 

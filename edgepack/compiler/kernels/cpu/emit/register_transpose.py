@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -12,7 +13,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.values import Value
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 
-__all__ = ["TileVectors", "shuffle", "transposed"]
+__all__ = ["TileRow", "TileVectors", "shuffle", "transposed"]
 
 Expr = Any
 
@@ -50,29 +51,44 @@ def _joined(e: Emitter, scalars: Sequence[Expr]) -> Expr:
     return scalars[0] if len(scalars) == 1 else e.let(shuffle(scalars, range(len(scalars))))
 
 
-class TileVectors(Vectors):
-    """One row of a tile of ``rows`` rows; the rows share what they load.
+@dataclass(frozen=True)
+class TileRow:
+    """One row of a tile.
 
-    Args:
-        tile_variable: the variable of the tile's first row, and ``row`` the number of this row in the tile.
-        shared: what the tile's rows have loaded.
+    Attributes:
+        variable: name of the index variable of the tile's first row.
+        row: number of this row in the tile, and ``rows`` how many the tile has.
+        shared: what the tile's rows have loaded and transposed, by buffer and position.
     """
 
-    def __init__(self, *args: Any) -> None:
-        *args_of_base, self.tile_variable, self.row, self.rows, self.shared = args
-        super().__init__(*args_of_base)
+    variable: str
+    row: int
+    rows: int
+    shared: dict[Any, Any]
+
+
+class TileVectors(Vectors):
+    """Evaluates one row of a tile; the rows share what they load.
+
+    Args:
+        tile: the row; all other arguments are those of :class:`Vectors`.
+    """
+
+    def __init__(self, *args: Any, tile: TileRow) -> None:
+        super().__init__(*args)
+        self.tile = tile
 
     def load_flat(self, buffer: Any, address: Affine) -> Value:
         step = address.lane_step
-        along = address.coefficient(self.tile_variable) == 1
+        along = address.coefficient(self.tile.variable) == 1
         if self.lanes == 1 or step in {0, 1} or not along or str(buffer.dtype) != "float32":
             return super().load_flat(buffer, address)
-        base = address.plus(-self.row)
-        if (buffer, base) not in self.shared:
+        base = address.plus(-self.tile.row)
+        if (buffer, base) not in self.tile.shared:
             array = self.pointers[buffer]
             loaded = [
-                self.e.let(self.e.vload(array, self.variables.scalar(base.plus(lane * step)), self.rows))
+                self.e.let(self.e.vload(array, self.variables.scalar(base.plus(lane * step)), self.tile.rows))
                 for lane in range(self.lanes)
             ]
-            self.shared[buffer, base] = transposed(self.e, loaded, self.rows)
-        return Value(self.shared[buffer, base][self.row], self.lanes, "float32")
+            self.tile.shared[buffer, base] = transposed(self.e, loaded, self.tile.rows)
+        return Value(self.tile.shared[buffer, base][self.tile.row], self.lanes, "float32")

@@ -49,7 +49,7 @@ class Values:
 
     Args:
         e: where to emit.
-        lanes: of a vector.
+        lanes: elements of a vector.
         variables: the variables of positions.
     """
 

@@ -1,6 +1,6 @@
 """Elementary functions on float32 vectors as TIR expressions: polynomials instead of a libm call per lane.
 
-Each states its largest error; tests/kernels/test_vmath.py measures it against float64.
+Each states its largest error; tests/compiler/kernels/test_vector_math.py measures it against float64.
 
 Source: the Cephes library's single precision functions (expf, logf, tanhf; S. Moshier).
 """

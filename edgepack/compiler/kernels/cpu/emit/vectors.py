@@ -60,7 +60,7 @@ class Vectors(Values):
 
     Args:
         e: where to emit; what is evaluated is bound at the point of evaluation.
-        lanes: of a vector.
+        lanes: elements of a vector.
         variables: the variables of positions.
         blocks: elementwise blocks by the buffer that they write.
         pointers: flat arrays by buffer.

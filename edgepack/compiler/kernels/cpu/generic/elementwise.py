@@ -37,7 +37,7 @@ from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, decl
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
-from edgepack.compiler.kernels.cpu.emit.register_transpose import TileVectors
+from edgepack.compiler.kernels.cpu.emit.register_transpose import TileRow, TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
@@ -352,18 +352,9 @@ class ElementwiseKernel(KernelBuilder):
                 place = list(strip.position)
                 place.insert(tile.axis, strip.first.plus(r))
                 reader = TileVectors(
-                    self.e,
-                    lanes,
-                    variables,
-                    self.blocks,
-                    self.pointers,
-                    facts,
-                    LANE_VARIABLE,
-                    x.constant,
-                    TILE_VARIABLE,
-                    r,
-                    tile.rows,
-                    shared,
+                    *(self.e, lanes, variables, self.blocks, self.pointers),
+                    *(facts, LANE_VARIABLE, x.constant),
+                    tile=TileRow(TILE_VARIABLE, r, tile.rows, shared),
                 )
                 self._store(reader, [*place, x + Affine(0, (), 1)])
 
