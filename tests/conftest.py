@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import edgepack.packing
 import edgepack.pipeline.worker_process
 from edgepack.api import Bundle, pack
+from edgepack.pipeline.worker_process import Worker
+from edgepack.progress import Progress
 from tests.support import fake
 from tests.support.model import write_model
 
@@ -42,3 +47,23 @@ def small_bundle(small_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("ok"))
         return pack(small_model, "host", tmp_path_factory.mktemp("bündle folder") / "small", cache=False)
+
+
+@pytest.fixture(scope="session")
+def _worker() -> Iterator[Worker]:
+    with Worker() as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def shared_worker(_worker: Worker) -> Iterator[None]:
+    """All packs of this process are compiled by one child: TVM is loaded once, not for each of them."""
+
+    @contextmanager
+    def lend(*, progress: Progress, timeout: float) -> Iterator[Worker]:
+        _worker.progress = progress
+        yield _worker
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edgepack.packing, "Worker", lend)
+        yield
