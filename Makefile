@@ -19,7 +19,7 @@ demo: $(VENV)/.installed
 	$(BIN)/edgepack bench $(DEMO)/resnet18-host --threads 2
 
 test: $(VENV)/.test-installed system-packages lint
-	$(BIN)/python -m pytest -n $(JOBS) -q
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -q
 
 lint: $(VENV)/.test-installed
 	$(BIN)/python -m ruff check .

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import edgepack.packing
 import edgepack.pipeline.worker_process
 from edgepack.api import Bundle, pack
+from edgepack.pipeline.worker_process import Worker
+from edgepack.progress import Progress
 from tests.support import fake
 from tests.support.model import write_model
 
-#: CPU seconds of the files that take longest, on a machine that has their compilers' libraries in its cache;
-#: `tools/suite_seconds.py` measures them.
-SECONDS: dict[str, int] = {}
+#: About how many seconds the longest files take (`pytest --durations=0` says how long their tests do).
+SECONDS = {
+    "test_end_to_end.py": 80,
+    "compiler/kernels/test_winograd.py": 60,
+    "cli/test_devices.py": 60,
+    "compiler/planner/test_networks.py": 55,
+    "compiler/kernels/test_operators.py": 40,
+    "cli/test_pack.py": 35,
+    "targets/test_linux.py": 25,
+    "targets/test_cortex_m.py": 20,
+    "targets/test_apple.py": 20,
+    "compiler/kernels/test_anchors.py": 20,
+    "runtime/test_portability.py": 20,
+    "compiler/planner/test_weight_prefetch.py": 18,
+    "runners/test_ssh.py": 18,
+    "compiler/kernels/test_fused_depthwise.py": 17,
+    "targets/test_wasm.py": 17,
+    "compiler/planner/test_concat_in_place.py": 16,
+    "runtime/test_libraries.py": 15,
+    "runtime/test_c_programs.py": 15,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that no process of pytest-xdist waits for another one's last file."""
+    """The longest files first, so that no process of pytest-xdist waits for another one's last file.
+
+    ``make test`` hands out whole files, for what a file compiles is compiled in each process that has a part
+    of it.
+    """
     root = Path(__file__).parent
     items.sort(key=lambda item: -SECONDS.get(item.path.relative_to(root).as_posix(), 0))
 
@@ -42,3 +69,23 @@ def small_bundle(small_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("ok"))
         return pack(small_model, "host", tmp_path_factory.mktemp("bündle folder") / "small", cache=False)
+
+
+@pytest.fixture(scope="session")
+def _worker() -> Iterator[Worker]:
+    with Worker() as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def shared_worker(_worker: Worker) -> Iterator[None]:
+    """All packs of this process are compiled by one child: TVM is loaded once, not for each of them."""
+
+    @contextmanager
+    def lend(*, progress: Progress, timeout: float) -> Iterator[Worker]:
+        _worker.progress = progress
+        yield _worker
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edgepack.packing, "Worker", lend)
+        yield

@@ -22,6 +22,8 @@ from tests.models import DIMS, build, save
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.models.odd import ODD, together
 
+pytestmark = pytest.mark.usefixtures("shared_worker")
+
 ROOT = Path(__file__).parents[1]
 
 #: A network of each family; tests/compiler/planner/test_networks.py has the kernels of all of them.
@@ -178,7 +180,8 @@ def test_the_readme_of_a_model_with_odd_names_has_commands_that_work(tmp_path: P
 
 
 def test_two_packs_without_cache_give_the_same_bytes(packed: Pack, tmp_path: Path) -> None:
-    """TVM compiles twice, in two processes, with other hashes of strings, and two folders."""
+    """TVM compiles twice, in a process that compiled other networks before and in one of its own, with other
+    hashes of strings, and in two folders."""
     one, folder = packed("unet_transpose").path, tmp_path / "two where it is longer"
     folder.mkdir()
     save(build("unet_transpose"), folder, "unet_transpose.onnx")

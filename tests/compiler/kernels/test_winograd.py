@@ -133,9 +133,17 @@ STRIDED: dict[str, tuple[int, onnx.ModelProto]] = {
 }
 
 
-@pytest.mark.parametrize("tile", [2, 3, 4])
 @pytest.mark.parametrize(
-    ("form", "registers"), [("split", "128x16"), ("fused", "512x32"), ("small blocks", "512x32")]
+    ("tile", "form", "registers"),
+    [
+        (2, "split", "128x16"),
+        (2, "small blocks", "512x32"),
+        (3, "split", "128x16"),
+        (3, "fused", "512x32"),
+        (3, "small blocks", "512x32"),
+        (4, "split", "128x16"),
+        (4, "fused", "512x32"),
+    ],
 )
 def test_a_stride_of_two_over_phases(tile: int, form: str, registers: str, tmp_path: Path) -> None:
     models = {name: model for name, (m, model) in STRIDED.items() if m == tile}
