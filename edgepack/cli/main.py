@@ -4,7 +4,6 @@ exit code."""
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import sys
 import traceback
@@ -107,10 +106,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("edgepack: interrupted; nothing was left behind.", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader has gone (`edgepack inspect | head`): not an error, and nothing more can be printed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:
+        # Where the reader has gone (`edgepack inspect | head`), click leaves with 1: it is not an error.
+        if isinstance(sys.stdout, click.utils.PacifyFlushWrapper):
+            return 0
+        raise
     except Exception as error:
         _report_internal(error, arguments, settings)
         return 5

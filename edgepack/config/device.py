@@ -255,7 +255,7 @@ class Device(Frozen):
         return "coff" if self.os == "windows" else "elf"
 
     def cpu_target(self) -> CpuTarget:
-        """What graph, kernels and codegen need to know of it."""
+        """What the compiler needs to know of it."""
         return CpuTarget(
             triple=self.llvm.triple,
             cpu=self.llvm.cpu,

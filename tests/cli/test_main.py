@@ -117,7 +117,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
         )
     finally:
         os.close(writer)
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
