@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import click
+from click.utils import PacifyFlushWrapper
 
 from edgepack.cli.output import Settings, settings_of
 from edgepack.errors import EdgepackError
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except SystemExit:
         # Where the reader has gone (`edgepack inspect | head`), click leaves with 1: it is not an error.
-        if isinstance(sys.stdout, click.utils.PacifyFlushWrapper):
+        if isinstance(sys.stdout, PacifyFlushWrapper):
             return 0
         raise
     except Exception as error:
