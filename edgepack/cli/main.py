@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Any
 
 import click
-from click.utils import PacifyFlushWrapper
 
 from edgepack.cli.output import Settings, settings_of
 from edgepack.errors import EdgepackError
@@ -107,9 +106,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("edgepack: interrupted; nothing was left behind.", file=sys.stderr)
         return 130
-    except SystemExit:
-        # Where the reader has gone (`edgepack inspect | head`), click leaves with 1: it is not an error.
-        if isinstance(sys.stdout, PacifyFlushWrapper):
+    except SystemExit as end:
+        # Where the reader has gone (`edgepack inspect | head`), click leaves with 1, and with no other: it is
+        # not an error. A signal's code (`_end_cleanly_on_sigterm`) is passed on.
+        if end.code == 1:
             return 0
         raise
     except Exception as error:
