@@ -85,7 +85,7 @@ def test_tvms_own_export_gets_large_pages_too(ndk: Path, tmp_path: Path) -> None
     toolchain = resolve(load_device("android-arm64"), sdk=ndk)
     (tmp_path / "a.c").write_text("int TVMFunction(void);\nint a(void) { return TVMFunction(); }\n")
     toolchain.compile_c(tmp_path / "a.c", tmp_path / "a.o", flags=["-fvisibility=default"])
-    toolchain.fcompile(str(tmp_path / "liba.so"), [str(tmp_path / "a.o")])
+    toolchain.cross_compiler()(str(tmp_path / "liba.so"), [str(tmp_path / "a.o")])
     library = lief.ELF.parse(str(tmp_path / "liba.so"))
     assert isinstance(library, lief.ELF.Binary)
     loads = [s for s in library.segments if s.type == lief.ELF.Segment.TYPE.LOAD]

@@ -188,4 +188,7 @@ def test_sessions_are_made_in_one_place() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"InferenceSession\(|SessionOptions\(", path.read_text(encoding="utf-8"))
     }
-    assert made <= {"edgepack/frontend/onnxruntime_session.py", str(Path(__file__).relative_to(ROOT))}
+    assert made <= {
+        "edgepack/compiler/frontend/onnxruntime_session.py",
+        str(Path(__file__).relative_to(ROOT)),
+    }
