@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := demo
-# Tests that run beside each other; more than the cores make timings of nobody's better.
-JOBS ?= 2
+# Tests that run beside each other: one more than two cores, because some tests wait (for a time-out, a server).
+JOBS ?= 3
 
 .PHONY: demo test lint check-python system-packages clean
 

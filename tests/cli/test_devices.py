@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,19 @@ def faked(device: Device) -> bool:
     return device.os == "linux" and device.cpu_target().arch in ZIG_TARGET
 
 
+def packed_devices() -> list[Any]:
+    """Each device that the stand-in serves.
+
+    For musl zig builds a libc from its sources, a minute of CPU time for each architecture:
+    tests/targets/test_linux.py has one of them, the others are slow.
+    """
+    names = [name for name in device_names() if faked(load_device(name))]
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if load_device(name).libc == "musl" else name
+        for name in names
+    ]
+
+
 @pytest.fixture
 def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of this process are made by the worker without TVM."""
@@ -46,7 +60,7 @@ def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fake_worker")
-@pytest.mark.parametrize("name", [name for name in device_names() if faked(load_device(name))])
+@pytest.mark.parametrize("name", packed_devices())
 def test_pack_and_verify(name: str, small_model: Path, tmp_path: Path) -> None:
     device = load_device(name)
     bundle = pack(small_model, name, tmp_path / "out", cache=False)
