@@ -91,11 +91,12 @@ def test_data_are_found_in_a_checkout_and_in_a_wheel(site: Path, tmp_path: Path)
 
 def test_an_editable_install_finds_the_checkout_from_another_folder(tmp_path: Path) -> None:
     show = "import edgepack.resources as r; print(r.TEMPLATES)"
-    # As an editable install does it: the checkout is on the path by a .pth file.
+    # As an editable install does it: the checkout is on the path by a .pth file. Nothing else is, since the
+    # environment of the tests may have edgepack installed in another way, as `make demo` does it.
     (tmp_path / "edgepack.pth").write_text(f"{ROOT}\n")
     code = f"import site; site.addsitedir({str(tmp_path)!r}); {show}"
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert Path(run.stdout.strip()) == ROOT / "templates"
 
