@@ -115,7 +115,8 @@ TOOLCHAINS = Registry(
     },
 )
 
-#: Subclasses of :class:`edgepack.objectfiles.base.ObjectFormat`.
+#: Subclasses of :class:`edgepack.objectfiles.base.ObjectFormat`. A device's format follows from its
+#: architecture and operating system, which name one of these: another package's is found and not asked for.
 OBJECT_FORMATS = Registry(
     "object format",
     "edgepack.object_formats",
@@ -128,15 +129,15 @@ OBJECT_FORMATS = Registry(
     },
 )
 
-#: Functions of the protocol :class:`edgepack.bundle.documents.PackageFormat`, by the name that a device's
-#: operating system has: what a package for it holds beside, or instead of, the common files.
+#: Functions of the protocol :class:`edgepack.bundle.documents.PackageFormat`, by the operating system of the
+#: devices whose bundles they add to: Android projects, firmware (``none``), npm packages (``wasi``).
 PACKAGE_FORMATS = Registry(
     "package format",
     "edgepack.package_formats",
     {
         "android": "edgepack.formats.android:package_files",
-        "firmware": "edgepack.bundle.firmware.project:package_files",
-        "npm": "edgepack.formats.npm:package_files",
+        "none": "edgepack.bundle.firmware.project:package_files",
+        "wasi": "edgepack.formats.npm:package_files",
     },
 )
 

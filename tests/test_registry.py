@@ -53,7 +53,8 @@ def test_built_in_parts_win_and_broken_packages_are_named(monkeypatch: pytest.Mo
         RUNNERS.find("broken")
 
 
-#: Somebody else's package: a frontend for files that say how wide a ReLU is, a compiler family, a runner.
+#: Somebody else's package: a frontend for files that say how wide a ReLU is, a compiler family, a
+#: package format, a runner.
 EXTERNAL = {
     "elsewhere/__init__.py": "",
     "elsewhere/relu.py": """
@@ -92,6 +93,10 @@ EXTERNAL = {
         def available(device):
             return native.available(device)._replace(where="elsewhere")
     """,
+    "elsewhere/package.py": """
+        def package_files(recipe, plan, manifest):
+            return {"elsewhere.txt": f"{manifest.name} has {len(plan.steps)} step\\n"}
+    """,
     "elsewhere-1.2.dist-info/METADATA": "Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.2\n",
     "elsewhere-1.2.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     "elsewhere-1.2.dist-info/entry_points.txt": """
@@ -101,6 +106,8 @@ EXTERNAL = {
         elsewhere = elsewhere.compiler:Elsewhere
         [edgepack.runners]
         elsewhere = elsewhere.runner
+        [edgepack.package_formats]
+        linux = elsewhere.package:package_files
     """,
 }
 
@@ -118,7 +125,7 @@ def installed(folder: Path) -> Path:
     return folder / "site"
 
 
-def test_another_package_brings_frontend_compiler_and_runner(
+def test_another_package_brings_frontend_compiler_package_format_and_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = installed(tmp_path)
@@ -138,6 +145,7 @@ def test_another_package_brings_frontend_compiler_and_runner(
     bundle = pack(tmp_path / "wide.relu", str(tmp_path / "board.yaml"), tmp_path / "out", cache=False)
     assert bundle.manifest.toolchain.family == "elsewhere"
     assert bundle.manifest.inputs[0].shape == (1, 37)
+    assert (bundle.path / "elsewhere.txt").read_text() == "wide has 1 step\n"
     result = bundle.verify(runner="elsewhere")
     assert result.ok
     assert registry.FRONTENDS.origin("relu") == "elsewhere 1.2"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from edgepack.bundle.manifest import Manifest
@@ -23,10 +22,6 @@ class PackageFormat(Protocol):
         ...
 
 
-#: By a device's operating system: the package format of its bundles.
-_FORMAT_OF: Mapping[str, str] = {"android": "android", "none": "firmware", "wasi": "npm"}
-
-
 def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
     """Path in the bundle -> text."""
     built = {artifact.kind: artifact.path for artifact in manifest.artifacts}
@@ -40,7 +35,7 @@ def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, st
     )
     values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
     texts["README.md"] = render("project/README.md.j2", values)
-    if name := _FORMAT_OF.get(recipe.device.os):
-        package_files: PackageFormat = PACKAGE_FORMATS.find(name)
+    if recipe.device.os in PACKAGE_FORMATS:
+        package_files: PackageFormat = PACKAGE_FORMATS.find(recipe.device.os)
         texts |= package_files(recipe, plan, manifest)
     return {path: text for path, text in texts.items() if text}

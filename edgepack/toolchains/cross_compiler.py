@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["CrossCompiler"]
+from edgepack.options import PathLike
 
-PathLike = str | os.PathLike[str]
+__all__ = ["CrossCompiler"]
 
 
 class CrossCompiler:

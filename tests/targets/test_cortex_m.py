@@ -20,7 +20,7 @@ from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, InternalError, ToolchainError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.elf.stack_depth import stack_bytes
-from edgepack.runners import qemu_system, select_runner
+from edgepack.runners import qemu_system
 from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
@@ -418,32 +418,6 @@ def test_without_qemu_the_hint_is_a_command(packed: Pack, monkeypatch: pytest.Mo
     with pytest.raises(ToolchainError) as caught:
         packed("cortex-m4").verify()
     assert "apt-get install qemu-system-arm" in caught.value.hint
-
-
-def test_a_board_that_qemu_lacks_is_named() -> None:
-    device = load_device("cortex-m4")
-    runner = device.runner.model_copy(update={"options": {"machine": "no-such-board"}})
-    ok, _, hint = qemu_system.available(device.model_copy(update={"runner": runner}))
-    assert not ok
-    assert "no-such-board" in hint
-
-
-def test_it_runs_firmware_only() -> None:
-    ok, _, hint = qemu_system.available(load_device("linux-armv7"))
-    assert not ok
-    assert "os: none" in hint
-    assert select_runner(load_device("cortex-m4")).name == "qemu-system"
-
-
-def test_an_image_that_hangs_is_ended(tmp_path: Path) -> None:
-    toolchain = resolve(load_device("cortex-m4"))
-    (tmp_path / "trial_program.c").write_text("int main(void);\nint main(void) { for (;;) {} }\n")
-    toolchain.compile_c(tmp_path / "trial_program.c", tmp_path / "main.o")
-    from edgepack.bundle.firmware.project import link_trial
-
-    link_trial(toolchain, [tmp_path / "main.o"], tmp_path / "hang.elf", tmp_path)
-    with pytest.raises(ToolchainError, match="did not end within 2 s"):
-        qemu_system.run(toolchain.device, [tmp_path / "hang.elf"], timeout=2, cwd=tmp_path)
 
 
 def test_a_crash_is_reported(tmp_path: Path, packed: Pack) -> None:
