@@ -305,13 +305,6 @@ def test_a_library_alone_is_measured_too(tmp_path: Path) -> None:
     assert bundle.manifest.artifact("program") is None
 
 
-def test_without_arms_gcc_the_hint_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(ToolchainError) as caught:
-        resolve(load_device("cortex-m4"), GCC).version()
-    assert "apt install gcc-arm-none-eabi libnewlib-arm-none-eabi" in caught.value.hint
-
-
 def test_two_packs_give_the_same_image(packed: Pack, tmp_path: Path) -> None:
     """From another folder, and compiled anew."""
     again = edgepack.pack(

@@ -97,3 +97,10 @@ def test_a_device_without_the_family_says_which_it_has(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(device, "gcc")
     assert "no `compilers: gcc:`" in caught.value.message
+
+
+def test_without_arms_gcc_the_hint_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ToolchainError) as caught:
+        resolve(load_device("cortex-m4"), "gcc-arm-none-eabi").version()
+    assert "apt install gcc-arm-none-eabi libnewlib-arm-none-eabi" in caught.value.hint
