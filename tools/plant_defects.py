@@ -9,8 +9,8 @@ test that failed has to pass: else it proves nothing. ROOM chooses defects by th
 ``--list`` only shows them. A text that is not found exactly once is an error: the code has changed, so change
 the defect.
 
-Run it with the Python of an environment that has edgepack's test dependencies; it takes some ten minutes. The
-exit status is 1 if a defect survives or a test fails without it, 2 if a defect cannot be planted.
+Run it with the Python of an environment that has edgepack's test dependencies; it takes two to ten
+minutes. The exit status is 1 if a defect survives or a test fails without it, 2 if one cannot be planted.
 """
 
 from __future__ import annotations
