@@ -8,16 +8,18 @@ with edgepack.load("dist/resnet18-host") as session:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
+from edgepack.boundary import guarded, undisturbed
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.options import PackKeywords, PackOptions, PathLike
+from edgepack.options import PackKeywords, PackOptions, PathLike, check_options
 from edgepack.progress import Progress
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Bundle:
         ConfigError: there is no bundle, or its manifest cannot be read.
     """
 
+    @guarded
     def __init__(self, path: PathLike, *, stage_seconds: Mapping[str, float] | None = None) -> None:
         self.path = find_bundle(Path(path))
         self.manifest: Manifest = load_manifest(self.path)
@@ -49,10 +52,12 @@ class Bundle:
     def __repr__(self) -> str:
         return f"Bundle({str(self.path)!r})"
 
+    @guarded
     def check_sums(self) -> int:
         """Compare all files with SHA256SUMS; returns how many. Raises CheckFailedError if one differs."""
         return check_sums(self.path)
 
+    @guarded
     def verify(
         self, *, runner: str | None = None, threads: int | None = None, timeout: float | None = None
     ) -> Verification:
@@ -72,6 +77,7 @@ class Bundle:
         self.check_sums()
         return verify(self.path, self.manifest, runner=runner, threads=threads, timeout=timeout)
 
+    @guarded
     def bench(
         self,
         *,
@@ -106,6 +112,7 @@ class Bundle:
         return load(self, threads=threads)
 
 
+@guarded
 def load(bundle: Bundle | PathLike, *, threads: int | None = None) -> Session:
     """Open a bundle for this machine through its C ABI.
 
@@ -121,9 +128,10 @@ def load(bundle: Bundle | PathLike, *, threads: int | None = None) -> Session:
     return Session(bundle.path if isinstance(bundle, Bundle) else bundle, threads=threads)
 
 
+@guarded
 def pack(
     model: PathLike,
-    device: str | Device = "host",
+    device: PathLike | Device = "host",
     output: PathLike | None = None,
     *,
     progress: Progress | None = None,
@@ -135,21 +143,25 @@ def pack(
         model: an ONNX file.
         device: a device's name, a path to its YAML file, or the device.
         output: the bundle's folder; default ``<name>-<device>`` in the working directory.
-        progress: called with a stage's name and a detail.
+        progress: called with a stage's name and a detail; what it raises ends the pack and reaches the caller
+            as it is.
         options: the fields of :class:`PackOptions`.
 
     Raises:
-        ConfigError, ModelError, ToolchainError, CheckFailedError: see edgepack.errors. Nothing is left
-        behind.
+        ConfigError, ModelError, ToolchainError, CheckFailedError, InternalError: see edgepack.errors. Nothing
+        is left behind.
     """
     from edgepack.packing import pack_model
 
-    folder, seconds = pack_model(Path(model), device, output, PackOptions(**options), progress)
+    check_options({"model": model, "device": device, "output": output, **options})
+    chosen = PackOptions(**options)
+    folder, seconds = pack_model(Path(model), device, output, chosen, undisturbed(progress))
     return Bundle(folder, stage_seconds=seconds)
 
 
+@guarded
 def cross_compiler(
-    device: str | Device, toolchain: str | None = None, *, sdk: PathLike | None = None
+    device: PathLike | Device, toolchain: str | None = None, *, sdk: PathLike | None = None
 ) -> CrossCompiler:
     """A device's compiler for TVM's own ``export_library``::
 
@@ -174,5 +186,5 @@ def cross_compiler(
     from edgepack.config.device import load_device
     from edgepack.toolchains import resolve
 
-    profile = load_device(device) if isinstance(device, str) else device
+    profile = load_device(device) if isinstance(device, str | os.PathLike) else device
     return resolve(profile, toolchain, sdk).cross_compiler()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import operator
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
 
+from edgepack.errors import ConfigError
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode
 
-__all__ = ["PackKeywords", "PackOptions", "PathLike"]
+__all__ = ["PackKeywords", "PackOptions", "PathLike", "check_options"]
 
 PathLike = str | os.PathLike[str]
 
@@ -68,3 +71,95 @@ class PackKeywords(TypedDict, total=False):
     force: bool
     cache: bool
     timeout: float | None
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise ConfigError, in one sentence, for an option that there is not, or a value of a wrong type.
+
+    Args:
+        given: keyword arguments of :func:`edgepack.pack`.
+    """
+    names = [*_TYPES, *(field.name for field in fields(PackOptions) if field.name not in _TYPES)]
+    for name, value in given.items():
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            also = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}."
+            raise ConfigError(f"pack has no option {name!r}.", hint=also)
+        if value is None or name not in _TYPES:
+            continue
+        wanted, fits = _TYPES[name]
+        if not fits(value):
+            raise ConfigError(f"{name} of pack is {wanted}, not {_shown(value)}.", hint=_hint(value))
+
+
+def _shown(value: Any) -> str:
+    """A value as a sentence names it: short ones as they are, others by their type."""
+    kind, text = type(value).__name__, repr(value)
+    return f"the {kind} {text}" if len(text) <= 60 and text.isprintable() else f"a value of type {kind}"
+
+
+def _hint(value: Any) -> str:
+    if type(value).__name__ == "ModelProto":
+        return "Write the model to a file: onnx.save(model, path)."
+    return "See help(edgepack.PackOptions)."
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
+
+
+def _is_device(value: Any) -> bool:
+    # Not isinstance: what makes a Device is loaded only by what needs one.
+    return _is_path(value) or type(value).__name__ == "Device"
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)  # numpy's integers too
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str) and all(map(_is_whole, value))
+
+
+def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def fits(value: Any) -> bool:
+        return isinstance(value, Mapping) and all(map(_is_text, value)) and all(map(of, value.values()))
+
+    return fits
+
+
+#: An option's name to what it is, in words and as a function.
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "model": ("the path of a file", _is_path),
+    "device": ("a device's name, the path of its YAML file, or a Device", _is_device),
+    "output": ("the path of a folder", _is_path),
+    "name": ("a text", _is_text),
+    "shapes": ("a mapping of inputs' names to shapes of whole numbers", _is_mapping(_is_shape)),
+    "dims": ("a mapping of dimensions' names to whole numbers", _is_mapping(_is_whole)),
+    "toolchain": ("a text", _is_text),
+    "sdk": ("the path of a folder", _is_path),
+    "params": ("a text", _is_text),
+    "inputs": ("a mapping of inputs' names to paths of .npy files", _is_mapping(_is_path)),
+    "seed": ("a whole number", _is_whole),
+    "optimize": ("a text", _is_text),
+    "strict_math": ("True or False", _is_flag),
+    "force": ("True or False", _is_flag),
+    "cache": ("True or False", _is_flag),
+    "timeout": ("a number of seconds above 0", _is_seconds),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ __all__ = ["pack_model"]
 
 def pack_model(
     model: Path,
-    device: str | Device,
+    device: PathLike | Device,
     output: PathLike | None,
     options: PackOptions,
     progress: Progress | None,
@@ -42,7 +43,7 @@ def pack_model(
     if not model.is_file():
         what = "is a folder" if model.is_dir() else "does not exist"
         raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
-    profile = load_device(device) if isinstance(device, str) else device
+    profile = load_device(device) if isinstance(device, str | os.PathLike) else device
     compiler = resolve(profile, options.toolchain, options.sdk)
     name = check_name(options.name) if options.name is not None else default_name(model)
     params_mode = _params_mode(options, profile)
@@ -99,7 +100,7 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
         if not path.is_file():
             raise ConfigError(f"The file {path} for input {key} does not exist.", hint="Give a .npy file.")
     shapes = {key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()}
-    dims = dict(options.dims or {})
+    dims = {key: int(size) for key, size in (options.dims or {}).items()}
     return ImportJob(model, frontend_of(model), shapes=shapes, dims=dims, seed=options.seed, inputs=paths)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgepack import abi
+from edgepack.boundary import guarded
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import load_manifest
 from edgepack.errors import CheckFailedError, ConfigError
@@ -37,6 +38,7 @@ class Session:
         CheckFailedError: the library refuses (a CPU without its features, params that are not its own, ...).
     """
 
+    @guarded
     def __init__(self, bundle: str | os.PathLike[str], *, threads: int | None = None) -> None:
         self._handle: abi.SessionHandle | None = None
         self._model = abi.Model()
@@ -63,6 +65,7 @@ class Session:
         params = self.root / manifest.params.file if manifest.params.file else None
         self._open(params, threads or 0)
 
+    @guarded
     def run(self, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Run the model once.
 
@@ -91,6 +94,7 @@ class Session:
         self._check(status, "run")
         return results
 
+    @guarded
     def check_params(self) -> None:
         """Hash all params; raises CheckFailedError if a byte of them has changed."""
         self._open_handle()

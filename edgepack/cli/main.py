@@ -113,8 +113,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         raise
     except Exception as error:
-        _report_internal(error, arguments, settings)
-        return 5
+        from edgepack.boundary import internal_error
+
+        internal = internal_error(error, f"arguments: {arguments}")
+        internal.__cause__ = error
+        _report(internal, settings)
+        return internal.exit_code
 
 
 def _report(error: EdgepackError, settings: Settings) -> None:
@@ -125,18 +129,6 @@ def _report(error: EdgepackError, settings: Settings) -> None:
     print("\n".join(lines), file=sys.stderr)
     if settings.verbose:
         traceback.print_exception(error)
-
-
-def _report_internal(error: Exception, arguments: list[str], settings: Settings) -> None:
-    from edgepack.log import save_log
-
-    text = "".join(traceback.format_exception(error))
-    path = save_log("internal", f"edgepack {__version__}\narguments: {arguments}\n\n{text}")
-    print(f"edgepack: internal error: {type(error).__name__}: {error}", file=sys.stderr)
-    if path is not None:
-        print(f"  hint: The log is in {path}; please report it.", file=sys.stderr)
-    if settings.verbose:
-        print(text, file=sys.stderr)
 
 
 def _end_cleanly_on_sigterm() -> None:

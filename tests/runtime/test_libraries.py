@@ -80,6 +80,14 @@ def test_headers_serve_cpp(mini: MiniBundle, tmp_path: Path) -> None:
     assert run([program, mini.params]) == "1 1\n"
 
 
+def test_headers_serve_cpp_where_int32_is_a_long(mini: MiniBundle, tmp_path: Path) -> None:
+    """As arm-none-eabi-g++ has it: there a status is no int, and mixing it with one is warned about."""
+    (tmp_path / "use.cpp").write_text("#include <mini.h>\nep_options options = EP_OPTIONS_INIT;\n")
+    command = ["g++", "-ffreestanding", "-U__INT32_TYPE__", "-D__INT32_TYPE__=long int", "-fsyntax-only"]
+    warnings = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+    run([*command, *warnings, *mini.includes, tmp_path / "use.cpp"])
+
+
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
 def test_library_is_the_same_bytes_in_any_folder(cc: str, tmp_path: Path) -> None:
     built = []

@@ -107,6 +107,10 @@ def test_functions_of_libm_are_there_and_right(toolchain: str, packed: Pack) -> 
     assert packed("cortex-m4", "libm", toolchain).verify().ok
 
 
+def test_the_readme_says_what_to_link_with(packed: Pack) -> None:
+    assert "(`-lm`)" in (packed("cortex-m4").path / "README.md").read_text()
+
+
 def test_bench_measures_by_the_boards_clock_and_claims_no_speed(packed: Pack) -> None:
     measured = packed("cortex-m7").bench(runs=3, warmup=1, profile=True)
     assert not measured.real_speed

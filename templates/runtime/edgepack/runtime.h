@@ -434,13 +434,19 @@ static inline ep_status ep_session_begin(ep_session *session, const ep_const_buf
 }
 
 static inline ep_status ep_session_work(ep_session *session, uint32_t thread) {
-    return session == NULL ? EP_E_NULL : session->descriptor->api->session_work(session, thread);
+    if (session == NULL) {
+        return EP_E_NULL;
+    }
+    return session->descriptor->api->session_work(session, thread);
 }
 
 /* From the next run on, each run writes the nanoseconds that each step took to step_ns[0..count-1], where
  * count is the descriptor's step_count; null and 0 turn it off. Not during a run. */
 static inline ep_status ep_session_profile(ep_session *session, uint64_t *step_ns, size_t count) {
-    return session == NULL ? EP_E_NULL : session->descriptor->api->session_profile(session, step_ns, count);
+    if (session == NULL) {
+        return EP_E_NULL;
+    }
+    return session->descriptor->api->session_profile(session, step_ns, count);
 }
 
 /* Without an operating system: a clock in nanoseconds that the firmware may define, for ep_session_profile.
