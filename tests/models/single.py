@@ -26,33 +26,35 @@ def single(
 
 
 def conv(
-    shape: tuple[int, int, int, int],
+    shape: tuple[int, ...],
     out: int,
-    kernel: tuple[int, int],
+    kernel: tuple[int, ...],
     *,
-    strides: tuple[int, int] = (1, 1),
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
-    dilations: tuple[int, int] = (1, 1),
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
     group: int = 1,
     activation: Body | None = None,
     residual: bool = False,
 ) -> onnx.ModelProto:
-    """A convolution with a bias, the sum with another convolution if ``residual``, and an activation."""
+    """A convolution of any rank with a bias, the sum with another convolution if ``residual``, and an
+    activation."""
     g = Graph("conv", seed=3)
     x = g.input("x", shape)
     w = g.weight(out, shape[1] // group, *kernel)
-    y = g.op(
-        "Conv", x, w, g.weight(out, std=1.0), strides=strides, pads=pads, dilations=dilations, group=group
-    )
+    ones = [1] * len(kernel)
+    slides = {"strides": strides or ones, "pads": pads or [0, 0] * len(kernel)}
+    bias = g.weight(out, std=1.0)
+    y = g.op("Conv", x, w, bias, **slides, dilations=dilations or ones, group=group)
     if residual:
-        y = g.op("Add", y, g.op("Conv", x, g.weight(out, shape[1], *kernel), strides=strides, pads=pads))
+        y = g.op("Add", y, g.op("Conv", x, g.weight(out, shape[1], *kernel), **slides))
     y = activation(g, y) if activation else y
     g.op("Identity", y, name="y")
     g.output("y")
     return g.model()
 
 
-def pool(kind: str, shape: tuple[int, int, int, int], **attributes: Any) -> onnx.ModelProto:
+def pool(kind: str, shape: tuple[int, ...], **attributes: Any) -> onnx.ModelProto:
     """One node of a pooling operator."""
     g = Graph("pool", seed=3)
     g.op(kind, g.input("x", shape), name="y", **attributes)

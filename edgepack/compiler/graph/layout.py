@@ -27,6 +27,7 @@ from edgepack.compiler.graph.rewrite import (
     op_name,
     shape_of,
 )
+from edgepack.compiler.graph.windows import adaptive_average, convolution, pooling
 
 __all__ = ["channels_last"]
 
@@ -38,6 +39,13 @@ ELEMENTWISE_NAMES = """
     nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tanh where
 """
 ELEMENTWISE = {f"relax.{name}" for name in ELEMENTWISE_NAMES.split()}
+#: What emits an operator that slides windows, channels last: (rewriter, data, call).
+_Windows: TypeAlias = Callable[[Rewriter, relax.Expr, relax.Call], OptionalExpr]
+WINDOWS: dict[str, _Windows] = {
+    **{f"conv{rank}": convolution for rank in (1, 2, 3)},
+    **{f"{kind}_pool{rank}": pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
+    **{f"adaptive_avg_pool{rank}": adaptive_average for rank in (1, 2, 3)},
+}
 REDUCTIONS = {f"relax.{name}" for name in ("max", "mean", "min", "prod", "std", "sum", "variance")}
 
 
@@ -75,11 +83,7 @@ class _ChannelsLast(Rewriter):
         super().__init__(module)
         self.forms: dict[relax.Expr, _Forms] = {}
         self.handlers: dict[str, Callable[[relax.Call], _New | None]] = {
-            "relax.nn.conv2d": self._conv2d,
             "relax.nn.conv2d_transpose": self._conv2d_transpose,
-            "relax.nn.max_pool2d": self._pool2d,
-            "relax.nn.avg_pool2d": self._pool2d,
-            "relax.nn.adaptive_avg_pool2d": self._adaptive_pool2d,
             "relax.image.resize2d": self._resize2d,
             "relax.concat": self._concat,
             "relax.split": self._split,
@@ -87,6 +91,7 @@ class _ChannelsLast(Rewriter):
             "relax.nn.prelu": self._prelu,
             "relax.reshape": self._reshape,
             "relax.permute_dims": self._permute,
+            **{f"relax.nn.{name}d": self._window(emit) for name, emit in WINDOWS.items()},
             **dict.fromkeys(ELEMENTWISE, self._elementwise),
             **dict.fromkeys(REDUCTIONS, self._reduce),
         }
@@ -152,27 +157,18 @@ class _ChannelsLast(Rewriter):
 
     # Operators that want channels last -----------------------------------------------------------------
 
-    def _conv2d(self, call: relax.Call) -> _New | None:
-        data, weight = call.args
-        a = call.attrs
-        if a.data_layout != "NCHW" or a.kernel_layout != "OIHW" or not is_constant(weight):
-            return None
-        hwio = constant(numpy_of(weight).transpose(2, 3, 1, 0))
-        return _Forms(
-            last=self.emit(
-                relax.op.nn.conv2d(
-                    self.last(data),
-                    hwio,
-                    strides=list(a.strides),
-                    padding=list(a.padding),
-                    dilation=list(a.dilation),
-                    groups=int(a.groups),
-                    data_layout="NHWC",
-                    kernel_layout="HWIO",
-                    out_dtype=dtype_of(call),
-                )
-            )
-        )
+    def _window(self, emit: _Windows) -> Callable[[relax.Call], _New | None]:
+        """The handler of an operator that slides windows over its first operand."""
+
+        def handler(call: relax.Call) -> _New | None:
+            known = self._of(call.args[0]).last
+            found = emit(self, self.last(call.args[0]), call)
+            if found is None:
+                self._of(call.args[0]).last = known
+                return None
+            return _Forms(last=found)
+
+        return handler
 
     def _conv2d_transpose(self, call: relax.Call) -> _New | None:
         data, weight = call.args
@@ -180,33 +176,6 @@ class _ChannelsLast(Rewriter):
             return None
         found = conv2d_of_transpose(self, self.last(data), call)
         return None if found is None else _Forms(last=found)
-
-    def _pool2d(self, call: relax.Call) -> _New | None:
-        a = call.attrs
-        if a.layout != "NCHW":
-            return None
-        op = relax.op.nn.max_pool2d if op_name(call).endswith("max_pool2d") else relax.op.nn.avg_pool2d
-        pooled = op(
-            self.last(call.args[0]),
-            pool_size=list(a.pool_size),
-            strides=list(a.strides),
-            padding=list(a.padding),
-            dilation=list(a.dilation),
-            ceil_mode=bool(a.ceil_mode),
-            count_include_pad=bool(a.count_include_pad),
-            layout="NHWC",
-        )
-        return _Forms(last=self.emit(pooled))
-
-    def _adaptive_pool2d(self, call: relax.Call) -> _New | None:
-        if call.attrs.layout != "NCHW":
-            return None
-        size = shape_of(call)[2:]
-        return _Forms(
-            last=self.emit(
-                relax.op.nn.adaptive_avg_pool2d(self.last(call.args[0]), output_size=size, layout="NHWC")
-            )
-        )
 
     def _resize2d(self, call: relax.Call) -> _New | None:
         a = call.attrs

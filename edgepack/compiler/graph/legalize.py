@@ -27,10 +27,10 @@ Attributes = dict[str, Any]
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Call]
 
 
-def _conv2d(call: relax.Call) -> Attributes:
+def _convolution(call: relax.Call) -> Attributes:
     a = call.attrs
     return {
-        "kind": "conv2d",
+        "kind": op_name(call).removeprefix("relax.nn."),
         "strides": [int(v) for v in a.strides],
         "padding": [int(v) for v in a.padding],
         "dilation": [int(v) for v in a.dilation],
@@ -39,7 +39,7 @@ def _conv2d(call: relax.Call) -> Attributes:
     }
 
 
-def _pool2d(call: relax.Call) -> Attributes:
+def _pooling(call: relax.Call) -> Attributes:
     a = call.attrs
     return {
         "kind": op_name(call).removeprefix("relax.nn."),
@@ -58,9 +58,8 @@ def _matmul(call: relax.Call) -> Attributes:
 
 
 ANCHORS: dict[str, Callable[[relax.Call], Attributes]] = {
-    "relax.nn.conv2d": _conv2d,
-    "relax.nn.max_pool2d": _pool2d,
-    "relax.nn.avg_pool2d": _pool2d,
+    **{f"relax.nn.conv{rank}d": _convolution for rank in (1, 2, 3)},
+    **{f"relax.nn.{kind}_pool{rank}d": _pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
     "relax.matmul": _matmul,
 }
 

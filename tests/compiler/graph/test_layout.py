@@ -195,6 +195,21 @@ def test_classifier_has_one_transpose_at_its_input(network: str) -> None:
     assert len(_transposes(model)) == 1
 
 
+@pytest.mark.parametrize("rank", [1, 3])
+def test_residual_blocks_of_other_ranks_have_transposes_only_at_their_ends(rank: int) -> None:
+    g = Graph("blocks", seed=1)
+    kernel = [3] * rank
+    x = g.op("Conv", g.input("x", [1, 3, *[12] * rank]), g.weight(8, 3, *kernel), g.weight(8))
+    for dilation in (1, 2):
+        dilations, pads = [dilation] * rank, [dilation] * (2 * rank)
+        y = g.op("Conv", g.act(x, "gelu"), g.weight(8, 8, *kernel), dilations=dilations, pads=pads)
+        x = g.op("Add", x, y)
+    x = g.op("MaxPool", x, kernel_shape=[2] * rank, strides=[2] * rank)
+    g.op("Conv", x, g.weight(4, 8, *[1] * rank), name="y")
+    g.output("y")
+    assert len(_transposes(g.model())) == 2
+
+
 def test_segmentation_network_has_transposes_only_at_its_ends() -> None:
     assert len(_transposes(build("unet_resize"))) <= 2
 

@@ -123,6 +123,52 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         "pool2d.average",
         pool("AveragePool", (1, 16, 9, 8), kernel_shape=(2, 3), pads=(1, 1, 0, 1), count_include_pad=1),
     ),
+    "signal": (
+        "conv2d.igemm",
+        conv((1, 24, 50), 40, (3,), dilations=(4,), pads=(8, 0), activation=_relu),
+    ),
+    "signal residual": ("conv2d.igemm", conv((2, 9, 31), 20, (5,), strides=(2,), pads=(2, 1), residual=True)),
+    "signal of one channel": ("conv2d.igemm", conv((1, 1, 90), 24, (10,), strides=(5,))),
+    "signal in groups": ("conv2d.igemm", conv((1, 36, 30), 36, (9,), group=3, pads=(4, 4), activation=gelu)),
+    "signal in groups of 4": ("conv2d.grouped", conv((1, 28, 33), 28, (3,), group=7, pads=(1, 1))),
+    "signal, depthwise": (
+        "conv2d.depthwise",
+        conv((1, 24, 90), 24, (7,), group=24, pads=(6, 0), activation=silu),
+    ),
+    "signal, max pool": ("pool2d.max", pool("MaxPool", (1, 19, 33), kernel_shape=[3], strides=[2])),
+    "signal, average pool": (
+        "pool2d.average",
+        pool("AveragePool", (2, 19, 33), kernel_shape=[3], strides=[2], pads=[1, 1]),
+    ),
+    "volume": (
+        "conv2d.igemm",
+        conv(
+            (2, 12, 7, 9, 8), 20, (3, 2, 3), strides=(2, 1, 2), dilations=(1, 2, 1), pads=(1, 0, 2, 0, 1, 1)
+        ),
+    ),
+    "volume residual": ("conv2d.igemm", conv((1, 9, 4, 5, 6), 17, (3, 3, 3), pads=(1,) * 6, residual=True)),
+    "volume, planes": (
+        "conv2d.igemm",
+        conv((2, 12, 5, 7, 6), 20, (1, 3, 3), pads=(0, 1, 1, 0, 1, 1), residual=True, activation=_relu),
+    ),
+    "volume, depth alone": (
+        "conv2d.igemm",
+        conv((2, 12, 5, 7, 6), 20, (3, 1, 1), pads=(1, 0, 0, 1, 0, 0), residual=True),
+    ),
+    "volume, strides alone": ("conv2d.igemm", conv((2, 12, 5, 7, 6), 20, (1, 1, 1), strides=(2, 2, 2))),
+    "volume in groups": ("conv2d.grouped", conv((1, 24, 5, 7, 9), 24, (3, 3, 3), group=6, pads=(1,) * 6)),
+    "volume, depthwise": (
+        "conv2d.depthwise",
+        conv((2, 20, 5, 7, 9), 20, (3, 3, 3), group=20, strides=(2, 1, 1), pads=(0, 1, 1, 2, 1, 1)),
+    ),
+    "volume, max pool": (
+        "pool2d.max",
+        pool("MaxPool", (1, 19, 7, 6, 9), kernel_shape=[3, 3, 3], strides=[2, 2, 2], pads=[1] * 6),
+    ),
+    "volume, average pool": (
+        "pool2d.average",
+        pool("AveragePool", (2, 9, 7, 9, 8), kernel_shape=[3, 2, 3], strides=[2, 1, 2], pads=[1] * 6),
+    ),
     "matrix": ("matmul.packed", dense((23,), 37, 61, gelu)),
     "one row": ("matmul.packed", dense((1,), 129, 1000)),
     "two rows": ("matmul.packed", dense((2,), 64, 50, silu)),
@@ -144,6 +190,8 @@ SENTINELS = (
     "depthwise",
     "max pool",
     "average pool",
+    "signal",
+    "volume",
     "matrix",
     "attention",
 )
@@ -169,7 +217,9 @@ def test_shape_is_served_by_its_rule_and_right(library: Library, registers: str,
 
 
 @pytest.mark.parametrize("registers", SWEPT)
-@pytest.mark.parametrize("name", ["3x3 same", "dilated", "padding beyond the kernel", "depthwise dilated"])
+@pytest.mark.parametrize(
+    "name", ["3x3 same", "dilated", "padding beyond the kernel", "depthwise dilated", "volume"]
+)
 def test_taps_in_the_padding_read_nothing(library: Library, registers: str, name: str) -> None:
     """What lies next to the image in memory (here: NaN in the opposite corner) must not leak in at the
     border."""

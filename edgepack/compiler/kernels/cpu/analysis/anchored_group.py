@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.analysis.images import Images
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 
-__all__ = ["AnchoredGroup", "anchored"]
+__all__ = ["CONVOLUTIONS", "POOLINGS", "AnchoredGroup", "anchored"]
+
+#: Operators that slide windows over images, and over what :class:`Images` makes images of.
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+POOLINGS = tuple(f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
 
 
 @dataclass(frozen=True)
@@ -25,11 +31,13 @@ class AnchoredGroup:
     Attributes:
         anchor: the operator.
         params: the fused function's parameter buffers (without outputs).
-        output_shape: shape of the anchor's output and of the fused group's.
+        output_shape: shape of the anchor's output and of the fused group's; of a convolution or pooling as
+            images, (N, H, W, C).
         epilogue: the operators behind it.
         dtype: element type of the output.
         pitch: elements from one row of the output to the next; more than the last dimension has where the
             output is part of a wider tensor.
+        images: how the tensors of a convolution or pooling are images; None for other operators.
     """
 
     anchor: Anchor
@@ -38,6 +46,7 @@ class AnchoredGroup:
     epilogue: Epilogue
     dtype: str
     pitch: int
+    images: Images | None = None
 
     @property
     def output_elements(self) -> int:
@@ -46,8 +55,28 @@ class AnchoredGroup:
         return (prod(outer) - 1) * self.pitch + row
 
     def operand_shape(self, operand: int) -> tuple[int, ...]:
-        """Shape of the anchor's operand."""
+        """Shape of the anchor's operand, in memory."""
         return tuple(int(d) for d in self.params[self.operand(operand)].shape)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the first operand of a convolution or pooling, as images."""
+        assert self.images is not None
+        return self.images.shape(self.operand_shape(0))
+
+    def stored(
+        self,
+        e: Emitter,
+        value: Any,
+        position: Sequence[Any],
+        lanes: int,
+        pointers: Mapping[int, Any],
+        here: Mapping[int, tuple[Any, Any]] | None = None,
+    ) -> Any:
+        """What is stored of the anchor's value: :meth:`Epilogue.apply`, at a position in the images."""
+        if self.images is not None and self.epilogue.params:
+            position = self.images.position(e, position)
+        return self.epilogue.apply(e, value, position, lanes, pointers, here)
 
     def operand(self, operand: int) -> int:
         """Index of the fused function's parameter that is the anchor's operand. RuleError if none is."""
@@ -80,13 +109,23 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     params, result = buffers[:-1], buffers[-1]
     blocks = blocks_of(fused.function)
     index = _last_reduction(blocks)
-    if fused.anchor.kind == "avg_pool2d":
+    if fused.anchor.kind.startswith("avg_pool"):
         index += 1
     epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     pitch = fused.pitch or epilogue.shape[-1]
-    return AnchoredGroup(fused.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch)
+    found = AnchoredGroup(fused.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch)
+    if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
+        images = Images.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))
+        return replace(found, output_shape=images.shape(epilogue.shape), images=images)
+    return found
+
+
+def _window(found: AnchoredGroup) -> Sequence[int]:
+    """Sizes of the window of a convolution or pooling."""
+    pool = found.anchor.attributes.get("pool_size")
+    return [int(n) for n in pool] if pool else found.operand_shape(1)[:-2]
 
 
 def _last_reduction(blocks: Sequence[Block]) -> int:

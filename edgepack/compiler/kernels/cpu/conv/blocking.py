@@ -91,7 +91,7 @@ class Blocking:
         if nbytes <= self.target.l2_bytes * 3 // 16 or self.bands * self.tile_count == 1:
             return 1
         if not c.pointwise:
-            return c.kernel[0]
+            return c.rows
         enough = (
             n for n in range(2, 17) if nbytes <= n * self.target.l2_bytes // 8 and c.depth % (2 * n) == 0
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors
@@ -16,7 +16,7 @@ __all__ = ["conv2d"]
 
 def conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.igemm``."""
-    found = anchored(fused, ["conv2d"])
+    found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")

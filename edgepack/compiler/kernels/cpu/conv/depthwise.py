@@ -8,7 +8,7 @@ import numpy as np
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
-from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Window
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
@@ -37,6 +37,7 @@ class Depthwise(SlidingWindow):
             conv.strides,
             conv.dilation,
             (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
+            conv.planes,
         )
         super().__init__("conv2d.depthwise", window, fused, target, dtype=conv.dtype, emitter=emitter)
 
@@ -49,15 +50,15 @@ class Depthwise(SlidingWindow):
 
 
 def pack_weights(weights: Array, lanes: int) -> Array:
-    """(KH, KW, 1, C) to [step][KH * KW][lanes]; the last step has the last channels."""
-    flat = weights.reshape(-1, weights.shape[3])
+    """(..., 1, C) to [step][taps][lanes]; the last step has the last channels."""
+    flat = weights.reshape(-1, weights.shape[-1])
     firsts = [min(at, flat.shape[1] - lanes) for at in range(0, flat.shape[1], lanes)]
     return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
 
 
 def depthwise_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
-    found = anchored(fused, ["conv2d"])
+    found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     if not conv.depthwise:
         raise RuleError("not depthwise")

@@ -20,7 +20,7 @@ from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.depthwise import Depthwise
@@ -52,11 +52,13 @@ def fused_depthwise_conv2d(
     Raises:
         RuleError: if the two are not such convolutions, or two kernels are faster.
     """
-    outer, inner = anchored(first, ["conv2d"]), anchored(second, ["conv2d"])
+    outer, inner = anchored(first, CONVOLUTIONS), anchored(second, CONVOLUTIONS)
     conv, depthwise = Conv2d.of(outer), Conv2d.of(inner)
     if not depthwise.depthwise or inner.operand(0) != 0 or conv.groups != 1 or first.pitch is not None:
         raise RuleError("not a convolution and a depthwise convolution")
-    if outer.output_shape != inner.operand_shape(0):
+    if conv.planes or depthwise.planes:
+        raise RuleError("windows with a depth")
+    if outer.output_shape != inner.image_shape:
         raise RuleError("a reshape stands between them")
     if 0 in inner.epilogue.params:
         raise RuleError("the second one's tail reads what lies between too")

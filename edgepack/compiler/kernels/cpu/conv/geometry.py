@@ -8,17 +8,25 @@ import numpy as np
 
 from edgepack.compiler.kernels.contract import Array, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.images import Planes
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Conv2d", "pack_weights"]
+
+#: Layouts of data and weights.
+CHANNELS_LAST = ("NWC/WIO", "NHWC/HWIO", "NDHWC/DHWIO")
 
 
 @dataclass(frozen=True)
 class Conv2d:
     """Geometry of a convolution: NHWC input, HWIO weights, one value per dimension (height, width).
 
+    A signal is an image of one row, the planes of volumes are images.
+
     Attributes:
+        batch: images of the output.
         dtype: of input, weights and output.
+        planes: how images of the input become those of the output, where that is not one by one.
     """
 
     batch: int
@@ -37,23 +45,24 @@ class Conv2d:
     pad_right: int
     groups: int
     dtype: str = "float32"
+    planes: Planes | None = None
 
     @classmethod
     def of(cls, fused: AnchoredGroup) -> Conv2d:
         """Reads the geometry off the anchor. RuleError for another layout."""
         a = fused.anchor.attributes
-        if a["layout"] != "NHWC/HWIO":
+        if a["layout"] not in CHANNELS_LAST or fused.images is None:
             raise RuleError(f"layout {a['layout']}")
-        n, h, w, c = fused.operand_shape(0)
-        kh, kw, _, oc = fused.operand_shape(1)
-        _, oh, ow, _ = fused.output_shape
-        top, left, bottom, right = (int(p) for p in a["padding"])
-        sh, sw = (int(s) for s in a["strides"])
-        dh, dw = (int(d) for d in a["dilation"])
-        groups = int(a["groups"])
+        _, h, w, c = fused.image_shape
+        *window, _, oc = fused.operand_shape(1)
+        n, oh, ow, _ = fused.output_shape
+        pads, rank = a["padding"], len(window)
+        pair, planes = fused.images.pair, fused.images.planes
+        kernel, strides, dilation = (pair(v, 1) for v in (window, a["strides"], a["dilation"]))
+        (top, left), (bottom, right) = pair(pads[:rank], 0), pair(pads[rank:], 0)
         sizes = (n, h, w, c, oh, ow, oc)
-        pads = (top, left, bottom, right)
-        return cls(*sizes, (kh, kw), (sh, sw), (dh, dw), *pads, groups, fused.dtype)
+        edges = (top, left, bottom, right)
+        return cls(*sizes, kernel, strides, dilation, *edges, int(a["groups"]), fused.dtype, planes)
 
     @property
     def element_bytes(self) -> int:
@@ -63,7 +72,8 @@ class Conv2d:
     @property
     def input_elements(self) -> int:
         """Elements of the input of all images."""
-        return self.batch * self.height * self.width * self.in_channels
+        images = self.batch // self.planes.out * self.planes.size if self.planes else self.batch
+        return images * self.height * self.width * self.in_channels
 
     @property
     def weight_bytes(self) -> int:
@@ -73,12 +83,13 @@ class Conv2d:
     @property
     def padded(self) -> bool:
         """Whether any window reaches into padding."""
-        return any((self.pad_top, self.pad_left, self.pad_bottom, self.pad_right))
+        behind = self.planes is not None and self.planes.padded
+        return behind or any((self.pad_top, self.pad_left, self.pad_bottom, self.pad_right))
 
     @property
     def pointwise(self) -> bool:
         """Whether it is a product of the input, as it lies in memory, and the weights."""
-        return self.kernel == (1, 1) and self.strides == (1, 1) and not self.padded
+        return self.kernel == self.strides == (1, 1) and not self.padded and self.planes is None
 
     @property
     def depthwise(self) -> bool:
@@ -103,7 +114,12 @@ class Conv2d:
     @property
     def depth(self) -> int:
         """Length of the reduction: products that are summed for one output element."""
-        return self.kernel[0] * self.kernel[1] * self.group_in
+        return self.rows * self.kernel[1] * self.group_in
+
+    @property
+    def rows(self) -> int:
+        """Rows of the window, of all its planes."""
+        return self.kernel[0] * (self.planes.kernel if self.planes else 1)
 
     @property
     def flops(self) -> int:

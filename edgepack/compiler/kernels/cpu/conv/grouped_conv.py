@@ -19,10 +19,11 @@ from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
-from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.emit.emitter import (
     balanced_split,
     div,
@@ -123,7 +124,10 @@ class GroupedConv(KernelBuilder):
             // 3
             // ((c.kernel[0] * width + c.depth) * self.lanes * self.element_bytes)
         )
-        return -(-self.vectors // -(-self.vectors // max(1, fits)))
+        blocks = -(-self.vectors // max(1, fits))
+        if c.batch * c.out_height < self.target.threads:  # rows are too few to share
+            blocks = max(blocks, min(self.vectors, self.target.threads))
+        return -(-self.vectors // blocks)
 
     def _row_parts(self) -> int:
         """Into how many parts the rows are cut; large weights are not read again for another part."""
@@ -150,9 +154,10 @@ class GroupedConv(KernelBuilder):
         return {"tile": f"{self.columns}x{self.lanes}", "parts": self.row_parts}
 
     def _packing(self) -> Packing:
-        lanes, groups = self.lanes, self.conv.groups
-        key = f"grouped:{lanes}:{groups}"
-        return Packing(self.fused.operand(1), key, lambda w: pack_weights(w, lanes, groups))
+        lanes, c = self.lanes, self.conv
+        shape = (c.rows, c.kernel[1], c.group_in, c.out_channels)
+        key = f"grouped:{lanes}:{c.groups}"
+        return Packing(self.fused.operand(1), key, lambda w: pack_weights(w.reshape(shape), lanes, c.groups))
 
     def _task(self, task: Sequence[Any]) -> None:
         """Strip by strip, in it row by row."""
@@ -205,22 +210,27 @@ class GroupedConv(KernelBuilder):
             e.vstore(accumulators, i * lanes, e.f32(0, lanes), lanes)
         top, d = e.let(y * c.strides[0] - c.pad_top), c.dilation[0]
         left = x * c.strides[1] - c.pad_left
-        source = e.let(((image * c.height + top) * c.width + left) * c.in_channels + first)
+        before, plane = first_plane(e, c.planes, image)
+        source = e.let(((before * c.height + top) * c.width + left) * c.in_channels + first)
         weights = e.let(channel * c.depth)
         begin = e.let(tirx.max(index(0), div(d - 1 - top, d))) if c.pad_top else 0
         # Never a constant, or LLVM would unroll the loop.
         end = e.let(tirx.min(index(c.kernel[0]), div(c.height - top + d - 1, d)))
 
-        def row(k: Any) -> None:
-            base = e.let(source + k * (d * c.width * c.in_channels))
-            at = e.let(weights + k * (c.group_in * c.kernel[1] * lanes))
-            self._window_row(accumulators, base, at, lanes, taps)
+        def rows(number: Any, behind: Any) -> None:
+            def row(k: Any) -> None:
+                pixel = (k * d + behind * c.height) * c.width if c.planes else k * (d * c.width)
+                base = e.let(source + pixel * c.in_channels)
+                at = e.let(weights + (number * c.kernel[0] + k) * (c.group_in * c.kernel[1] * lanes))
+                self._window_row(accumulators, base, at, lanes, taps)
 
-        e.loop(begin, end, row)
+            e.loop(begin, end, row)
+
+        each_plane(e, c.planes, plane, rows)
         target = e.let(((image * c.out_height + y) * c.out_width + x) * pitch + channel)
         for i in range(len(taps)):
             value = e.let(e.vload(accumulators, i * lanes, lanes))
-            stored = self.fused.epilogue.apply(e, value, (image, y, x + i, channel), lanes, self.extra)
+            stored = self.fused.stored(e, value, (image, y, x + i, channel), lanes, self.extra)
             e.vstore(self.y, target + i * pitch, stored, lanes)
 
     def _window_row(self, accumulators: Any, base: Any, weights: Any, lanes: int, taps: Taps) -> None:
@@ -258,7 +268,7 @@ class GroupedConv(KernelBuilder):
 
 def grouped_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``conv2d.grouped``: output channels of a group fill a vector, or a half, a quarter, ... of one."""
-    found = anchored(fused, ["conv2d"])
+    found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     if conv.groups == 1:
         raise RuleError("one group")

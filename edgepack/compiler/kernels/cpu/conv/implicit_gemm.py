@@ -105,7 +105,7 @@ class ImplicitGemm(KernelBuilder):
     def packing(self) -> Packing:
         """The weights as the kernel reads them."""
         c, columns, zeros = self.conv, self.tile.columns, self.zeros
-        shape = (*c.kernel, c.group_in, c.out_channels)
+        shape = (c.rows, c.kernel[1], c.group_in, c.out_channels)
         return Packing(
             self.fused.operand(1),
             f"{self.layout}:{columns}:{zeros}",
@@ -255,5 +255,5 @@ class ImplicitGemm(KernelBuilder):
                 offset = r * self.conv.out_channels + at
                 here = {p: (view, offset) for p, view in residuals.items()}
                 position = (*place, tile.columns.channel + at)
-                stored = fused.epilogue.apply(e, value, position, count, self.operands.epilogue, here)
+                stored = fused.stored(e, value, position, count, self.operands.epilogue, here)
                 e.vstore(y, first + (r * fused.pitch + at), stored, count)

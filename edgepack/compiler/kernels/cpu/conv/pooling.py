@@ -8,13 +8,16 @@ from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import POOLINGS, anchored
 from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Taps, Window
 from edgepack.compiler.kernels.cpu.emit.emitter import index
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["pool2d"]
+
+#: Layouts of the input.
+CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
 
 
 class MaxPool(SlidingWindow):
@@ -53,16 +56,19 @@ class PaddedAveragePool(AveragePool):
 
 def pool2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rule ``pool2d``."""
-    found = anchored(fused, ["max_pool2d", "avg_pool2d"])
+    found = anchored(fused, POOLINGS)
     a = found.anchor.attributes
-    if a["layout"] != "NHWC":
+    if a["layout"] not in CHANNELS_LAST or found.images is None:
         raise RuleError(f"layout {a['layout']}")
-    n, h, w, c = found.operand_shape(0)
+    if found.images.planes:
+        raise RuleError("windows with a depth, and more than that")
+    n, h, w, c = found.image_shape
     _, oh, ow, _ = found.output_shape
-    size, strides, dilation = ((int(v[0]), int(v[1])) for v in (a["pool_size"], a["strides"], a["dilation"]))
-    top, left, bottom, right = (int(p) for p in a["padding"])
-    window = Window(n, h, w, c, oh, ow, size, strides, dilation, (top, left, bottom, right))
-    if found.anchor.kind == "max_pool2d":
+    pads, pair = a["padding"], found.images.pair
+    size, strides, dilation = (pair(a[name], 1) for name in ("pool_size", "strides", "dilation"))
+    edges = (*pair(pads[: len(pads) // 2], 0), *pair(pads[len(pads) // 2 :], 0))
+    window = Window(n, h, w, c, oh, ow, size, strides, dilation, edges)
+    if found.anchor.kind.startswith("max_pool"):
         return MaxPool("pool2d.max", window, found, target, dtype=found.dtype).build()
     if not a["count_include_pad"]:
         return AveragePool("pool2d.average", window, found, target, dtype=found.dtype).build()

@@ -23,7 +23,9 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.images import Planes
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
+from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.emit.emitter import (
     Emitter,
     balanced_split,
@@ -62,6 +64,7 @@ class Window:
     strides: tuple[int, int]
     dilation: tuple[int, int]
     pads: tuple[int, int, int, int]  # top, left, bottom, right
+    planes: Planes | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class _Strip:
     Attributes:
         position: (image, output row, first output column).
         top: the input row of the first tap, negative in the padding.
+        plane: that of the first tap in its volume, negative in the padding.
         source: offset of the first tap of a row of the window, without the channel.
         target: offset of the first pixel, without the channel.
         taps: which there are, of each pixel.
@@ -78,6 +82,7 @@ class _Strip:
 
     position: tuple[Any, Any, Any]
     top: Any
+    plane: Any
     source: Callable[[Any], Any]
     target: Any
     taps: Taps
@@ -122,11 +127,10 @@ class SlidingWindow(KernelBuilder):
         self.columns = self._columns()
         self.steps = -(-window.channels // self.lanes)
         #: Threads divide the channels, not the rows: where there are more of them than pixels, so that the
-        #: layer before, whose weights are large, was divided like that.
-        self.by_channels = (
-            window.batch * window.out_height * window.out_width <= FEW_PIXELS
-            and self.steps >= 4 * target.threads
-        )
+        #: layer before, whose weights are large, was divided like that, and where rows are too few.
+        rows = window.batch * window.out_height
+        few = rows * window.out_width <= FEW_PIXELS
+        self.by_channels = self.steps >= 4 * target.threads if few else rows < target.threads
         self.block = self._steps_per_block()
         self.row_parts = self._row_parts()
         self.operands = self._declare()
@@ -157,7 +161,9 @@ class SlidingWindow(KernelBuilder):
     def _steps_per_block(self) -> int:
         """Channels of a task, in steps: the rows of the window, as wide as the strip, fit the L1 cache."""
         g = self.window
-        pixels = g.size[0] * ((self.columns - 1) * g.strides[1] + (g.size[1] - 1) * g.dilation[1] + 1)
+        pixels = (
+            self.taps // g.size[1] * ((self.columns - 1) * g.strides[1] + (g.size[1] - 1) * g.dilation[1] + 1)
+        )
         fits = max(2, self.target.l1d_bytes * 2 // 3 // (pixels * self.lanes * self.element_bytes))
         blocks = -(-self.steps // fits)
         if self.by_channels:
@@ -178,17 +184,24 @@ class SlidingWindow(KernelBuilder):
 
     # Loops ----------------------------------------------------------------------------------------------
 
+    @property
+    def taps(self) -> int:
+        """Elements of the window."""
+        g = self.window
+        return g.size[0] * g.size[1] * (g.planes.kernel if g.planes else 1)
+
     def _declare(self) -> WindowOperands:
         g = self.window
-        x = self.e.param(self.fused.operand(0), g.batch * g.height * g.width * g.channels)
+        images = g.batch // g.planes.out * g.planes.size if g.planes else g.batch
+        x = self.e.param(self.fused.operand(0), images * g.height * g.width * g.channels)
         return WindowOperands(x, *self._declare_others())
 
     def _declare_others(self) -> tuple[Any, dict[int, Any], Any]:
         """All operands but the input."""
-        e, g = self.e, self.window
+        e = self.e
         weights = None
         if self.weighted:
-            weights = e.packed(0, g.size[0] * g.size[1] * self.steps * self.lanes)
+            weights = e.packed(0, self.taps * self.steps * self.lanes)
         return weights, self.fused.declare_epilogue(e), e.output(0, self.fused.output_elements)
 
     def build(self) -> Implementation:
@@ -198,7 +211,7 @@ class SlidingWindow(KernelBuilder):
         lo, hi = e.task_range()
         e.loop(lo, hi, lambda i: self.task(*unravel(e.let(lo + hi - 1 - i), counts)))
         stage = e.stage(prod(counts))
-        flops = g.batch * g.out_height * g.out_width * g.channels * g.size[0] * g.size[1]
+        flops = g.batch * g.out_height * g.out_width * g.channels * self.taps
         return Implementation(
             self.rule,
             (stage,),
@@ -260,9 +273,10 @@ class SlidingWindow(KernelBuilder):
         """One row of a strip."""
         e, g = self.e, self.window
         top = e.let(y * g.strides[0] - g.pads[0])
-        source = self.lines(image, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
+        first, plane = first_plane(e, g.planes, image)
+        source = self.lines(first, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
         target = e.let(((image * g.out_height + y) * g.out_width + x) * self.fused.pitch)
-        strip = _Strip((image, y, x), top, source, target, taps)
+        strip = _Strip((image, y, x), top, plane, source, target, taps)
         begin, end = self._inside(top)
         finish = self.finisher(begin, end, taps)
 
@@ -306,9 +320,14 @@ class SlidingWindow(KernelBuilder):
         if self.target.arithmetic_reads_memory:
             taps.sort(key=lambda tap: tap[0] * g.strides[1] + tap[1] * g.dilation[1])
 
-        def row(k: Any) -> None:
+        def row(k: Any, plane: Any, behind: Any) -> None:
             base = e.let(strip.source(k) + channel)
-            weights = e.let((number * kh + k) * (kw * lanes))
+            if g.planes:
+                base = e.let(base + behind * (g.height * g.width * g.channels))
+                k = (number * g.planes.kernel + plane) * kh + k
+            else:
+                k = number * kh + k
+            weights = e.let(k * (kw * lanes))
             loaded: dict[tuple[Any, int], Any] = {}
 
             def load(buffer: Any, start: Any, at: int) -> Any:
@@ -322,17 +341,18 @@ class SlidingWindow(KernelBuilder):
                 old = e.vload(accumulators, i * lanes, lanes)
                 e.vstore(accumulators, i * lanes, self.combine(old, value, weight), lanes)
 
-        if self.unrolled:
-            for k in range(kh):
-                self._if_inside(k, begin, end, row)
-        else:
-            e.loop(begin, end, row)
+        def rows(plane: Any, behind: Any) -> None:
+            if self.unrolled:
+                for k in range(kh):
+                    self._if_inside(k, begin, end, lambda k: row(k, plane, behind))
+            else:
+                e.loop(begin, end, lambda k: row(k, plane, behind))
+
+        each_plane(e, g.planes, strip.plane, rows)
         image, y, x = strip.position
         for i in range(size):
             value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)
-            stored = self.fused.epilogue.apply(
-                e, value, (image, y, x + i, channel), lanes, self.operands.epilogue
-            )
+            stored = self.fused.stored(e, value, (image, y, x + i, channel), lanes, self.operands.epilogue)
             e.vstore(self.operands.y, strip.target + i * self.fused.pitch + channel, stored, lanes)
 
     def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:

@@ -14,13 +14,27 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, unravel
+from edgepack.compiler.kernels.cpu.conv.planes import first_plane
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps, stream_prefetch
 
-__all__ = ["Columns", "GemmOperands", "TileAt", "TileProduct"]
+__all__ = ["Columns", "GemmOperands", "Origin", "TileAt", "TileProduct"]
 
-#: (image, input row, input column) of the first tap of a pixel's window; negative in the padding.
-Origin = tuple[Any, Any, Any]
+
+@dataclass(frozen=True)
+class Origin:
+    """The first tap of a pixel's window.
+
+    Attributes:
+        image: number of its image, of all of the input's.
+        plane: number of its image in the volume; negative in the padding, as are row and column.
+        row, column: its pixel.
+    """
+
+    image: Any
+    plane: Any
+    row: Any
+    column: Any
 
 
 @dataclass(frozen=True)
@@ -102,9 +116,10 @@ class TileProduct:
         """Where the window of an output pixel begins."""
         e, c = self.e, self.conv
         n, y, x = unravel(pixel, (c.batch, c.out_height, c.out_width))
+        image, plane = first_plane(e, c.planes, n)
         row = y * c.strides[0] - c.pad_top if c.pad_top else y * c.strides[0]
         column = x * c.strides[1] - c.pad_left if c.pad_left else x * c.strides[1]
-        return e.let(n), e.let(row), e.let(column)
+        return Origin(e.let(image), plane, e.let(row), e.let(column))
 
     def add(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
         """Adds the products of a part of the reduction; ``origins`` are those of the tile's pixels."""
@@ -120,8 +135,8 @@ class TileProduct:
 
     def _address(self, origin: Origin, group: Any) -> Any:
         c = self.conv
-        n, y, x = origin
-        return ((n * c.height + y) * c.width + x) * c.in_channels + group * c.group_in
+        pixel = (origin.image * c.height + origin.row) * c.width + origin.column
+        return pixel * c.in_channels + group * c.group_in
 
     def _inside(self, origins: list[Origin]) -> Any:
         """Whether no tap of the tile lies in the padding, or None if none ever does.
@@ -134,12 +149,14 @@ class TileProduct:
             return None
         reach_y = (c.kernel[0] - 1) * c.dilation[0]
         reach_x = (c.kernel[1] - 1) * c.dilation[1]
-        (n0, y0, x0), (n1, y1, x1) = origins[0], origins[-1]
-        tests = [y0 >= 0, y0 + reach_y < c.height, x0 >= 0, x1 + reach_x < c.width]
+        a, z = origins[0], origins[-1]
+        tests = [a.row >= 0, a.row + reach_y < c.height, a.column >= 0, z.column + reach_x < c.width]
+        if c.planes:
+            tests += [a.plane >= 0, a.plane + (c.planes.kernel - 1) * c.planes.dilation < c.planes.size]
         if len(origins) > 1:
-            tests.append(tirx.EQ(y0, y1))
+            tests.append(tirx.EQ(a.row, z.row))
             if c.batch > 1:
-                tests.append(tirx.EQ(n0, n1))
+                tests.append(tirx.EQ(a.image, z.image))
         return tirx.all(*tests)
 
     # Windows inside of the image --------------------------------------------------------------------------
@@ -153,22 +170,30 @@ class TileProduct:
         # Inside of a padded image a tile lies in one output row, see _inside: one pointer serves its pixels.
         group = tile.columns.group
         bases = [e.let(self._address(origin, group)) for origin in origins[: 1 if c.padded else None]]
-        row, column = c.dilation[0] * c.width * c.in_channels, c.dilation[1] * c.in_channels
-        kh, kw = c.kernel
+        column, kw = c.dilation[1] * c.in_channels, c.kernel[1]
 
         def taps(part: Any, offset: Any, depth: int) -> None:
             self._taps(sums, tile, bases, (part, offset, depth))
 
         def tap_row(i: Any) -> None:
+            row = self._line(i) * (c.width * c.in_channels)
             if self.contiguous:
-                taps(i, e.let(i * row), kw * c.in_channels)
+                taps(i, e.let(row), kw * c.in_channels)
             else:
-                e.loop(0, kw, lambda j: taps(i * kw + j, e.let(i * row + j * column), c.group_in))
+                e.loop(0, kw, lambda j: taps(i * kw + j, e.let(row + j * column), c.group_in))
 
         if self.blocking.slices > 1:
             tap_row(tile.part)
         else:
-            e.loop(0, kh, tap_row)
+            e.loop(0, c.rows, tap_row)
+
+    def _line(self, row: Any) -> Any:
+        """How many rows of the input lie between the first row of the window and another."""
+        c = self.conv
+        if c.planes is None:
+            return row * c.dilation[0]
+        plane, row = div(row, c.kernel[0]), mod(row, c.kernel[0])
+        return plane * (c.planes.dilation * c.height) + row * c.dilation[0]
 
     def _pixels(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
         """A pointwise convolution: pixels are neighbours in memory, and so are those of the next tile."""
@@ -211,14 +236,16 @@ class TileProduct:
     def _cut_windows(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
         """Tap by tap; a pixel in the padding is read from the zeros behind the weights."""
         e, c = self.e, self.conv
-        kh, kw = c.kernel
+        kw = c.kernel[1]
 
         def tap(i: Any, j: Any) -> None:
             pointers = []
-            for n, y, x in origins:
-                row, column = e.let(y + i * c.dilation[0]), e.let(x + j * c.dilation[1])
-                valid = tirx.all(row >= 0, row < c.height, column >= 0, column < c.width)
-                place = e.let(self._address((n, row, column), tile.columns.group))
+            for origin in origins:
+                at = self._tap(origin, i, j)
+                valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
+                if c.planes:
+                    valid = tirx.all(valid, at.plane >= 0, at.plane < c.planes.size)
+                place = e.let(self._address(at, tile.columns.group))
                 pointers.append(
                     e.either(
                         valid, (self.operands.x, place), (self.operands.weights, self.zero_at), c.group_in
@@ -234,7 +261,17 @@ class TileProduct:
         if self.blocking.slices > 1:
             e.loop(0, kw, lambda j: tap(tile.part, j))
         else:
-            e.loop(0, kh, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
+            e.loop(0, c.rows, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
+
+    def _tap(self, origin: Origin, i: Any, j: Any) -> Origin:
+        """Tap ``j`` of row ``i`` of the window that begins at ``origin``."""
+        e, c = self.e, self.conv
+        image, plane = origin.image, origin.plane
+        if c.planes:
+            behind = e.let(div(i, c.kernel[0]) * c.planes.dilation)
+            image, plane, i = e.let(image + behind), e.let(plane + behind), e.let(mod(i, c.kernel[0]))
+        row, column = e.let(origin.row + i * c.dilation[0]), e.let(origin.column + j * c.dilation[1])
+        return Origin(image, plane, row, column)
 
     # Products and prefetches ------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError, Stage
-from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.cost import winograd_tile, worth_fusing
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
@@ -50,10 +50,10 @@ BLOCK_PANELS = 6
 
 def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Rules ``conv2d.winograd2``, ``conv2d.winograd3`` and ``conv2d.winograd4``."""
-    found = anchored(fused, ["conv2d"])
+    found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     taps = conv.kernel[0]
-    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1:
+    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1 or conv.planes:
         raise RuleError("not a convolution by a square")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")

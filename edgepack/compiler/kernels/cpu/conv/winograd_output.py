@@ -128,7 +128,7 @@ class OutputTiles:
         offset = number * conv.out_channels + c
         position = (tile.image, tile.top + i, tile.left + j, tile.channel + c)
         here = {p: (view, offset) for p, view in tile.residuals.items()}
-        stored = self.fused.epilogue.apply(self.e, value, position, lanes, self.extra, here)
+        stored = self.fused.stored(self.e, value, position, lanes, self.extra, here)
         self.e.vstore(tile.y, number * self.fused.pitch + c, stored, lanes)
 
     def _columns(self, source: Slot, width: int) -> None:

@@ -1,0 +1,112 @@
+"""Convolutions and poolings of any rank, channels first, as their channels-last forms."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import relax
+
+from edgepack.compiler.graph.rewrite import (
+    OptionalExpr,
+    Rewriter,
+    constant,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
+
+__all__ = ["DATA_LAYOUTS", "adaptive_average", "convolution", "pooling"]
+
+#: Layouts of data, channels first and channels last, and of weights, by the number of spatial dimensions.
+DATA_LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
+WEIGHT_LAYOUTS = {1: ("OIW", "WIO"), 2: ("OIHW", "HWIO"), 3: ("OIDHW", "DHWIO")}
+
+
+def convolution(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
+    """A convolution by constant weights; None for any other.
+
+    Args:
+        data: the input, channels last.
+        call: ``relax.nn.conv1d``, ``conv2d`` or ``conv3d``, channels first.
+    """
+    a, rank = call.attrs, len(shape_of(call)) - 2
+    (data_first, data_last), (weights_first, weights_last) = DATA_LAYOUTS[rank], WEIGHT_LAYOUTS[rank]
+    if a.data_layout != data_first or a.kernel_layout != weights_first or not is_constant(call.args[1]):
+        return None
+    weights = numpy_of(call.args[1]).transpose(*range(2, rank + 2), 1, 0)
+    return rewriter.emit(
+        getattr(relax.op.nn, f"conv{rank}d")(
+            data,
+            constant(weights),
+            strides=list(a.strides),
+            padding=list(a.padding),
+            dilation=list(a.dilation),
+            groups=int(a.groups),
+            data_layout=data_last,
+            kernel_layout=weights_last,
+            out_dtype=dtype_of(call),
+        )
+    )
+
+
+def pooling(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
+    """A maximum or average over windows; None for a layout other than channels first.
+
+    That of a volume is one over height and width, and one over depth of what that gives. An average of
+    averages is that of all: each of them is over as many elements.
+
+    Args:
+        data: the input, channels last.
+        call: ``relax.nn.max_pool2d``, ``avg_pool2d`` or those of one and three dimensions.
+    """
+    a, rank = call.attrs, len(shape_of(call)) - 2
+    first, last = DATA_LAYOUTS[rank]
+    if a.layout != first:
+        return None
+    operator = getattr(relax.op.nn, op_name(call).removeprefix("relax.nn."))
+    sizes, strides, dilation, pads = (
+        [int(v) for v in values] for values in (a.pool_size, a.strides, a.dilation, a.padding)
+    )
+    parts = [range(rank)] if rank < 3 else [(1, 2), (0,)]
+    for dimensions in parts:
+        if rank == 3 and {(sizes[d], strides[d], pads[d], pads[d + rank]) for d in dimensions} == {
+            (1, 1, 0, 0)
+        }:
+            continue
+
+        def only(values: list[int], nothing: int, here: object = dimensions) -> list[int]:
+            return [v if i % rank in here else nothing for i, v in enumerate(values)]  # type: ignore[operator]
+
+        data = rewriter.emit(
+            operator(
+                data,
+                pool_size=only(sizes, 1),
+                strides=only(strides, 1),
+                padding=only(pads, 0),
+                dilation=only(dilation, 1),
+                ceil_mode=bool(a.ceil_mode),
+                count_include_pad=bool(a.count_include_pad),
+                layout=last,
+            )
+        )
+    return data
+
+
+def adaptive_average(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
+    """An average over as many windows as there are outputs; None for a layout other than channels first.
+
+    Args:
+        data: the input, channels last.
+        call: ``relax.nn.adaptive_avg_pool2d`` or those of one and three dimensions.
+    """
+    rank = len(shape_of(call)) - 2
+    first, last = DATA_LAYOUTS[rank]
+    if call.attrs.layout != first:
+        return None
+    size = shape_of(call)[2:]
+    if prod(size) == 1:
+        return rewriter.emit(relax.op.mean(data, axis=list(range(1, rank + 1)), keepdims=True))
+    operator = getattr(relax.op.nn, f"adaptive_avg_pool{rank}d")
+    return rewriter.emit(operator(data, output_size=size, layout=last))
