@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         ModelError,
         ToolchainError,
     )
+    from edgepack.options import PackOptions
+    from edgepack.runners.bench import Measurement
+    from edgepack.runners.verify import Verification
     from edgepack.session import Session
 
 __all__ = [
@@ -29,20 +32,35 @@ __all__ = [
     "ConfigError",
     "EdgepackError",
     "InternalError",
+    "Measurement",
     "ModelError",
+    "PackOptions",
     "Session",
     "ToolchainError",
+    "Verification",
     "__version__",
     "cross_compiler",
     "load",
     "pack",
 ]
 
-_API = ("Bundle", "cross_compiler", "load", "pack")
+#: Names that are not in ``errors``, and the module that has each.
+_PLACES = {
+    **dict.fromkeys(("Bundle", "cross_compiler", "load", "pack"), "api"),
+    "Measurement": "runners.bench",
+    "PackOptions": "options",
+    "Session": "session",
+    "Verification": "runners.verify",
+}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":  # `edgepack.errors.ModelError`, without an import of its own
+        return import_module("edgepack.errors")
     if name not in __all__:
         raise AttributeError(f"module 'edgepack' has no attribute {name!r}")
-    place = "api" if name in _API else "session" if name == "Session" else "errors"
-    return getattr(import_module(f"edgepack.{place}"), name)
+    return getattr(import_module(f"edgepack.{_PLACES.get(name, 'errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "errors", *(name for name in globals() if name.startswith("__"))})

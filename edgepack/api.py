@@ -19,7 +19,8 @@ from edgepack.boundary import guarded, undisturbed
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.options import PackKeywords, PackOptions, PathLike, check_options
+from edgepack.errors import ConfigError
+from edgepack.options import PackKeywords, PackOptions, PathLike, check_options, check_seconds, check_whole
 from edgepack.progress import Progress
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Bundle:
         """
         from edgepack.runners.verify import verify
 
+        _check_run(runner, threads, timeout)
         self.check_sums()
         return verify(self.path, self.manifest, runner=runner, threads=threads, timeout=timeout)
 
@@ -89,9 +91,22 @@ class Bundle:
         variant: str | None = None,
         timeout: float | None = None,
     ) -> Measurement:
-        """Let the bundle's own program measure itself. Errors as in :meth:`verify`."""
+        """Let the bundle's own program measure itself. Errors as in :meth:`verify`.
+
+        Args:
+            runner, threads: as in :meth:`verify`.
+            runs: that are measured.
+            warmup: runs before them.
+            profile: whether each step is measured too.
+            variant: device whose kernels are measured, of a library for several kinds of CPU; default those
+                that the CPU takes.
+            timeout: seconds for all of it.
+        """
         from edgepack.runners.bench import BenchOptions, bench
 
+        _check_run(runner, threads, timeout)
+        check_whole("runs", runs, least=1)
+        check_whole("warmup", warmup, least=0)
         options = BenchOptions(
             runner=runner,
             threads=threads,
@@ -112,6 +127,13 @@ class Bundle:
         return load(self, threads=threads)
 
 
+def _check_run(runner: str | None, threads: int | None, timeout: float | None) -> None:
+    if runner is not None and not isinstance(runner, str):
+        raise ConfigError(f"runner is a name or NAME:PLACE, not a value of type {type(runner).__name__}.")
+    check_whole("threads", threads, least=1)
+    check_seconds("timeout", timeout)
+
+
 @guarded
 def load(bundle: Bundle | PathLike, *, threads: int | None = None) -> Session:
     """Open a bundle for this machine through its C ABI.
@@ -125,7 +147,7 @@ def load(bundle: Bundle | PathLike, *, threads: int | None = None) -> Session:
     """
     from edgepack.session import Session
 
-    return Session(bundle.path if isinstance(bundle, Bundle) else bundle, threads=threads)
+    return Session(bundle, threads=threads)
 
 
 @guarded

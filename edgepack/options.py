@@ -13,7 +13,7 @@ from edgepack.errors import ConfigError
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode
 
-__all__ = ["PackKeywords", "PackOptions", "PathLike", "check_options"]
+__all__ = ["PackKeywords", "PackOptions", "PathLike", "check_options", "check_seconds", "check_whole"]
 
 PathLike = str | os.PathLike[str]
 
@@ -90,6 +90,23 @@ def check_options(given: Mapping[str, Any]) -> None:
         wanted, fits = _TYPES[name]
         if not fits(value):
             raise ConfigError(f"{name} of pack is {wanted}, not {_shown(value)}.", hint=_hint(value))
+
+
+def check_whole(name: str, value: Any, *, least: int) -> None:
+    """Raise ConfigError unless ``value`` is None or a whole number of at least ``least``."""
+    if value is not None and not (_is_whole(value) and value >= least):
+        raise ConfigError(
+            f"{name} is a whole number, not {_shown(value)}."
+            if not _is_whole(value)
+            else f"{name} is at least {least}, not {value}.",
+            hint=f"Give {least} or more.",
+        )
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Raise ConfigError unless ``value`` is None or a number of seconds above 0."""
+    if value is not None and not _is_seconds(value):
+        raise ConfigError(f"{name} is a number of seconds above 0, not {_shown(value)}.")
 
 
 def _shown(value: Any) -> str:

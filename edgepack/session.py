@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from edgepack.boundary import guarded
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import load_manifest
 from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.options import PathLike, check_whole
 from edgepack.plan.types import TensorSpec
 from edgepack.runners import native
 
@@ -26,63 +27,76 @@ __all__ = ["Session"]
 _NUMPY = {"bfloat16": "uint16"}
 
 
+class HasPath(Protocol):
+    """A bundle: what has its folder."""
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        ...
+
+
 class Session:
     """An opened model with its arena and threads. One run at a time; several sessions may run at once.
 
     Args:
-        bundle: the folder of a bundle for this machine.
+        bundle: a bundle for this machine, or its folder.
         threads: how many compute; default what the device's profile says.
 
     Raises:
         ConfigError: no bundle, one without a shared library, one for another machine, or a wrong option.
         CheckFailedError: the library refuses (a CPU without its features, params that are not its own, ...).
+
+    Attributes:
+        path: the bundle's folder.
+        inputs, outputs: name, dtype and shape of each, in the model's order.
     """
 
     @guarded
-    def __init__(self, bundle: str | os.PathLike[str], *, threads: int | None = None) -> None:
+    def __init__(self, bundle: HasPath | PathLike, *, threads: int | None = None) -> None:
         self._handle: abi.SessionHandle | None = None
         self._model = abi.Model()
-        self.root = find_bundle(Path(bundle))
-        if threads is not None and threads < 1:
-            raise ConfigError(f"{threads} threads cannot run anything.", hint="Give 1 or more.")
-        manifest = load_manifest(self.root)
+        self.path = find_bundle(_folder(bundle))
+        check_whole("threads", threads, least=1)
+        manifest = load_manifest(self.path)
         artifact = manifest.artifact("shared")
         if artifact is None:
             raise ConfigError(
-                f"The bundle {self.root} has no shared library.",
+                f"The bundle {self.path} has no shared library.",
                 hint="Pack for a device whose artifacts include `shared`.",
             )
         ok, _, hint = native.available(manifest.device)
         if not ok:
             raise ConfigError(
-                f"The bundle {self.root} is for {manifest.device.name} and cannot be loaded here.", hint=hint
+                f"The bundle {self.path} is for {manifest.device.name} and cannot be loaded here.", hint=hint
             )
-        self._library = _open_library(self.root / artifact.path)
+        self._library = _open_library(self.path / artifact.path)
         self._descriptor = _descriptor(self._library, manifest.symbol)
         self._api = self._descriptor.api.contents
         self.inputs = _specs(self._descriptor.inputs, self._descriptor.input_count)
         self.outputs = _specs(self._descriptor.outputs, self._descriptor.output_count)
-        params = self.root / manifest.params.file if manifest.params.file else None
+        params = self.path / manifest.params.file if manifest.params.file else None
         self._open(params, threads or 0)
 
     @guarded
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """Run the model once.
+    def run(self, *inputs: Mapping[str, Any] | Any) -> dict[str, NDArray[Any]]:
+        """Run the model once: ``run({"ids": x, "mask": y})``, ``run(x, y)``, or ``run(x)`` for one input.
 
         Args:
-            inputs: an array for each input's name, of exactly its dtype and shape (bfloat16: uint16, its
-            bits).
-                An array that is not C-contiguous or not aligned is copied.
+            inputs: a mapping of the inputs' names to arrays; or the arrays, in the order of ``inputs``. Each
+                has exactly its input's dtype and shape (bfloat16: uint16, its bits). An array that is not
+                C-contiguous or not aligned is copied.
 
         Returns:
             new arrays by output name.
 
         Raises:
-            ConfigError: a name, dtype or shape is wrong, or the session is closed.
+            ConfigError: a name, type, dtype, shape or the number of arrays is wrong, or the session is
+                closed.
             CheckFailedError: the library reports an error.
         """
         handle = self._open_handle()
-        arrays = _check_inputs(self.inputs, inputs)
+        arrays = _check_inputs(self.inputs, _by_name(self.inputs, inputs))
         results = {spec.name: np.empty(spec.shape, _numpy_dtype(spec)) for spec in self.outputs}
         sources = (abi.ConstBuffer * max(1, len(arrays)))(
             *(abi.ConstBuffer(array.ctypes.data, array.nbytes) for array in arrays)
@@ -138,7 +152,7 @@ class Session:
     def _open_handle(self) -> abi.SessionHandle:
         if self._handle is None:
             raise ConfigError(
-                f"The session of {self.root} is closed.", hint="Make a new one: edgepack.load(bundle)."
+                f"The session of {self.path} is closed.", hint="Make a new one: edgepack.load(bundle)."
             )
         return self._handle
 
@@ -151,7 +165,7 @@ class Session:
             text = ctypes.create_string_buffer(512)
             self._api.missing_features(ctypes.byref(self._descriptor), text, len(text))
             missing = f" Missing: {text.value.decode()}."
-        raise CheckFailedError(f"{self.root} could not {what} ({known.name}): {known.text}{missing}")
+        raise CheckFailedError(f"{self.path} could not {what} ({known.name}): {known.text}{missing}")
 
 
 def _open_library(path: Path) -> ctypes.CDLL:
@@ -198,6 +212,48 @@ def _numpy_dtype(spec: TensorSpec) -> np.dtype[Any]:
     return np.dtype(_NUMPY.get(spec.dtype, spec.dtype))
 
 
+def _folder(bundle: Any) -> Path:
+    """The path of a bundle or of its folder."""
+    path = getattr(bundle, "path", bundle)
+    if not isinstance(path, str | os.PathLike):
+        kind = type(bundle).__name__
+        raise ConfigError(
+            f"A bundle or the path of its folder is loaded, not a value of type {kind}.",
+            hint="edgepack.pack returns a bundle.",
+        )
+    return Path(path)
+
+
+def _by_name(specs: tuple[TensorSpec, ...], given: tuple[Any, ...]) -> Mapping[str, Any]:
+    """What was given to ``run``, by the inputs' names."""
+    if len(given) == 1 and isinstance(given[0], Mapping):
+        return given[0]
+    names = ", ".join(spec.name for spec in specs) or "none"
+    if len(given) != len(specs):
+        raise ConfigError(
+            f"{len(given)} array{'s are' if len(given) != 1 else ' is'} given, the model has {len(specs)} "
+            f"input{'s' if len(specs) != 1 else ''}: {names}.",
+            hint="Give run() the arrays in this order, or a mapping of the inputs' names to them.",
+        )
+    return dict(zip((spec.name for spec in specs), given, strict=True))
+
+
+def _array(spec: TensorSpec, value: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # of whatever type's own conversion
+        raise ConfigError(
+            f"Input {spec.name}: no array can be made of a value of type {type(value).__name__}: {error}",
+            hint=f"The model takes a NumPy array of {_numpy_dtype(spec)} with shape {spec.shape}.",
+        ) from error
+    if array.dtype.kind in "OSUMm":
+        raise ConfigError(
+            f"Input {spec.name} is a value of type {type(value).__name__}, no array of numbers.",
+            hint=f"The model takes a NumPy array of {_numpy_dtype(spec)} with shape {spec.shape}.",
+        )
+    return array
+
+
 def _check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, Any]) -> list[NDArray[Any]]:
     names = [spec.name for spec in specs]
     missing = [name for name in names if name not in inputs]
@@ -211,7 +267,7 @@ def _check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, Any]) -> l
         )
     arrays = []
     for spec in specs:
-        array = np.asarray(inputs[spec.name])
+        array = _array(spec, inputs[spec.name])
         wanted = _numpy_dtype(spec)
         if array.dtype != wanted:
             raise ConfigError(

@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import chart
 from markdown import read_section, read_tables, replace_section
 
-from tools import draw_flow
+import edgepack
+from tools import draw_flow, write_api
 from tools.svg import IMAGES, THEMES
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +44,13 @@ def test_the_flow_shows_packages_that_there_are() -> None:
     for folder, packages in (("compiler", draw_flow.COMPILER), (".", draw_flow.BEHIND)):
         for package in packages:
             assert (ROOT / "edgepack" / folder / package / "__init__.py").is_file(), package
+
+
+def test_the_reference_of_the_python_api_is_current() -> None:
+    """`python tools/write_api.py` writes it anew."""
+    assert write_api.PAGE.read_text(encoding="utf-8") == write_api.page()
+    listed = [name for names in write_api.SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(set(edgepack.__all__) - {"__version__"})
 
 
 def test_the_table_for_users_says_what_was_measured(comparisons: list[chart.Comparison]) -> None:

@@ -79,3 +79,6 @@ def test_the_package_exports_what_it_says() -> None:
     errors = [getattr(edgepack, name) for name in edgepack.__all__ if name.endswith("Error")]
     assert all(inspect.isclass(error) and issubclass(error, edgepack.EdgepackError) for error in errors)
     assert len(errors) == 6
+    assert {*edgepack.__all__, "errors", "__doc__"} <= set(dir(edgepack))
+    assert edgepack.errors.ModelError is edgepack.ModelError  # type: ignore[attr-defined]
+    assert not [name for name in dir(edgepack) if not name.startswith("_") and not hasattr(edgepack, name)]

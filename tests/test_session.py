@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -81,6 +82,49 @@ def test_inputs_that_do_not_fit_are_named(
         session.run(inputs)
 
 
+def test_arrays_go_by_name_or_in_the_models_order(small_bundle: Bundle) -> None:
+    x = random_input()
+    with edgepack.load(small_bundle) as session:
+        expected = session.run({"input": x})["output"]
+        np.testing.assert_array_equal(session.run(x)["output"], expected)
+        np.testing.assert_array_equal(session.run(MappingProxyType({"input": x}))["output"], expected)
+
+
+class Unwilling:
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise RuntimeError("this tensor is on another device")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((), "^0 arrays are given, the model has 1 input: input"),
+        ((random_input(), random_input()), "^2 arrays are given, the model has 1 input: input"),
+        (([[1.0, 2.0], [3.0]],), "^Input input: no array can be made of a value of type list"),
+        (("x.npy",), "^Input input is a value of type str, no array of numbers"),
+        ((None,), "^Input input is a value of type NoneType, no array of numbers"),
+        ((Unwilling(),), "^Input input: .* of type Unwilling: this tensor is on another device"),
+    ],
+)
+def test_arguments_that_are_no_inputs_are_a_sentence(
+    small_bundle: Bundle, inputs: tuple[object, ...], message: str
+) -> None:
+    with edgepack.load(small_bundle) as session, pytest.raises(ConfigError, match=message) as caught:
+        session.run(*inputs)
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
+
+
+def test_knows_its_bundle_and_takes_a_bundle_or_a_path(small_bundle: Bundle) -> None:
+    for given in (small_bundle, small_bundle.path, str(small_bundle.path)):
+        with edgepack.Session(given) as session:
+            assert session.path == small_bundle.path
+    with pytest.raises(ConfigError, match="not a value of type int"):
+        edgepack.load(5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="threads is a whole number, not the str '2'"):
+        edgepack.load(small_bundle, threads="2")  # type: ignore[arg-type]
+
+
 def test_many_sessions_run_at_once(small_bundle: Bundle) -> None:
     failures: list[str] = []
 
@@ -146,7 +190,7 @@ def test_the_hash_check_finds_one_flipped_bit(copy: Path) -> None:
 def test_bundles_that_cannot_be_loaded_here_are_refused(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a bundle"):
         edgepack.load(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="0 threads"):
+    with pytest.raises(ConfigError, match="at least 1, not 0"):
         edgepack.load(copy, threads=0)
     library = copy / "lib" / "libsmall.so"
     library.write_bytes(b"\x7fELF")

@@ -1,0 +1,168 @@
+"""Writes docs/python.md from the docstrings of the Python API: ``python tools/write_api.py``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import edgepack
+from edgepack import api
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+
+#: What the page has, by section; all names of ``edgepack.__all__`` but the version are in one.
+SECTIONS = {
+    "Packing": ("pack", "PackOptions"),
+    "Bundles": ("Bundle", "Verification", "Measurement"),
+    "Running here": ("load", "Session"),
+    "With TVM's own libraries": ("cross_compiler",),
+    "Errors": (
+        *("EdgepackError", "ConfigError", "ModelError", "ToolchainError", "CheckFailedError"),
+        "InternalError",
+    ),
+}
+_INTRODUCTION = """\
+Everything is an attribute of the module: `import edgepack`. What goes wrong is an `EdgepackError`. Written by
+`tools/write_api.py` from the docstrings.
+"""
+_HEADING = re.compile(r"^(Args|Attributes|Returns|Raises):$", re.MULTILINE)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = ["# Python API\n", _INTRODUCTION, f"{_code(_example())}\n"]
+    for title, names in SECTIONS.items():
+        parts.append(f"## {title}\n")
+        for name in names:
+            parts += _entry(name, getattr(edgepack, name))
+    return "\n".join(parts)
+
+
+def _example() -> str:
+    return str(inspect.getdoc(api)).partition("\n\n")[2]
+
+
+def _entry(name: str, thing: Any) -> Iterator[str]:
+    yield f"### {name}\n"
+    if not inspect.isclass(thing):
+        yield _signature(thing, f"edgepack.{name}")
+        yield _text(thing)
+        return
+    if issubclass(thing, edgepack.EdgepackError):
+        yield f"Exit code {thing.exit_code} of the program. {_text(thing)}"
+        return
+    tree = _parsed(thing)
+    fields = [node for node in tree.body if isinstance(node, ast.AnnAssign)]
+    if fields:
+        yield _code("\n".join(ast.unparse(field) for field in fields)) + "\n"
+    elif "__init__" in vars(thing):
+        yield _signature(vars(thing)["__init__"], f"edgepack.{name}")
+    yield _text(thing)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield from _member(name, vars(thing)[node.name])
+
+
+def _member(owner: str, member: Any) -> Iterator[str]:
+    if isinstance(member, property):
+        yield f"#### {owner}.{member.fget.__name__}\n"  # type: ignore[union-attr]
+        yield _text(member)
+        return
+    yield f"#### {owner}.{member.__name__}\n"
+    yield _signature(member, f"{owner.lower()}.{member.__name__}")
+    yield _text(member)
+
+
+def _parsed(thing: Any) -> Any:
+    """The syntax tree of a function or class, of what is decorated the inner one."""
+    source = textwrap.dedent(inspect.getsource(inspect.unwrap(thing)))
+    return ast.parse(source).body[0]
+
+
+def _signature(function: Any, called: str) -> str:
+    """How it is called, a parameter on each line where one does not suffice."""
+    node = _parsed(function)
+    arguments = node.args
+    if arguments.args and arguments.args[0].arg == "self":
+        arguments.args.pop(0)
+    returns = f" -> {ast.unparse(node.returns)}" if node.name != "__init__" else ""
+    parts = _parameters(arguments)
+    text = f"{called}({', '.join(parts)}){returns}"
+    if len(text) > 110:
+        text = f"{called}(\n{''.join(f'    {part},{chr(10)}' for part in parts)}){returns}"
+    return f"{_code(text)}\n"
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    """The text of each parameter: that of all, cut at commas that no bracket holds."""
+    depth, parts = 0, [""]
+    for character in ast.unparse(arguments):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip().replace("=", " = ", 1) for part in parts if part]
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text.strip()}\n```".replace("'", '"')
+
+
+def _text(thing: Any) -> str:
+    """A docstring as Markdown: prose, then a list for each of its sections."""
+    prose, *sections = _HEADING.split(inspect.getdoc(thing) or "")
+    parts = [_prose(prose)]
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        listed, _, rest = textwrap.dedent(body).strip("\n").partition("\n\n")
+        items = _items(title, listed)
+        label = {"Args": "Arguments"}.get(title, title)
+        parts.append(f"{label}:\n\n" + "\n".join(items) if items else f"{label}: {_line(listed)}")
+        if rest.strip():
+            parts.append(_prose(textwrap.dedent(rest)))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _items(title: str, text: str) -> list[str]:
+    """``name: what it is`` with continued lines as the items of a list."""
+    if title == "Returns":
+        return []
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if not line.startswith(" ") and (match := re.match(r"([\w, .]+): (.*)", line)):
+            found.append([match[1], match[2]])
+        elif found:
+            found[-1][1] += f" {line.strip()}"
+    return [f"- `{name}`: {_line(what)}" for name, what in found]
+
+
+def _prose(text: str) -> str:
+    """Paragraphs on a line each; what is indented behind `::` is code."""
+    parts = []
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        code = all(line.startswith("    ") for line in paragraph.splitlines())
+        parts.append(_code(textwrap.dedent(paragraph)) if code else _line(paragraph))
+    return "\n\n".join(parts)
+
+
+def _line(text: str) -> str:
+    """One line of Markdown: roles and double backticks become code."""
+    text = re.sub(r"\s+", " ", text).strip()
+    text = re.sub(r":\w+:`([^`]+)`", r"`\1`", text).replace("``", "`")
+    return re.sub(r"::$", ":", text)
+
+
+def write() -> None:
+    """The page, in its place."""
+    PAGE.write_text(page(), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    write()
