@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 __all__ = [
     "CheckFailedError",
     "ConfigError",
@@ -46,9 +49,21 @@ class ConfigError(EdgepackError):
 
 
 class ModelError(EdgepackError):
-    """The model cannot be read or compiled."""
+    """The model cannot be read or compiled.
+
+    Args:
+        cuts: parts of the model that can be compiled, plain data: ``part`` ("before" or "after" what cannot),
+            ``inputs`` and ``outputs`` (tensors to cut at; empty for the model's own), ``nodes`` (how many of
+            the model's are in it) and ``of`` (how many there are).
+    """
 
     exit_code = 3
+
+    def __init__(
+        self, message: str, *, hint: str = "", detail: str = "", cuts: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        super().__init__(message, hint=hint, detail=detail)
+        self.cuts = tuple(cuts)
 
 
 class ToolchainError(EdgepackError):

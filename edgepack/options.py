@@ -32,6 +32,9 @@ class PackOptions:
             that the application hands in. Default what the device says.
         inputs: an input's name to a .npy file for the recorded data; the rest is drawn from ``seed``.
         seed: of the recorded inputs.
+        cut_inputs: tensors of the model that become the bundle's inputs; what stands before them is left out.
+            A tensor whose type cannot be inferred is written with it: ``name:float32``.
+        cut_outputs: tensors of the model that become the bundle's outputs.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
             leaves params as large as the model's; "balanced" lets only small ones grow.
         strict_math: neither Winograd convolutions nor polynomials in place of libm's functions.
@@ -48,6 +51,8 @@ class PackOptions:
     params: ParamsMode | None = None
     inputs: Mapping[str, PathLike] | None = None
     seed: int = 0
+    cut_inputs: Sequence[str] = ()
+    cut_outputs: Sequence[str] = ()
     optimize: Optimize = "latency"
     strict_math: bool = False
     force: bool = False
@@ -66,6 +71,8 @@ class PackKeywords(TypedDict, total=False):
     params: ParamsMode | None
     inputs: Mapping[str, PathLike] | None
     seed: int
+    cut_inputs: Sequence[str]
+    cut_outputs: Sequence[str]
     optimize: Optimize
     strict_math: bool
     force: bool

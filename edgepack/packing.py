@@ -19,6 +19,7 @@ from edgepack.options import PackOptions, PathLike
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported, frontend_of
 from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.suggested_cuts import names_of, suggesting_cuts
 from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT, Worker
 from edgepack.plan.types import ParamsMode
 from edgepack.progress import Progress
@@ -57,13 +58,16 @@ def pack_model(
     job = _import_job(model, options)
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
-    with workplace(destination) as place, compiler.preparation():
+    asked = device.name if isinstance(device, Device) else str(device)
+    with suggesting_cuts(model, asked, options), workplace(destination) as place, compiler.preparation():
         imported, compiled = _compile(job, name, devices, place, options, stages)
         record = ModelRecord(
             file=model.name,
             sha256=imported.digest,
             shapes={key: tuple(value) for key, value in sorted(job.shapes.items())},
             dims=dict(sorted(job.dims.items())),
+            cut_inputs=tuple(job.cut_inputs),
+            cut_outputs=tuple(job.cut_outputs),
         )
         recipe = Recipe(
             name=name,
@@ -101,7 +105,16 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
             raise ConfigError(f"The file {path} for input {key} does not exist.", hint="Give a .npy file.")
     shapes = {key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()}
     dims = {key: int(size) for key, size in (options.dims or {}).items()}
-    return ImportJob(model, frontend_of(model), shapes=shapes, dims=dims, seed=options.seed, inputs=paths)
+    return ImportJob(
+        model,
+        frontend_of(model),
+        shapes=shapes,
+        dims=dims,
+        seed=options.seed,
+        inputs=paths,
+        cut_inputs=names_of(options.cut_inputs),
+        cut_outputs=names_of(options.cut_outputs),
+    )
 
 
 def _compile(

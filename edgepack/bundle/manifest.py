@@ -75,6 +75,8 @@ class ModelRecord(_Record):
     sha256: str = Field(description="over the model file and its external data")
     shapes: dict[str, tuple[int, ...]] = Field(default={}, description="input shapes that were bound")
     dims: dict[str, int] = Field(default={}, description="symbolic dimensions that were bound")
+    cut_inputs: tuple[str, ...] = Field(default=(), description="tensors that became inputs; none: its own")
+    cut_outputs: tuple[str, ...] = Field(default=(), description="tensors that became outputs; none: its own")
 
 
 class DeviceRecord(_Record):

@@ -83,6 +83,20 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 @click.option(
     "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
 )
+@click.option(
+    "--inputs",
+    "cut_inputs",
+    multiple=True,
+    metavar="TENSOR,...",
+    help="Cut the model: tensors that become inputs; what stands before them is left out.",
+)
+@click.option(
+    "--outputs",
+    "cut_outputs",
+    multiple=True,
+    metavar="TENSOR,...",
+    help="Cut the model: tensors that become the outputs.",
+)
 @click.option("--toolchain", help="Name of a toolchain, or its YAML file.  [default: the device's]")
 @sdk_option
 @click.option(

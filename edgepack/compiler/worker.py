@@ -68,7 +68,8 @@ def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:
     from edgepack.compiler.frontend.base import Sizes
 
     frontend, model = _frontend(job), Path(job["model"])
-    sizes = Sizes({name: tuple(shape) for name, shape in job["shapes"].items()}, job["dims"])
+    shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
+    sizes = Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"])
     events.stage("import")
     frontend.prepare(model, sizes, folder)
     events.stage("record")
@@ -126,9 +127,9 @@ def _run(folder: Path, events: _Events) -> None:
         job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
         result = _TASKS[job["task"]](job, folder, events)
     except EdgepackError as error:
-        name = type(error).__name__
-        texts = {"message": error.message, "hint": error.hint, "detail": error.detail}
-        events.send(event="error", **{"class": name}, **texts)
+        name = next(c.__name__ for c in type(error).__mro__ if c.__module__ == EdgepackError.__module__)
+        said = {"message": error.message, "hint": error.hint, "detail": error.detail}
+        events.send(event="error", **{"class": name}, **said, cuts=getattr(error, "cuts", ()))
     else:
         events.send(event="done", result=result)
 

@@ -70,6 +70,7 @@ class ImportJob:
         dims: sizes of named dimensions.
         seed: of the recorded inputs.
         inputs: an input's name to a .npy file with its value for the recorded data.
+        cut_inputs, cut_outputs: tensors of the model to cut it at; empty for the model's own.
     """
 
     model: Path
@@ -78,6 +79,8 @@ class ImportJob:
     dims: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    cut_inputs: Sequence[str] = ()
+    cut_outputs: Sequence[str] = ()
 
     task: ClassVar[str] = "import"
     results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
@@ -90,6 +93,8 @@ class ImportJob:
             "dims": dict(self.dims),
             "seed": self.seed,
             "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
+            "cut_inputs": list(self.cut_inputs),
+            "cut_outputs": list(self.cut_outputs),
         }
 
 

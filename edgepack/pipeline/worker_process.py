@@ -234,6 +234,8 @@ def _error(event: Mapping[str, Any]) -> EdgepackError:
     error: EdgepackError = kind(
         message, hint=str(event.get("hint") or ""), detail=str(event.get("detail") or "")
     )
+    if isinstance(error, ModelError):
+        error.cuts = tuple(event.get("cuts") or ())
     return error
 
 

@@ -151,6 +151,7 @@ def test_an_error_of_the_child_is_raised_as_its_class(directory: Path) -> None:
         "Ask.",
         "n1",
     )
+    assert [cut["outputs"] for cut in caught.value.cuts] == [["a b", "c"]]
 
 
 def test_a_child_that_leaves_nothing_is_an_internal_error(directory: Path) -> None:

@@ -176,8 +176,9 @@ def run(mode: str, directory: Path) -> None:
         event(event="warning", text="the worker is not the real one")
         record(job, directory / "recorded", wrong=mode == "wrong")
     elif mode == "error":
+        cut = {"part": "before", "inputs": [], "outputs": ["a b", "c"], "nodes": 3, "of": 4}
         texts = {"message": "No rule for Foo.", "hint": "Ask.", "detail": "n1"}
-        event(event="error", **{"class": "ModelError"}, **texts)
+        event(event="error", **{"class": "ModelError"}, **texts, cuts=[cut])
         return
     else:
         compile_(mode, job, directory)

@@ -18,15 +18,19 @@ __all__ = ["Frontend", "ImportedModel", "Sizes"]
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the user says about shapes that a model leaves open.
+    """What the user says about how much of a model is taken: shapes that it leaves open, and where it is cut.
 
     Attributes:
         shapes: whole shapes of inputs, by input name (``--shape``).
         dims: sizes of named dimensions (``--dim``).
+        inputs: tensors that become inputs (``--inputs``), by name; empty for the model's own.
+        outputs: tensors that become the outputs (``--outputs``), by name; empty for the model's own.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,11 @@ from edgepack.compiler.frontend import reference, summary
 from edgepack.compiler.frontend.base import ImportedModel, Sizes
 from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
 from edgepack.compiler.frontend.converters import convert
+from edgepack.compiler.frontend.cut import declared_values, open_model
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
-from edgepack.compiler.frontend.support import check_operators, node_name
+from edgepack.compiler.frontend.suggest_cut import suggest_cuts
+from edgepack.compiler.frontend.support import RefusedNodesError, check_operators, node_name
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.types import Signature, TensorSpec
@@ -52,12 +54,16 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
     """
     import onnx
 
-    bound = read_model(model)
-    bind(bound, shapes=sizes.shapes, dims=sizes.dims)
-    normal, inputs = _normalised(bound)
+    bound = open_model(model, sizes)
+    try:
+        normal, inputs = _normalised(bound)
+    except RefusedNodesError as error:
+        bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
+        raise _with_cuts(error, suggest_cuts(bound, error.tensors, _refused_in)) from error
     # Protocol buffers end at 2 GB, weights beside them do not.
     onnx.save_model(normal, str(folder / _MODEL), save_as_external_data=True, location=_WEIGHTS)
-    signature = {"inputs": [asdict(spec) for spec in inputs]}
+    tensors = [name for node in bound.graph.node for name in node.output]
+    signature = {"inputs": [asdict(spec) for spec in inputs], "tensors": tensors}
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
 
 
@@ -79,7 +85,12 @@ def load(folder: Path) -> ImportedModel:
     """The Relax module of what :func:`prepare` left in ``folder``; ModelError if TVM cannot import it."""
     import onnx
 
-    return _imported(onnx.load(str(folder / _MODEL)), _inputs(folder))
+    normal = onnx.load(str(folder / _MODEL))
+    try:
+        return _imported(normal, _inputs(folder))
+    except RefusedNodesError as error:
+        names = set(json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))["tensors"])
+        raise _with_cuts(error, suggest_cuts(normal, error.tensors, _not_imported_in, names)) from error
 
 
 def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
@@ -123,6 +134,29 @@ def _normalised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[TensorSp
     return normal, specs
 
 
+def _refused_in(part: onnx.ModelProto) -> Sequence[str]:
+    """Tensors of nodes of a part of the model that cannot be compiled, as far as it is seen without TVM."""
+    bind(part, shapes={}, dims={})
+    try:
+        _normalised(part)
+    except RefusedNodesError as error:
+        return error.tensors
+    return ()
+
+
+def _not_imported_in(part: onnx.ModelProto) -> Sequence[str]:
+    """Tensors of nodes of a part of a normalised model that TVM cannot import."""
+    try:
+        _convert(part)
+    except RefusedNodesError as error:
+        return error.tensors
+    return ()
+
+
+def _with_cuts(error: RefusedNodesError, cuts: Sequence[Mapping[str, Any]]) -> ModelError:
+    return ModelError(error.message, hint=error.hint, detail=error.detail, cuts=cuts)
+
+
 def _imported(normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...]) -> ImportedModel:
     module, nodes = _convert(normal)
     outputs = _output_specs(module, [value.name for value in normal.graph.output])
@@ -144,10 +178,11 @@ def _check_static(model: onnx.ModelProto) -> None:
             if tensor is None or not tensor.HasField("shape"):
                 continue
             if any(dim.WhichOneof("value") != "dim_value" for dim in tensor.shape.dim):
-                raise ModelError(
+                raise RefusedNodesError(
                     f"The shape of {name!r} depends on values that are known at run time only "
                     f"({node.op_type}, {node_name(node, index)}).",
                     hint="Export the model with static shapes, or make what decides the shape a constant.",
+                    tensors=[name],
                 )
 
 
@@ -157,15 +192,18 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
     names: list[str] = []
+    outputs = {node.name: node.output for node in model.graph.node}
 
     class Importer(ONNXGraphImporter):  # type: ignore[misc]
         """Remembers which node it is at, for the error message; asks our own converters first."""
 
         node = ""
+        tensors: tuple[str, ...] = ()
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
             name = attrs["tvm_custom"]["name"]
             self.node = f"{op_name}, {name or 'a node without name'}"
+            self.tensors = tuple(outputs.get(name, ()))
             value = convert(self.bb, op_name, inputs, attrs, opset)
             if value is None:
                 value = super()._convert_operator(op_name, inputs, attrs, opset)
@@ -182,10 +220,11 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
     except EdgepackError:
         raise
     except Exception as error:  # the importer raises what its converters happen to raise
-        raise ModelError(
+        raise RefusedNodesError(
             f"TVM cannot import a node of the model ({importer.node}).",
             hint="Replace the operator before export, or report the model.",
             detail=f"{type(error).__name__}: {str(error).strip()}",
+            tensors=importer.tensors,
         ) from error
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import Sizes
-from edgepack.compiler.frontend.binding import bind
+from edgepack.compiler.frontend.cut import open_model
 from edgepack.compiler.frontend.machine_independent import machine_independent
-from edgepack.compiler.frontend.model_file import read_model
 from edgepack.compiler.frontend.onnxruntime_session import Level, create_session
 from edgepack.compiler.frontend.reversed_sums import reverse_sums
 from edgepack.compiler.frontend.sampling import random_inputs
@@ -81,7 +80,7 @@ def record(
     Args:
         path: an ``.onnx`` file; external data lies beside it.
         model_inputs: the model's inputs, with static shapes.
-        sizes: what gives them these shapes.
+        sizes: what gives them these shapes, and where the model is cut.
         seed: seed of the random inputs.
         inputs: ``.npy`` files to use instead, by input name.
         directory: where to write.
@@ -95,8 +94,7 @@ def record(
     """
     import onnxruntime
 
-    model = read_model(path)
-    bind(model, shapes=sizes.shapes, dims=sizes.dims)
+    model = open_model(path, sizes)
     arrays = random_inputs(model, seed)
     for name, file in inputs.items():
         arrays[name] = _given(name, file, model_inputs)

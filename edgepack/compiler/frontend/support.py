@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from edgepack.errors import ModelError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IMPORTABLE",
     "REFUSED",
+    "RefusedNodesError",
     "check_known",
     "check_operators",
     "has_function_body",
@@ -65,9 +66,23 @@ _WHAT_TO_TRY = {
     "If": "Export the model with the branch fixed (in eval mode, with static shapes).",
     "Loop": "Export the model with the loop unrolled.",
     "Scan": "Export the model with the loop unrolled.",
-    "NonZero": "Cut the model before it (onnx.utils.extract_model) and compute the rest on the host.",
+    "NonZero": "Cut the model before it (--outputs) and compute the rest on the host.",
     "NonMaxSuppression": "Export the model without its post-processing, and do that on the host.",
 }
+
+
+class RefusedNodesError(ModelError):
+    """Nodes of the model cannot be compiled.
+
+    Args:
+        tensors: names of outputs of these nodes, of each at least one.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", detail: str = "", tensors: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message, hint=hint, detail=detail)
+        self.tensors = tuple(tensors)
 
 
 def is_importable(node: onnx.NodeProto) -> bool:
@@ -93,14 +108,21 @@ def unsupported_nodes(
     Those in ``rewritten`` (domain and operator), the model's own functions, and operators that ONNX defines
     by simpler ones count as supported, if ``rewritten`` is given at all.
     """
-    own = {(function.domain, function.name) for function in model.functions}
     found: dict[str, list[str]] = {}
+    for index, node in _unsupported(model, rewritten):
+        found.setdefault(_qualified(node), []).append(node_name(node, index))
+    return found
+
+
+def _unsupported(
+    model: onnx.ModelProto, rewritten: Container[tuple[str, str]]
+) -> Iterator[tuple[int, onnx.NodeProto]]:
+    own = {(function.domain, function.name) for function in model.functions}
     for index, node in enumerate(model.graph.node):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
         if is_importable(node) or key in rewritten or (rewritten and (key in own or has_function_body(*key))):
             continue
-        found.setdefault(_qualified(node), []).append(node_name(node, index))
-    return found
+        yield index, node
 
 
 def node_name(node: onnx.NodeProto, index: int) -> str:
@@ -116,24 +138,24 @@ def check_known(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -
         rewritten: (domain, operator) of those that a rewrite will replace.
 
     Raises:
-        ModelError: names these operators, and all others that cannot be compiled.
+        RefusedNodesError: names these operators, and all others that cannot be compiled.
     """
     import onnx
 
     found = unsupported_nodes(model, rewritten)
     known = {op for op in found if "." not in op and onnx.defs.has(op, "")}
     if found.keys() - known:
-        _refuse(found)
+        _refuse(model, rewritten)
 
 
 def check_operators(model: onnx.ModelProto) -> None:
-    """Raises ModelError that names *all* operators that cannot be compiled, with their nodes."""
-    found = unsupported_nodes(model)
-    if found:
-        _refuse(found)
+    """Raises RefusedNodesError that names *all* operators that cannot be compiled, with their nodes."""
+    if unsupported_nodes(model):
+        _refuse(model, ())
 
 
-def _refuse(found: dict[str, list[str]]) -> NoReturn:
+def _refuse(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> NoReturn:
+    found = unsupported_nodes(model, rewritten)
     lines = list(_report(found))
     names = ", ".join(found)
     hint = next((_WHAT_TO_TRY[op] for op in found if op in _WHAT_TO_TRY), "")
@@ -141,11 +163,12 @@ def _refuse(found: dict[str, list[str]]) -> NoReturn:
         hint = (
             "Operators of other domains are unknown here: export the model with standard operators (ai.onnx)."
         )
-    raise ModelError(
+    raise RefusedNodesError(
         f"The model has {'an operator' if len(found) == 1 else f'{len(found)} operators'} "
         f"that edgepack cannot compile: {names}.",
-        hint=hint or "Replace them before export, or cut the model (onnx.utils.extract_model).",
+        hint=hint or "Replace them before export, or cut the model with --inputs and --outputs.",
         detail="\n".join(lines),
+        tensors=[name for _, node in _unsupported(model, rewritten) for name in node.output if name],
     )
 
 
