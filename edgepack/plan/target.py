@@ -98,6 +98,14 @@ class CpuTarget:
         return self._family != "riscv" or not {"+zvfh", "+zvfhmin"}.isdisjoint(self.features)
 
     @property
+    def converts_float16(self) -> bool:
+        """Whether the CPU has instructions from float16 to float32 and back: F16C, which every x86 CPU with
+        FMA has too; 64-bit ARM always, 32-bit ARM from VFPv4 on, which brings FMA; RISC-V's Zvfhmin."""
+        named = {"+f16c", "+avx512f", "+fp16", "+zvfh", "+zvfhmin"}
+        with_fma = self.fma and self._family in {"x86", "arm"}
+        return self._family == "aarch64" or with_fma or not named.isdisjoint(self.features)
+
+    @property
     def _family(self) -> str:
         """Whose instructions the CPU has, from the first part of the triple; Apple calls AArch64 arm64."""
         names = {"arm64": "aarch64", "thumb": "arm"}

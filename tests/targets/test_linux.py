@@ -82,8 +82,8 @@ def test_network_agrees_with_onnxruntime(device: str, network: str, packed: Pack
 
 
 @pytest.mark.parametrize("device", ["linux-riscv64", "linux-riscv64-v"])
-def test_float16_is_converted_by_the_compilers_library(device: str, packed: Pack) -> None:
-    """TVM brings conversions along that take a half in another register than LLVM's calls pass; and LLVM
+def test_float16_is_converted_where_no_instruction_does_it(device: str, packed: Pack) -> None:
+    """By integers: LLVM's calls pass a half in another register than TVM's conversions take it from, and it
     cannot compile vectors of float16 for V alone."""
     bundle = packed(device, "float16_layernorm")
     result = bundle.verify()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend import rewrites
-from edgepack.compiler.frontend.half import float_types, restore_float16
+from edgepack.compiler.frontend.half import compute_in_float32
 from edgepack.compiler.frontend.onnxruntime_session import optimise
 from edgepack.compiler.frontend.shapes import infer_shapes
 from edgepack.compiler.frontend.support import check_known, has_function_body, is_importable
@@ -38,11 +38,10 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
     _freeze_initializers(model)
-    types = float_types(model)
+    compute_in_float32(model)
     model = fold_constants(model)
     if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
         model = fold_constants(model)  # functions are inlined after constants are folded: fold theirs too
-    restore_float16(model, types)
     return _with_shapes(rewrites.apply(model))
 
 

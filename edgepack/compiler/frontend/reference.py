@@ -39,9 +39,9 @@ class Tolerance:
 #: float32: a sum of K products, added up in any order, is off by at most about K u of the sum of magnitudes
 #: (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1; u = 6e-8), and K is some
 #: thousands: 1e-4 of the output's range. What is measured is far less: 6e-7 for whole networks with direct
-#: convolutions, 1.3e-5 for one Winograd F(4x4, 3x3) layer. float16 has u = 5e-4, and each layer rounds once
-#: more: 1e-2. quantised: a value next to the middle of two steps may be rounded to the other one: two steps
-#: of 1/127.
+#: convolutions, 1.3e-5 for one Winograd F(4x4, 3x3) layer. float16 has u = 5e-4, and each layer of the
+#: reference rounds once more (edgepack computes in float32): 1e-2, and for bfloat16, u = 4e-3, 5e-2.
+#: quantised: a value next to the middle of two steps may be rounded to the other one: two steps of 1/127.
 TOLERANCES = {
     "float64": Tolerance(1e-9, 1e-12, 1e-9),
     "float32": Tolerance(1e-4, 1e-7, 1e-3),

@@ -16,11 +16,11 @@ from tvm.tirx import PrimFunc
 from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
+from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
 from edgepack.compiler.graph.norms import fuse_norms
-from edgepack.compiler.graph.precision import accumulate_in_float32
 from edgepack.compiler.graph.rewrite import node_index, op_name
 
 __all__ = ["Lowered", "lower"]
@@ -81,13 +81,13 @@ def lower(module: IRModule) -> Lowered:
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
         module = fold_views(module)
-        module = accumulate_in_float32(module)
         module = channels_last(module)
         module = fold_views(module)
         module = fuse_norms(module)
         module = fuse_attention(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
+        module = isolate_conversions(module)
         module = isolate_small_results(module)
         module = _fold_constants(module)
         module = t.DeadCodeElimination(["main"])(module)

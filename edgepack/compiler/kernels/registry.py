@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import NoReturn, TypeVar
 
@@ -74,7 +73,6 @@ def implement(
         constants: indices of its parameters that are constant at every call.
         warn: is told in one sentence of a rule that failed in a way that it did not foresee.
     """
-    target = _without_half_vectors(target, fused)
     for i, rule in enumerate(RULES):
         if fused.pitch is not None and not any(later.heeds_pitch for later in RULES[i:]):
             break
@@ -91,13 +89,6 @@ def implement(
                 warn(f"kernel {fused.name}: {rule.warning}")
             return found
     raise RuleError(f"no rule serves {fused.name}")
-
-
-def _without_half_vectors(target: CpuTarget, fused: FusedGroup) -> CpuTarget:
-    """The target; without vectors where the group computes with float16 and the target has none of that."""
-    if target.vector_bits and not target.half_vectors and "float16" in str(fused.function):
-        return replace(target, vector_bits=0)
-    return target
 
 
 def with_prefetch(

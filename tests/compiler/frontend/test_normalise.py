@@ -13,7 +13,6 @@ from edgepack.compiler.frontend.onnxruntime_session import as_source
 from edgepack.compiler.frontend.shapes import infer_shapes
 from tests.models import DIMS, build
 from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.models.odd import ODD
 
 
 def bound(name: str) -> onnx.ModelProto:
@@ -62,8 +61,3 @@ def test_models_beyond_the_limit_of_protobuf_go_through_files(monkeypatch: pytes
     x = random_inputs(model, 1)
     normal = normalise(model)
     np.testing.assert_allclose(run_onnxruntime(normal, x)[0], run_onnxruntime(build("mlp"), x)[0], rtol=1e-5)
-
-
-def test_float16_casts_of_onnxruntime_are_undone() -> None:
-    nodes = [node.op_type for node in normalise(ODD["float16_inside"]()).graph.node]
-    assert nodes == ["Cast", "MatMul", "Relu", "MatMul", "Cast"]

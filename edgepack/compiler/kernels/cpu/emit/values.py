@@ -11,20 +11,24 @@ from tvm.tirx import Ramp
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, narrowed, widened
 
 __all__ = ["COMPARISONS", "DTYPES", "Value", "Values", "storage_dtype"]
 
 Expr = Any
 
-#: dtypes whose arithmetic every target has.
-DTYPES = {"float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"}
+#: dtypes that have a vector form on every target; those of half precision are moved and converted only.
+DTYPES = {
+    *("float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
+    *HALVES,
+}
 
 COMPARISONS = {"LT", "LE", "GT", "GE", "EQ", "NE"}
 
 
 def storage_dtype(dtype: str) -> str:
-    """The dtype of the elements in memory: a bool is a byte."""
-    return "int8" if dtype == "bool" else dtype
+    """The dtype of the elements in memory: a bool is a byte, half precision its bits."""
+    return "int8" if dtype == "bool" else STORAGE if dtype in HALVES else dtype
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Value:
     """``lanes`` elements, or one that stands for all of them.
 
     Attributes:
+        expr: the elements; those of half precision as they lie in memory.
         number: the value where it is a constant.
         low, high: bounds of an integer, where known.
     """
@@ -82,8 +87,14 @@ class Values:
         return x if x.dtype == dtype else self.cast(x, dtype)
 
     def cast(self, x: Value, dtype: str) -> Value:
-        if dtype not in DTYPES:
-            raise RuleError(f"{dtype} has no vector form")
+        if dtype not in DTYPES or x.dtype not in DTYPES:
+            raise RuleError(f"{dtype} of {x.dtype} has no vector form")
+        if x.dtype in HALVES:
+            wide = Value(widened(self.e, x.expr, x.lanes, x.dtype), x.lanes, "float32", x.number)
+            return wide if dtype == "float32" else self.cast(wide, dtype)
+        if dtype in HALVES:
+            single = x if x.dtype == "float32" else self.cast(x, "float32")
+            return Value(narrowed(self.e, single.expr, x.lanes, dtype), x.lanes, dtype, x.number)
         if dtype == "bool":
             zero = self.e.splat(tirx.const(0, x.dtype), x.lanes)
             return Value(tirx.NE(x.expr, zero), x.lanes, dtype)

@@ -16,6 +16,7 @@ from tvm.tirx import BufferLoad, Ramp
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.half import HALVES, number_of
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, Value, Values
 from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY, elementary, maximum, minimum, quotient
@@ -147,7 +148,7 @@ class Vectors(Values):
         if kind == "IntImm":
             return bool(x.value) if str(x.ty.dtype) == "bool" else self._integer(int(x.value), x)
         if kind == "FloatImm":
-            return Value(x, 1, str(x.ty.dtype), float(x.value))
+            return self._number(x)
         if kind == "Var":
             return env[x]
         if kind == "TensorLoad":
@@ -166,6 +167,10 @@ class Vectors(Values):
         if kind in ARITHMETIC | COMPARISONS | BITWISE.keys() | {"FloorDiv", "FloorMod"}:
             return self._binary(kind, x, self.evaluate(x.a, env), self.evaluate(x.b, env))
         raise RuleError(f"{kind} has no vector form")
+
+    def _number(self, x: Any) -> Value:
+        value, dtype = float(x.value), str(x.ty.dtype)
+        return Value(number_of(value, dtype) if dtype in HALVES else x, 1, dtype, value)
 
     def _integer(self, value: int, x: Any) -> Any:
         if INT32[0] <= value <= INT32[1]:
@@ -283,6 +288,8 @@ class Vectors(Values):
                 return folded
         if kind in {"FloorDiv", "FloorMod"}:
             raise RuleError("a quotient of what is read")
+        if dtype in HALVES:
+            raise RuleError(f"arithmetic on {dtype} has no vector form")
         left, right = self.value(a, dtype), self.value(b, dtype)
         lanes = max(left.lanes, right.lanes)
         p, q = self.expr(left, lanes), self.expr(right, lanes)

@@ -10,6 +10,7 @@ is a kernel of its own and hands its result on in the arena. Its last dimension 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import tvm
@@ -44,8 +45,15 @@ def plain(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Im
 def generic(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Applies the rule ``generic``: inlined, vectorised, in tasks of what blocks share."""
     schedule = Schedule(tvm.IRModule({"main": fused.function}), error_render_level="detail")
-    _Scheduler(schedule, target).run()
+    _Scheduler(schedule, _without_half_vectors(target, fused)).run()
     return implementation_of("generic", schedule.mod["main"], fused, target)
+
+
+def _without_half_vectors(target: CpuTarget, fused: FusedGroup) -> CpuTarget:
+    """The target; without vectors where the group has float16 and LLVM no vectors of it for the target."""
+    if target.vector_bits and not target.half_vectors and "float16" in str(fused.function):
+        return replace(target, vector_bits=0)
+    return target
 
 
 def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
