@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.cli.install_command import install_commands
 from edgepack.cli.main import main
 from edgepack.config.device import load_device
-from edgepack.doctor import examine_toolchain, trial
+from edgepack.doctor import Diagnosis, examine_toolchain, trial
 from edgepack.toolchains import resolve
 
 
@@ -24,7 +25,7 @@ def test_the_host_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_table_marks_what_the_device_uses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--device", "raspberrypi2", "--quiet"]) == 0
+    assert main(["doctor", "--device", "raspberrypi2", "--quiet", "--verbose"]) == 0
     out = capsys.readouterr().out
     table = out.partition("\n\n")[0]
     rows = {tuple(line.split()[1:3]): line.split()[0] for line in table.splitlines()[1:]}
@@ -34,6 +35,54 @@ def test_the_table_marks_what_the_device_uses(capsys: pytest.CaptureFixture[str]
     assert "zig *" in out
     assert "runner native: This machine is " in out
     assert "toolchain ndk: builds nothing for raspberrypi2, which has no `compilers: ndk:`" in out
+
+
+def test_what_is_missing_comes_first_with_one_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "TVM_NDK_CC", "ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert main(["doctor", "--device", "android-arm64"]) == 4
+    out = capsys.readouterr().out
+    assert out.splitlines()[:5] == [
+        "Missing for android-arm64:",
+        "  toolchain ndk: no Android NDK was found",
+        "  runner adb: adb was not found",
+        "Get them:",
+        "  sdkmanager 'ndk;27.2.12479018' platform-tools",
+    ]
+    assert "toolchain xcode" not in out and "runner wine" not in out
+    assert "more are for other devices or places: --verbose" in out
+
+
+@pytest.mark.parametrize(
+    ("hints", "commands"),
+    [
+        (
+            ["Install it: apt install clang lld (Debian, Ubuntu), or name yours."],
+            ["apt-get install clang lld"],
+        ),
+        (
+            ["qemu-arm was not found: apt-get install qemu-user (or qemu-user-static)."],
+            ["apt-get install qemu-user"],
+        ),
+        (
+            ["Install it: /usr/bin/python3 -m pip install ziglang."],
+            ["/usr/bin/python3 -m pip install ziglang"],
+        ),
+        (["apt install a b (1 MB)", "node was not found: apt-get install b c."], ["apt-get install a b c"]),
+        (
+            ["Install it: python -m pip install x.", "apt-get install y."],
+            ["python -m pip install x", "apt-get install y"],
+        ),
+        (["Get the NDK for linux."], []),
+    ],
+)
+def test_commands_are_read_from_hints_and_joined(hints: list[str], commands: list[str]) -> None:
+    lacking = [Diagnosis("toolchain", str(i), False, True, hint=hint) for i, hint in enumerate(hints)]
+    assert install_commands(lacking) == commands
 
 
 def test_a_missing_toolchain_is_exit_code_4_with_the_command_that_installs_it(

@@ -32,6 +32,7 @@ def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, st
         shared=built.get("shared"),
         static=built.get("static"),
         libraries=recipe.device.libraries,
+        arch=recipe.device.arch,
     )
     values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
     texts["README.md"] = render("project/README.md.j2", values)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgepack.cli.install_command import install_commands, missing
 from edgepack.cli.options import runner_option, sdk_option
 from edgepack.cli.output import Settings, heading, print_json, progress, table, verbosity_options
 from edgepack.errors import ToolchainError
@@ -26,8 +27,10 @@ __all__ = ["command"]
 def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, settings: Settings) -> int:
     """Try every toolchain and runner for a device, and say how to get what is missing.
 
-    Each toolchain really compiles, links and checks a small library and program. Exit code 4 if the device's
-    own toolchain does not work, or no runner can run its programs here; with --runner, if that one cannot.
+    What is missing comes first, with the command that gets it; then all that fits the device, and with
+    --verbose all others. Each toolchain really compiles, links and checks a small library and program. Exit
+    code 4 if the device's own toolchain does not work, or no runner can run its programs here; with --runner,
+    if that one cannot.
     """
     from edgepack.config.device import load_device
     from edgepack.doctor import diagnose
@@ -45,7 +48,7 @@ def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, se
     if as_json:
         print_json({"device": profile.name, "ok": healthy, "found": [d.to_json() for d in found]})
     else:
-        _print(profile.name, found, settings)
+        _print(profile.name, found, missing(found, runner=bool(runner)), settings)
     return 0 if healthy else ToolchainError.exit_code
 
 
@@ -63,19 +66,22 @@ def _explain(d: Diagnosis, settings: Settings) -> None:
         click.echo(f"  {d.hint}")
 
 
-def _print(device: str, found: list[Diagnosis], settings: Settings) -> None:
+def _print(device: str, found: list[Diagnosis], lacking: list[Diagnosis], settings: Settings) -> None:
+    if lacking:
+        click.echo(heading(f"Missing for {device}:"))
+        for d in lacking:
+            click.echo(f"  {d.kind} {d.name}: {_why(d)}")
+        if commands := install_commands(lacking):
+            click.echo("Get it:" if len(lacking) == 1 else "Get them:")
+            click.echo("\n".join(f"  {command}" for command in commands))
+        click.echo("")
+    shown = [d for d in found if settings.verbose or d.ok or not _aside(d)]
     rows = [
-        (
-            "ok" if d.ok else "--",
-            d.kind,
-            d.name + (" *" if d.chosen else ""),
-            d.version,
-            d.found,
-        )
-        for d in found
+        ("ok" if d.ok else "--", d.kind, d.name + (" *" if d.chosen else ""), d.version, d.found)
+        for d in shown
     ]
     click.echo(table(rows, header=("", "KIND", "NAME", "VERSION", "FOUND")))
-    failed = [d for d in found if not d.ok]
+    failed = [d for d in shown if not d.ok]
     for d in failed:
         if not _aside(d):
             _explain(d, settings)
@@ -84,4 +90,13 @@ def _print(device: str, found: list[Diagnosis], settings: Settings) -> None:
     for d in others:
         click.echo(f"{heading(f'{d.kind} {d.name}')}: {d.problem if d.kind == 'toolchain' else d.hint}")
     if not settings.quiet:
-        click.echo(f"\n* what {device} uses unless told otherwise")
+        hidden = len(found) - len(shown)
+        also = f"; {hidden} more are for other devices or places: --verbose" if hidden else ""
+        click.echo(f"\n* what {device} uses unless told otherwise{also}")
+
+
+def _why(d: Diagnosis) -> str:
+    """What is wrong, without how to get it."""
+    if d.kind == "toolchain":
+        return d.problem.removeprefix(f"toolchain {d.name}: ")
+    return d.hint.partition(": ")[0].rstrip(".") or d.problem

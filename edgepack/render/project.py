@@ -11,6 +11,17 @@ from edgepack.render.values import model_values
 
 __all__ = ["render_project"]
 
+#: Architecture -> bytes of a pointer, and a regular expression of CMake for what CMake may call it, in lower
+#: case (CMAKE_SYSTEM_PROCESSOR, CMAKE_OSX_ARCHITECTURES, the architecture ids of Microsoft's compiler). A
+#: 32-bit system on a 64-bit ARM names the CPU; Emscripten says x86.
+_PROCESSORS = {
+    "x86_64": (8, "^(x86[_-]64|amd64|x64)$"),
+    "aarch64": (8, "^(aarch64|arm64|armv[89])"),
+    "arm": (4, "^(arm|aarch64|cortex|thumb)"),
+    "riscv64": (8, "^riscv"),
+    "wasm32": (4, "^(wasm|x86$)"),
+}
+
 
 def render_project(
     plan: Plan,
@@ -20,6 +31,7 @@ def render_project(
     shared: str | None,
     static: str | None,
     libraries: Sequence[str] = ("pthread", "m"),
+    arch: str,
 ) -> dict[str, str]:
     """CMakeLists.txt, ``cmake/`` and ``pkgconfig/`` of a bundle: path in the bundle -> text.
 
@@ -28,9 +40,14 @@ def render_project(
         params_mode: "embed" leaves the params file out: the library has it inside.
         shared, static: paths in the bundle of the built libraries, or None where there is none.
         libraries: system libraries that a program needs with the static library.
+        arch: the CPU's architecture, as devices name it.
     """
     exports_map = shared is None or shared.endswith(".so")
+    pointer_bytes, processors = _PROCESSORS[arch]
     values = model_values(plan, params_mode == "embed") | {
+        "arch": arch,
+        "pointer_bytes": pointer_bytes,
+        "processors": processors,
         "shared": shared,
         "static": static,
         "exports_map": exports_map,
@@ -45,6 +62,7 @@ def render_project(
         "CMakeLists.txt": render("project/CMakeLists.txt.j2", values),
         **lists,
         f"cmake/{plan.name}-config.cmake": render("project/cmake/config.cmake.j2", values),
+        f"cmake/{plan.name}-processor.cmake": render("project/cmake/processor.cmake.j2", values),
         f"cmake/{plan.name}-config-version.cmake": render("project/cmake/config-version.cmake.j2", values),
         f"pkgconfig/{plan.name}.pc": render("project/pkgconfig/library.pc.j2", values),
     }

@@ -56,6 +56,17 @@ def test_find_package(unpacked: Path, tmp_path: Path, way: str) -> None:
         assert run([build / program, params]) == EXPECTED
 
 
+@pytest.mark.parametrize("how", ["package", "subdirectory"])
+def test_another_processor_is_refused(unpacked: Path, tmp_path: Path, how: str) -> None:
+    command = ["cmake", "-S", HERE / "consumer" / how, "-B", tmp_path / "build", f"-DBUNDLE={unpacked}"]
+    command += [f"-Dmini_DIR={unpacked / 'cmake'}", f"-DSOURCE={consumer(tmp_path)}"]
+    command += ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=sparc64"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode != 0
+    text = " ".join(done.stderr.split())
+    assert "this build is for sparc64: pack the model for a device of that kind" in text
+
+
 @pytest.mark.parametrize("shared", ["ON", "OFF"])
 def test_add_subdirectory(unpacked: Path, tmp_path: Path, shared: str) -> None:
     shutil.rmtree(unpacked / "lib")  # it is built from src/ and the kernels' object

@@ -228,6 +228,7 @@ def make_sources(
         params_mode=mode,
         shared=f"lib/lib{name}.so",
         static=f"lib/lib{name}.a",
+        arch=arch,
     )
     for relative, text in texts.items():
         path = root / relative

@@ -158,6 +158,7 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
         "cmake/exports.map": "",
         f"cmake/{recipe.name}-config.cmake": "",
         f"cmake/{recipe.name}-config-version.cmake": "",
+        f"cmake/{recipe.name}-processor.cmake": "",
         f"pkgconfig/{recipe.name}.pc": "",
         "README.md": render("firmware/README.md.j2", values),
         "CMakeLists.txt": render("firmware/library.cmake.j2", values),
