@@ -48,6 +48,9 @@ NAMES = {
     **{"regnety_400mf": "RegNetY-400MF", "resnext50": "ResNeXt-50", "shufflenetv2": "ShuffleNetV2"},
     **{"convnext_tiny": "ConvNeXt-T", "deit_small": "DeiT-S", "distilbert": "DistilBERT"},
     **{"segformer_b0": "SegFormer-B0, 256x256"},
+    **{"lstm_text": "LSTM 2x96, 40 steps", "lstm_text_step": "LSTM 2x96, a step"},
+    **{"gru_tagger": "GRU 2x64 both ways, 50 steps", "gru_tagger_step": "GRU 2x64, a step"},
+    **{"lstm_speech": "LSTM 3x512, 100 steps", "lstm_speech_step": "LSTM 3x512, a step"},
     **{"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch", "tvm": "TVM"},
 }
 

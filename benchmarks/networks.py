@@ -9,10 +9,10 @@ from pathlib import Path
 import onnx
 
 from edgepack.compiler.frontend.onnxruntime_session import optimise
-from tests.models import NETWORKS, families, transformers, vision
+from tests.models import NETWORKS, families, recurrent, transformers, vision
 from tests.models.light import light
 
-__all__ = ["BENCHMARKS", "MORE", "folded", "save"]
+__all__ = ["BENCHMARKS", "MORE", "RECURRENT", "folded", "save"]
 
 #: Name in the tables to what builds the model. Weights are seeded; sizes are the real networks'.
 BENCHMARKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -62,6 +62,29 @@ MORE: dict[str, Callable[[], onnx.ModelProto]] = {
         classes=150,
     ),
 }
+
+#: Recurrent networks, and one step of each with the states as inputs and outputs.
+RECURRENT: dict[str, Callable[[], onnx.ModelProto]] = {
+    f"{name}{suffix}": partial(
+        recurrent.stacked,
+        operator,
+        layers,
+        inputs,
+        size,
+        1 if streaming else steps,
+        classes=classes,
+        bidirectional=bidirectional and not streaming,
+        streaming=streaming,
+        last=last,
+    )
+    for name, operator, layers, inputs, size, steps, classes, bidirectional, last in (
+        ("lstm_text", "LSTM", 2, 64, 96, 40, 5, False, True),
+        ("gru_tagger", "GRU", 2, 64, 64, 50, 20, True, False),
+        ("lstm_speech", "LSTM", 3, 80, 512, 100, 64, False, False),
+    )
+    for suffix, streaming in (("", False), ("_step", True))
+}
+MORE |= RECURRENT
 
 
 def save(name: str, folder: Path) -> Path:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
+from edgepack.compiler.frontend import recurrent
+
 __all__ = ["convert"]
 
 
@@ -55,6 +57,7 @@ def _clip(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset
 
 
 _CONVERTERS: dict[str, Callable[..., Any]] = {
+    **recurrent.CONVERTERS,
     "Clip": _clip,
     "Max": _pairwise("maximum"),
     "Min": _pairwise("minimum"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgepack.compiler.frontend.machine_independent import machine_independent
+from edgepack.compiler.frontend.time_first import time_first
 
 if TYPE_CHECKING:
     import onnx
@@ -36,7 +37,7 @@ def create_session(model: onnx.ModelProto, level: Level = "none") -> onnxruntime
     What makes it so:
 
     - The model is rewritten (``machine_independent.py``), because of
-      the two places where no option helps.
+      the two places where no option helps, and ``time_first.py`` makes recurrent layers of what it refuses.
     - ``session.x64quantprecision = 1``: "x64 SSE4.1/AVX2/AVX512 (with no VNNI) has overflow problem with
       quantized matrix multiplication with U8S8. [...] This option, if turned on, uses slower U8U8 matrix
       multiplications" (onnxruntime_session_options_config_keys.h, kOrtSessionOptionsAvx2PrecisionMode). It is
@@ -67,7 +68,7 @@ def create_session(model: onnx.ModelProto, level: Level = "none") -> onnxruntime
     """
     options = _options(level)
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    with as_source(machine_independent(model)) as source:
+    with as_source(machine_independent(time_first(model))) as source:
         return _session(source, options)
 
 
@@ -76,7 +77,7 @@ def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = ()) -> onnx.Mo
 
     Args:
         model: as for :func:`create_session`. Operators stay the model's own: only what depends on constants
-            alone is rewritten before it is folded.
+            alone is rewritten before it is folded, and what ONNX Runtime refuses (``time_first.py``).
         disabled: names of optimisations to leave out.
 
     Raises:
@@ -89,7 +90,7 @@ def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = ()) -> onnx.Mo
     with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
         optimised = Path(folder) / "optimised.onnx"
         options.optimized_model_filepath = str(optimised)
-        with as_source(machine_independent(model, constants_only=True)) as source:
+        with as_source(machine_independent(time_first(model), constants_only=True)) as source:
             if isinstance(source, str):
                 key = "session.optimized_model_external_initializers_file_name"
                 options.add_session_config_entry(key, "optimised.data")

@@ -16,7 +16,8 @@ class Anchor:
     """The operator of a fused group that has kernel rules of its own.
 
     Attributes:
-        kind: "matmul", "attention", or, with 1 to 3 for the 2, "conv2d", "max_pool2d", "avg_pool2d".
+        kind: "matmul", "attention", "recurrent", or, with 1 to 3 for the 2, "conv2d", "max_pool2d",
+            "avg_pool2d".
         attributes: the Relax operator's attributes.
         operands: for each operand, the index of the fused function's parameter that it is, or None if it is
             computed inside.

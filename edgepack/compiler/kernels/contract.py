@@ -39,15 +39,17 @@ class Operand:
             stage; "prefetch": constants of a later call, which the kernel only asks the caches to fetch, see
             :attr:`Implementation.with_prefetch`.
         index: which one of its kind.
+        offset: bytes from its start to where the pointer points, of a "param" or an "output".
     """
 
     kind: OperandKind
     index: int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One kernel of an implementation; stages run in order.
+    """One kernel of an implementation; stages run in order. Those with one function share a kernel.
 
     Attributes:
         function: TIR function with the signature above; ``global_symbol`` is set when symbols are assigned.

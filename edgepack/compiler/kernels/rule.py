@@ -12,6 +12,7 @@ leave room:
     100 to 400    convolutions: depthwise, Winograd, grouped, implicit GEMM
     500           pooling
     600           attention
+    650           recurrent layers
     700, 800      matrix products: constant weights, two activations
     900, 1000     reductions with what surrounds them, elementwise
     1100 to 1300  what TVM's schedules make of everything else; the last one serves whatever TVM can lower

@@ -161,10 +161,10 @@ class _Layout:
         temps: Sequence[int],
         scratch: Sequence[int],
     ) -> Argument:
-        if operand.kind == "param":
-            return self._value(call.arguments[operand.index])
-        if operand.kind == "output":
-            return self._value(call.results[operand.index])
+        if operand.kind in {"param", "output"}:
+            values = call.arguments if operand.kind == "param" else call.results
+            argument = self._value(values[operand.index])
+            return replace(argument, offset=argument.offset + operand.offset)
         if operand.kind == "packed":
             packing = implementation.packed[operand.index]
             source = call.arguments[packing.param].index

@@ -120,16 +120,21 @@ class KernelSelector:
     def add(
         self, implementation: Implementation, operators: tuple[str, ...], bytes_moved: int
     ) -> tuple[str, ...]:
-        """Gives each stage a symbol."""
-        return tuple(
-            self._add_stage(implementation, stage, operators, bytes_moved) for stage in implementation.stages
-        )
+        """Gives each stage a symbol, the same one to those that share a function."""
+        symbols: dict[int, str] = {}
+        for stage in implementation.stages:
+            if id(stage.function) not in symbols:
+                added = self._add_stage(implementation, stage, operators, bytes_moved)
+                symbols[id(stage.function)] = added
+        return tuple(symbols[id(stage.function)] for stage in implementation.stages)
 
     def _add_stage(
         self, implementation: Implementation, stage: Stage, operators: tuple[str, ...], bytes_moved: int
     ) -> str:
         symbol = f"{self.prefix}k{len(self.kernels)}_{implementation.rule.replace('.', '_')}"
-        last = stage is implementation.stages[-1]  # a transform stands before what it is for
+        # A transform stands before what it is for.
+        runs = sum(s.function is stage.function for s in implementation.stages)
+        last = stage.function is implementation.stages[-1].function
         self.functions[symbol] = stage.function
         self.kernels[symbol] = Kernel(
             symbol,
@@ -137,8 +142,8 @@ class KernelSelector:
             operators,
             implementation.rule,
             implementation.parameters,
-            implementation.flops if last else 0,
-            bytes_moved if last else 0,
+            implementation.flops // runs if last else 0,
+            bytes_moved // runs if last else 0,
         )
         return symbol
 

@@ -139,22 +139,16 @@ def test_data_dependent_shapes_are_refused_with_the_node(op: str) -> None:
 
 def test_all_unsupported_operators_are_named_at_once() -> None:
     g = Graph("unsupported")
-    x = g.input("x", [4, 3, 8])
-    y = g.ops("LSTM", x, g.weight(1, 16, 8), g.weight(1, 16, 4), outputs=3, hidden_size=4)[0]
+    x = g.input("x", [4, 3])
     det = g.op("Det", g.input("m", [3, 3]))
-    g.op(
-        "GRU",
-        g.op("Squeeze", y, g.const([1])),
-        g.weight(1, 12, 4),
-        g.weight(1, 12, 4),
-        hidden_size=4,
-        name="z",
-    )
+    unique = g.op("Unique", x)
+    g.op("Multinomial", x, sample_size=2, name="z")
     g.output(det)
-    g.output("z")
+    g.output(unique)
+    g.output("z", "int32")
     error = refusal(g.model())
     assert "3 operators" in error.message
-    for op, node in (("LSTM", "LSTM_0"), ("Det", "Det_1"), ("GRU", "GRU_3")):
+    for op, node in (("Det", "Det_0"), ("Unique", "Unique_1"), ("Multinomial", "Multinomial_2")):
         assert op in error.message
         assert node in error.detail
 
@@ -258,3 +252,14 @@ def test_input_that_nothing_provides() -> None:
 
 def _info(name: str, shape: list[int]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def test_a_recurrent_layer_of_doubles_is_refused_by_name() -> None:
+    g = Graph("lstm", seed=0)
+    weights = [g.weight(1, 16, n, dtype="float64") for n in (3, 4)]
+    g.op("LSTM", g.input("x", (2, 1, 3), "float64"), *weights, hidden_size=4, name="y")
+    g.output("y", "float64")
+    error = refusal(g.model())
+    assert "LSTM" in error.message
+    assert "float64" in error.message
+    assert error.hint

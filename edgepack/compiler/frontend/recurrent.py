@@ -1,0 +1,187 @@
+"""ONNX's RNN, GRU and LSTM: a matrix product for the inputs of all steps, then the recurrence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgepack.errors import ModelError
+
+__all__ = ["CONVERTERS"]
+
+#: Functions f, g and h of each cell where the node names none.
+DEFAULTS = {"rnn": ("tanh",), "gru": ("sigmoid", "tanh"), "lstm": ("sigmoid", "tanh", "tanh")}
+
+#: alpha and beta of the functions that have them, where the node gives none: those of the operators of the
+#: same name, and for ScaledTanh those of ONNX Runtime.
+NUMBERS: dict[str, tuple[float, ...]] = {
+    "affine": (1.0, 0.0),
+    "elu": (1.0,),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01,),
+    "relu": (),
+    "scaledtanh": (1.0, 1.0),
+    "sigmoid": (),
+    "softplus": (),
+    "softsign": (),
+    "tanh": (),
+    "thresholdedrelu": (1.0,),
+}
+
+
+def _converter(cell: str) -> Callable[..., Any]:
+    def convert(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+        operands = [*inputs, *[None] * 8][:8]
+        return _Layer(cell, builder, operands, attributes).emit()
+
+    return convert
+
+
+@dataclass
+class _Layer:
+    """A node; ``inputs`` are ONNX's: X, W, R, B, sequence_lens, initial_h, initial_c, P."""
+
+    cell: str
+    builder: Any
+    inputs: list[Any]
+    attributes: dict[str, Any]
+
+    def emit(self) -> Any:
+        """The node's outputs, as a tuple."""
+        from tvm import relax
+
+        from edgepack.compiler.graph.recurrent import OPERANDS, emit_recurrence
+        from edgepack.compiler.graph.rewrite import dtype_of
+
+        dtype = dtype_of(self.inputs[0])
+        if dtype not in {"float32", "float16"}:
+            raise self._refused(f"it computes with {dtype}", "Export the layer with float32.")
+        x, w, r, b, lengths, hidden, cell, peepholes = (self._wide(value) for value in self.inputs)
+        recurrence = self._recurrence()
+        input_bias, state_bias = self._biases(b, recurrence)
+        sequences = self._before_transpose()
+        given = {
+            "inputs": self._input_products(x if sequences is None else self._wide(sequences), w, input_bias),
+            "weights": self._op("permute_dims", r, [0, 2, 1]),
+            "bias": state_bias,
+            "hidden": hidden,
+            "cell": cell,
+            "peepholes": peepholes,
+            "lengths": lengths,
+        }
+        present = tuple(name for name in OPERANDS if given[name] is not None)
+        recurrence = self._recurrence(present)
+        results = emit_recurrence(self.builder, recurrence, [given[name] for name in present])
+        order = [1, 2, 0, 3] if recurrence.batch_first else [0, 2, 1, 3]
+        results[0] = self._op("permute_dims", results[0], order)
+        return relax.Tuple([self._op("astype", y, dtype) if dtype != "float32" else y for y in results])
+
+    # Attributes -------------------------------------------------------------------------------------------
+
+    def _recurrence(self, operands: tuple[str, ...] = ()) -> Any:
+        from edgepack.compiler.graph.recurrent import Recurrence
+        from edgepack.compiler.graph.rewrite import shape_of
+
+        (steps, batch, _), size = shape_of(self.inputs[0]), shape_of(self.inputs[2])[-1]
+        direction = self._text(self.attributes.get("direction", "forward"))
+        reverse = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}[direction]
+        return Recurrence(
+            self.cell,
+            steps,
+            batch,
+            size,
+            reverse,
+            self._activations(len(reverse)),
+            operands,
+            self._before_transpose() is not None,
+            float(self.attributes.get("clip", 0.0)),
+            bool(self.attributes.get("input_forget", 0)),
+            self.cell == "gru" and bool(self.attributes.get("linear_before_reset", 0)),
+        )
+
+    def _activations(self, directions: int) -> tuple[tuple[Any, ...], ...]:
+        """Of each direction; the functions take their numbers off the node's lists, in order."""
+        from edgepack.compiler.graph.recurrent import Activation
+
+        given = [self._text(name).lower() for name in self.attributes.get("activations", ())]
+        names = given or [*DEFAULTS[self.cell]] * directions
+        lists = [list(self.attributes.get(f"activation_{n}", ())) for n in ("alpha", "beta")]
+        found = []
+        for name in names:
+            if name not in NUMBERS:
+                raise self._refused(f"it has the activation {name!r}", "ONNX's functions are known only.")
+            numbers = [
+                float(values.pop(0)) if values else default
+                for values, default in zip(lists, NUMBERS[name], strict=False)
+            ]
+            found.append(Activation(name, *numbers))
+        each = len(DEFAULTS[self.cell])
+        if len(found) != each * directions:
+            raise self._refused(f"it names {len(found)} activations", f"It takes {each * directions}.")
+        return tuple(tuple(found[d * each : (d + 1) * each]) for d in range(directions))
+
+    @staticmethod
+    def _text(value: str | bytes) -> str:
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    # Operands ---------------------------------------------------------------------------------------------
+
+    def _before_transpose(self) -> Any:
+        """Where the sequences are transposed only so that time comes first, what they were before: None
+        otherwise."""
+        from tvm import relax
+
+        from edgepack.compiler.graph.rewrite import op_name
+
+        x = self.inputs[0]
+        call: Any = self.builder.lookup_binding(x) if isinstance(x, relax.Var) else None
+        axes = call.attrs.axes if op_name(call) == "relax.permute_dims" else None
+        return call.args[0] if axes is not None and [int(a) for a in axes] == [1, 0, 2] else None
+
+    def _input_products(self, x: Any, w: Any, bias: Any) -> Any:
+        """[..., directions * gates * size]: of all steps and directions in one product."""
+        from edgepack.compiler.graph.rewrite import shape_of
+
+        directions, columns, depth = shape_of(w)
+        flat = self._op("reshape", w, (directions * columns, depth))
+        products = self._op("matmul", x, self._op("permute_dims", flat, [1, 0]))
+        return products if bias is None else self._op("add", products, bias)
+
+    def _biases(self, b: Any, recurrence: Any) -> tuple[Any, Any]:
+        """What is added to the products of the inputs, flat, and to those of the state where that differs."""
+        if b is None:
+            return None, None
+        import numpy as np
+        from tvm import relax
+
+        count, size, directions = recurrence.gates, recurrence.size, recurrence.directions
+        both = self._op("reshape", b, (directions, 2, count, size))
+        ours, theirs = (self._op("take", both, relax.const(i, "int64"), 1) for i in (0, 1))
+        state = None
+        if recurrence.linear_before_reset:
+            state = self._op("take", theirs, relax.const(count - 1, "int64"), 1)
+            kept = np.ones((count, 1), np.float32)
+            kept[-1] = 0
+            theirs = self._op("multiply", theirs, relax.const(kept))
+        total = self._op("add", ours, theirs)
+        return self._op("reshape", total, (directions * count * size,)), state
+
+    def _wide(self, value: Any) -> Any:
+        from edgepack.compiler.graph.rewrite import dtype_of
+
+        if value is None or dtype_of(value) != "float16":
+            return value
+        return self._op("astype", value, "float32")
+
+    def _op(self, name: str, *arguments: Any) -> Any:
+        from tvm import relax
+
+        return self.builder.emit(getattr(relax.op, name)(*arguments))
+
+    def _refused(self, why: str, hint: str) -> ModelError:
+        name = self.attributes["tvm_custom"]["name"] or "without name"
+        return ModelError(f"The {self.cell.upper()} node {name} cannot be compiled: {why}.", hint=hint)
+
+
+CONVERTERS = {cell.upper(): _converter(cell) for cell in ("rnn", "gru", "lstm")}

@@ -1,0 +1,144 @@
+"""A recurrent layer whose task is all steps of some sequences in one direction; states are in scratch."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.graph.recurrent import Activation, Recurrence
+from edgepack.compiler.kernels.contract import Implementation
+from edgepack.compiler.kernels.cpu.emit.emitter import Index, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
+from edgepack.compiler.kernels.cpu.recurrent.layer import RecurrentKernel
+from edgepack.compiler.kernels.cpu.recurrent.step import Block, Place, Step, StepEmitter
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["SequenceKernel"]
+
+
+class SequenceKernel(RecurrentKernel):
+    """Emits one kernel, whose tasks are tiles of the batch in each direction."""
+
+    def __init__(self, fused: FusedGroup, form: Recurrence, target: CpuTarget, *, packed: bool) -> None:
+        super().__init__(fused, form, target, packed=packed)
+        e = self.e
+        self.given = self.declared(e, "inputs", "bias", "hidden", "cell", "peepholes", "lengths")
+        elements = form.directions * form.gates * form.size**2
+        weights = e.packed(0, elements) if packed else e.param(1, elements)
+        self.step_emitter = StepEmitter(e, form, self.weights_in(weights), self.given)
+        names = ("result", "new_hidden", "new_cell")
+        self.results = {
+            name: e.output(number, prod(shape))
+            for number, (name, shape) in enumerate(zip(names, form.result_shapes, strict=False))
+        }
+        rows = self.tiles[0][0] * form.size
+        # Two hidden states: a step reads all of the one and writes the other.
+        self.states = {"hidden": e.scratch(2 * rows)}
+        others = {"lstm": ("cell",), "gru": ("update", "reset") if len(self.phases) > 1 else ()}
+        self.states |= {name: e.scratch(rows) for name in others.get(form.cell, ())}
+
+    def parameters(self) -> dict[str, Any]:
+        return {"form": "sequence", **super().parameters()}
+
+    def build(self) -> Implementation:
+        self.e.tasks(self._task)
+        return self.implementation((self.e.stage(self.form.directions * self.pieces),))
+
+    def _task(self, task: Expr) -> None:
+        e = self.e
+        direction, piece = e.let(div(task, self.pieces)), e.let(mod(task, self.pieces))
+        done, row = 0, 0
+        for rows, count in self.tiles:
+
+            def body(rows: int = rows, done: int = done, row: int = row) -> None:
+                first = e.let((piece - done) * rows + row)
+                self.by_direction(e, direction, lambda f: self._all_steps(direction, first, rows, f))
+
+            if len(self.tiles) == 1:
+                body()
+            else:
+                e.branch(tirx.all(piece >= index(done), piece < index(done + count)), body)
+            done, row = done + count, row + rows * count
+
+    def _all_steps(self, direction: Expr, first: Expr, rows: int, functions: tuple[Activation, ...]) -> None:
+        e, form = self.e, self.form
+        at, step = e.let(self.state(direction, first)), form.size
+        for name in ("hidden", "cell"):
+            if name in self.states:
+                given = Place(self.given[name], at, step) if name in self.given else None
+                self._copy(given, Place(self.states[name], 0, form.size), rows, first)
+
+        def one(number: Expr) -> None:
+            self._one_step(Step(direction, functions, self._time(direction, number), first, rows, {}), number)
+
+        e.loop(0, form.steps, one)
+        ends = {"hidden": form.steps % 2 * rows * form.size, "cell": 0}
+        for name, end in ends.items():
+            if f"new_{name}" in self.results:
+                result = Place(self.results[f"new_{name}"], at, step)
+                self._copy(Place(self.states[name], end, form.size), result, rows, first)
+
+    def _time(self, direction: Expr, number: Expr) -> Index:
+        """The place in the sequence of the step that is done as the ``number``-th."""
+        last = self.form.steps - 1
+        if self.form.reverse == (0,):
+            return number
+        if self.form.reverse == (1,):
+            return self.e.let(index(last) - number)
+        return self.e.let(number + direction * (index(last) - number * 2))
+
+    def _one_step(self, step: Step, number: Expr) -> None:
+        e, form = self.e, self.form
+        size, rows = form.size, step.rows
+        odd = e.let(mod(number, 2) * (rows * size))
+        width = form.directions * form.gates * size
+        steps, sequences = self.strides(width)
+        inputs = e.let(step.time * steps + step.first * sequences + step.direction * (form.gates * size))
+        out_steps, out_sequences = self.strides(form.directions * size)
+        out = e.let(step.time * out_steps + step.first * out_sequences + step.direction * size)
+        places = {name: Place(buffer, 0, size) for name, buffer in self.states.items()}
+        places["inputs"] = Place(self.given["inputs"], inputs, sequences)
+        places["result"] = Place(self.results["result"], out, out_sequences)
+        places["hidden"] = Place(self.states["hidden"], odd, size)
+        places["new_hidden"] = Place(self.states["hidden"], e.let(index(rows * size) - odd), size)
+        if "cell" in places:
+            places["new_cell"] = places["cell"]
+        step = Step(step.direction, step.functions, step.time, step.first, rows, places)
+        for phase in self.phases:
+            for block, count in self.blocks[phase]:
+
+                def some(i: Expr, block: Block = block) -> None:
+                    first = e.let(i * block.width + block.first)
+                    self.step_emitter.emit(phase, step, Block(first, block.chunks))  # noqa: B023
+
+                e.loop(0, count, some)
+
+    def _copy(self, source: Place | None, target: Place, rows: int, first: Index) -> None:
+        """Rows of hidden units; zeros where there is no source, and for an empty sequence, as ONNX Runtime
+        does. ``first`` is the first row's place in the batch."""
+        e = self.e
+
+        def vector(row: Index, at: Index, lanes: int, source: Place | None) -> None:
+            value = e.f32(0, lanes)
+            if source is not None:
+                value = e.vload(source.buffer, source.at + row * source.step + at, lanes)
+            e.vstore(target.buffer, target.at + row * target.step + at, value, lanes)
+
+        def units(row: Index, source: Place | None) -> None:
+            full = self.form.size // self.lanes
+            e.loop(0, full, lambda i: vector(row, e.let(i * self.lanes), self.lanes, source))
+            for at, lanes in power_of_two_chunks(self.form.size % self.lanes, self.lanes):
+                vector(row, full * self.lanes + at, lanes, source)
+
+        def one_row(row: Expr) -> None:
+            if source is None or "lengths" not in self.given:
+                units(row, source)
+                return
+            length = e.load(self.given["lengths"], first + row)
+            e.branch(length > index(0), lambda: units(row, source), lambda: units(row, None))
+
+        e.loop(0, rows, one_row)

@@ -1,0 +1,203 @@
+"""A recurrent layer of which each step of the sequence is a step of the plan; tasks are blocks of units.
+
+States alternate between two buffers in the arena, since all tasks of a step read what was before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Expr
+
+from edgepack.compiler.graph.recurrent import Activation
+from edgepack.compiler.kernels.contract import Implementation, Operand, Stage
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
+from edgepack.compiler.kernels.cpu.recurrent.cells import Phase
+from edgepack.compiler.kernels.cpu.recurrent.layer import RecurrentKernel
+from edgepack.compiler.kernels.cpu.recurrent.step import Block, Place, Step, StepEmitter
+
+__all__ = ["StepsKernel"]
+
+#: By name of a state that follows the last one: which result it is then.
+RESULTS = {"hidden": 1, "cell": 2}
+
+
+class StepsKernel(RecurrentKernel):
+    """Emits a kernel for each phase of a step; the stages of the sequence run them on other places."""
+
+    shares_batch = False
+
+    def parameters(self) -> dict[str, Any]:
+        return {"form": "steps", **super().parameters()}
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What the next step needs of this one."""
+        return ("hidden", "cell") if self.form.cell == "lstm" else ("hidden",)
+
+    def build(self) -> Implementation:
+        elements = self.form.batch * self.form.directions * self.form.size
+        between = ("update", "reset") if len(self.phases) > 1 else ()
+        temps = (self.element_bytes * elements,) * (2 * len(self.states) + len(between))
+        stages = []
+        if not {*self.states} <= {*self.form.operands}:
+            stages.append(self._clear())
+        kernels = [self._phase(phase) for phase in self.phases]
+        for number in range(self.form.steps):
+            stages += [self._placed(stage, names, number) for stage, names in kernels]
+        return self.implementation(tuple(stages), temps)
+
+    # Stages -------------------------------------------------------------------------------------------------
+
+    def _clear(self) -> Stage:
+        """Writes zeros where the first step reads states that are not given."""
+        e = Emitter(1, self.target)
+        elements = self.form.batch * self.form.directions * self.form.size
+        missing = [name for name in self.states if name not in self.form.operands]
+        buffers = [e.temp(self._temp(name, 1), elements) for name in missing]
+        e.task_range()
+        for buffer in buffers:
+            e.loop(0, elements, lambda i, b=buffer: e.vstore(b, i, e.f32(0, 1), 1))  # type: ignore[misc]
+        return e.stage(1)
+
+    def _temp(self, state: str, odd: int) -> int:
+        """Number of the buffer of a state behind an even or an odd step."""
+        return 2 * self.states.index(state) + odd
+
+    def _placed(self, stage: Stage, names: tuple[str, ...], number: int) -> Stage:
+        """The phase's stage in one step of the sequence."""
+        return replace(stage, operands=tuple(self._operand(name, number) for name in names))
+
+    def _operand(self, name: str, number: int) -> Operand:
+        """What a pointer of the kernel is in a step."""
+        form = self.form
+        kind, _, direction = name.partition("-")
+        if kind in {"inputs", "result"}:
+            time = form.steps - 1 - number if form.reverse[int(direction)] else number
+            width = form.directions * form.size * (form.gates if kind == "inputs" else 1)
+            offset = self.element_bytes * time * self.strides(width)[0]
+            return Operand("param" if kind == "inputs" else "output", 0, offset)
+        if kind in {"update", "reset"}:
+            return Operand("temp", 2 * len(self.states) + (kind == "reset"))
+        state = kind.removeprefix("new_")
+        if state not in self.states:
+            if name == "weights":
+                return Operand("packed", 0) if self.packed else Operand("param", 1)
+            return Operand("param", form.operands.index(name))
+        if kind != state and number == form.steps - 1:
+            return Operand("output", RESULTS[state])
+        if kind != state:
+            return Operand("temp", self._temp(state, number % 2))
+        if number == 0 and state in form.operands:
+            return Operand("param", form.operands.index(state))
+        return Operand("temp", self._temp(state, (number + 1) % 2))
+
+    # Kernels ------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: Phase) -> tuple[Stage, tuple[str, ...]]:
+        """A phase's kernel as a stage, and the names of its operands, in order."""
+        e, form = Emitter(self.lanes, self.target), self.form
+        names: list[str] = []
+
+        def declare(name: str, elements: int) -> Any:
+            names.append(name)
+            return e.operand("param", len(names), elements)
+
+        gates = form.directions * form.gates * form.size
+        state = form.batch * form.directions * form.size
+        weights = declare("weights", gates * form.size)
+        extra: dict[str, Any] = {
+            name: declare(name, prod(self.fused.function.params[form.operands.index(name)].shape))
+            for name in ("bias", "peepholes")
+            if name in form.operands
+        }
+        sides = range(form.directions)
+        inputs = [declare(f"inputs-{d}", self._span(gates)) for d in sides]
+        buffers = {"inputs": inputs}
+        final = phase is self.phases[-1]
+        between = ("update", "reset") if len(self.phases) > 1 else ()
+        for name in (*self.states, *between):
+            buffers[name] = [declare(name, state)]
+        if final:
+            buffers |= {f"new_{name}": [declare(f"new_{name}", state)] for name in self.states}
+            buffers["result"] = [declare(f"result-{d}", self._span(gates // form.gates)) for d in sides]
+        emitter = StepEmitter(e, form, self.weights_in(weights), extra)
+        tasks = sum(count for _, count in self.blocks[phase])
+        body = _PhaseBody(self, e, emitter, phase, buffers)
+        e.tasks(lambda task: body.emit(e.let(div(task, tasks)), e.let(mod(task, tasks))))
+        return e.stage(form.directions * tasks), tuple(names)
+
+    def _span(self, width: int) -> int:
+        """Elements from a step's first to its last one, in a tensor of rows of so many elements."""
+        return (self.form.batch - 1) * self.strides(width)[1] + width
+
+
+class _PhaseBody:
+    """Emits a task of a phase's kernel: a block of units of one direction, all sequences of the batch."""
+
+    def __init__(
+        self,
+        kernel: StepsKernel,
+        e: Emitter,
+        emitter: StepEmitter,
+        phase: Phase,
+        buffers: Mapping[str, list[Any]],
+    ) -> None:
+        self.kernel, self.e, self.emitter = kernel, e, emitter
+        self.phase, self.buffers = phase, buffers
+
+    def emit(self, direction: Expr, task: Expr) -> None:
+        """The blocks in the order of the tasks; those of one width share code."""
+        kernel, done = self.kernel, 0
+        runs = []
+        for block, count in kernel.blocks[self.phase]:
+            runs.append((done, done + count, (block, done)))
+            done += count
+
+        def some(run: tuple[Block, int]) -> None:
+            block, before = run
+            first = self.e.let((task - before) * block.width + block.first)
+            placed = Block(first, block.chunks)
+            kernel.by_direction(self.e, direction, self._rows(direction, placed))
+
+        self.e.switch(runs, task, some)
+
+    def _rows(self, direction: Expr, block: Block) -> Callable[[tuple[Activation, ...]], None]:
+        def body(functions: tuple[Activation, ...]) -> None:
+            done = 0
+            for rows, count in self.kernel.tiles:
+
+                def tile(i: Expr, rows: int = rows, done: int = done) -> None:
+                    first = self.e.let(i * rows + done)
+                    step = Step(direction, functions, 0, first, rows, self._places(direction, first))
+                    self.emitter.emit(self.phase, step, block)
+
+                self.e.loop(0, count, tile)
+                done += rows * count
+
+        return body
+
+    def _places(self, direction: Expr, first: Expr) -> dict[str, Place]:
+        e, kernel, form = self.e, self.kernel, self.kernel.form
+        at = e.let(kernel.state(direction, first))
+        places = {}
+        for name, buffers in self.buffers.items():
+            if name in {"inputs", "result"}:
+                each = form.size * (form.gates if name == "inputs" else 1)
+                sequences = kernel.strides(form.directions * each)[1]
+                buffer = self._side(buffers, direction)
+                places[name] = Place(buffer, e.let(first * sequences + direction * each), sequences)
+            else:
+                places[name] = Place(buffers[0], at, form.size)
+        return places
+
+    def _side(self, buffers: list[Any], direction: Expr) -> Any:
+        """The direction's own pointer: the directions are at different steps."""
+        if len(buffers) == 1:
+            return buffers[0]
+        condition = tirx.EQ(index(direction), index(0))
+        return self.e.either(condition, (buffers[0], 0), (buffers[1], 0), int(buffers[0].shape[0]))

@@ -1,0 +1,181 @@
+"""Recurrent layers: every cell and direction, in both forms of the rule, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.compiler.graph.recurrent import GATES
+from edgepack.compiler.kernels.cpu.recurrent.recurrent import SHARED_BYTES
+from tests.models.builder import Graph
+from tests.models.recurrent import stacked
+from tests.support.compiled import REGISTER_FILES, Compiled, Library, on_register_files, plan_of, target_with
+
+STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
+
+
+def layer(
+    operator: str,
+    batch: int,
+    size: int,
+    *,
+    steps: int = 3,
+    direction: str = "forward",
+    given: Sequence[str] = ("bias",),
+    constant: bool = True,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """One layer of which all outputs are outputs; ``given`` are bias, lengths, states, peepholes."""
+    g = Graph(operator.lower(), seed=3, opset=22, ir_version=10)
+    directions, gates = 2 if direction == "bidirectional" else 1, GATES[operator.lower()]
+
+    def weight(name: str, *shape: int) -> str:
+        return g.weight(*shape, std=size**-0.5) if constant else g.input(name, shape)
+
+    operands = [
+        g.input("x", (steps, batch, 5)),
+        weight("w", directions, gates * size, 5),
+        weight("r", directions, gates * size, size),
+        weight("b", directions, 2 * gates * size) if "bias" in given else "",
+        g.const([(steps + i) % (steps + 1) for i in range(batch)], "int32") if "lengths" in given else "",
+    ]
+    for i in range(STATES[operator]):
+        operands.append(g.input(f"state{i}", (directions, batch, size)) if "states" in given else "")
+    if "peepholes" in given:
+        operands.append(g.weight(directions, 3 * size, std=0.5))
+    outputs = 1 + STATES[operator]
+    names = g.ops(operator, *operands, outputs=outputs, direction=direction, hidden_size=size, **attributes)
+    for name in names:
+        g.output(name)
+    return g.model()
+
+
+#: Functions with and without their numbers; a direction takes them from the node's lists in turn.
+FUNCTIONS = (
+    (["Relu", "Tanh"], [], []),
+    (["Sigmoid", "Softplus"], [], []),
+    (["Softsign", "Elu"], [0.7], []),
+    (["Affine", "ScaledTanh"], [0.5, 1.3], [0.25, 0.6]),
+    (["HardSigmoid", "LeakyRelu"], [0.3, 0.2], [0.4]),
+    (["ThresholdedRelu", "HardSigmoid"], [0.2], []),
+)
+
+
+def functions() -> onnx.ModelProto:
+    """An RNN for each pair of functions, one in each direction."""
+    g = Graph("functions", seed=3)
+    x = g.input("x", (3, 2, 5))
+    for names, alpha, beta in FUNCTIONS:
+        numbers = {"activation_alpha": alpha, "activation_beta": beta}
+        weights = [g.weight(2, 6, n, std=0.5) for n in (5, 6)]
+        y = g.op(
+            "RNN",
+            x,
+            *weights,
+            hidden_size=6,
+            direction="bidirectional",
+            activations=names,
+            **{name: value for name, value in numbers.items() if value},
+        )
+        g.output(y)
+    return g.model()
+
+
+both = {"direction": "bidirectional"}
+CASES = {
+    "functions": functions(),
+    "rnn": layer("RNN", 2, 20, given=("bias", "states"), clip=0.4, **both),
+    "rnn, plain": layer("RNN", 1, 37, given=(), direction="reverse"),
+    "gru": layer("GRU", 3, 20, given=("bias", "states"), clip=0.5, **both),
+    "gru, linear before reset": layer(
+        "GRU", 5, 33, given=("bias", "states"), direction="reverse", linear_before_reset=1
+    ),
+    "gru, without biases": layer("GRU", 2, 9, given=(), linear_before_reset=1),
+    "gru, lengths": layer("GRU", 3, 7, given=("bias", "lengths", "states"), **both),
+    "gru, weights that are no constants": layer("GRU", 1, 18, constant=False),
+    "lstm": layer("LSTM", 2, 20, given=("bias", "states", "peepholes"), **both),
+    "lstm, wide": layer("LSTM", 1, 96, steps=2),
+    "lstm, lengths": layer("LSTM", 3, 6, given=("bias", "lengths", "states"), **both),
+    "lstm, coupled gates": layer("LSTM", 2, 5, given=("peepholes", "states"), input_forget=1, clip=0.3),
+    "lstm, weights that are no constants": layer("LSTM", 2, 9, constant=False),
+    "lstm, seven sequences": layer("LSTM", 7, 8, direction="reverse"),
+    "stacked": stacked("LSTM", 2, 6, 12, 3, classes=3),
+}
+PAIRS = on_register_files(CASES, ["gru", "lstm"], swept=["512x32"], others=["scalar", "128x16", "256x16"])
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return Library(CASES, PAIRS, tmp_path_factory.mktemp("recurrent"))
+
+
+@pytest.mark.parametrize(("registers", "name"), PAIRS)
+def test_against_onnxruntime(compiled: Library, registers: str, name: str) -> None:
+    assert registers in REGISTER_FILES
+    compiled(registers).check(name)
+
+
+#: Large enough that threads share the units of a step out.
+LARGE = {
+    "rnn": layer("RNN", 2, 264, steps=4, direction="reverse"),
+    "gru": layer("GRU", 1, 136, given=("bias", "states"), **both),
+    "gru, linear before reset": layer("GRU", 1, 152, given=("bias",), linear_before_reset=1),
+    "lstm": layer("LSTM", 3, 132, given=("bias", "peepholes"), clip=0.5, **both),
+    "lstm, one step": layer("LSTM", 1, 132, steps=1, given=("bias", "states")),
+}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled(LARGE, tmp_path_factory.mktemp("shared"), target_with("256x16", threads=8))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_threads_share_the_units_of_a_large_layer(shared: Compiled, name: str) -> None:
+    plan = shared.plan(name)
+    used = {k.symbol for k in plan.kernels if k.rule == "recurrent"}
+    steps = [step for step in plan.steps if step.kernel in used]
+    assert all(kernel.parameters["form"] == "steps" for kernel in plan.kernels if kernel.symbol in used)
+    assert max(step.tasks for step in steps) >= 8, "blocks of units, not sequences"
+    assert len(used) <= 3 < len(steps) or "one step" in name, "all steps run the same kernels"
+    shared.check(name)
+
+
+def test_a_small_layer_is_one_step() -> None:
+    assert SHARED_BYTES > 4 * 4 * 96 * 96
+    plan = plan_of(CASES["lstm, wide"], target=target_with("512x32", threads=8)).plan
+    assert [k.rule for k in plan.kernels] == ["matmul.packed", "recurrent"]
+    assert len(plan.steps) == 2, "the products of the inputs, and the sequence"
+
+
+def test_transposes_around_a_layer_are_not_done() -> None:
+    """torch.onnx puts them before and behind a layer whose batch comes first."""
+    model = stacked("GRU", 1, 6, 12, 3, classes=3, bidirectional=True)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
+    plan = plan_of(model, target=target_with("256x16")).plan
+    assert sorted(k.rule for k in plan.kernels) == ["matmul.packed", "matmul.packed", "recurrent"]
+
+
+@pytest.mark.slow
+def test_onnx_node_tests(tmp_path: Path) -> None:
+    """All of ONNX's own tests of recurrent operators; in none of them weights are constants."""
+    from onnx.backend.test.loader import load_model_tests
+
+    cases = {
+        case.name: case
+        for case in load_model_tests(kind="node")
+        if {node.op_type for node in case.model.graph.node} & set(STATES)
+    }
+    assert len(cases) >= 18
+    compiled = Compiled({name: case.model for name, case in cases.items()}, tmp_path)
+    for name, case in cases.items():
+        for inputs, expected in case.data_sets:
+            names = [value.name for value in case.model.graph.input]
+            got = compiled.run(name, dict(zip(names, inputs, strict=True)))
+            for value, reference in zip(case.model.graph.output, expected, strict=True):
+                np.testing.assert_allclose(got[value.name], reference, case.rtol, case.atol, err_msg=name)
