@@ -21,6 +21,49 @@ def _hardswish_tanh(g: Graph, x: str) -> str:
     return g.op("Tanh", g.op("HardSwish", x))
 
 
+def _tanh_gelu(g: Graph, x: str) -> str:
+    """GELU as exporters write it out: x is read four times, and to the power of three."""
+    cube = g.op("Mul", g.op("Pow", x, g.const(3.0)), g.const(0.044715))
+    tanh = g.op("Tanh", g.op("Mul", g.op("Add", x, cube), g.const(0.7978845608)))
+    return g.op("Mul", g.op("Mul", x, g.const(0.5)), g.op("Add", tanh, g.const(1.0)))
+
+
+def _powers(g: Graph, x: str) -> str:
+    """To constants, whole and not, and to a vector of exponents."""
+    base = g.op("Add", g.op("Abs", x), g.const(0.1))
+    by_channel = g.op("Pow", base, g.uniform(*_spread(33), low=-2, high=2))
+    return g.op("Add", g.op("Pow", x, g.const(5.0)), g.op("Mul", by_channel, g.op("Pow", base, g.const(1.7))))
+
+
+def _spread(channels: int) -> tuple[int, int, int]:
+    return channels, 1, 1
+
+
+def _conditions(g: Graph, x: str) -> str:
+    """Comparisons, their negations, what they choose, and themselves as numbers."""
+    high = g.op("Not", g.op("Less", x, g.const(0.5)))
+    inside = g.op("And", g.op("Greater", x, g.const(-0.5)), g.op("Not", high))
+    chosen = g.op("Where", inside, g.op("Mul", x, g.const(3.0)), g.op("Floor", x))
+    return g.op("Add", chosen, g.op("Cast", g.op("Or", high, g.op("IsNaN", x)), to=onnx.TensorProto.FLOAT))
+
+
+def _mish(g: Graph, x: str) -> str:
+    return g.op("Mul", x, g.op("Tanh", g.op("Softplus", x)))
+
+
+def beside(shape: tuple[int, int, int, int], operator: str, **attributes: object) -> onnx.ModelProto:
+    """An operator that keeps the shape, and its input normalised beside it, summed: MobileOne, NFNet."""
+    g = Graph("beside", seed=3)
+    x = g.op("Relu", g.input("x", shape))
+    weights = [g.weight(shape[1], shape[1], 3, 3)] if operator == "Conv" else []
+    scale, mean = (g.uniform(*_spread(shape[1]), low=0.5, high=2) for _ in range(2))
+    scaled = g.op("Sigmoid", g.op("Mul", g.op("Sub", x, mean), scale))
+    y = g.op(operator, x, *weights, pads=(1, 1, 1, 1), **attributes)
+    g.op("Relu", g.op("Add", g.op("Mul", y, g.const(0.2)), scaled), name="y")
+    g.output("y")
+    return g.model()
+
+
 def dense(rows: tuple[int, ...], depth: int, columns: int, activation: Body | None = None) -> onnx.ModelProto:
     g = Graph("dense", seed=3)
     x = g.input("x", (*rows, depth))
@@ -55,6 +98,21 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         conv((1, 24, 9, 8), 40, (3, 3), group=4, pads=(1, 1, 1, 1), activation=gelu),
     ),
     "grouped 1x1": ("conv2d.igemm", conv((1, 30, 5, 6), 60, (1, 1), group=3)),
+    "powers behind": ("conv2d.igemm", conv((1, 13, 6, 5), 33, (1, 1), activation=_powers)),
+    "conditions behind": (
+        "conv2d.igemm",
+        conv((1, 12, 7, 5), 19, (3, 3), strides=(2, 2), activation=_conditions),
+    ),
+    "Mish behind": (
+        "conv2d.depthwise",
+        conv((1, 35, 9, 11), 35, (3, 3), group=35, pads=(1, 1, 1, 1), activation=_mish),
+    ),
+    "its input beside": ("conv2d.igemm", beside((1, 19, 7, 6), "Conv")),
+    "its input beside a pool": (
+        "pool2d.average",
+        beside((1, 21, 9, 8), "AveragePool", kernel_shape=(3, 3), count_include_pad=1),
+    ),
+    "tanh-GELU behind a product": ("matmul.packed", dense((23,), 37, 61, _tanh_gelu)),
     "batch of 3": ("conv2d.igemm", conv((3, 10, 6, 7), 21, (3, 3), pads=(1, 1, 1, 1), activation=_relu)),
     "one output channel": ("conv2d.igemm", conv((1, 19, 6, 6), 1, (3, 3), pads=(1, 1, 1, 1))),
     "one pixel": ("conv2d.igemm", conv((1, 33, 1, 1), 70, (1, 1), activation=_hardswish_tanh)),
@@ -194,6 +252,8 @@ SENTINELS = (
     "volume",
     "matrix",
     "attention",
+    "conditions behind",
+    "its input beside",
 )
 ON_REGISTER_FILES = on_register_files(MODELS, SENTINELS)
 

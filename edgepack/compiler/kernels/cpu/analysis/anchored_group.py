@@ -15,7 +15,7 @@ from edgepack.compiler.kernels.cpu.analysis.images import Images
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
-from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of, read_by
 
 __all__ = ["CONVOLUTIONS", "POOLINGS", "AnchoredGroup", "anchored"]
 
@@ -26,7 +26,8 @@ POOLINGS = tuple(f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1
 
 @dataclass(frozen=True)
 class AnchoredGroup:
-    """A fused group whose anchor writes a tensor and whose other blocks are elementwise operators behind it.
+    """A fused group whose anchor writes a tensor and whose other blocks are elementwise operators behind it,
+    or beside it where one behind it reads what they compute.
 
     Attributes:
         anchor: the operator.
@@ -111,7 +112,8 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     index = _last_reduction(blocks)
     if fused.anchor.kind.startswith("avg_pool"):
         index += 1
-    epilogue = Epilogue(blocks[index + 1 :], blocks[index].target, params)
+    tail = [*_beside(blocks[:index], blocks[index + 1 :]), *blocks[index + 1 :]]
+    epilogue = Epilogue(tail, blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     pitch = fused.pitch or epilogue.shape[-1]
@@ -126,6 +128,18 @@ def _window(found: AnchoredGroup) -> Sequence[int]:
     """Sizes of the window of a convolution or pooling."""
     pool = found.anchor.attributes.get("pool_size")
     return [int(n) for n in pool] if pool else found.operand_shape(1)[:-2]
+
+
+def _beside(before: Sequence[Block], behind: Sequence[Block]) -> list[Block]:
+    """Those of the blocks before the anchor's that the blocks behind it read, directly or by way of another:
+    what a residual goes through before it is added. In order."""
+    wanted = {buffer for block in behind for buffer in read_by(block.value)}
+    found: list[Block] = []
+    for block in reversed(before):
+        if block.target in wanted:
+            found.append(block)
+            wanted |= read_by(block.value)
+    return found[::-1]
 
 
 def _last_reduction(blocks: Sequence[Block]) -> int:

@@ -1,7 +1,8 @@
 """Evaluate the elementwise tail of a fused function on vectors, at the point where a tile is stored.
 
 The tail is read from the fused TIR itself, so every elementwise operator that TVM can fuse behind an anchor
-(bias, residual, clip, SiLU, hardswish, GELU, ...) is served by the same code.
+(bias, residual, clip, SiLU, hardswish, GELU, ...) is served by the same code. What joins it from the side (a
+residual that is scaled or normalised first) is a part of it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,24 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.emit.affine import IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.cpu.emit.values import DTYPES, Value, Values
 from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY, elementary, maximum, minimum, quotient
+from edgepack.compiler.kernels.cpu.emit.vector_power import power
 
 __all__ = ["Epilogue"]
 
 BINARY = {"Add", "Sub", "Mul", "Div", "Max", "Min", "LT", "LE", "GT", "GE", "EQ", "NE", "And", "Or"}
 
 
+#: Calls that are no elementary function of one argument.
+CALLS = {"tirx.pow", "tirx.isnan"}
+
+
 class Epilogue:
-    """The blocks behind an anchor's block.
+    """The blocks behind an anchor's block, and those that they read beside it.
 
     Args:
         blocks: they, in order; each has the anchor's output shape and reads its predecessors at its own
@@ -76,10 +84,16 @@ class Epilogue:
         elif kind == "Select":
             for part in (x.condition, x.true_value, x.false_value):
                 self._check_value(part, block)
-        elif kind == "Call" and x.op.name in UNARY and str(x.ty.dtype) == "float32":
-            self._check_value(x.args[0], block)
+        elif kind == "Not":
+            self._check_value(x.a, block)
+        elif kind == "Cast" and {str(x.ty.dtype), str(x.value.ty.dtype)} <= DTYPES:
+            self._check_value(x.value, block)
+        elif kind == "Call" and x.op.name in UNARY.keys() | CALLS and str(x.args[0].ty.dtype) == "float32":
+            for argument in x.args:
+                self._check_value(argument, block)
         elif kind not in {"FloatImm", "IntImm"}:
-            raise RuleError(f"{block.name} uses {kind} {getattr(x, 'op', '')}, which has no vector form here")
+            name = str(getattr(getattr(x, "op", None), "name", kind))
+            raise RuleError(f"{block.name} uses {name.rpartition('.')[2]}, which has no vector form here")
 
     def _check_load(self, x: Any, block: Block) -> None:
         if x.source in self._known:
@@ -123,9 +137,9 @@ class Epilogue:
         for param, (buffer, at) in (here or {}).items():
             values[self._params[param]] = e.let(e.vload(buffer, at, lanes))
         for block in self.blocks:
-            values[block.target] = e.let(
-                self._value(e, block.value, block, values, position, lanes, pointers)
-            )
+            stored = self._value(e, block.value, block, values, position, lanes, pointers)
+            # TVM's analyser has no vectors of truth values, so these get no name.
+            values[block.target] = stored if str(block.target.dtype) == "bool" else e.let(stored)
         return values[self.target]
 
     def _value(
@@ -154,9 +168,14 @@ class Epilogue:
             return quotient(e, again(x.a), again(x.b))
         if kind in BINARY:
             return type(x)(again(x.a), again(x.b))
+        if kind == "Not":
+            return tirx.Not(again(x.a))
         if kind == "Select":
             return tirx.Select(again(x.condition), again(x.true_value), again(x.false_value))
-        return elementary(e, str(x.op.name), e.let(again(x.args[0])), lanes)
+        if kind == "Cast":
+            before = Value(again(x.value), lanes, str(x.value.ty.dtype))
+            return Values(e, lanes, IndexVariables()).cast(before, str(x.ty.dtype)).expr
+        return _call(e, x, [e.let(again(argument)) for argument in x.args], lanes)
 
     def _load(
         self,
@@ -182,3 +201,14 @@ class Epilogue:
         if along_lanes:
             return e.vload(buffer, at, lanes)
         return e.splat(e.load(buffer, index(at)), lanes)
+
+
+def _call(e: Emitter, x: Any, arguments: Sequence[Any], lanes: int) -> Any:
+    """A call of an elementary function."""
+    name = str(x.op.name)
+    if name == "tirx.isnan":
+        return tirx.NE(arguments[0], arguments[0])
+    if name == "tirx.pow":
+        exponent = float(x.args[1].value) if type(x.args[1]).__name__ == "FloatImm" else None
+        return power(e, arguments[0], arguments[1], lanes, exponent)
+    return elementary(e, name, arguments[0], lanes)

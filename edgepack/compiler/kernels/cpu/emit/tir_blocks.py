@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from edgepack.compiler.kernels.contract import RuleError
 
-__all__ = ["Block", "blocks_of", "extent"]
+__all__ = ["Block", "blocks_of", "extent", "read_by"]
 
 
 def extent(value: Any) -> int:
@@ -81,3 +83,10 @@ def _read(block: Any) -> Block:
         store.value,
         init,
     )
+
+
+def read_by(x: Any) -> set[Any]:
+    """The buffers that an expression or a statement reads."""
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(x, (TensorLoad, lambda load: found.add(load.source)))
+    return found
