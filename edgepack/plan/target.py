@@ -181,6 +181,16 @@ class CpuTarget:
         all of its loads first."""
         return self.cpu in IN_ORDER_CPUS
 
+    @property
+    def operations_per_cycle(self) -> float:
+        """Operations on float32 numbers that one core can start in a cycle, a multiply-add counted as one.
+
+        A CPU that issues in order, or has no vectors, starts one instruction of them, any other two. For
+        estimates, in which only ratios count."""
+        width = self.datapath_bits or self.vector_bits
+        units = 1 if self.in_order or not width else 2
+        return float(units * max(1, width // 32))
+
     def lanes(self, dtype: str) -> int:
         """Elements of ``dtype`` in one SIMD register, at least 1."""
         return max(1, self.vector_bits // (8 * DTYPE_BYTES[dtype]))

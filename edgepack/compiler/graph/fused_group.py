@@ -21,11 +21,13 @@ class Anchor:
         attributes: the Relax operator's attributes.
         operands: for each operand, the index of the fused function's parameter that it is, or None if it is
             computed inside.
+        operator: which of the group's operators it is; None where that is unknown.
     """
 
     kind: str
     attributes: Mapping[str, Any]
     operands: tuple[int | None, ...]
+    operator: int | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class FusedGroup:
         nodes: indices of the model's nodes whose values it computes on the way to its output.
         pitch: elements from one row of its output to the next (a row is the last dimension), where that is
             part of a wider tensor; None where rows follow each other.
+        sizes: how many statements (loop nests) of the function each operator has, in order; empty where that
+            is unknown.
+        operator_nodes: for each operator, the model's node whose value it computes; None where it computes
+            none, or that of the group's output.
+        origin: name of the group that it is a part of, where it is one.
     """
 
     name: str
@@ -50,3 +57,11 @@ class FusedGroup:
     anchor: Anchor | None = None
     nodes: tuple[int, ...] = ()
     pitch: int | None = None
+    sizes: tuple[int, ...] = ()
+    operator_nodes: tuple[int | None, ...] = ()
+    origin: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the user is told that it is called."""
+        return self.origin or self.name

@@ -11,7 +11,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.ir import IRModule
-from tvm.tirx import PrimFunc
+from tvm.s_tir import SBlockRealize
+from tvm.tirx import PrimFunc, SeqStmt
 
 from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.fold import fold_views
@@ -113,12 +114,13 @@ def _fused_groups(fused: IRModule, lowered: IRModule) -> dict[str, FusedGroup]:
             continue
         source = fused[fused.get_global_var(name)]
         if isinstance(source, relax.Function):
-            operators, anchor, nodes = _describe(fused, source)
+            group = _describe(fused, source, name, function, outputs[name])
         else:
-            operands = range(len(source.params) - outputs[name])
-            operators, nodes = (name.rstrip("0123456789"),), ()
-            anchor = _anchor(source, tuple(operands))
-        groups[name] = FusedGroup(name, function, outputs[name], operators, anchor, nodes)
+            operands = tuple(range(len(source.params) - outputs[name]))
+            anchor = _anchor(source, operands, 0)
+            operators = (name.rstrip("0123456789"),)
+            group = FusedGroup(name, function, outputs[name], operators, anchor, sizes=(_size(source),))
+        groups[name] = group
     return groups
 
 
@@ -136,29 +138,50 @@ def _output_counts(function: relax.Function) -> dict[str, int]:
 
 
 def _describe(
-    module: IRModule, function: relax.Function
-) -> tuple[tuple[str, ...], Anchor | None, tuple[int, ...]]:
-    """Operator names of a fused Relax function, its anchor if it has exactly one, and the nodes inside."""
+    module: IRModule, function: relax.Function, name: str, lowered: PrimFunc, outputs: int
+) -> FusedGroup:
+    """A fused Relax function with its operators, its anchor if it has exactly one, and the nodes inside.
+
+    Args:
+        name: of the function.
+        lowered: what became of it, with so many ``outputs``.
+    """
     index = {param: i for i, param in enumerate(function.params)}
     operators, anchors = [], []
-    nodes: list[int] = []
+    nodes: list[int | None] = []
+    sizes: list[int] = []
     for block in function.body.blocks:
         for binding in block.bindings:
             if op_name(binding.value) != "relax.call_tir":
                 continue
             callee, args = binding.value.args[0], binding.value.args[1]
-            node = node_index(binding.var)
-            nodes += [node] if node is not None else []
+            nodes.append(node_index(binding.var))
+            sizes.append(_size(module[callee]))
             operators.append(callee.name_hint.rstrip("0123456789"))
-            anchor = _anchor(module[callee], tuple(index.get(a) for a in args.fields))
+            anchor = _anchor(module[callee], tuple(index.get(a) for a in args.fields), len(operators) - 1)
             if anchor is not None:
                 anchors.append(anchor)
-    return tuple(operators), anchors[0] if len(anchors) == 1 else None, tuple(nodes)
+    return FusedGroup(
+        name,
+        lowered,
+        outputs,
+        tuple(operators),
+        anchors[0] if len(anchors) == 1 else None,
+        tuple(node for node in nodes if node is not None),
+        sizes=tuple(sizes),
+        operator_nodes=tuple(nodes),
+    )
 
 
-def _anchor(function: PrimFunc, operands: tuple[int | None, ...]) -> Anchor | None:
+def _size(function: PrimFunc) -> int:
+    """How many loop nests a function of one operator has."""
+    body = function.body.block.body if isinstance(function.body, SBlockRealize) else function.body
+    return len(body.seq) if isinstance(body, SeqStmt) else 1
+
+
+def _anchor(function: PrimFunc, operands: tuple[int | None, ...], operator: int) -> Anchor | None:
     attributes = function.attrs.get(ANCHOR) if function.attrs else None
     if attributes is None:
         return None
     plain = {k: list(v) if isinstance(v, tuple | tvm_ffi.Array) else v for k, v in attributes.items()}
-    return Anchor(str(plain.pop("kind")), plain, operands)
+    return Anchor(str(plain.pop("kind")), plain, operands, operator)

@@ -87,6 +87,9 @@ class Implementation:
         scratch: bytes of each scratch buffer of one thread.
         parameters: what the rule chose, for reports.
         flops: floating point operations of one execution, computed directly.
+        slow: whether the kernels compute one element at a time, or gather what they read
+            (``kernels/estimate.py`` says what that costs).
+        refused: why the last of the faster rules that are for such groups did not serve this one.
         multiply_adds, weights: multiply-adds that the kernels really do, and bytes of weights that they
             read; 0 where that is not known.
         with_prefetch: makes an implementation that computes the same and also fetches a number of bytes at
@@ -100,6 +103,8 @@ class Implementation:
     scratch: tuple[int, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0
+    slow: bool = False
+    refused: str = ""
     multiply_adds: int = 0
     weights: int = 0
     with_prefetch: Callable[[int], Implementation] | None = None

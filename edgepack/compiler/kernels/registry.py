@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import NoReturn, TypeVar
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels import cpu
 from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.rule import PairRule, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -56,39 +58,97 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
         yield importlib.import_module(info.name)
 
 
+#: Reasons that say no more than that a rule is for other groups.
+NOT_FOR_SUCH = {"another operator", "not elementwise", "no reduction"}
+
 #: In the order in which they are tried.
 RULES = find_rules(cpu, Rule)
 PAIR_RULES = find_rules(cpu, PairRule)
 
 
 def implement(
-    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
+    fused: FusedGroup,
+    target: CpuTarget,
+    constants: frozenset[int],
+    warn: Callable[[str], None],
+    *,
+    fast_only: bool = False,
 ) -> Implementation:
-    """The implementation of a fused group by the first rule that serves it.
+    """The implementation of a fused group by the first fast rule that serves it, else by the fastest other.
 
-    Also for one with a ``pitch`` the first rule that serves it decides: if that one does not heed the
-    pitch, no rule serves it (RuleError), for a slower rule would cost more than a copy.
+    Fast are the rules for anchors, and for a group without one those for blocks. Also for one with a
+    ``pitch`` the first rule that serves it decides: if that one does not heed the pitch, no rule serves it
+    (RuleError), for a slower rule would cost more than a copy.
 
     Args:
         constants: indices of its parameters that are constant at every call.
         warn: is told in one sentence of a rule that failed in a way that it did not foresee.
+        fast_only: RuleError where no fast rule serves it.
     """
-    for i, rule in enumerate(RULES):
-        if fused.pitch is not None and not any(later.heeds_pitch for later in RULES[i:]):
-            break
-        try:
-            found = rule.implement(fused, target, constants)
-        except RuleError:
-            continue
-        except Exception as error:  # a defect in a rule costs speed, not the model
-            warn(f"kernel {fused.name}: rule {rule.name} failed ({_reason(error)}); a slower rule is used")
-        else:
-            if fused.pitch is not None and not rule.heeds_pitch:
+    return _Choice(fused, target, constants, warn).made(fast_only)
+
+
+class _Choice:
+    """The choice of a rule for one fused group.
+
+    Attributes:
+        refused: why rules that are for such groups do not serve it.
+    """
+
+    def __init__(
+        self, fused: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
+    ) -> None:
+        self.fused, self.target, self.constants, self.warn = fused, target, constants, warn
+        self.refused: list[str] = []
+
+    def made(self, fast_only: bool) -> Implementation:
+        fused = self.fused
+        slow = [rule for rule in RULES if not self._is_fast(rule)]
+        for rule in RULES:
+            if rule in slow:
+                continue
+            if fused.pitch is not None and not any(r.heeds_pitch for r in RULES if r.order >= rule.order):
                 break
-            if rule.warning:
-                warn(f"kernel {fused.name}: {rule.warning}")
-            return found
-    raise RuleError(f"no rule serves {fused.name}")
+            found = self._tried(rule)
+            if found is not None and fused.pitch is not None and not rule.heeds_pitch:
+                break
+            if found is not None:
+                return found
+        if fast_only or fused.pitch is not None:
+            raise RuleError(f"no fast rule serves {fused.name}")
+        return self._slow(slow)
+
+    def _slow(self, rules: Sequence[Rule]) -> Implementation:
+        """The fastest of what a rule for blocks and the first of the rest make of it."""
+        work = work_of(self.fused.function)
+        candidates: list[tuple[Rule, Implementation]] = []
+        for rule in rules:
+            if any(known.serves == "rest" for known, _ in candidates):
+                break
+            found = self._tried(rule)
+            if found is not None:
+                candidates.append((rule, found))
+        if not candidates:
+            raise RuleError(f"no rule serves {self.fused.name}")
+        rule, best = min(candidates, key=lambda c: estimated_cycles(c[1], work, self.target))
+        if rule.warning:
+            self.warn(f"kernel {self.fused.title}: {rule.warning}")
+        return replace(best, refused=self.refused[-1] if self.refused else "")
+
+    def _is_fast(self, rule: Rule) -> bool:
+        return rule.serves == "anchor" or (rule.serves == "blocks" and self.fused.anchor is None)
+
+    def _tried(self, rule: Rule) -> Implementation | None:
+        try:
+            return rule.implement(self.fused, self.target, self.constants)
+        except RuleError as error:
+            if str(error) not in NOT_FOR_SUCH:
+                self.refused.append(f"{rule.name}: {error}")
+        except Exception as error:  # a defect in a rule costs speed, not the model
+            reason = _reason(error)
+            self.warn(f"kernel {self.fused.title}: rule {rule.name} failed ({reason}); a slower rule is used")
+            self.refused.append(f"{rule.name} failed: {reason}")
+        return None
 
 
 def with_prefetch(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
@@ -51,6 +52,8 @@ class Rule:
         apply: makes the kernels. RuleError if it does not serve the fused group.
         heeds_pitch: whether its kernels write rows that lie ``FusedGroup.pitch`` elements apart.
         warning: what the user is told of a fused group that this rule serves; "" for nothing.
+        serves: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
+            for one with an anchor; "rest": what nothing else serves, slowly.
         backend: what its kernels run on, which is the name of the package that the rule lies in.
     """
 
@@ -60,6 +63,7 @@ class Rule:
     apply: Apply
     heeds_pitch: bool = False
     warning: str = ""
+    serves: Literal["anchor", "blocks", "rest"] = "anchor"
     backend: str = "cpu"
 
     def implement(self, fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:

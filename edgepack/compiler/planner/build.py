@@ -17,6 +17,7 @@ from edgepack.compiler.planner.concat_in_place import concat_in_place
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
 from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.target import CpuTarget
@@ -58,9 +59,7 @@ def build_plan(
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter())
     concat_in_place(program, selector.try_select_as)
     fuse_pairs(program, selector.try_select)
-    for call in program.calls:
-        if call.implementation is None:
-            selector.select(call)
+    select_or_split(program, selector)
     for call in plan_weight_prefetch(program.calls, target):
         selector.add_prefetch(call)
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write

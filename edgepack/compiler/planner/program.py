@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Literal, TypeAlias
@@ -80,6 +81,12 @@ class Program:
     constants: list[Array] = field(default_factory=list)
     buffers: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
+
+    def new_buffer(self, shape: Sequence[int], dtype: str) -> Value:
+        """A tensor that a call computes."""
+        made = Value("buffer", len(self.buffers), prod(shape) * DTYPE_BYTES[dtype])
+        self.buffers.append(made)
+        return made
 
     def use_counts(self) -> Counter[int]:
         """How often each value, by its ``id``, is an argument or an output."""
@@ -167,7 +174,4 @@ class _Reader:
         return fields
 
     def _buffer(self, ty: relax.TensorType) -> Value:
-        nbytes = prod(int(d) for d in ty.shape) * DTYPE_BYTES[str(ty.dtype)]
-        made = Value("buffer", len(self.program.buffers), nbytes)
-        self.program.buffers.append(made)
-        return made
+        return self.program.new_buffer([int(d) for d in ty.shape], str(ty.dtype))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 import tvm_ffi
 from tvm.tirx import Buffer, PrimFunc
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
+from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.registry import implement, implement_pair, with_prefetch
+from edgepack.compiler.planner.parts import Part
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -53,8 +55,8 @@ class KernelSelector:
             found[call.fused.name] = found.get(call.fused.name, here) & here
         return found
 
-    def select(self, call: Call) -> None:
-        """Selects the call's kernels. RuleError if no rule serves it."""
+    def select(self, call: Call, *, fast_only: bool = False) -> None:
+        """Selects the call's kernels. RuleError if no rule serves it, or no fast one."""
         groups = call.fused_groups
         constants = tuple(self._constants[g.name] for g in groups)
         key = tuple(
@@ -69,7 +71,7 @@ class KernelSelector:
                 return
         self.reporter.kernel(call.fused.name)
         if call.first is None:
-            implementation = implement(call.fused, self.target, constants[0], self.warn)
+            implementation = implement(call.fused, self.target, constants[0], self.warn, fast_only=fast_only)
         else:
             implementation = implement_pair(call.first, call.fused, self.target, constants, self.warn)
         call.implementation = implementation
@@ -77,10 +79,25 @@ class KernelSelector:
         call.symbols = self.add(implementation, operators, _bytes_moved(groups))
         self._selected.setdefault(key, []).append((groups, implementation, call.symbols))
 
-    def try_select(self, call: Call) -> bool:
-        """Selects the call's kernels; False if no rule serves it."""
+    def adopt(self, whole: FusedGroup, part: Part) -> None:
+        """Makes a part of a group known, by its name: which of its parameters are constant."""
+        constants = {whole.function.params[i] for i in self._constants[whole.name]}
+        found = frozenset(i for i, buffer in enumerate(part.reads) if buffer in constants)
+        self._constants[part.fused.name] = found
+
+    def cycles(self, fused: FusedGroup, *, fast_only: bool = False) -> float:
+        """How long a group would take, estimated; infinite where no rule serves it, or no fast one."""
         try:
-            self.select(call)
+            constants = self._constants[fused.name]
+            found = implement(fused, self.target, constants, lambda _: None, fast_only=fast_only)
+        except RuleError:
+            return inf
+        return estimated_cycles(found, work_of(fused.function), self.target)
+
+    def try_select(self, call: Call, *, fast_only: bool = False) -> bool:
+        """Selects the call's kernels; False if no rule serves it, or no fast one."""
+        try:
+            self.select(call, fast_only=fast_only)
         except RuleError:
             return False
         return True
@@ -149,8 +166,9 @@ class KernelSelector:
 
     def warn(self, text: str) -> None:
         """Tells the user, now and in the plan."""
-        self.warnings.append(text)
-        self.reporter.warning(text)
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.reporter.warning(text)
 
 
 def _bytes_moved(groups: Sequence[FusedGroup]) -> int:

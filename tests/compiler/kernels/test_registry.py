@@ -104,7 +104,8 @@ def test_a_rule_that_fails_is_told_and_the_next_one_serves(
     compiled = Compiled({"m": _softmax()}, tmp_path)
     (warning,) = compiled.plan("m").warnings
     assert warning.endswith("rule rowwise failed (not today); a slower rule is used")
-    assert {kernel.rule for kernel in compiled.plan("m").kernels} == {"generic"}
+    rules = {kernel.rule for kernel in compiled.plan("m").kernels}
+    assert "generic" in rules and "rowwise" not in rules
     compiled.check("m")
 
 
@@ -114,7 +115,8 @@ def test_a_rule_is_not_tried_on_dtypes_that_it_does_not_take(
     _replace(monkeypatch, replace(ROWWISE, dtypes=frozenset({"int8"})))
     compiled = Compiled({"m": _softmax()}, tmp_path)
     assert not compiled.plan("m").warnings
-    assert {kernel.rule for kernel in compiled.plan("m").kernels} == {"generic"}
+    rules = {kernel.rule for kernel in compiled.plan("m").kernels}
+    assert "generic" in rules and "rowwise" not in rules
 
 
 def test_what_only_the_last_rule_serves_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -367,4 +367,4 @@ class ElementwiseKernel(KernelBuilder):
             at(constant(low + covered.overlapping), strip.variables.child())
 
 
-RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise)
+RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise, serves="blocks")

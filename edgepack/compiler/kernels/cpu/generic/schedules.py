@@ -39,14 +39,14 @@ TASK_ELEMENTS = 2048
 
 def plain(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Applies the rule ``plain``: the function as TVM wrote it, in one task; LLVM vectorises what it can."""
-    return implementation_of("plain", fused.function, fused, target)
+    return replace(implementation_of("plain", fused.function, fused, target), slow=True)
 
 
 def generic(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Applies the rule ``generic``: inlined, vectorised, in tasks of what blocks share."""
     schedule = Schedule(tvm.IRModule({"main": fused.function}), error_render_level="detail")
     _Scheduler(schedule, _without_half_vectors(target, fused)).run()
-    return implementation_of("generic", schedule.mod["main"], fused, target)
+    return replace(implementation_of("generic", schedule.mod["main"], fused, target), slow=True)
 
 
 def _without_half_vectors(target: CpuTarget, fused: FusedGroup) -> CpuTarget:
@@ -76,7 +76,7 @@ def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
             parallel += 1
     if not parallel:
         raise RuleError("no block has an independent leading loop")
-    return implementation_of("rows", schedule.mod["main"], fused, target)
+    return replace(implementation_of("rows", schedule.mod["main"], fused, target), slow=True)
 
 
 class _Scheduler:
@@ -337,12 +337,13 @@ def _limit_by_reads(block: Block, written: set[Buffer], shared: int) -> int:
     return shared
 
 
-GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic)
-ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows)
+GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic, serves="rest")
+ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows, serves="rest")
 PLAIN = Rule(
     "plain",
     order=1300,
     dtypes=EVERY_DTYPE,
     apply=plain,
+    serves="rest",
     warning="no schedule serves it; it runs in one thread, not vectorised",
 )

@@ -60,6 +60,11 @@ class PlannedReduction:
         innermost = [i for i, n in enumerate(self.axes.extents) if n > 1][-1:]
         return sum(self.axes.step(x, i) == 1 for i in innermost for _, x in self.accesses.addresses)
 
+    def gathers(self) -> bool:
+        """Whether a load is neither contiguous along the innermost reduced axis nor the same along it."""
+        innermost = [i for i, n in enumerate(self.axes.extents) if n > 1][-1:]
+        return any(self.axes.step(x, i) not in {0, 1} for i in innermost for _, x in self.accesses.addresses)
+
 
 class RowPlan:
     """What a row is, and what it computes.
@@ -165,6 +170,18 @@ class RowPlan:
         """Operations of one row; where lanes are output positions, of one lane."""
         inner = prod(self.extents[i] for i in self.inner) * (self.accesses.cost + 2)
         return inner + sum(prod(r.axes.extents) * (r.accesses.cost + 1) for r in self.needed)
+
+    def gathers(self) -> bool:
+        """Whether a reduction reads anything neither along the lanes nor the same for all of them."""
+        if self.horizontal:
+            return any(r.gathers() for r in self.needed)
+        steps = (
+            self.axes.step(x, self.lane_axis)
+            for r in self.needed
+            for _, x in r.accesses.addresses
+            if self.lane_axis is not None
+        )
+        return any(step not in {0, 1} for step in steps)
 
     def _kept(self) -> dict[Buffer, int]:
         """Blocks to keep in scratch: for each, the reduction whose pass computes all of it."""

@@ -84,6 +84,7 @@ class RowKernel(KernelBuilder):
             scratch=tuple(self.e.scratch_bytes),
             parameters=self.parameters(),
             flops=self.flops,
+            slow=self.plan.gathers(),
         )
 
     def _rows(self) -> int:
@@ -163,4 +164,4 @@ class RowKernel(KernelBuilder):
         )
 
 
-RULE = Rule("rowwise", order=900, dtypes=EVERY_DTYPE, apply=rowwise)
+RULE = Rule("rowwise", order=900, dtypes=EVERY_DTYPE, apply=rowwise, serves="blocks")

@@ -1,0 +1,99 @@
+"""How long kernels take, estimated: to choose between plans, and to say which kernels are slow.
+
+The unit is a cycle of one core, and the ratios are what counts: no clock is known when compiling. A kernel
+takes the longer of computing and moving its bytes. The rates were measured (docs/kernels.md, "Estimates").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm.tirx import PrimFunc
+
+from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["Work", "estimated_cycles", "least_cycles", "work_of"]
+
+#: Operations that an elementary function is.
+CALL_OPERATIONS = 20
+
+#: What part of the arithmetic units a kernel keeps busy that is not slow.
+EFFICIENCY = 0.5
+
+#: Operations in a cycle of a slow kernel, and of one that reduces operands which do not fit the L2 cache.
+SLOW_RATE, SLOW_RATE_OUTSIDE = 1.0, 0.1
+
+#: Cycles of a step beside its tasks.
+STEP_CYCLES = 500
+
+#: Bytes that one core reads or writes in a cycle: in its own caches, and behind them.
+CACHE_BYTES, MEMORY_BYTES = 16, 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a function computes and moves at least.
+
+    Attributes:
+        operations: on numbers, a multiply-add counted as one, an elementary function as 20.
+        nbytes: of parameters and outputs, each once.
+        reduces: whether it sums, or the like.
+    """
+
+    operations: int
+    nbytes: int
+    reduces: bool
+
+
+def work_of(function: PrimFunc) -> Work:
+    """The work of a fused function, each element of each block computed once."""
+    nbytes = sum(prod(int(d) for d in b.shape) * DTYPE_BYTES[str(b.dtype)] for b in function.params)
+    try:
+        blocks = blocks_of(function)
+    except RuleError:  # another form (argmax, sort, scatter): some operations for each element
+        return Work(nbytes // 2, nbytes, False)
+    operations = sum(prod(b.extents) * max(1, _operations(b.value)) for b in blocks)
+    return Work(operations, nbytes, any(b.reductions for b in blocks))
+
+
+def least_cycles(work: Work, target: CpuTarget) -> float:
+    """The roofline: no kernel on one core does the work in less."""
+    return STEP_CYCLES + max(work.operations / target.operations_per_cycle, _moving(work, target))
+
+
+def estimated_cycles(implementation: Implementation, work: Work, target: CpuTarget) -> float:
+    """What the kernels take on one core."""
+    rate = EFFICIENCY * target.operations_per_cycle
+    if implementation.slow:
+        outside = work.reduces and work.nbytes > target.l2_bytes
+        rate = min(rate, SLOW_RATE_OUTSIDE if outside else SLOW_RATE)
+    return STEP_CYCLES * len(implementation.stages) + max(work.operations / rate, _moving(work, target))
+
+
+def _moving(work: Work, target: CpuTarget) -> float:
+    return work.nbytes / (CACHE_BYTES if work.nbytes <= target.l2_bytes else MEMORY_BYTES)
+
+
+def _operations(x: Any) -> int:
+    """Of one element; positions count nothing."""
+    kind = type(x).__name__
+    if kind in {"TensorLoad", "FloatImm", "IntImm", "Var"}:
+        return 0
+    if kind == "Call":
+        name = str(x.op.name).rpartition(".")[2]
+        if name == "if_then_else":
+            return max(_operations(x.args[1]), _operations(x.args[2]))
+        return CALL_OPERATIONS + sum(_operations(a) for a in x.args)
+    if kind == "Select":
+        return 1 + sum(_operations(a) for a in (x.condition, x.true_value, x.false_value))
+    if kind in {"Cast", "Not"}:
+        return 1 + _operations(x.value if kind == "Cast" else x.a)
+    if not hasattr(x, "a") or not hasattr(x, "b"):
+        return 1
+    fused = kind == "Add" and "Mul" in {type(x.a).__name__, type(x.b).__name__}
+    return (0 if fused else 1) + _operations(x.a) + _operations(x.b)
