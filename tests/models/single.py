@@ -9,7 +9,7 @@ import onnx
 
 from tests.models.builder import Graph
 
-__all__ = ["Body", "conv", "gelu", "pool", "silu", "single"]
+__all__ = ["Body", "conv", "gelu", "pool", "silu", "single", "transposed"]
 
 #: Adds nodes behind a tensor; returns the last one's output.
 Body = Callable[[Graph, str], str]
@@ -50,6 +50,18 @@ def conv(
         y = g.op("Add", y, g.op("Conv", x, g.weight(out, shape[1], *kernel), **slides))
     y = activation(g, y) if activation else y
     g.op("Identity", y, name="y")
+    g.output("y")
+    return g.model()
+
+
+def transposed(
+    shape: tuple[int, ...], out: int, kernel: tuple[int, ...], *, group: int = 1, **attributes: Any
+) -> onnx.ModelProto:
+    """A transposed convolution of any rank with a bias, and a ReLU."""
+    g = Graph("transposed", seed=3)
+    w = g.weight(shape[1], out // group, *kernel)
+    y = g.op("ConvTranspose", g.input("x", shape), w, g.weight(out, std=1.0), group=group, **attributes)
+    g.op("Relu", y, name="y")
     g.output("y")
     return g.model()
 

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from edgepack.compiler.graph.conv_transpose import conv2d_of_transpose
+from edgepack.compiler.graph.conv_transpose import convolution_of_transpose
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
     Rewriter,
@@ -42,9 +42,10 @@ ELEMENTWISE = {f"relax.{name}" for name in ELEMENTWISE_NAMES.split()}
 #: What emits an operator that slides windows, channels last: (rewriter, data, call).
 _Windows: TypeAlias = Callable[[Rewriter, relax.Expr, relax.Call], OptionalExpr]
 WINDOWS: dict[str, _Windows] = {
-    **{f"conv{rank}": convolution for rank in (1, 2, 3)},
-    **{f"{kind}_pool{rank}": pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
-    **{f"adaptive_avg_pool{rank}": adaptive_average for rank in (1, 2, 3)},
+    **{f"conv{rank}d": convolution for rank in (1, 2, 3)},
+    **{f"conv{rank}d_transpose": convolution_of_transpose for rank in (1, 2, 3)},
+    **{f"{kind}_pool{rank}d": pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
+    **{f"adaptive_avg_pool{rank}d": adaptive_average for rank in (1, 2, 3)},
 }
 REDUCTIONS = {f"relax.{name}" for name in ("max", "mean", "min", "prod", "std", "sum", "variance")}
 
@@ -83,7 +84,6 @@ class _ChannelsLast(Rewriter):
         super().__init__(module)
         self.forms: dict[relax.Expr, _Forms] = {}
         self.handlers: dict[str, Callable[[relax.Call], _New | None]] = {
-            "relax.nn.conv2d_transpose": self._conv2d_transpose,
             "relax.image.resize2d": self._resize2d,
             "relax.concat": self._concat,
             "relax.split": self._split,
@@ -91,7 +91,7 @@ class _ChannelsLast(Rewriter):
             "relax.nn.prelu": self._prelu,
             "relax.reshape": self._reshape,
             "relax.permute_dims": self._permute,
-            **{f"relax.nn.{name}d": self._window(emit) for name, emit in WINDOWS.items()},
+            **{f"relax.nn.{name}": self._window(emit) for name, emit in WINDOWS.items()},
             **dict.fromkeys(ELEMENTWISE, self._elementwise),
             **dict.fromkeys(REDUCTIONS, self._reduce),
         }
@@ -169,13 +169,6 @@ class _ChannelsLast(Rewriter):
             return _Forms(last=found)
 
         return handler
-
-    def _conv2d_transpose(self, call: relax.Call) -> _New | None:
-        data, weight = call.args
-        if call.attrs.data_layout != "NCHW" or call.attrs.kernel_layout != "IOHW" or not is_constant(weight):
-            return None
-        found = conv2d_of_transpose(self, self.last(data), call)
-        return None if found is None else _Forms(last=found)
 
     def _resize2d(self, call: relax.Call) -> _New | None:
         a = call.attrs

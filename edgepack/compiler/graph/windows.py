@@ -17,7 +17,7 @@ from edgepack.compiler.graph.rewrite import (
     shape_of,
 )
 
-__all__ = ["DATA_LAYOUTS", "adaptive_average", "convolution", "pooling"]
+__all__ = ["DATA_LAYOUTS", "WEIGHT_LAYOUTS", "adaptive_average", "convolution", "pooling"]
 
 #: Layouts of data, channels first and channels last, and of weights, by the number of spatial dimensions.
 DATA_LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.models.builder import Graph
-from tests.models.single import Body, conv, gelu, pool, silu
+from tests.models.single import Body, conv, gelu, pool, silu, transposed
 from tests.support.compiled import SWEPT, Library, on_register_files, target_with
 
 
@@ -226,6 +226,23 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
     "volume, average pool": (
         "pool2d.average",
         pool("AveragePool", (2, 9, 7, 9, 8), kernel_shape=[3, 2, 3], strides=[2, 1, 2], pads=[1] * 6),
+    ),
+    "transposed signal": ("conv2d.igemm", transposed((2, 24, 20), 12, (16,), strides=[8], pads=[4, 4])),
+    "transposed, depthwise": (
+        "conv2d.depthwise",
+        transposed((1, 12, 5, 6), 12, (4, 4), strides=[2, 2], pads=[1, 1, 1, 1], group=12),
+    ),
+    "transposed, in groups": (
+        "conv2d.igemm",
+        transposed((1, 12, 5, 6), 24, (3, 4), strides=[2, 3], pads=[3, 0, 0, 1], group=3),
+    ),
+    "transposed, dilated": (
+        "conv2d.igemm",
+        transposed((1, 9, 5, 6), 8, (3, 3), strides=[1, 2], pads=[1, 1, 4, 1], dilations=[2, 2]),
+    ),
+    "transposed volume": (
+        "conv2d.igemm",
+        transposed((1, 12, 3, 5, 6), 8, (3, 3, 3), strides=[2, 1, 2], pads=[1] * 6, output_padding=[1, 0, 1]),
     ),
     "matrix": ("matmul.packed", dense((23,), 37, 61, gelu)),
     "one row": ("matmul.packed", dense((1,), 129, 1000)),
