@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from edgepack.compiler.frontend.onnxruntime_session import optimise
-from tests.models import NETWORKS, families, recurrent, transformers, vision
+from tests.models import NETWORKS, audio, families, recurrent, transformers, video, vision
 from tests.models.light import light
 
 __all__ = ["BENCHMARKS", "MORE", "RECURRENT", "folded", "save"]
@@ -60,6 +60,26 @@ MORE: dict[str, Callable[[], onnx.ModelProto]] = {
         blocks=2,
         decoder=256,
         classes=150,
+    ),
+    # A third of a second at 22 kHz, half as wide as version 1.
+    "hifigan": partial(
+        audio.hifigan,
+        frames=32,
+        bands=80,
+        channels=256,
+        upsampling=((16, 8), (16, 8), (4, 2), (4, 2)),
+        taps=(3, 7, 11),
+        dilations=(1, 3, 5),
+    ),
+    "tcn": partial(audio.tcn, inputs=16, channels=64, levels=6, length=256),
+    # The base model's layers before its transformer, one second.
+    "wav2vec2": partial(audio.wav2vec2, samples=16000, channels=512, width=768, groups=16, taps=128),
+    # The tiny model's, 15 seconds.
+    "whisper_stem": partial(audio.whisper_stem, bands=80, frames=1500, width=384),
+    # Half of the usual frames, and of the size along both sides.
+    "r3d18": partial(video.r3d, frames=8, size=56, channels=(64, 128, 256, 512), blocks=2, classes=400),
+    "r2plus1d18": partial(
+        video.r3d, frames=8, size=56, channels=(64, 128, 256, 512), blocks=2, classes=400, factorised=True
     ),
 }
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import onnx
 
-from tests.models import relatives, transformers, vision
+from tests.models import audio, relatives, transformers, video, vision
 from tests.models.light import LIGHT, light
 
 __all__ = ["DIMS", "LARGE", "NETWORKS", "build", "example", "save"]
@@ -49,6 +49,10 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "bert": transformers.bert,
     "vit": transformers.vit,
     "segformer": transformers.segformer,
+    "hifigan": audio.hifigan,
+    "tcn": audio.tcn,
+    "wav2vec2": audio.wav2vec2,
+    "r3d": video.r3d,
     "small_alexnet": relatives.small_alexnet,
     "small_densenet": relatives.small_densenet,
     "small_inception": relatives.small_inception,

@@ -36,6 +36,7 @@ MODELS: dict[str, onnx.ModelProto] = {
     "many tiles": conv((1, 8, 50, 47), 18, (3, 3), pads=PADS),
     "high": conv((2, 20, 21, 5), 40, (3, 3), pads=PADS, residual=True),
     "one channel": conv((1, 1, 9, 9), 1, (3, 3), pads=PADS),
+    "planes of volumes": conv((2, 12, 3, 9, 7), 20, (1, 3, 3), pads=(0, 1, 1, 0, 1, 1), residual=True),
 }
 
 

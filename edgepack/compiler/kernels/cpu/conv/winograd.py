@@ -142,7 +142,11 @@ class Winograd(KernelBuilder):
         """The transformed weights."""
         phases, m, columns, zeros = self.phases, self.geometry.m, self.tile.columns, self.geometry.zeros
 
+        conv = phases.whole if phases else self.geometry.conv
+        shape = (*conv.kernel, conv.in_channels, conv.out_channels)
+
         def pack(weights: Array) -> Array:
+            weights = weights.reshape(shape)
             return transform_weights(phases.weights(weights) if phases else weights, m, columns, zeros)
 
         key = f"winograd{m}:{'phases:' if phases else ''}{columns}:{zeros}"
