@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.version import __version__
 
 if TYPE_CHECKING:
-    from edgepack.api import Bundle, cross_compiler, load, pack
+    from edgepack.api import Bundle, check, cross_compiler, load, pack
     from edgepack.errors import (
         CheckFailedError,
         ConfigError,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ToolchainError,
     )
     from edgepack.options import PackOptions
+    from edgepack.plan.model_check import ModelCheck
     from edgepack.runners.bench import Measurement
     from edgepack.runners.verify import Verification
     from edgepack.session import Session
@@ -33,12 +34,14 @@ __all__ = [
     "EdgepackError",
     "InternalError",
     "Measurement",
+    "ModelCheck",
     "ModelError",
     "PackOptions",
     "Session",
     "ToolchainError",
     "Verification",
     "__version__",
+    "check",
     "cross_compiler",
     "load",
     "pack",
@@ -46,8 +49,9 @@ __all__ = [
 
 #: Names that are not in ``errors``, and the module that has each.
 _PLACES = {
-    **dict.fromkeys(("Bundle", "cross_compiler", "load", "pack"), "api"),
+    **dict.fromkeys(("Bundle", "check", "cross_compiler", "load", "pack"), "api"),
     "Measurement": "runners.bench",
+    "ModelCheck": "plan.model_check",
     "PackOptions": "options",
     "Session": "session",
     "Verification": "runners.verify",

@@ -20,17 +20,26 @@ from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.errors import ConfigError
-from edgepack.options import PackKeywords, PackOptions, PathLike, check_options, check_seconds, check_whole
+from edgepack.options import (
+    CheckKeywords,
+    PackKeywords,
+    PackOptions,
+    PathLike,
+    check_options,
+    check_seconds,
+    check_whole,
+)
 from edgepack.progress import Progress
 
 if TYPE_CHECKING:
     from edgepack.config.device import Device
+    from edgepack.plan.model_check import ModelCheck
     from edgepack.runners.bench import Measurement
     from edgepack.runners.verify import Verification
     from edgepack.session import Session
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
-__all__ = ["Bundle", "cross_compiler", "load", "pack"]
+__all__ = ["Bundle", "check", "cross_compiler", "load", "pack"]
 
 
 class Bundle:
@@ -179,6 +188,35 @@ def pack(
     chosen = PackOptions(**options)
     folder, seconds = pack_model(Path(model), device, output, chosen, undisturbed(progress))
     return Bundle(folder, stage_seconds=seconds)
+
+
+@guarded
+def check(
+    model: PathLike,
+    device: PathLike | Device = "host",
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[CheckKeywords],
+) -> ModelCheck:
+    """Say what would become of a model on a device, without compiling it.
+
+    Args:
+        model: an ONNX file.
+        device: a device's name, a path to its YAML file, or the device. No compiler for it is needed.
+        progress: as for :func:`pack`.
+        options: ``shapes``, ``dims``, ``cut_inputs``, ``cut_outputs``, ``optimize``, ``strict_math`` and
+            ``timeout`` of :class:`PackOptions`.
+
+    Returns:
+        what would be compiled, and how large it is; operators that cannot be compiled are no error.
+
+    Raises:
+        ConfigError, ModelError, InternalError: the model cannot be read, or a size is missing.
+    """
+    from edgepack.checking import check_model
+
+    check_options({"model": model, "device": device, **options}, "check")
+    return check_model(Path(model), device, PackOptions(**options), undisturbed(progress))
 
 
 @guarded

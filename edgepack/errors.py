@@ -52,6 +52,7 @@ class ModelError(EdgepackError):
     """The model cannot be read or compiled.
 
     Args:
+        refused: what cannot be compiled, plain data: ``operator``, ``nodes`` (their names) and ``reason``.
         cuts: parts of the model that can be compiled, plain data: ``part`` ("before" or "after" what cannot),
             ``inputs`` and ``outputs`` (tensors to cut at; empty for the model's own), ``nodes`` (how many of
             the model's are in it) and ``of`` (how many there are).
@@ -60,9 +61,16 @@ class ModelError(EdgepackError):
     exit_code = 3
 
     def __init__(
-        self, message: str, *, hint: str = "", detail: str = "", cuts: Sequence[Mapping[str, Any]] = ()
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        detail: str = "",
+        refused: Sequence[Mapping[str, Any]] = (),
+        cuts: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(message, hint=hint, detail=detail)
+        self.refused = tuple(refused)
         self.cuts = tuple(cuts)
 
 

@@ -7,13 +7,22 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from edgepack.errors import ConfigError
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode
 
-__all__ = ["PackKeywords", "PackOptions", "PathLike", "check_options", "check_seconds", "check_whole"]
+__all__ = [
+    "CheckKeywords",
+    "PackKeywords",
+    "PackOptions",
+    "PathLike",
+    "check_optimize",
+    "check_options",
+    "check_seconds",
+    "check_whole",
+]
 
 PathLike = str | os.PathLike[str]
 
@@ -80,23 +89,44 @@ class PackKeywords(TypedDict, total=False):
     timeout: float | None
 
 
-def check_options(given: Mapping[str, Any]) -> None:
+class CheckKeywords(TypedDict, total=False):
+    """The fields of :class:`PackOptions` that decide about what is compiled, as keyword arguments."""
+
+    shapes: Mapping[str, Sequence[int]] | None
+    dims: Mapping[str, int] | None
+    cut_inputs: Sequence[str]
+    cut_outputs: Sequence[str]
+    optimize: Optimize
+    strict_math: bool
+    timeout: float | None
+
+
+def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
     """Raise ConfigError, in one sentence, for an option that there is not, or a value of a wrong type.
 
     Args:
-        given: keyword arguments of :func:`edgepack.pack`.
+        given: keyword arguments of the function.
+        function: :func:`edgepack.pack` or :func:`edgepack.check`, by name.
     """
     names = [*_TYPES, *(field.name for field in fields(PackOptions) if field.name not in _TYPES)]
+    if function == "check":
+        names = ["model", "device", *CheckKeywords.__annotations__]
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             also = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}."
-            raise ConfigError(f"pack has no option {name!r}.", hint=also)
+            raise ConfigError(f"{function} has no option {name!r}.", hint=also)
         if value is None or name not in _TYPES:
             continue
         wanted, fits = _TYPES[name]
         if not fits(value):
-            raise ConfigError(f"{name} of pack is {wanted}, not {_shown(value)}.", hint=_hint(value))
+            raise ConfigError(f"{name} of {function} is {wanted}, not {_shown(value)}.", hint=_hint(value))
+
+
+def check_optimize(value: str) -> None:
+    """Raise ConfigError unless there are kernels that are chosen for this."""
+    if value not in get_args(Optimize):
+        raise ConfigError(f"No kernels are made for {value!r}.", hint="Use latency, size or balanced.")
 
 
 def check_whole(name: str, value: Any, *, least: int) -> None:
@@ -161,6 +191,10 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str) and all(map(_is_whole, value))
 
 
+def _is_names(value: Any) -> bool:
+    return isinstance(value, Iterable) and all(map(_is_text, value))
+
+
 def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def fits(value: Any) -> bool:
         return isinstance(value, Mapping) and all(map(_is_text, value)) and all(map(of, value.values()))
@@ -181,6 +215,8 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "params": ("a text", _is_text),
     "inputs": ("a mapping of inputs' names to paths of .npy files", _is_mapping(_is_path)),
     "seed": ("a whole number", _is_whole),
+    "cut_inputs": ("a list of tensors' names", _is_names),
+    "cut_outputs": ("a list of tensors' names", _is_names),
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),
     "force": ("True or False", _is_flag),

@@ -15,7 +15,7 @@ from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
-from edgepack.options import PackOptions, PathLike
+from edgepack.options import PackOptions, PathLike, check_optimize
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported, frontend_of
 from edgepack.pipeline.job import CompileJob, ImportJob
@@ -50,10 +50,7 @@ def pack_model(
     params_mode = _params_mode(options, profile)
     destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
     check_destination(destination, force=options.force, model=model)
-    if options.optimize not in ("latency", "size", "balanced"):
-        raise ConfigError(
-            f"No kernels are made for {options.optimize!r}.", hint="Use latency, size or balanced."
-        )
+    check_optimize(options.optimize)
     devices = [*(load_variant(profile, other) for other in profile.variants), profile]
     job = _import_job(model, options)
     stages("find the toolchain")

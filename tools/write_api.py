@@ -21,6 +21,7 @@ SECTIONS = {
     "Packing": ("pack", "PackOptions"),
     "Bundles": ("Bundle", "Verification", "Measurement"),
     "Running here": ("load", "Session"),
+    "Checking": ("check", "ModelCheck"),
     "With TVM's own libraries": ("cross_compiler",),
     "Errors": (
         *("EdgepackError", "ConfigError", "ModelError", "ToolchainError", "CheckFailedError"),

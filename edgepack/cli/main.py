@@ -24,6 +24,7 @@ __all__ = ["cli", "main"]
 #: only when its command is asked for; ``command`` in it is the click command.
 COMMANDS = {
     "pack": "Compile a model into a bundle for a device.",
+    "check": "Say what of a model would be compiled, refused or slow, without compiling it.",
     "verify": "Run a bundle's own program on its recorded data and compare.",
     "bench": "Measure a bundle: latency, memory, load time.",
     "inspect": "Show what a bundle or a model file holds.",

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-__all__ = ["json_option", "runner_option", "sdk_option", "threads_option", "timeout_option"]
+__all__ = [
+    "json_option",
+    "kernel_options",
+    "model_options",
+    "runner_option",
+    "sdk_option",
+    "threads_option",
+    "timeout_option",
+]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Of the commands that run a bundle's program.
 runner_option = click.option(
@@ -30,3 +42,96 @@ sdk_option = click.option(
 
 #: Of those that give a result.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def _pairs(what: str, values: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for value in values:
+        # A tensor's name may hold an equals sign; what stands behind the last one cannot.
+        name, separator, rest = value.rpartition("=")
+        if not separator or not name or not rest:
+            raise click.BadParameter(f"{value!r} is not of the form {what}.")
+        if name in pairs:
+            raise click.BadParameter(f"{name!r} is given twice.")
+        pairs[name] = rest
+    return pairs
+
+
+def _shapes(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    del ctx, param
+    shapes = {}
+    for name, text in _pairs("INPUT=1,3,224,224", values).items():
+        try:
+            shapes[name] = tuple(int(part) for part in text.split(",")) if text != "()" else ()
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is no shape: write whole numbers with commas.") from None
+        if any(extent < 0 for extent in shapes[name]):
+            raise click.BadParameter(f"{text!r} has a negative extent.")
+    return shapes
+
+
+def _dims(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
+    del ctx, param
+    pairs = _pairs("SYMBOL=1", values)
+    for text in pairs.values():
+        if not text.isdecimal():
+            raise click.BadParameter(f"{text!r} is not a whole number.")
+    return {name: int(text) for name, text in pairs.items()}
+
+
+def model_options(function: _F) -> _F:
+    """How much of a model is taken: sizes that it leaves open, and tensors to cut it at."""
+    options = (
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            callback=_shapes,
+            metavar="INPUT=1,3,224,224",
+            help="An input's shape.",
+        ),
+        click.option(
+            "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
+        ),
+        click.option(
+            "--inputs",
+            "cut_inputs",
+            multiple=True,
+            metavar="TENSOR,...",
+            help="Cut the model: tensors that become inputs; what stands before them is left out.",
+        ),
+        click.option(
+            "--outputs",
+            "cut_outputs",
+            multiple=True,
+            metavar="TENSOR,...",
+            help="Cut the model: tensors that become the outputs.",
+        ),
+    )
+    return _with(function, options)
+
+
+def kernel_options(function: _F) -> _F:
+    """What kernels are chosen for."""
+    options = (
+        click.option(
+            "--optimize",
+            type=click.Choice(["latency", "size", "balanced"]),
+            default="latency",
+            show_default=True,
+            help="Latency lets params grow where that is faster (Winograd), size never, balanced only small "
+            "ones.",
+        ),
+        click.option(
+            "--strict-math",
+            is_flag=True,
+            help="No Winograd, and libm's functions instead of vector polynomials.",
+        ),
+    )
+    return _with(function, options)
+
+
+def _with(function: _F, options: Sequence[Callable[[_F], _F]]) -> _F:
+    for option in reversed(options):
+        function = option(function)
+    return function

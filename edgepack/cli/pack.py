@@ -8,48 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.cli.options import json_option, sdk_option
+from edgepack.cli.options import json_option, kernel_options, model_options, sdk_option
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
 
 if TYPE_CHECKING:
     from edgepack.api import Bundle
 
 __all__ = ["command"]
-
-
-def _pairs(what: str, values: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for value in values:
-        # A tensor's name may hold an equals sign; what stands behind the last one cannot.
-        name, separator, rest = value.rpartition("=")
-        if not separator or not name or not rest:
-            raise click.BadParameter(f"{value!r} is not of the form {what}.")
-        if name in pairs:
-            raise click.BadParameter(f"{name!r} is given twice.")
-        pairs[name] = rest
-    return pairs
-
-
-def _shapes(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    del ctx, param
-    shapes = {}
-    for name, text in _pairs("INPUT=1,3,224,224", values).items():
-        try:
-            shapes[name] = tuple(int(part) for part in text.split(",")) if text != "()" else ()
-        except ValueError:
-            raise click.BadParameter(f"{text!r} is no shape: write whole numbers with commas.") from None
-        if any(extent < 0 for extent in shapes[name]):
-            raise click.BadParameter(f"{text!r} has a negative extent.")
-    return shapes
-
-
-def _dims(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
-    del ctx, param
-    pairs = _pairs("SYMBOL=1", values)
-    for text in pairs.values():
-        if not text.isdecimal():
-            raise click.BadParameter(f"{text!r} is not a whole number.")
-    return {name: int(text) for name, text in pairs.items()}
 
 
 def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
@@ -72,31 +37,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 @click.option(
     "--name", help="C identifier that names library, header and symbol.  [default: from the file's name]"
 )
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    callback=_shapes,
-    metavar="INPUT=1,3,224,224",
-    help="An input's shape.",
-)
-@click.option(
-    "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
-)
-@click.option(
-    "--inputs",
-    "cut_inputs",
-    multiple=True,
-    metavar="TENSOR,...",
-    help="Cut the model: tensors that become inputs; what stands before them is left out.",
-)
-@click.option(
-    "--outputs",
-    "cut_outputs",
-    multiple=True,
-    metavar="TENSOR,...",
-    help="Cut the model: tensors that become the outputs.",
-)
+@model_options
 @click.option("--toolchain", help="Name of a toolchain, or its YAML file.  [default: the device's]")
 @sdk_option
 @click.option(
@@ -114,16 +55,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     help="An input of the recorded data; the others are random.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random recorded inputs.")
-@click.option(
-    "--optimize",
-    type=click.Choice(["latency", "size", "balanced"]),
-    default="latency",
-    show_default=True,
-    help="Latency lets params grow where that is faster (Winograd), size never, balanced only small ones.",
-)
-@click.option(
-    "--strict-math", is_flag=True, help="No Winograd, and libm's functions instead of vector polynomials."
-)
+@kernel_options
 @click.option("--force", is_flag=True, help="Replace a bundle at the output.")
 @click.option("--no-cache", is_flag=True, help="Compile anew; neither read nor fill the cache.")
 @click.option(

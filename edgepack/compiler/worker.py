@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.reporter import Reporter
 
 if TYPE_CHECKING:
-    from edgepack.compiler.frontend.base import Frontend, ImportedModel
+    from edgepack.compiler.frontend.base import Frontend, ImportedModel, Sizes
     from edgepack.compiler.graph.lower import Lowered
 
 __all__ = ["main"]
@@ -64,12 +64,15 @@ def _summarise(job: dict[str, Any], folder: Path, events: _Events) -> dict[str, 
     return _frontend(job).summarise(Path(job["model"])).to_json()
 
 
-def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:
+def _sizes(job: dict[str, Any]) -> Sizes:
     from edgepack.compiler.frontend.base import Sizes
 
-    frontend, model = _frontend(job), Path(job["model"])
     shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
-    sizes = Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"])
+    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"])
+
+
+def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:
+    frontend, model, sizes = _frontend(job), Path(job["model"]), _sizes(job)
     events.stage("import")
     frontend.prepare(model, sizes, folder)
     events.stage("record")
@@ -116,7 +119,31 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 
 
-_TASKS = {"read": _read, "summarise": _summarise, "import": _import, "compile": _compile}
+def _check(job: dict[str, Any], folder: Path, events: _Events) -> None:
+    """Import and plan without recording anything, and without machine code."""
+    from edgepack.compiler.graph.lower import lower
+    from edgepack.compiler.planner.build import build_plan
+    from edgepack.plan.target import target_from_json
+
+    frontend = _frontend(job)
+    events.stage("import")
+    frontend.prepare(Path(job["model"]), _sizes(job), folder)
+    imported = frontend.load(folder)
+    events.stage("optimise")
+    lowered = lower(imported.module)
+    events.stage("kernels")
+    target = target_from_json(job["target"])
+    built = build_plan(lowered, imported.signature, target, name="model", symbol_prefix="", reporter=events)
+    (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
+
+
+_TASKS = {
+    "read": _read,
+    "summarise": _summarise,
+    "import": _import,
+    "compile": _compile,
+    "check": _check,
+}
 
 
 def _run(folder: Path, events: _Events) -> None:
@@ -129,7 +156,8 @@ def _run(folder: Path, events: _Events) -> None:
     except EdgepackError as error:
         name = next(c.__name__ for c in type(error).__mro__ if c.__module__ == EdgepackError.__module__)
         said = {"message": error.message, "hint": error.hint, "detail": error.detail}
-        events.send(event="error", **{"class": name}, **said, cuts=getattr(error, "cuts", ()))
+        data = {key: getattr(error, key, ()) for key in ("refused", "cuts")}
+        events.send(event="error", **{"class": name}, **said, **data)
     else:
         events.send(event="done", result=result)
 

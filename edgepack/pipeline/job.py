@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from edgepack.plan.target import Target
 
-__all__ = ["WARNINGS", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]
+__all__ = ["WARNINGS", "CheckJob", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]
 
 #: The warnings of a job, a JSON list beside its results: those from the cache come with the same ones.
 WARNINGS = "warnings.json"
@@ -93,6 +93,39 @@ class ImportJob:
             "dims": dict(self.dims),
             "seed": self.seed,
             "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
+            "cut_inputs": list(self.cut_inputs),
+            "cut_outputs": list(self.cut_outputs),
+        }
+
+
+@dataclass(frozen=True)
+class CheckJob:
+    """Plan a model for one target, without recording and without machine code.
+
+    Attributes:
+        frontend: name of what reads the model's format.
+        target: what the kernels would be for.
+        shapes, dims, cut_inputs, cut_outputs: as those of :class:`ImportJob`.
+    """
+
+    model: Path
+    frontend: str
+    target: Target
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    cut_inputs: Sequence[str] = ()
+    cut_outputs: Sequence[str] = ()
+
+    task: ClassVar[str] = "check"
+    results: ClassVar[tuple[str, ...]] = ("plan.json",)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "frontend": self.frontend,
+            "model": str(self.model.absolute()),
+            "target": self.target.to_json(),
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "dims": dict(self.dims),
             "cut_inputs": list(self.cut_inputs),
             "cut_outputs": list(self.cut_outputs),
         }

@@ -235,6 +235,7 @@ def _error(event: Mapping[str, Any]) -> EdgepackError:
         message, hint=str(event.get("hint") or ""), detail=str(event.get("detail") or "")
     )
     if isinstance(error, ModelError):
+        error.refused = tuple(event.get("refused") or ())
         error.cuts = tuple(event.get("cuts") or ())
     return error
 

@@ -177,9 +177,12 @@ def run(mode: str, directory: Path) -> None:
         record(job, directory / "recorded", wrong=mode == "wrong")
     elif mode == "error":
         cut = {"part": "before", "inputs": [], "outputs": ["a b", "c"], "nodes": 3, "of": 4}
+        refused = {"operator": "Foo", "nodes": [f"n{i}" for i in range(7)], "reason": "no converter for it"}
         texts = {"message": "No rule for Foo.", "hint": "Ask.", "detail": "n1"}
-        event(event="error", **{"class": "ModelError"}, **texts, cuts=[cut])
+        event(event="error", **{"class": "ModelError"}, **texts, cuts=[cut], refused=[refused])
         return
+    elif job["task"] == "check":
+        (directory / "plan.json").write_text(plan("model", "").to_json(), encoding="utf-8")
     else:
         compile_(mode, job, directory)
     event(event="done", result=result)

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from edgepack.compiler.frontend import reference, summary
 from edgepack.compiler.frontend.base import ImportedModel, Sizes
 from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
 from edgepack.compiler.frontend.converters import convert
-from edgepack.compiler.frontend.cut import declared_values, open_model
+from edgepack.compiler.frontend.cut import declared_values, open_model, static_shape
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
 from edgepack.compiler.frontend.suggest_cut import suggest_cuts
@@ -28,6 +28,7 @@ from edgepack.plan.types import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx
     import tvm
+    from tvm import relax
 
 __all__ = ["import_file", "import_model", "load", "model_files", "prepare", "record", "summarise"]
 
@@ -154,7 +155,8 @@ def _not_imported_in(part: onnx.ModelProto) -> Sequence[str]:
 
 
 def _with_cuts(error: RefusedNodesError, cuts: Sequence[Mapping[str, Any]]) -> ModelError:
-    return ModelError(error.message, hint=error.hint, detail=error.detail, cuts=cuts)
+    said = {"hint": error.hint, "detail": error.detail}
+    return ModelError(error.message, **said, refused=error.refused, cuts=cuts)
 
 
 def _imported(normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...]) -> ImportedModel:
@@ -170,65 +172,127 @@ def _inputs(folder: Path) -> tuple[TensorSpec, ...]:
 
 
 def _check_static(model: onnx.ModelProto) -> None:
-    """Refuses the first node that has an output whose shape cannot be known before run time."""
+    """Refuses nodes whose outputs' shapes are known at run time only: the first ones, not what reads them."""
     values = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    unknown: set[str] = set()
+    found: dict[str, tuple[str, str]] = {}
     for index, node in enumerate(model.graph.node):
         for name in node.output:
             tensor = values[name].type.tensor_type if name in values else None
-            if tensor is None or not tensor.HasField("shape"):
+            if tensor is None or not tensor.HasField("shape") or static_shape(values[name]) is not None:
                 continue
-            if any(dim.WhichOneof("value") != "dim_value" for dim in tensor.shape.dim):
-                raise RefusedNodesError(
-                    f"The shape of {name!r} depends on values that are known at run time only "
-                    f"({node.op_type}, {node_name(node, index)}).",
-                    hint="Export the model with static shapes, or make what decides the shape a constant.",
-                    tensors=[name],
-                )
+            unknown.add(name)
+            if unknown.isdisjoint(node.input):
+                found[name] = (node.op_type, node_name(node, index))
+    for first, (operator, node) in found.items():
+        raise RefusedNodesError(
+            f"The shape of {first!r} depends on values that are known at run time only ({operator}, {node}).",
+            hint="Export the model with static shapes, or make what decides the shape a constant.",
+            refused=[
+                {"operator": operator, "nodes": [node], "reason": "the shape of its output depends on values"}
+                for operator, node in dict.fromkeys(found.values())
+            ],
+            tensors=list(found),
+        )
 
 
 def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """The Relax module, and the names of the nodes that its variables ``n<index>_`` stand for."""
+    """The Relax module, and the names of the nodes that its variables ``n<index>_`` stand for.
+
+    Raises:
+        RefusedNodesError: names all nodes that cannot be imported, as far as the shapes of their outputs are
+            known, so that those behind them can be tried.
+    """
     from tvm import relax
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
     names: list[str] = []
-    outputs = {node.name: node.output for node in model.graph.node}
+    outputs = {node.name: tuple(node.output) for node in model.graph.node}
+    failed: list[_Failed] = []
 
     class Importer(ONNXGraphImporter):  # type: ignore[misc]
         """Remembers which node it is at, for the error message; asks our own converters first."""
 
-        node = ""
-        tensors: tuple[str, ...] = ()
+        at = _Failed("", "", "", ())
 
         def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
             """Nothing: ``check_operators`` did, which also knows our own converters."""
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
             name = attrs["tvm_custom"]["name"]
-            self.node = f"{op_name}, {name or 'a node without name'}"
-            self.tensors = tuple(outputs.get(name, ()))
-            value = convert(self.bb, op_name, inputs, attrs, opset)
-            if value is None:
-                value = super()._convert_operator(op_name, inputs, attrs, opset)
+            self.at = _Failed(op_name, name or "a node without name", "", outputs.get(name, ()))
+            try:
+                value = convert(self.bb, op_name, inputs, attrs, opset)
+                if value is None:
+                    value = super()._convert_operator(op_name, inputs, attrs, opset)
+            except EdgepackError:
+                raise
+            except Exception as error:  # the converters raise what they happen to raise
+                instead = _placeholder(self.bb, model, self.at.tensors)
+                if instead is None:
+                    raise
+                failed.append(replace(self.at, why=_why(error)))
+                return instead
             if isinstance(value, relax.Call | relax.Var) and name:
                 value = self.bb.emit(value, name_hint=f"n{len(names)}_")
                 names.append(name)
             return value
 
-    importer = Importer({}, "float32")
+    importer, module = Importer({}, "float32"), None
     try:
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return importer.from_onnx(model.graph, default_opset(model)), tuple(names)
+            module = importer.from_onnx(model.graph, default_opset(model))
     except EdgepackError:
         raise
-    except Exception as error:  # the importer raises what its converters happen to raise
-        raise RefusedNodesError(
-            f"TVM cannot import a node of the model ({importer.node}).",
-            hint="Replace the operator before export, or report the model.",
-            detail=f"{type(error).__name__}: {str(error).strip()}",
-            tensors=importer.tensors,
-        ) from error
+    except Exception as error:
+        failed.append(replace(importer.at, why=_why(error)))
+    if failed:
+        raise _not_imported(failed)
+    return module, tuple(names)
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A node that TVM cannot import, and why."""
+
+    operator: str
+    node: str
+    why: str
+    tensors: tuple[str, ...]
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()}"
+
+
+def _placeholder(builder: relax.BlockBuilder, model: onnx.ModelProto, tensors: Sequence[str]) -> Any:
+    """Something of the types of a node's outputs; None where these are not known."""
+    from tvm import relax
+
+    known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    parts = []
+    for name in tensors:
+        shape = static_shape(known.get(name))
+        if shape is None:
+            return None
+        parts.append(builder.emit(relax.op.zeros(shape, input_dtype(known[name]))))
+    return parts[0] if len(parts) == 1 else relax.Tuple(parts) if parts else None
+
+
+def _not_imported(failed: Sequence[_Failed]) -> RefusedNodesError:
+    which = [f"{one.operator}, {one.node}" for one in failed]
+    nodes = f"a node of the model ({which[0]})" if len(failed) == 1 else f"{len(failed)} nodes of the model"
+    lines = [
+        one.why if len(failed) == 1 else f"{at}: {one.why}" for one, at in zip(failed, which, strict=True)
+    ]
+    return RefusedNodesError(
+        f"TVM cannot import {nodes}.",
+        hint="Replace the operator before export, or report the model.",
+        detail="\n".join(lines),
+        refused=[{"operator": one.operator, "nodes": [one.node], "reason": one.why} for one in failed],
+        tensors=[name for one in failed for name in one.tensors],
+    )
 
 
 def _output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpec, ...]:

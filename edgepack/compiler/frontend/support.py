@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgepack.errors import ModelError
 
@@ -79,9 +79,15 @@ class RefusedNodesError(ModelError):
     """
 
     def __init__(
-        self, message: str, *, hint: str = "", detail: str = "", tensors: Sequence[str] = ()
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        detail: str = "",
+        refused: Sequence[Mapping[str, Any]] = (),
+        tensors: Sequence[str] = (),
     ) -> None:
-        super().__init__(message, hint=hint, detail=detail)
+        super().__init__(message, hint=hint, detail=detail, refused=refused)
         self.tensors = tuple(tensors)
 
 
@@ -168,6 +174,7 @@ def _refuse(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> No
         f"that edgepack cannot compile: {names}.",
         hint=hint or "Replace them before export, or cut the model with --inputs and --outputs.",
         detail="\n".join(lines),
+        refused=[{"operator": op, "nodes": nodes, "reason": _reason(op)} for op, nodes in found.items()],
         tensors=[name for _, node in _unsupported(model, rewritten) for name in node.output if name],
     )
 
@@ -177,6 +184,12 @@ def _report(found: dict[str, list[str]]) -> Iterator[str]:
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
         reason = f" ({REFUSED[op]})" if op in REFUSED else ""
         yield f"{op}{reason}: {', '.join(nodes[:5])}{more}"
+
+
+def _reason(op: str) -> str:
+    if op in REFUSED:
+        return REFUSED[op]
+    return "an operator of another domain, unknown here" if "." in op else "no converter for it"
 
 
 def _qualified(node: onnx.NodeProto) -> str:

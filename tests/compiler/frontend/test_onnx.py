@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from edgepack.compiler.frontend import onnx as frontend
 from edgepack.compiler.frontend.onnx import import_file, import_model
 from edgepack.errors import ModelError
 from tests.models import build, save
@@ -263,3 +264,30 @@ def test_a_recurrent_layer_of_doubles_is_refused_by_name() -> None:
     assert "LSTM" in error.message
     assert "float64" in error.message
     assert error.hint
+
+
+def test_all_nodes_that_tvm_refuses_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Graph("two")
+    x = g.op("Tan", g.input("x", [2, 4]), name="first")
+    g.output(g.op("Tan", g.op("Relu", x), name="second"), shape=[2, 4])
+    real = frontend.convert
+
+    def convert(builder: object, op_name: str, *rest: object) -> object:
+        if op_name == "Tan":
+            raise ValueError("no tangent today")
+        return real(builder, op_name, *rest)
+
+    monkeypatch.setattr(frontend, "convert", convert)
+    error = refusal(g.model())
+    assert error.message == "TVM cannot import 2 nodes of the model."
+    assert [one["nodes"] for one in error.refused] == [["Tan_0"], ["Tan_2"]]
+    assert "Tan, Tan_2: ValueError: no tangent today" in error.detail
+
+
+def test_all_shapes_that_are_known_at_run_time_only_are_named_at_once() -> None:
+    g = Graph("lengths")
+    for name in ("a", "b"):
+        x = g.op("Range", g.const(0.0), g.input(name, []), g.const(1.0))
+        g.output(g.op("Neg", x, name=f"minus_{name}"), shape=["n"])
+    error = refusal(g.model())
+    assert sorted(one["nodes"] for one in error.refused) == [["Range_0"], ["Range_2"]]

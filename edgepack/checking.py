@@ -1,0 +1,77 @@
+"""Checks a model without compiling it: what would be compiled, refused or slow on a device, and how large."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from edgepack.config.device import Device, load_device
+from edgepack.errors import ModelError
+from edgepack.options import PackOptions, PathLike, check_optimize
+from edgepack.pipeline.compile import frontend_of
+from edgepack.pipeline.job import CheckJob
+from edgepack.pipeline.suggested_cuts import names_of, suggesting_cuts
+from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT, Worker
+from edgepack.plan.model_check import ModelCheck, Refused
+from edgepack.plan.types import Plan
+from edgepack.progress import Progress
+from edgepack.render.formatting import human_bytes
+
+__all__ = ["check_model"]
+
+
+def check_model(
+    model: Path, device: PathLike | Device, options: PackOptions, progress: Progress | None
+) -> ModelCheck:
+    """What would become of ``model``; arguments and errors as for :func:`edgepack.check`."""
+    profile = device if isinstance(device, Device) else load_device(device)
+    asked = device.name if isinstance(device, Device) else str(device)
+    target = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
+    check_optimize(options.optimize)
+    job = CheckJob(
+        model,
+        frontend_of(model),
+        target,
+        shapes={key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()},
+        dims={key: int(size) for key, size in (options.dims or {}).items()},
+        cut_inputs=names_of(options.cut_inputs),
+        cut_outputs=names_of(options.cut_outputs),
+    )
+    try:
+        with (
+            suggesting_cuts(model, asked, options),
+            Worker(progress=progress, timeout=options.timeout or DEFAULT_TIMEOUT) as worker,
+            tempfile.TemporaryDirectory(prefix="edgepack-") as folder,
+        ):
+            worker.run(job, Path(folder))
+            plan = Plan.from_json((Path(folder) / "plan.json").read_text(encoding="utf-8"))
+    except ModelError as error:
+        if not error.refused:
+            raise
+        refused = tuple(Refused(r["operator"], tuple(r["nodes"]), r["reason"]) for r in error.refused)
+        return ModelCheck(
+            ok=False,
+            model=model.name,
+            device=profile.name,
+            message=error.message,
+            hint=error.hint,
+            refused=refused,
+            cuts=error.cuts,
+        )
+    found = ModelCheck.of_plan(plan, model=model.name, device=profile.name)
+    return replace(found, warnings=(*found.warnings, *_beyond_budget(found, profile)))
+
+
+def _beyond_budget(found: ModelCheck, device: Device) -> Iterator[str]:
+    """What alone is more than the device's budget, so that a pack would fail."""
+    for what, nbytes, memory, limit in (
+        ("params", found.params_bytes, "flash", device.budget.flash),
+        ("arena", found.arena_bytes, "RAM", device.budget.ram),
+    ):
+        if limit and nbytes > limit:
+            yield (
+                f"{what}: {human_bytes(nbytes)} is beyond the budget of {memory} of {device.name} "
+                f"({human_bytes(limit)}): a pack would fail"
+            )
