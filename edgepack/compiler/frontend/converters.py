@@ -12,7 +12,7 @@ from typing import Any
 
 from edgepack.compiler.frontend import recurrent
 
-__all__ = ["convert"]
+__all__ = ["OPERATORS", "convert"]
 
 
 def convert(builder: Any, op_type: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
@@ -63,3 +63,6 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     "Min": _pairwise("minimum"),
     "Sum": _pairwise("add"),
 }
+
+#: What is converted here, also what TVM knows nothing of.
+OPERATORS = frozenset(_CONVERTERS)

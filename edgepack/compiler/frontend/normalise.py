@@ -39,10 +39,17 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     check_known(model, rewrites.REWRITES)
     _freeze_initializers(model)
     compute_in_float32(model)
+    model = _folded(model)
+    while rewrites.unroll(model):
+        model = _folded(model)
+    return _with_shapes(rewrites.apply(model))
+
+
+def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     model = fold_constants(model)
     if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
         model = fold_constants(model)  # functions are inlined after constants are folded: fold theirs too
-    return _with_shapes(rewrites.apply(model))
+    return model
 
 
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:

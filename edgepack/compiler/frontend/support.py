@@ -49,9 +49,7 @@ IMPORTABLE = frozenset(
 
 #: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
 REFUSED = {
-    **dict.fromkeys(
-        ("If", "Loop", "Scan", "SequenceMap"), "control flow, which depends on values known at run time only"
-    ),
+    "SequenceMap": "control flow, which depends on values known at run time only",
     **dict.fromkeys(
         ("NonZero", "NonMaxSuppression", "Unique", "Compress"), "the shape of its output depends on values"
     ),
@@ -63,9 +61,6 @@ REFUSED = {
 }
 
 _WHAT_TO_TRY = {
-    "If": "Export the model with the branch fixed (in eval mode, with static shapes).",
-    "Loop": "Export the model with the loop unrolled.",
-    "Scan": "Export the model with the loop unrolled.",
     "NonZero": "Cut the model before it (--outputs) and compute the rest on the host.",
     "NonMaxSuppression": "Export the model without its post-processing, and do that on the host.",
 }

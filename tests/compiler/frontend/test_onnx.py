@@ -169,22 +169,6 @@ def test_a_custom_operator_named_like_a_standard_one_is_not_taken_for_it() -> No
     assert "my.company.Relu" in refusal(_graph_with("Relu")).message
 
 
-def test_control_flow_on_inputs_is_refused() -> None:
-    branches = [
-        helper.make_graph([helper.make_node(op, ["x"], [f"{op}_out"])], op, [], [_info(f"{op}_out", [2])])
-        for op in ("Relu", "Neg")
-    ]
-    node = helper.make_node(
-        "If", ["c"], ["y"], name="choose", then_branch=branches[0], else_branch=branches[1]
-    )
-    inputs = [_info("x", [2]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
-    graph = helper.make_graph([node], "control", inputs, [_info("y", [2])])
-    error = refusal(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    assert "If" in error.message
-    assert "choose" in error.detail
-    assert "control flow" in error.detail
-
-
 def test_control_flow_on_constants_is_folded_away() -> None:
     branches = [
         helper.make_graph([helper.make_node(op, ["x"], [f"{op}_out"])], op, [], [_info(f"{op}_out", [2])])
@@ -195,24 +179,6 @@ def test_control_flow_on_constants_is_folded_away() -> None:
     graph = helper.make_graph([node], "control", [_info("x", [2])], [_info("y", [2])], [constant])
     model = import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     assert model.operators == {"Neg": 1}
-
-
-def test_loop_is_refused() -> None:
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["a", "a"], ["b"])],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            _info("a", [2]),
-        ],
-        [helper.make_tensor_value_info("on", TensorProto.BOOL, []), _info("b", [2])],
-    )
-    node = helper.make_node("Loop", ["n", "", "x"], ["y"], name="repeat", body=body)
-    inputs = [_info("x", [2]), helper.make_tensor_value_info("n", TensorProto.INT64, [])]
-    graph = helper.make_graph([node], "loop", inputs, [_info("y", [2])])
-    error = refusal(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    assert "repeat" in error.detail
 
 
 def test_a_shape_that_is_an_input_is_refused() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.rewrites import decompose, legacy, quantised, resize
+from edgepack.compiler.frontend.rewrites import control_flow, decompose, legacy, quantised, resize
 from edgepack.compiler.frontend.rewrites.editor import Editor, Rewrite
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["REWRITES", "apply"]
+__all__ = ["CONTROL_FLOW", "REWRITES", "apply", "unroll"]
 
 #: (domain, operator) and what rewrites it; a rewrite leaves the nodes alone that need no change.
 REWRITES: dict[tuple[str, str], Rewrite] = {
@@ -22,12 +22,15 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "ConvTranspose"): decompose.conv_transpose,
     ("", "CumSum"): decompose.cum_sum,
     ("", "Equal"): decompose.equal_bool,
+    ("", "If"): control_flow.if_,
     ("", "LRN"): decompose.local_response_normalization,
+    ("", "Loop"): control_flow.loop,
     ("", "LpNormalization"): decompose.lp_normalization,
     ("", "OneHot"): decompose.one_hot,
     ("", "QLinearConv"): quantised.qlinear_conv,
     ("", "QLinearMatMul"): quantised.qlinear_matmul,
     ("", "Resize"): resize.resize,
+    ("", "Scan"): control_flow.scan,
     ("", "Slice"): legacy.slice_attributes,
     ("", "TopK"): decompose.top_k,
     ("", "Upsample"): resize.resize,
@@ -36,6 +39,22 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("com.microsoft", "Gelu"): decompose.gelu,
     ("com.microsoft", "QuickGelu"): decompose.quick_gelu,
 }
+
+
+#: Those of nodes with graphs inside, which bring nodes that other rewrites, or they themselves, apply to.
+CONTROL_FLOW = {key: REWRITES[key] for key in (("", "If"), ("", "Loop"), ("", "Scan"))}
+
+
+def unroll(model: onnx.ModelProto) -> bool:
+    """Replaces control flow by what it does, in place; whether there was any. What was inside may have some.
+
+    Raises:
+        ModelError: a node does what is known at run time only.
+    """
+    if not any((node.domain, node.op_type) in CONTROL_FLOW for node in model.graph.node):
+        return False
+    Editor(model).run(CONTROL_FLOW)
+    return True
 
 
 def apply(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.shapes import inner_graphs
+
 if TYPE_CHECKING:
     import numpy as np
     import onnx
@@ -39,6 +41,7 @@ class Editor:
             value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)
         }
         self._written: list[onnx.NodeProto] = []
+        self._values: dict[str, NDArray[Any] | None] = {}
         self._prefix = ""
         self._count = 0
 
@@ -143,6 +146,47 @@ class Editor:
             return self.op(op_type, x, self.const(np.asarray([axis], np.int64)), keepdims=1)
         return self.op(op_type, x, axes=[axis], keepdims=1)
 
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[str], constants: dict[str, str]) -> list[str]:
+        """Adds a copy of a graph's nodes; the names of its outputs.
+
+        Args:
+            graph: a branch or a body; what it reads of the graph around it keeps its name.
+            inputs: what its inputs are here.
+            constants: what its initializers are here, shared by all copies; the first one fills it.
+        """
+        import onnx
+        from onnx import numpy_helper
+
+        if not constants:
+            constants.update({t.name: self.const(numpy_helper.to_array(t)) for t in graph.initializer})
+        names = {**constants, **{value.name: name for value, name in zip(graph.input, inputs, strict=True)}}
+        for node in graph.node:
+            names.update({name: self._fresh(node.op_type) for name in node.output if name})
+        for node in graph.node:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            _rename_values(copy, names)
+            copy.name = self._fresh(node.name or node.op_type)
+            self._written.append(copy)
+        return [names.get(value.name, value.name) for value in graph.output]
+
+    def value(self, name: str) -> NDArray[Any] | None:
+        """Value of what depends on constants alone, also by nodes that were just written; None of others."""
+        import numpy as np
+        from onnx.reference import ReferenceEvaluator
+
+        if name not in self._values:
+            found = self.constant(name)
+            node = next((n for n in reversed(self._written) if name in n.output), None)
+            if found is None and node is not None and not any(a.HasField("g") for a in node.attribute):
+                operands = {n: self.value(n) for n in node.input if n}
+                known = {n: v for n, v in operands.items() if v is not None}
+                if len(known) == len(operands):
+                    model = _model_of(node, name, known, self.model.opset_import)
+                    found = np.asarray(ReferenceEvaluator(model).run(None, known)[0])
+            self._values[name] = found
+        return self._values[name]
+
     def _fresh(self, kind: str) -> str:
         self._count += 1
         return f"{self._prefix}/{kind}_{self._count}"
@@ -169,3 +213,35 @@ class Editor:
         kept = [tensor for tensor in graph.initializer if tensor.name in used]
         del graph.initializer[:]
         graph.initializer.extend(kept)
+
+
+def _rename_values(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Renames what a node reads and writes, also in the graphs inside it, in place."""
+    for values in (node.input, node.output):
+        values[:] = [names.get(name, name) for name in values]
+    for inner in inner_graphs(node):
+        own = {value.name for value in (*inner.input, *inner.initializer)}
+        own |= {name for other in inner.node for name in other.output}
+        outer = {old: new for old, new in names.items() if old not in own}
+        for other in inner.node:
+            _rename_values(other, outer)
+        for output in inner.output:
+            output.name = outer.get(output.name, output.name)
+
+
+def _model_of(
+    node: onnx.NodeProto,
+    output: str,
+    inputs: Mapping[str, NDArray[Any]],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> onnx.ModelProto:
+    """A model of one node."""
+    import onnx
+    from onnx import helper
+
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in inputs.items()
+    ]
+    result = onnx.ValueInfoProto(name=output)
+    return helper.make_model(helper.make_graph([node], "node", given, [result]), opset_imports=list(opsets))
