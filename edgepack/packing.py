@@ -53,11 +53,12 @@ def pack_model(
     check_optimize(options.optimize)
     devices = [*(load_variant(profile, other) for other in profile.variants), profile]
     job = _import_job(model, options)
+    cache = Cache() if options.cache else None
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
     asked = device.name if isinstance(device, Device) else str(device)
     with suggesting_cuts(model, asked, options), workplace(destination) as place, compiler.preparation():
-        imported, compiled = _compile(job, name, devices, place, options, stages)
+        imported, compiled = _compile(job, name, devices, place, cache, options, stages)
         record = ModelRecord(
             file=model.name,
             sha256=imported.digest,
@@ -79,6 +80,7 @@ def pack_model(
             build=place.build,
             bundle=place.bundle,
             tools=tool_versions(),
+            cache=cache,
         )
         assemble(recipe, stages)
         place.publish(force=options.force)
@@ -119,11 +121,11 @@ def _compile(
     name: str,
     devices: list[Device],
     place: Workplace,
+    cache: Cache | None,
     options: PackOptions,
     progress: Progress,
 ) -> tuple[Imported, tuple[Compiled, ...]]:
     """The model for any target, and for each of ``devices``, the last of which is the bundle's own."""
-    cache = Cache() if options.cache else None
     compiled = []
     with Worker(progress=progress, timeout=options.timeout or DEFAULT_TIMEOUT) as worker:
         compiler = Compiler(worker, cache)

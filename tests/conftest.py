@@ -67,8 +67,8 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_bundle(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The small model packed for this machine by the fake worker; not to be changed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("ok"))
-        return pack(small_model, "host", tmp_path_factory.mktemp("bündle folder") / "small", cache=False)
+        fake.install("ok", patch.setattr)
+        return pack(small_model, "host", tmp_path_factory.mktemp("bündle folder") / "small")
 
 
 @pytest.fixture(scope="session")

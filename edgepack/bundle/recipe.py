@@ -9,6 +9,7 @@ from pathlib import Path
 from edgepack.bundle.layout import BundleLayout
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.config.device import Device
+from edgepack.pipeline.cache import Cache
 from edgepack.plan.binary import read_binaries
 from edgepack.plan.types import ParamsMode
 from edgepack.render.sources import kernels_object
@@ -46,6 +47,7 @@ class Recipe:
         tools: versions of the packages that took part.
         build: an empty folder for objects.
         bundle: an empty folder that becomes the bundle.
+        cache: where compiled C files are kept that do not depend on the model; None to compile them all.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Recipe:
     tools: Mapping[str, str]
     build: Path
     bundle: Path
+    cache: Cache | None = None
 
     @property
     def layout(self) -> BundleLayout:

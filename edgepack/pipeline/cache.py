@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache as memoise
 from importlib.metadata import PackageNotFoundError, version
@@ -22,12 +22,12 @@ from typing import Any
 from edgepack.errors import ConfigError
 from edgepack.files import list_files, sha256_file
 from edgepack.paths import cache_dir
-from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
+from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.registry import FRONTENDS
 from edgepack.resources import PACKAGE
 from edgepack.version import __version__
 
-__all__ = ["Cache", "compile_key", "import_key", "source_digest", "tool_versions"]
+__all__ = ["Cache", "compile_key", "import_key", "objects_key", "source_digest", "tool_versions"]
 
 #: Bytes that the cache may hold unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
 DEFAULT_LIMIT = 4 << 30
@@ -39,6 +39,7 @@ _JOB = "job.json"  # holds paths of this machine
 _SOURCES = {
     "import": ("compiler/frontend", "compiler/worker.py", "plan"),
     "compile": ("compiler", "plan", "objectfiles/elf/relocatable.py"),
+    "objects": ("toolchains", "objectfiles"),
 }
 
 
@@ -91,6 +92,17 @@ def compile_key(job: CompileJob, imported_key: str) -> str:
     return _key(job.task, {**job.to_json(), "imported": imported_key})
 
 
+def objects_key(version: str, command: Sequence[str], sources: Mapping[str, Mapping[str, str]]) -> str:
+    """The key of objects that were compiled from C files, in hex.
+
+    Args:
+        version: of the compiler, whose own headers it tells too.
+        command: what compiles a file, without folders and files.
+        sources: for each file, the digests of those that it is made from.
+    """
+    return _key("objects", {"version": version, "command": list(command), "files": sources})
+
+
 def _key(task: str, what: dict[str, Any]) -> str:
     decides = {"task": task, **what, "versions": tool_versions(), "sources": source_digest(task)}
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
@@ -113,7 +125,7 @@ class Cache:
         entry = self.root / key
         try:
             sums: Mapping[str, str] = json.loads((entry / _ENTRY).read_text(encoding="utf-8"))["files"]
-            if WARNINGS not in sums:
+            if not sums:
                 raise ValueError("incomplete")
             for name, digest in sums.items():
                 copy = directory / name

@@ -85,6 +85,11 @@ class Toolchain(ABC):
     def strip_debug(self, source: Path, output: Path) -> None:
         """Copy a relocatable object without its debug information."""
 
+    @property
+    def brings_headers(self) -> bool:
+        """Whether the target's headers are all a part of the compiler, so that its version tells them too."""
+        return False
+
     # What a user calls
 
     @property
@@ -106,14 +111,17 @@ class Toolchain(ABC):
         ``defines``: macro -> value, or None for one without. ``flags`` come last, so they win.
         """
         source = source.absolute()
-        command = [*self.driver(), *self.COMPILE_FLAGS, *self.format.compile_flags]
-        command += [*self._path_maps(source.parent, include)]
+        command = [*self.compile_command(), *self._path_maps(source.parent, include)]
         command += [f"-I{folder.absolute()}" for folder in include]
         command += [f"-D{k}" if v is None else f"-D{k}={v}" for k, v in (defines or {}).items()]
-        command += [*self.config.compile_flags, *flags]
+        command += flags
         # Run in the source's folder with its bare name: the name is written into the object.
         command += ["-c", source.name, "-o", str(output.absolute())]
         self._run(command, f"compiling {source.name}", cwd=source.parent)
+
+    def compile_command(self) -> list[str]:
+        """What :meth:`compile_c` runs for every file: the driver and its flags, without folders and files."""
+        return [*self.driver(), *self.COMPILE_FLAGS, *self.format.compile_flags, *self.config.compile_flags]
 
     def link_shared(
         self,
@@ -181,7 +189,7 @@ class Toolchain(ABC):
 
     def _link_plugin(self, objects: Sequence[Path], output: Path, options: Sequence[str]) -> None:
         """Link a library whose undefined symbols are those of the process that loads it."""
-        command = [*self.driver(), *self.format.plugin(), "-o", str(output)]
+        command = [*self.driver(), *self.link_mode, *self.format.plugin(), "-o", str(output)]
         command += [*(str(path) for path in objects), *options, *self.format.libraries(())]
         self._run(command, f"linking {output.name}")
 

@@ -66,6 +66,10 @@ class ZigToolchain(Toolchain):
         return [*command, *self.config.flags, *self.target.flags]
 
     @property
+    def brings_headers(self) -> bool:
+        return not self.sysroot()
+
+    @property
     def link_mode(self) -> list[str]:
         # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
         return [] if self.device.bare_metal else [_LIBRARIES]

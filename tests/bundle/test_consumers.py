@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import edgepack.pipeline.worker_process
 from edgepack.api import Bundle, pack
 from tests.support import fake
 from tests.support.worker import COLUMNS, ROWS, reference
@@ -27,9 +26,9 @@ def bundles(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """A bundle for each way to ship params, in folders with spaces."""
     folder = tmp_path_factory.mktemp("taken away")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("ok"))
+        fake.install("ok", patch.setattr)
         for mode in MODES:
-            pack(small_model, "host", folder / f"small {mode}", params=mode, cache=False)  # type: ignore[arg-type]
+            pack(small_model, "host", folder / f"small {mode}", params=mode)  # type: ignore[arg-type]
     return {mode: folder / f"small {mode}" for mode in MODES}
 
 

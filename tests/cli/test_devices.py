@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import edgepack.pipeline.worker_process
 from edgepack.api import pack
 from edgepack.config.device import Device, device_names, load_device
 from edgepack.config.host import probe
@@ -56,14 +55,14 @@ def packed_devices() -> list[Any]:
 @pytest.fixture
 def fake_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of this process are made by the worker without TVM."""
-    monkeypatch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("ok"))
+    fake.install("ok", monkeypatch.setattr)
 
 
 @pytest.mark.usefixtures("fake_worker")
 @pytest.mark.parametrize("name", packed_devices())
 def test_pack_and_verify(name: str, small_model: Path, tmp_path: Path) -> None:
     device = load_device(name)
-    bundle = pack(small_model, name, tmp_path / "out", cache=False)
+    bundle = pack(small_model, name, tmp_path / "out")
     if can_run(device, tmp_path):
         assert bundle.verify().ok
     else:
@@ -108,7 +107,7 @@ def test_other_toolchains_make_bundles_that_verify(
 ) -> None:
     own = tmp_path / "my board.yaml"
     own.write_text(OWN_DEVICE.format(device=device), encoding="utf-8")
-    bundle = pack(small_model, str(own), tmp_path / "out", toolchain=toolchain, cache=False)
+    bundle = pack(small_model, str(own), tmp_path / "out", toolchain=toolchain)
     assert bundle.verify().ok
     assert bundle.manifest.toolchain.family == toolchain
 

@@ -14,7 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import edgepack.pipeline.cache
 import edgepack.pipeline.worker_process
+from edgepack.files import combined_digest
+from edgepack.pipeline.cache import source_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,6 +25,23 @@ ROOT = Path(__file__).resolve().parents[2]
 def command(mode: str) -> Callable[[], list[str]]:
     """A ``worker_command`` that runs the fake worker."""
     return lambda: [sys.executable, str(ROOT / "tests" / "support" / "worker.py"), mode]
+
+
+def install(mode: str, replace: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Packs of this process are made by the fake worker, and kept in the cache under keys of its own.
+
+    Args:
+        mode: of the fake worker.
+        replace: sets an attribute; that of pytest's MonkeyPatch puts it back later.
+    """
+    replace(edgepack.pipeline.worker_process, "worker_command", command(mode))
+    replace(edgepack.pipeline.cache, "source_digest", _source_digest)
+
+
+def _source_digest(task: str) -> str:
+    """As :func:`edgepack.pipeline.cache.source_digest`, over the fake worker's own sources too."""
+    own = [] if task == "objects" else sorted(Path(__file__).parent.glob("*.[cp]*"))
+    return source_digest(task) + combined_digest(own)
 
 
 def run(
@@ -50,5 +70,5 @@ def env(**environment: str) -> dict[str, Any]:
 if __name__ == "__main__":
     from edgepack.cli.main import main
 
-    edgepack.pipeline.worker_process.worker_command = command(sys.argv[1])
+    install(sys.argv[1])
     sys.exit(main(sys.argv[2:]))

@@ -26,11 +26,10 @@ def _built(cache: Path) -> set[Path]:
     return set(cache.glob("zig/o/*/*.a"))
 
 
-@pytest.mark.parametrize("device", ["linux-x86_64", "raspberrypi4"])
-def test_a_link_finds_what_was_prepared(folder: Path, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+def test_a_link_finds_what_was_prepared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = folder / "cache"
     monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(cache))
-    toolchain = resolve(load_device(device), "zig")
+    toolchain = resolve(load_device("raspberrypi4"), "zig")
     with toolchain.preparation():
         pass  # ended at once: what it leaves behind must not disturb
     toolchain.compile_c(SOURCES / "two_exports.c", folder / "a.o")
