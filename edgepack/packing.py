@@ -59,17 +59,9 @@ def pack_model(
     asked = device.name if isinstance(device, Device) else str(device)
     with suggesting_cuts(model, asked, options), workplace(destination) as place, compiler.preparation():
         imported, compiled = _compile(job, name, devices, place, cache, options, stages)
-        record = ModelRecord(
-            file=model.name,
-            sha256=imported.digest,
-            shapes={key: tuple(value) for key, value in sorted(job.shapes.items())},
-            dims=dict(sorted(job.dims.items())),
-            cut_inputs=tuple(job.cut_inputs),
-            cut_outputs=tuple(job.cut_outputs),
-        )
         recipe = Recipe(
             name=name,
-            model=record,
+            model=_model_record(job, imported),
             device=profile,
             imported=imported.folder,
             compiled=compiled,
@@ -113,6 +105,17 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
         inputs=paths,
         cut_inputs=names_of(options.cut_inputs),
         cut_outputs=names_of(options.cut_outputs),
+    )
+
+
+def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
+    return ModelRecord(
+        file=job.model.name,
+        sha256=imported.digest,
+        shapes={key: tuple(value) for key, value in sorted(job.shapes.items())},
+        dims=dict(sorted(job.dims.items())),
+        cut_inputs=tuple(job.cut_inputs),
+        cut_outputs=tuple(job.cut_outputs),
     )
 
 
