@@ -47,6 +47,8 @@ class PackOptions:
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
             leaves params as large as the model's; "balanced" lets only small ones grow.
         strict_math: neither Winograd convolutions nor polynomials in place of libm's functions.
+        strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
+            of a warning.
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that each step of the compilation may take; default an hour.
@@ -64,6 +66,7 @@ class PackOptions:
     cut_outputs: Sequence[str] = ()
     optimize: Optimize = "latency"
     strict_math: bool = False
+    strict_speed: bool = False
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -84,6 +87,7 @@ class PackKeywords(TypedDict, total=False):
     cut_outputs: Sequence[str]
     optimize: Optimize
     strict_math: bool
+    strict_speed: bool
     force: bool
     cache: bool
     timeout: float | None
@@ -219,6 +223,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "cut_outputs": ("a list of tensors' names", _is_names),
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),
+    "strict_speed": ("True or False", _is_flag),
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
     "timeout": ("a number of seconds above 0", _is_seconds),

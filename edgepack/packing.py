@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from edgepack.pipeline.compile import Compiler, Imported, frontend_of
 from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.pipeline.suggested_cuts import names_of, suggesting_cuts
 from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT, Worker
-from edgepack.plan.types import ParamsMode
+from edgepack.plan.types import ParamsMode, Plan
 from edgepack.progress import Progress
 from edgepack.toolchains import resolve
 
@@ -145,7 +146,21 @@ def _compile(
             of_device = CompileJob(job.model, imported.folder, imported.frontend, name, target, prefix)
             compiler.compile_model(of_device, imported, folder)
             compiled.append(Compiled(device, folder))
+    if options.strict_speed:
+        _check_speed(job.model, compiled)
     return imported, tuple(compiled)
+
+
+def _check_speed(model: Path, compiled: Sequence[Compiled]) -> None:
+    """Raise ModelError where a plan has slow kernels."""
+    plans = [Plan.from_json((one.folder / "plan.json").read_text(encoding="utf-8")) for one in compiled]
+    lines = list(dict.fromkeys(line for plan in plans for line in plan.slow_kernels))
+    if lines:
+        raise ModelError(
+            f"{model} would be slow: {lines[0]}.",
+            hint="Without --strict-speed it is packed all the same, with a warning for each slow kernel.",
+            detail="\n".join(lines[1:]),
+        )
 
 
 class _Stages:

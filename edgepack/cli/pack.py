@@ -56,6 +56,11 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random recorded inputs.")
 @kernel_options
+@click.option(
+    "--strict-speed",
+    is_flag=True,
+    help="Refuse a model of which a large part would be far slower than the CPU could be.",
+)
 @click.option("--force", is_flag=True, help="Replace a bundle at the output.")
 @click.option("--no-cache", is_flag=True, help="Compile anew; neither read nor fill the cache.")
 @click.option(

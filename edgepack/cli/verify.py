@@ -59,6 +59,8 @@ def command(
     for variant in result.variants:
         if variant.missing:
             click.echo(f"not run: the kernels of {variant.name}; this CPU lacks {variant.missing}")
+    for text in result.warnings:
+        click.echo(f"warning: {text}")
     if not result.ok:
         click.echo(f"{STATUSES[result.status]}")
     return 0 if result.ok else 1

@@ -172,6 +172,8 @@ class Plan:
     Attributes:
         params_growth: bytes by which the params are larger than the model's constants that they were made of,
             because some are transformed for speed (Winograd).
+        slow_kernels: a line for each kernel that is far slower than the CPU could be, where such kernels take
+            much of the time; they are among the warnings too.
     """
 
     name: str
@@ -184,6 +186,7 @@ class Plan:
     kernels: tuple[Kernel, ...]
     warnings: tuple[str, ...] = ()
     params_growth: int = 0
+    slow_kernels: tuple[str, ...] = ()
 
     def kernel(self, symbol: str) -> Kernel:
         """The kernel with this symbol; KeyError if there is none."""
@@ -222,6 +225,7 @@ class Plan:
             kernels=tuple(Kernel(**{**k, "ops": tuple(k["ops"])}) for k in data["kernels"]),
             warnings=tuple(data["warnings"]),
             params_growth=data["params_growth"],
+            slow_kernels=tuple(data["slow_kernels"]),
         )
 
 

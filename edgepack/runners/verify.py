@@ -33,6 +33,11 @@ class OutputCheck:
         """Whether every element is within its tolerance."""
         return self.mismatches == 0
 
+    @property
+    def vacuous(self) -> bool:
+        """Whether zeros would pass: the tolerance exceeds every recorded value."""
+        return self.atol + self.rtol * self.max_abs_ref > self.max_abs_ref
+
 
 @dataclass(frozen=True)
 class VariantCheck:
@@ -74,9 +79,24 @@ class Verification:
         outputs = [*self.outputs, *(output for variant in self.variants for output in variant.outputs)]
         return self.status == "ok" and all(output.ok for output in outputs)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the result does not show, in sentences."""
+        names = dict.fromkeys(output.name for output in self.outputs if output.vacuous)
+        return tuple(
+            f"the check of output {name} shows nothing: its tolerance exceeds every recorded value, so zeros "
+            "pass; record another input (pack --input, --seed)"
+            for name in names
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; floats that JSON cannot hold become texts (``"nan"``, ``"inf"``)."""
-        data = {"ok": self.ok, **asdict(self), "message": STATUSES[self.status]}
+        data = {
+            "ok": self.ok,
+            **asdict(self),
+            "message": STATUSES[self.status],
+            "warnings": list(self.warnings),
+        }
         for record in (data, *data["variants"]):
             record["outputs"] = [{k: _plain(v) for k, v in output.items()} for output in record["outputs"]]
         return data

@@ -195,6 +195,19 @@ def test_a_failing_compiler_is_one_error_and_leaves_nothing(
     assert entries(tmp_path) == []
 
 
+def test_slow_kernels_are_warnings_and_with_strict_speed_an_error(small_model: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    packed = fake.run("slow", "pack", small_model, "-o", bundle, cwd=tmp_path)
+    assert packed.returncode == 0
+    assert "warning: kernel scale is slow: why" in packed.stdout
+    assert "kernel scale is slow: why" in Bundle(bundle).manifest.warnings
+    arguments = ("pack", small_model, "-o", tmp_path / "other", "--strict-speed")
+    refused = fake.run("slow", *arguments, cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "would be slow: kernel scale is slow: why." in refused.stderr
+    assert entries(tmp_path) == ["bundle"]
+
+
 def test_a_compiler_out_of_time_is_one_error_and_leaves_nothing(small_model: Path, tmp_path: Path) -> None:
     done = fake.run("hang", "pack", small_model, "-o", tmp_path / "out", "--timeout", "3")
     assert done.returncode == 3

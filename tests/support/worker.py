@@ -4,7 +4,7 @@ model is.
     python -m tests.support.worker MODE
 
 MODE is ``ok``, or a way to fail when it compiles: ``crash``, ``abort``, ``hang``, ``error``, ``empty``,
-``noise``, ``wrong``.
+``noise``, ``wrong``, or ``slow``, which compiles to a slow kernel.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(y, 0).astype("f4"), (y > 0).astype("i1")
 
 
-def plan(name: str, prefix: str) -> Plan:
+def plan(name: str, prefix: str, slow_kernels: tuple[str, ...] = ()) -> Plan:
     """The plan of the small model: two steps, one buffer in the arena between them."""
     scale, bias = constants()
     nbytes = ROWS * COLUMNS * 4
@@ -91,14 +91,16 @@ def plan(name: str, prefix: str) -> Plan:
                 f"{prefix}bias_relu", 4, ("add", "relu"), "plain", {"tile": 8}, ROWS * COLUMNS, 3 * nbytes
             ),
         ),
-        warnings=("this model was made by hand",),
+        warnings=("this model was made by hand", *slow_kernels),
+        slow_kernels=slow_kernels,
     )
 
 
-def write_results(job: dict[str, Any], directory: Path) -> None:
+def write_results(job: dict[str, Any], directory: Path, slow_kernels: tuple[str, ...] = ()) -> None:
     """All the files of a worker that compiled."""
     prefix = job["symbol_prefix"]
-    (directory / "plan.json").write_text(plan(job["name"], prefix).to_json(), encoding="utf-8")
+    text = plan(job["name"], prefix, slow_kernels).to_json()
+    (directory / "plan.json").write_text(text, encoding="utf-8")
     scale, bias = constants()
     (directory / "params.bin").write_bytes(scale.tobytes() + bytes(32) + bias.tobytes())
     arch = job["target"]["triple"].split("-")[0]
@@ -163,7 +165,7 @@ def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
     if mode == "noise":
         print("{half a line of TVM's\n[1, 2]\nnull")
     if mode != "empty":
-        write_results(job, directory)
+        write_results(job, directory, ("kernel scale is slow: why", "so is bias") if mode == "slow" else ())
 
 
 def run(mode: str, directory: Path) -> None:

@@ -92,14 +92,14 @@ class _Choice:
     """The choice of a rule for one fused group.
 
     Attributes:
-        refused: why rules that are for such groups do not serve it.
+        refused: why the last of the fast rules that are for such groups does not serve it.
     """
 
     def __init__(
         self, fused: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
     ) -> None:
         self.fused, self.target, self.constants, self.warn = fused, target, constants, warn
-        self.refused: list[str] = []
+        self.refused = ""
 
     def made(self, fast_only: bool) -> Implementation:
         fused = self.fused
@@ -133,7 +133,7 @@ class _Choice:
         rule, best = min(candidates, key=lambda c: estimated_cycles(c[1], work, self.target))
         if rule.warning:
             self.warn(f"kernel {self.fused.title}: {rule.warning}")
-        return replace(best, refused=self.refused[-1] if self.refused else "")
+        return replace(best, refused=self.refused)
 
     def _is_fast(self, rule: Rule) -> bool:
         return rule.serves == "anchor" or (rule.serves == "blocks" and self.fused.anchor is None)
@@ -142,13 +142,16 @@ class _Choice:
         try:
             return rule.implement(self.fused, self.target, self.constants)
         except RuleError as error:
-            if str(error) not in NOT_FOR_SUCH:
-                self.refused.append(f"{rule.name}: {error}")
+            self._note(rule, str(error))
         except Exception as error:  # a defect in a rule costs speed, not the model
             reason = _reason(error)
             self.warn(f"kernel {self.fused.title}: rule {rule.name} failed ({reason}); a slower rule is used")
-            self.refused.append(f"{rule.name} failed: {reason}")
+            self._note(rule, f"it failed ({reason})")
         return None
+
+    def _note(self, rule: Rule, reason: str) -> None:
+        if self._is_fast(rule) and reason not in NOT_FOR_SUCH:
+            self.refused = f"{rule.name}: {reason}"
 
 
 def with_prefetch(

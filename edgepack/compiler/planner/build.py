@@ -17,6 +17,7 @@ from edgepack.compiler.planner.concat_in_place import concat_in_place
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
 from edgepack.compiler.planner.select import KernelSelector
+from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
 from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
@@ -65,8 +66,11 @@ def build_plan(
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: docs/lab-book.md.
     threads = 1 if target.optimize == "latency" else target.threads
+    slow = describe_slow_kernels(program.calls, signature.nodes, target)
+    for text in slow:
+        selector.warn(text)
     layout = _Layout(program, selector, signature, threads)
-    return layout.finish(name)
+    return layout.finish(name, slow)
 
 
 class _Layout:
@@ -232,8 +236,12 @@ class _Layout:
             first, last = self._lifetimes[index]
             self.requests[request] = replace(self.requests[request], first_step=first, last_step=last)
 
-    def finish(self, name: str) -> Built:
-        """The plan, with its arena placed; nothing is added after that."""
+    def finish(self, name: str, slow: tuple[str, ...]) -> Built:
+        """The plan, with its arena placed; nothing is added after that.
+
+        Args:
+            slow: what the plan says of slow kernels.
+        """
         arena = plan_arena(self.requests, threads=self.threads, scratch_bytes=self.scratch_bytes)
         offsets = {buffer.name: buffer.offset for buffer in arena.buffers}
 
@@ -262,6 +270,7 @@ class _Layout:
             kernels=tuple(k for k in self.selector.kernels.values() if k.symbol in used),
             warnings=tuple(self.selector.warnings),
             params_growth=self.params_growth,
+            slow_kernels=slow,
         )
         functions = {s: f for s, f in self.selector.functions.items() if s in used}
         return Built(plan, functions, tuple(self.arrays))

@@ -1,0 +1,45 @@
+"""What is said of kernels that are far slower than the CPU could be."""
+
+from __future__ import annotations
+
+import onnx
+
+from tests.models.builder import Graph
+from tests.support.compiled import plan_of, target_with
+
+
+def _convolution(*, constant: bool) -> onnx.ModelProto:
+    g = Graph("slow", seed=2)
+    x = g.input("x", (1, 24, 20, 20))
+    w = g.weight(24, 24, 3, 3) if constant else g.input("w", (24, 24, 3, 3))
+    g.op("Relu", g.op("Conv", x, w, pads=(1, 1, 1, 1)), name="y")
+    g.output("y")
+    return g.model()
+
+
+def test_a_slow_kernel_is_one_line_with_node_rule_share_and_reason() -> None:
+    plan = plan_of(_convolution(constant=False), "m", target_with("256x16")).plan
+    (line,) = plan.slow_kernels
+    assert plan.warnings == (line,)
+    (slow,) = (kernel for kernel in plan.kernels if kernel.ops == ("conv2d",))
+    assert line.startswith(f"kernel {slow.symbol} (node Conv_0) by the rule {slow.rule} takes about ")
+    assert " % of the time, " in line
+    assert line.endswith(": conv2d.igemm: layout NCHW/OIHW")
+
+
+def test_nothing_is_said_of_fast_kernels_nor_of_a_cpu_that_could_not_be_faster() -> None:
+    assert not plan_of(_convolution(constant=True), "m", target_with("256x16")).plan.slow_kernels
+    assert not plan_of(_convolution(constant=False), "m", target_with("scalar")).plan.slow_kernels
+
+
+def test_a_slow_kernel_that_takes_little_of_the_time_is_not_worth_a_line() -> None:
+    g = Graph("little", seed=2)
+    x = g.op("Conv", g.input("x", (1, 24, 40, 40)), g.weight(24, 24, 3, 3), pads=(1, 1, 1, 1))
+    for _ in range(5):
+        x = g.op("Conv", x, g.weight(24, 24, 3, 3), pads=(1, 1, 1, 1))
+    pooled = g.op("Flatten", g.op("GlobalAveragePool", x))
+    g.op("ArgMax", pooled, axis=1, name="y")
+    g.output("y", "int64")
+    plan = plan_of(g.model(), "m", target_with("256x16")).plan
+    assert any(kernel.rule == "rows" for kernel in plan.kernels)
+    assert not plan.slow_kernels
