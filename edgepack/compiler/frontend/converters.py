@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Any
 
 from edgepack.compiler.frontend import recurrent
+from edgepack.compiler.frontend.padding import pad
 
 __all__ = ["OPERATORS", "convert"]
 
@@ -61,6 +62,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     "Clip": _clip,
     "Max": _pairwise("maximum"),
     "Min": _pairwise("minimum"),
+    "Pad": pad,
     "Sum": _pairwise("add"),
 }
 

@@ -83,12 +83,15 @@ class _ChannelsLast(Rewriter):
     def __init__(self, module: IRModule) -> None:
         super().__init__(module)
         self.forms: dict[relax.Expr, _Forms] = {}
+        self.calls: dict[relax.Expr, relax.Call] = {}
         self.handlers: dict[str, Callable[[relax.Call], _New | None]] = {
             "relax.image.resize2d": self._resize2d,
             "relax.concat": self._concat,
             "relax.split": self._split,
             "relax.strided_slice": self._strided_slice,
             "relax.nn.prelu": self._prelu,
+            "relax.nn.pad": self._pad,
+            "relax.take": self._take,
             "relax.reshape": self._reshape,
             "relax.permute_dims": self._permute,
             **{f"relax.nn.{name}": self._window(emit) for name, emit in WINDOWS.items()},
@@ -147,6 +150,7 @@ class _ChannelsLast(Rewriter):
                 self.bind(binding.var, _Forms(last=self.emit(relax.TupleGetItem(forms.last, value.index))))
                 return
         if isinstance(value, relax.Call):
+            self.calls[binding.var] = value
             handler = self.handlers.get(op_name(value))
             new = handler(value) if handler else None
             if new is None:
@@ -263,10 +267,33 @@ class _ChannelsLast(Rewriter):
         axis = _axis_to_last(int(call.attrs.axis), rank)
         return _Forms(last=self.emit(relax.op.nn.prelu(self.last(data), self.use(alpha), axis=axis)))
 
+    def _pad(self, call: relax.Call) -> _New | None:
+        data, widths = call.args[0], [int(n) for n in call.attrs.pad_width]
+        rank = len(shape_of(data))
+        if rank < 3 or not self._is_last(data):
+            return None
+        moved = [widths[2 * axis + i] for axis in _to_last(rank) for i in (0, 1)]
+        padded = relax.op.nn.pad(
+            self.last(data), moved, str(call.attrs.pad_mode), float(call.attrs.pad_value)
+        )
+        return _Forms(last=self.emit(padded))
+
+    def _take(self, call: relax.Call) -> _New | None:
+        data, indices = call.args
+        rank = len(shape_of(data))
+        if rank < 3 or not self._is_last(data) or len(shape_of(indices)) != 1 or call.attrs.axis is None:
+            return None
+        axis = _axis_to_last(int(call.attrs.axis), rank)
+        taken = relax.op.take(self.last(data), self.use(indices), axis=axis, mode=str(call.attrs.mode))
+        return _Forms(last=self.emit(taken))
+
     def _reshape(self, call: relax.Call) -> _New | None:
         """(N, C, d1, d2) to (N, C, d1*d2) and back keeps the channels where they are, in both forms."""
         data = call.args[0]
         old, new = shape_of(data), shape_of(call)
+        shuffled = self._shuffled(data, new)
+        if shuffled is not None:
+            return shuffled
         if not self._is_last(data) or len(old) < 3:
             return None
         if int(np.prod(old[2:])) == 1:  # channels last and first are the same bytes
@@ -274,6 +301,24 @@ class _ChannelsLast(Rewriter):
         if len(new) >= 3 and old[:2] == new[:2]:
             return _Forms(last=self.emit(relax.op.reshape(self.last(data), (new[0], *new[2:], new[1]))))
         return None
+
+    def _shuffled(self, swapped: relax.Expr, shape: tuple[int, ...]) -> _Forms | None:
+        """Channels that are dealt out anew: (N, C, ...) to (N, a, b, ...), its a and b swapped, and back."""
+        permute: OptionalExpr = self.calls.get(swapped)
+        split: OptionalExpr = None
+        if op_name(permute) == "relax.permute_dims":
+            split = self.calls.get(permute.args[0])
+        if op_name(split) != "relax.reshape" or not self._is_last(split.args[0]):
+            return None
+        data, parts, rank = split.args[0], shape_of(split), len(shape)
+        axes = permute.attrs.axes
+        if shape_of(data) != shape or rank < 3 or parts != (shape[0], *parts[1:3], *shape[2:]):
+            return None
+        if axes is None or [int(a) for a in axes] != [0, 2, 1, *range(3, rank + 1)]:
+            return None
+        dealt = self.emit(relax.op.reshape(self.last(data), (shape[0], *shape[2:], *parts[1:3])))
+        dealt = self.emit(relax.op.permute_dims(dealt, [*range(rank - 1), rank, rank - 1]))
+        return _Forms(last=self.emit(relax.op.reshape(dealt, (shape[0], *shape[2:], shape[1]))))
 
     def _permute(self, call: relax.Call) -> _New | None:
         """A transpose that asks for channels last takes that form as it is; its result is a plain value."""

@@ -42,6 +42,7 @@ MODELS = {
 
 #: What the names of the cases of each rewrite begin with.
 REWRITTEN = {
+    "Conv": ["conv_same_upper", "conv_same_lower"],
     "ConvInteger": ["conv_integer"],
     "ConvTranspose": ["convtranspose_output_shape"],
     "CumSum": ["cumsum", "cumsum_exclusive_reverse", "cumsum_int_exclusive"],

@@ -96,11 +96,29 @@ def split_channels(g: Graph, x: str) -> str:
     return g.op("Add", left, right)
 
 
-@body(3)
+@body(1)
 def slice_and_pad(g: Graph, x: str) -> str:
     y = g.op("Slice", x, g.const([1, 0]), g.const([11, 5]), g.const([1, 3]), g.const([2, 1]))
     y = g.op("Pad", y, g.const([0, 0, 2, 1, 0, 0, 1, 3]), mode="reflect")
     return g.op("GlobalAveragePool", g.op("Conv", y, g.weight(3, 5, 3, 3)))
+
+
+@body(1)
+def pad_by_edges_and_a_number(g: Graph, x: str) -> str:
+    y = g.op("Pad", x, g.const([0, 0, 1, 2, 0, 0, 1, 0]), mode="edge")
+    y = g.op("Relu", g.op("Pad", y, g.const([0, 1, 1, 2, 0, 3, 0, 1]), g.const(0.5)))
+    return g.op("GlobalMaxPool", y)
+
+
+@body(1)
+def padding_left_to_the_shapes(g: Graph, x: str) -> str:
+    y = g.op("Conv", x, g.weight(5, 12, 2, 3), auto_pad="SAME_LOWER", strides=[1, 2])
+    return g.op("GlobalAveragePool", g.op("Conv", y, g.weight(3, 5, 4, 3), auto_pad="SAME_UPPER"))
+
+
+@body(1)
+def chosen_columns(g: Graph, x: str) -> str:
+    return g.op("GlobalAveragePool", g.op("Gather", x, g.const([4, 0, 0, 5]), axis=3))
 
 
 @body(1)
@@ -124,7 +142,7 @@ def tokens_and_back(g: Graph, x: str) -> str:
     return g.op("GlobalAveragePool", g.op("Conv", y, g.weight(5, 12, 3, 3)))
 
 
-@body(4)
+@body(2)
 def shuffle_channels(g: Graph, x: str) -> str:
     y = g.op("Reshape", x, g.const([1, 3, 4, 8, 6]))
     y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3, 4]), g.const([1, 12, 8, 6]))

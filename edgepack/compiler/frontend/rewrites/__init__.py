@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.rewrites import control_flow, decompose, legacy, quantised, resize
+from edgepack.compiler.frontend.rewrites import (
+    automatic_padding,
+    control_flow,
+    decompose,
+    legacy,
+    quantised,
+    resize,
+)
 from edgepack.compiler.frontend.rewrites.editor import Editor, Rewrite
 
 if TYPE_CHECKING:
@@ -18,6 +25,7 @@ __all__ = ["CONTROL_FLOW", "REWRITES", "apply", "unroll"]
 
 #: (domain, operator) and what rewrites it; a rewrite leaves the nodes alone that need no change.
 REWRITES: dict[tuple[str, str], Rewrite] = {
+    ("", "Conv"): automatic_padding.conv,
     ("", "ConvInteger"): quantised.conv_integer,
     ("", "ConvTranspose"): decompose.conv_transpose,
     ("", "CumSum"): decompose.cum_sum,
