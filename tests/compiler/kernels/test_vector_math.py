@@ -81,7 +81,7 @@ def _binary(function: Callable[..., Any], lanes: int) -> Any:
 class _Library:
     def __init__(self, lanes: int, device: str, folder: Path) -> None:
         target = load_device(device).cpu_target()
-        functions = {f"f_{name}": _unary(name, lanes) for name in FUNCTIONS}
+        functions = {f"f_{name}": _unary(name, lanes) for name in [*FUNCTIONS, "sin", "cos"]}
         functions["f_pow"] = _binary(vpower.power, lanes)
         functions["f_max"] = _binary(lambda e, a, b, n: vmath.maximum(e, a, b), lanes)
         functions["f_min"] = _binary(lambda e, a, b, n: vmath.minimum(e, a, b), lanes)
@@ -156,6 +156,22 @@ def test_ends_zeros_and_nan(call: _Library, name: str) -> None:
             assert abs(value) <= SMALLEST_EXP, f"{name}({x})"
         else:
             assert _ulps(np.array([value]), np.array([wanted], np.float64))[0] <= stated + 0.5, f"{name}({x})"
+
+
+@pytest.mark.parametrize(("name", "reference"), [("sin", np.sin), ("cos", np.cos)])
+def test_sine_and_cosine_of_small_and_large_angles(
+    call: _Library, name: str, reference: Callable[[Any], Any]
+) -> None:
+    rng = np.random.default_rng(3)
+    quarters = (np.arange(-(1 << 14), 1 << 14) * (np.pi / 2)).astype(np.float32)  # beyond 8192, too
+    uniform = [rng.uniform(-end, end, COUNT).astype(np.float32) for end in (0.1, 10.0, 8191.0, 1e5, 1e30)]
+    for x in (quarters, *uniform):
+        assert np.abs(call(name, x) - reference(x.astype(np.float64))).max() <= 1.2e-7
+    ends = np.array([0.0, -0.0, 1e-40, np.inf, -np.inf, np.nan], np.float32)
+    with np.errstate(invalid="ignore"):
+        expected = reference(ends)
+    np.testing.assert_array_equal(call(name, ends), expected)
+    assert (np.signbit(call(name, ends))[:2] == np.signbit(expected)[:2]).all()
 
 
 def test_exp_is_monotonous_around_its_ends(call: _Library) -> None:

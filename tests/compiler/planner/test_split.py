@@ -60,6 +60,15 @@ def _largest(g: Graph) -> None:
     g.output("y")
 
 
+def _snake(g: Graph) -> None:
+    """Sines behind a convolution: with a call of libm for large angles they are not part of its kernel."""
+    y = _conv(g, g.input("x", (1, 12, 7, 6)))
+    scale = g.uniform(12, 1, 1, low=0.5, high=2)
+    sine = g.op("Sin", g.op("Mul", y, scale))
+    g.op("Relu", g.op("Add", y, g.op("Div", g.op("Mul", sine, sine), scale)), name="y")
+    g.output("y")
+
+
 def _concatenated(g: Graph) -> None:
     """Parts of a concatenation in place that have to be taken apart."""
     x, mask = g.input("x", (1, 12, 7, 6)), g.input("mask", (1, 12, 7, 6), "bool")
@@ -75,6 +84,7 @@ CASES: dict[str, tuple[Callable[[Graph], None], set[tuple[str, ...]]]] = {
     "gate": (_gate, set()),
     "weights computed": (_weights_computed, {("conv2d",)}),
     "largest": (_largest, {("argmax",)}),
+    "snake": (_snake, set()),
     "concatenated": (_concatenated, set()),
 }
 

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.vector_trigonometry import cos, sin
 
 __all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "maximum", "minimum", "quotient"]
 
@@ -202,6 +203,8 @@ STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.tanh": _libm("tanhf"),
     "tirx.erf": _libm("erff"),
     "tirx.log": _libm("logf"),
+    "tirx.sin": _libm("sinf"),
+    "tirx.cos": _libm("cosf"),
 }
 
 
@@ -347,6 +350,8 @@ UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.sqrt": _sqrt,
     "tirx.rsqrt": _rsqrt,
     "tirx.log": log,
+    "tirx.sin": sin,
+    "tirx.cos": cos,
     "tirx.floor": floor,
     "tirx.ceil": ceil,
     "tirx.trunc": truncate,
