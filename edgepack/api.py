@@ -204,8 +204,8 @@ def check(
         model: an ONNX file.
         device: a device's name, a path to its YAML file, or the device. No compiler for it is needed.
         progress: as for :func:`pack`.
-        options: ``shapes``, ``dims``, ``cut_inputs``, ``cut_outputs``, ``optimize``, ``strict_math`` and
-            ``timeout`` of :class:`PackOptions`.
+        options: ``shapes``, ``dims``, ``cut_inputs``, ``cut_outputs``, ``set_batch``, ``optimize``,
+            ``strict_math`` and ``timeout`` of :class:`PackOptions`.
 
     Returns:
         what would be compiled, and how large it is; operators that cannot be compiled are no error.

@@ -38,6 +38,7 @@ def check_model(
         dims={key: int(size) for key, size in (options.dims or {}).items()},
         cut_inputs=names_of(options.cut_inputs),
         cut_outputs=names_of(options.cut_outputs),
+        batch=int(options.set_batch or 0),
     )
     try:
         with (

@@ -44,6 +44,8 @@ class PackOptions:
         cut_inputs: tensors of the model that become the bundle's inputs; what stands before them is left out.
             A tensor whose type cannot be inferred is written with it: ``name:float32``.
         cut_outputs: tensors of the model that become the bundle's outputs.
+        set_batch: samples of a run, of a model that was exported with a fixed batch of 1. A model whose batch
+            is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
             leaves params as large as the model's; "balanced" lets only small ones grow.
         strict_math: neither Winograd convolutions nor polynomials in place of libm's functions.
@@ -64,6 +66,7 @@ class PackOptions:
     seed: int = 0
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
+    set_batch: int | None = None
     optimize: Optimize = "latency"
     strict_math: bool = False
     strict_speed: bool = False
@@ -85,6 +88,7 @@ class PackKeywords(TypedDict, total=False):
     seed: int
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
+    set_batch: int | None
     optimize: Optimize
     strict_math: bool
     strict_speed: bool
@@ -100,6 +104,7 @@ class CheckKeywords(TypedDict, total=False):
     dims: Mapping[str, int] | None
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
+    set_batch: int | None
     optimize: Optimize
     strict_math: bool
     timeout: float | None
@@ -187,6 +192,10 @@ def _is_whole(value: Any) -> bool:
     return not isinstance(value, bool)
 
 
+def _is_size(value: Any) -> bool:
+    return _is_whole(value) and value > 0
+
+
 def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
@@ -221,6 +230,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "seed": ("a whole number", _is_whole),
     "cut_inputs": ("a list of tensors' names", _is_names),
     "cut_outputs": ("a list of tensors' names", _is_names),
+    "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),
     "strict_speed": ("True or False", _is_flag),

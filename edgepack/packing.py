@@ -106,6 +106,7 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
         inputs=paths,
         cut_inputs=names_of(options.cut_inputs),
         cut_outputs=names_of(options.cut_outputs),
+        batch=int(options.set_batch or 0),
     )
 
 
@@ -117,6 +118,7 @@ def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
         dims=dict(sorted(job.dims.items())),
         cut_inputs=tuple(job.cut_inputs),
         cut_outputs=tuple(job.cut_outputs),
+        batch=job.batch,
     )
 
 

@@ -77,6 +77,7 @@ class ModelRecord(_Record):
     dims: dict[str, int] = Field(default={}, description="symbolic dimensions that were bound")
     cut_inputs: tuple[str, ...] = Field(default=(), description="tensors that became inputs; none: its own")
     cut_outputs: tuple[str, ...] = Field(default=(), description="tensors that became outputs; none: its own")
+    batch: int = Field(default=0, description="what its batch of 1 was changed to; 0: as it is")
 
 
 class DeviceRecord(_Record):

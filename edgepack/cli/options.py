@@ -94,6 +94,12 @@ def model_options(function: _F) -> _F:
             "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
         ),
         click.option(
+            "--set-batch",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Samples of a run, where the model was exported with a fixed batch of 1.",
+        ),
+        click.option(
             "--inputs",
             "cut_inputs",
             multiple=True,

@@ -68,7 +68,7 @@ def _sizes(job: dict[str, Any]) -> Sizes:
     from edgepack.compiler.frontend.base import Sizes
 
     shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
-    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"])
+    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"], job["batch"])
 
 
 def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:

@@ -70,6 +70,7 @@ class ImportJob:
         dims: sizes of named dimensions.
         seed: of the recorded inputs.
         inputs: an input's name to a .npy file with its value for the recorded data.
+        batch: what a batch of 1, written in the model, is changed to; 0 leaves it.
         cut_inputs, cut_outputs: tensors of the model to cut it at; empty for the model's own.
     """
 
@@ -81,6 +82,7 @@ class ImportJob:
     inputs: Mapping[str, Path] = field(default_factory=dict)
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
+    batch: int = 0
 
     task: ClassVar[str] = "import"
     results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
@@ -95,6 +97,7 @@ class ImportJob:
             "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
             "cut_inputs": list(self.cut_inputs),
             "cut_outputs": list(self.cut_outputs),
+            "batch": self.batch,
         }
 
 
@@ -105,7 +108,7 @@ class CheckJob:
     Attributes:
         frontend: name of what reads the model's format.
         target: what the kernels would be for.
-        shapes, dims, cut_inputs, cut_outputs: as those of :class:`ImportJob`.
+        shapes, dims, cut_inputs, cut_outputs, batch: as those of :class:`ImportJob`.
     """
 
     model: Path
@@ -115,6 +118,7 @@ class CheckJob:
     dims: Mapping[str, int] = field(default_factory=dict)
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
+    batch: int = 0
 
     task: ClassVar[str] = "check"
     results: ClassVar[tuple[str, ...]] = ("plan.json",)
@@ -128,6 +132,7 @@ class CheckJob:
             "dims": dict(self.dims),
             "cut_inputs": list(self.cut_inputs),
             "cut_outputs": list(self.cut_outputs),
+            "batch": self.batch,
         }
 
 

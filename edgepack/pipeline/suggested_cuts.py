@@ -42,6 +42,8 @@ def cut_command(cut: Mapping[str, Any], model: Path, device: str, options: PackO
         words += ["--shape", f"{name}={','.join(map(str, shape)) or '()'}"]
     for name, size in (options.dims or {}).items():
         words += ["--dim", f"{name}={size}"]
+    if options.set_batch:
+        words += ["--set-batch", str(options.set_batch)]
     for option, names in (
         ("--inputs", cut["inputs"] or names_of(options.cut_inputs)),
         ("--outputs", cut["outputs"] or names_of(options.cut_outputs)),

@@ -25,12 +25,14 @@ class Sizes:
         dims: sizes of named dimensions (``--dim``).
         inputs: tensors that become inputs (``--inputs``), by name; empty for the model's own.
         outputs: tensors that become the outputs (``--outputs``), by name; empty for the model's own.
+        batch: what a batch of 1, written in the model, is changed to (``--set-batch``); 0 leaves it.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
+    batch: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.usual_sizes import usual_size
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.model_summary import Dim
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ModelInput", "bind", "input_dtype", "model_inputs", "unbound_dims"]
+__all__ = ["EXPORT_DYNAMIC", "ModelInput", "bind", "input_dtype", "model_inputs", "unbound_dims"]
+
+
+#: What to do about a shape that was fixed when the model was exported.
+EXPORT_DYNAMIC = "Export the model with dynamic axes (torch.onnx.export: dynamic_shapes or dynamic_axes)"
 
 
 @dataclass(frozen=True)
@@ -155,13 +160,20 @@ def _match_shape(item: ModelInput, shape: Sequence[int], sizes: dict[str, int]) 
         if isinstance(declared, int) and declared not in (0, size):
             raise ConfigError(
                 f"{option}: dimension {index} of the input is fixed to {declared} in the model, not {size}.",
-                hint=f"Only open dimensions can be chosen: --shape {_suggest(item)}.",
+                hint=_of_fixed(item, index, size),
             )
         if isinstance(declared, str) and sizes.setdefault(declared, size) != size:
             raise ConfigError(
                 f"{option}: dimension {index} is {declared!r}, which is already {sizes[declared]}.",
                 hint=f"Give {declared!r} the same size in every --shape and --dim.",
             )
+
+
+def _of_fixed(item: ModelInput, index: int, size: int) -> str:
+    """What to do about a dimension that was fixed when the model was exported."""
+    if index == 0 and (item.shape or ())[0] == 1:
+        return f"{EXPORT_DYNAMIC}, or try --set-batch {size} instead, which rewrites a batch of 1."
+    return f"{EXPORT_DYNAMIC}. Only open dimensions can be chosen: --shape {_suggest(item)}."
 
 
 def _resolve(item: ModelInput, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -178,7 +190,7 @@ def _resolve(item: ModelInput, sizes: Mapping[str, int]) -> tuple[int, ...]:
     subject = f"dimension {_quoted(named)}" if named else f"dimension {item.shape.index(None)}"
     options = f"--shape {_suggest(item, sizes)}"
     if len(named) == len(set(missing)):
-        options = " ".join(f"--dim {dim}=1" for dim in named) + f", or {options}"
+        options = " ".join(f"--dim {dim}={_likely(item, dim)}" for dim in named) + f", or {options}"
     raise ModelError(
         f"Input {item.name!r} ({_describe(item.shape)}) is not static: {subject} is not bound.",
         hint=f"Choose its size: {options}.",
@@ -221,6 +233,13 @@ def _describe(shape: Sequence[Dim]) -> str:
 
 
 def _suggest(item: ModelInput, sizes: Mapping[str, int] | None = None) -> str:
-    known = sizes or {}
-    shape = [dim if isinstance(dim, int) and dim else known.get(str(dim), 1) for dim in item.shape or ()]
+    known, declared = sizes or {}, item.shape or ()
+    shape = [
+        (dim if isinstance(dim, int) else known.get(str(dim), 0)) or usual_size(declared, index, item.dtype)
+        for index, dim in enumerate(declared)
+    ]
     return f"{item.name}={_comma(shape)}"
+
+
+def _likely(item: ModelInput, name: str) -> int:
+    return usual_size(item.shape or (), (item.shape or ()).index(name), item.dtype)

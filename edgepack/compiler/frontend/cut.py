@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import bind, model_inputs
 from edgepack.compiler.frontend.model_file import read_model
+from edgepack.compiler.frontend.set_batch import set_batch
 from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes, inner_graphs
 from edgepack.errors import ConfigError
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -22,12 +23,21 @@ __all__ = ["cut", "declared_values", "node_reads", "open_model", "static_shape"]
 
 
 def open_model(path: Path, sizes: Sizes) -> onnx.ModelProto:
-    """The model in ``path``, its weights loaded, cut where ``sizes`` say, all inputs of static shape.
+    """The model in ``path``, its weights loaded, cut where ``sizes`` say, all inputs of static shape, and its
+    batch changed if ``sizes`` say so.
 
     Raises:
         ModelError: the file cannot be read, or an input has an open dimension.
         ConfigError: ``sizes`` do not fit the model.
     """
+    model = _bound(path, sizes)
+    if sizes.batch:
+        set_batch(model, sizes.batch)
+    return model
+
+
+def _bound(path: Path, sizes: Sizes) -> onnx.ModelProto:
+    """The model, cut and static, with the batch that it has."""
     model = read_model(path)
     if not sizes.inputs and not sizes.outputs:
         bind(model, shapes=sizes.shapes, dims=sizes.dims)

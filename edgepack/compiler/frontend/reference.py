@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.binding import EXPORT_DYNAMIC
 from edgepack.compiler.frontend.cut import open_model
 from edgepack.compiler.frontend.machine_independent import machine_independent
+from edgepack.compiler.frontend.one_by_one import one_by_one
 from edgepack.compiler.frontend.onnxruntime_session import Level, create_session
 from edgepack.compiler.frontend.reversed_sums import reverse_sums
 from edgepack.compiler.frontend.sampling import random_inputs
@@ -101,6 +103,10 @@ def record(
     allowed = tolerances(model)
     model = machine_independent(model)  # once for both runs: a copy of all weights
     results = run_reference(model, arrays)
+    source = f"onnxruntime {onnxruntime.__version__}"
+    if sizes.batch > 1:
+        results = _singly(path, sizes, arrays, results, allowed)
+        source += f", {sizes.batch} runs with a batch of 1"
     other = _other_order(model, arrays)
     directory.mkdir(parents=True, exist_ok=True)
     recorded: dict[str, Any] = {
@@ -109,7 +115,7 @@ def record(
             for index, spec in enumerate(model_inputs)
         ],
         "outputs": [],
-        "reference": f"onnxruntime {onnxruntime.__version__}",
+        "reference": source,
     }
     warnings: list[str] = []
     for index, (name, array) in enumerate(results.items()):
@@ -119,6 +125,31 @@ def record(
     text = json.dumps(recorded, indent=1)
     (directory / "recorded.json").write_text(text + "\n", encoding="utf-8", newline="\n")
     return tuple(warnings)
+
+
+def _singly(
+    path: Path,
+    sizes: Sizes,
+    arrays: Mapping[str, NDArray[Any]],
+    results: Mapping[str, NDArray[Any]],
+    allowed: Mapping[str, Tolerance | int],
+) -> dict[str, NDArray[Any]]:
+    """The results of a batch sample by sample; refuses a model whose samples do not stay apart in one."""
+    import numpy as np
+
+    shapes = {name: array.shape for name, array in results.items()}
+    singly = one_by_one(path, sizes, arrays, shapes, run_reference)
+    for name, array in singly.items():
+        limits = _limits(array, allowed[name], None)
+        one, all_at_once = array.astype(np.float64), results[name].astype(np.float64)
+        near = np.isclose(all_at_once, one, rtol=limits["rtol"], atol=limits["atol"], equal_nan=True)
+        if not near.all():
+            raise ModelError(
+                f"--set-batch {sizes.batch}: the output {name!r} of a batch is not that of its samples "
+                "one by one.",
+                hint=f"{EXPORT_DYNAMIC}.",
+            )
+    return singly
 
 
 def run_reference(

@@ -79,8 +79,8 @@ def test_unbound_nameless_dimension_gives_the_shape_option() -> None:
 
 def test_hint_keeps_what_is_already_bound() -> None:
     error = refusal(ModelError, build("bert"), dims={"batch": 5})
-    assert "--dim sequence=1" in error.hint
-    assert "--shape input_ids=5,1" in error.hint
+    assert "--dim sequence=128" in error.hint
+    assert "--shape input_ids=5,128" in error.hint
 
 
 def test_unknown_rank_is_asked_for() -> None:
@@ -97,6 +97,36 @@ def test_shape_that_contradicts_a_fixed_dimension() -> None:
     error = refusal(ConfigError, model_of({"x": ["n", 3]}), shapes={"x": [1, 4]})
     assert "dimension 1" in error.message
     assert "fixed to 3" in error.message
+
+
+def test_a_batch_that_the_model_fixes_says_what_to_do() -> None:
+    error = refusal(ConfigError, model_of({"x": [1, 3]}), shapes={"x": [2, 3]})
+    assert "dimension 0 of the input is fixed to 1 in the model, not 2" in error.message
+    assert "Export the model with dynamic axes" in error.hint
+    assert "--set-batch 2" in error.hint
+    error = refusal(ConfigError, model_of({"x": [1, 3]}), shapes={"x": [1, 4]})
+    assert "--set-batch" not in error.hint and "dynamic axes" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "proposed"),
+    [
+        (["batch", 3, "h", "w"], "float32", "1,3,224,224"),
+        (["N", "channels", "height", "width"], "float32", "1,3,224,224"),
+        ([None, None, None, 3], "uint8", "1,224,224,3"),
+        ([None, 3, None, None], "float32", "1,3,224,224"),
+        (["batch_size", "sequence_length"], "int64", "1,128"),
+        (["batch", "past_sequence_length", 64], "float32", "1,128,64"),
+        (["batch", "audio_samples"], "float32", "1,16000"),
+        (["B", "n_mels", "T"], "float32", "1,100,100"),
+        (["unk__1", "unk__2"], "int32", "1,128"),
+        (["batch", 3, None, "height", "width"], "float32", "1,3,16,224,224"),
+        ([None], "float32", "1"),
+        (["batch", 0, 5], "float32", "1,128,5"),
+    ],
+)
+def test_hints_propose_sizes_that_make_sense(shape: list[Any], dtype: str, proposed: str) -> None:
+    assert f"--shape x={proposed}" in refusal(ModelError, model_of({"x": shape}, dtype)).hint
 
 
 def test_shape_of_the_wrong_rank() -> None:
