@@ -105,7 +105,9 @@ class _Layer:
         from edgepack.compiler.graph.recurrent import Activation
 
         given = [self._text(name).lower() for name in self.attributes.get("activations", ())]
-        names = given or [*DEFAULTS[self.cell]] * directions
+        each = len(DEFAULTS[self.cell])
+        # ONNX's default for an RNN names two, of which one direction has the first.
+        names = (given or [*DEFAULTS[self.cell]] * directions)[: each * directions]
         lists = [list(self.attributes.get(f"activation_{n}", ())) for n in ("alpha", "beta")]
         found = []
         for name in names:
@@ -116,7 +118,6 @@ class _Layer:
                 for values, default in zip(lists, NUMBERS[name], strict=False)
             ]
             found.append(Activation(name, *numbers))
-        each = len(DEFAULTS[self.cell])
         if len(found) != each * directions:
             raise self._refused(f"it names {len(found)} activations", f"It takes {each * directions}.")
         return tuple(tuple(found[d * each : (d + 1) * each]) for d in range(directions))

@@ -105,6 +105,7 @@ CASES = {
     "lstm, weights that are no constants": layer("LSTM", 2, 9, constant=False),
     "lstm, seven sequences": layer("LSTM", 7, 8, direction="reverse"),
     "stacked": stacked("LSTM", 2, 6, 12, 3, classes=3),
+    "streaming": stacked("RNN", 2, 6, 12, 1, classes=3, streaming=True),
 }
 PAIRS = on_register_files(CASES, ["gru", "lstm"], swept=["512x32"], others=["scalar", "128x16", "256x16"])
 
