@@ -133,7 +133,8 @@ LARGE = {
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return Compiled(LARGE, tmp_path_factory.mktemp("shared"), target_with("256x16", threads=8))
+    target = target_with("256x16", threads=8, l2_bytes=32 * 1024)
+    return Compiled(LARGE, tmp_path_factory.mktemp("shared"), target)
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -143,7 +144,7 @@ def test_threads_share_the_units_of_a_large_layer(shared: Compiled, name: str) -
     steps = [step for step in plan.steps if step.kernel in used]
     assert all(kernel.parameters["form"] == "steps" for kernel in plan.kernels if kernel.symbol in used)
     assert max(step.tasks for step in steps) >= 8, "blocks of units, not sequences"
-    assert len(used) <= 3 < len(steps) or "one step" in name, "all steps run the same kernels"
+    assert len(used) < len(steps) or "one step" in name, "all steps run the same kernels"
     shared.check(name)
 
 
@@ -152,6 +153,16 @@ def test_a_small_layer_is_one_step() -> None:
     plan = plan_of(CASES["lstm, wide"], target=target_with("512x32", threads=8)).plan
     assert [k.rule for k in plan.kernels] == ["matmul.packed", "recurrent"]
     assert len(plan.steps) == 2, "the products of the inputs, and the sequence"
+
+
+def test_weights_that_the_cache_does_not_hold_are_read_to_and_fro(tmp_path: Path) -> None:
+    def functions(l2_bytes: int) -> str:
+        target = target_with("128x16", threads=1, l2_bytes=l2_bytes)
+        return str(plan_of(CASES["lstm, wide"], target=target).functions)
+
+    assert functions(64 * 1024) != functions(1 << 20), "the order of the blocks depends on the step"
+    target = target_with("128x16", threads=1, l2_bytes=64 * 1024)
+    Compiled({"lstm": CASES["lstm, wide"]}, tmp_path, target).check("lstm")
 
 
 def test_transposes_around_a_layer_are_not_done() -> None:

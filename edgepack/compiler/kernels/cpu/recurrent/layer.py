@@ -89,6 +89,11 @@ class RecurrentKernel(KernelBuilder):
         """The weights of the state in a kernel's buffer."""
         return Weights(buffer, self.form, self.packed)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Of one direction."""
+        return self.element_bytes * self.form.gates * self.form.size**2
+
     def declared(self, e: Emitter, *names: str) -> dict[str, Any]:
         """Declares those of the layer's operands that there are."""
         numbers = {name: i for i, name in enumerate(self.form.operands) if name in names}

@@ -46,10 +46,17 @@ class StepsKernel(RecurrentKernel):
         stages = []
         if not {*self.states} <= {*self.form.operands}:
             stages.append(self._clear())
-        kernels = [self._phase(phase) for phase in self.phases]
+        kernels = [[self._phase(phase, way) for phase in self.phases] for way in range(self._ways())]
         for number in range(self.form.steps):
-            stages += [self._placed(stage, names, number) for stage, names in kernels]
+            for stage, names in kernels[number % len(kernels)]:
+                stages.append(self._placed(stage, names, number))
         return self.implementation(tuple(stages), temps)
+
+    def _ways(self) -> int:
+        """2 where a thread's weights are more than its cache holds: every other step goes through them from
+        the last to the first, so that it begins with those that the step before has left there."""
+        weights = self.form.directions * self.weight_bytes
+        return 2 if weights > self.target.threads * self.target.l2_bytes // 2 and self.form.steps > 1 else 1
 
     # Stages -------------------------------------------------------------------------------------------------
 
@@ -98,8 +105,9 @@ class StepsKernel(RecurrentKernel):
 
     # Kernels ------------------------------------------------------------------------------------------------
 
-    def _phase(self, phase: Phase) -> tuple[Stage, tuple[str, ...]]:
-        """A phase's kernel as a stage, and the names of its operands, in order."""
+    def _phase(self, phase: Phase, way: int) -> tuple[Stage, tuple[str, ...]]:
+        """A phase's kernel as a stage, and the names of its operands, in order; with ``way`` 1 it does its
+        tasks from the last to the first."""
         e, form = Emitter(self.lanes, self.target), self.form
         names: list[str] = []
 
@@ -128,7 +136,13 @@ class StepsKernel(RecurrentKernel):
         emitter = StepEmitter(e, form, self.weights_in(weights), extra)
         tasks = sum(count for _, count in self.blocks[phase])
         body = _PhaseBody(self, e, emitter, phase, buffers)
-        e.tasks(lambda task: body.emit(e.let(div(task, tasks)), e.let(mod(task, tasks))))
+        lo, hi = e.task_range()
+
+        def one(i: Expr) -> None:
+            task = e.let(lo + hi - 1 - i) if way else i
+            body.emit(e.let(div(task, tasks)), e.let(mod(task, tasks)))
+
+        e.loop(lo, hi, one)
         return e.stage(form.directions * tasks), tuple(names)
 
     def _span(self, width: int) -> int:
