@@ -3,6 +3,7 @@ out."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import bind, model_inputs
 from edgepack.compiler.frontend.model_file import read_model
+from edgepack.compiler.frontend.onnxruntime_session import value_types
 from edgepack.compiler.frontend.set_batch import set_batch
 from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes, inner_graphs
 from edgepack.errors import ConfigError
@@ -89,8 +91,7 @@ def cut(model: onnx.ModelProto, sizes: Sizes) -> None:
     own = {value.name: value for value in (*graph.input, *graph.output)}
     if inputs:
         _bind_known(model, sizes)
-    inferred = infer_shapes(model).graph
-    types = {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    types = _types(model, [*inputs, *outputs])
     nodes, names = _between(graph, set(inputs), outputs, types if inputs else {})
     unused = [name for name in inputs if name not in names]
     if unused:
@@ -204,6 +205,17 @@ def _bind_known(model: onnx.ModelProto, sizes: Sizes) -> None:
         if value.type.WhichOneof("value") == "tensor_type":
             value.type.tensor_type.ClearField("shape")
     del model.graph.value_info[:]
+
+
+def _types(model: onnx.ModelProto, wanted: Sequence[str]) -> dict[str, onnx.ValueInfoProto]:
+    """Types and shapes by name, as far as they can be inferred; by ONNX Runtime, which knows its operators,
+    where ONNX's own rules do not reach one that is wanted."""
+    inferred = infer_shapes(model).graph
+    types = {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)}
+    if any(name not in types or not types[name].type.tensor_type.elem_type for name in wanted):
+        with contextlib.suppress(Exception):  # it refuses what it does not know, in many ways
+            types.update({value.name: value for value in value_types(model)})
+    return types
 
 
 def _known_dims(model: onnx.ModelProto, sizes: Sizes) -> dict[str, int]:

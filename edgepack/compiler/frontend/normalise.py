@@ -7,11 +7,13 @@ and batch normalisation, and removes what does nothing. What it leaves, ``rewrit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from edgepack.compiler.frontend import rewrites
 from edgepack.compiler.frontend.half import compute_in_float32
-from edgepack.compiler.frontend.onnxruntime_session import optimise
+from edgepack.compiler.frontend.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.shapes import infer_shapes
 from edgepack.compiler.frontend.support import check_known, has_function_body, is_importable
 from edgepack.errors import ModelError
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = ["fold_constants", "normalise"]
+
+_T = TypeVar("_T")
 
 #: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
 #: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
@@ -35,6 +39,8 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
+    import onnx
+
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
     _freeze_initializers(model)
@@ -42,6 +48,8 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     model = _folded(model)
     while rewrites.unroll(model):
         model = _folded(model)
+    if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
+        model.graph.value_info.extend(_checked(value_types, model))
     return _with_shapes(rewrites.apply(model))
 
 
@@ -58,8 +66,12 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
+    return _checked(partial(optimise, disabled=DISABLED), model)
+
+
+def _checked(function: Callable[[onnx.ModelProto], _T], model: onnx.ModelProto) -> _T:
     try:
-        return optimise(model, disabled=DISABLED)
+        return function(model)
     except Exception as error:  # onnxruntime's errors share no base class of their own
         raise _refused(error) from error
 

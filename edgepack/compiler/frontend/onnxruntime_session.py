@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["Level", "as_source", "create_session", "optimise"]
+__all__ = ["Level", "as_source", "create_session", "optimise", "value_types"]
 
 #: How much of ONNX Runtime's graph optimisation is done. Its highest level is left out: it lays convolutions
 #: out in blocks of as many channels as a vector of this CPU has elements, so that sums are added up in
@@ -96,6 +96,30 @@ def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = ()) -> onnx.Mo
                 options.add_session_config_entry(key, "optimised.data")
             _session(source, options, disabled_optimizers=list(disabled))
         return onnx.load(str(optimised))
+
+
+def value_types(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Types and shapes of the tensors inside a model as ONNX Runtime infers them, which knows its own
+    operators too.
+
+    Raises:
+        Exception: of ONNX Runtime, if it refuses the model.
+    """
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    known = {value.name for value in copy.graph.output}
+    names = [name for node in copy.graph.node for name in node.output if name and name not in known]
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    names_of_types = set(onnx.TensorProto.DataType.keys())
+    found = []
+    for output in create_session(copy).get_outputs():
+        element = output.type.removeprefix("tensor(").removesuffix(")").upper()
+        if output.type.startswith("tensor(") and element in names_of_types:
+            kind = onnx.TensorProto.DataType.Value(element)
+            found.append(onnx.helper.make_tensor_value_info(output.name, kind, output.shape))
+    return found
 
 
 def _options(level: Level) -> onnxruntime.SessionOptions:

@@ -27,7 +27,19 @@ MOVES = {
 }
 
 #: (operator, index of the input that holds indices) and the index of the input that they point into.
-INDEXED = {("Gather", 1): 0, ("GatherElements", 1): 0, ("ScatterElements", 1): 0, ("Scatter", 1): 0}
+INDEXED = {
+    ("Gather", 1): 0,
+    ("GatherElements", 1): 0,
+    ("ScatterElements", 1): 0,
+    ("Scatter", 1): 0,
+    ("EmbedLayerNormalization", 0): 2,
+    ("EmbedLayerNormalization", 1): 4,
+    ("EmbedLayerNormalization", 8): 3,
+    ("RotaryEmbedding", 1): 2,
+}
+
+#: (operator, index of the input that is a mask of 0 and 1).
+MASKS = {("Attention", 3), ("MultiHeadAttention", 4), ("EmbedLayerNormalization", 7)}
 
 #: Least and greatest value of integers that index nothing, where 8-bit ones take all values that they can.
 FREE_RANGE = (-8, 8)
@@ -120,7 +132,11 @@ class _Uses:
         """Becomes a float or a condition: what an attention mask does."""
         targets = {"Where", "And", "Not", "Equal"}
         for use, _ in self._reached(name):
-            if use.node.op_type in targets or "mask" in name.lower():
+            if (
+                use.node.op_type in targets
+                or "mask" in name.lower()
+                or (use.node.op_type, use.index) in MASKS
+            ):
                 return True
             if (
                 use.node.op_type == "Sub"

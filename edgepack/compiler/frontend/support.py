@@ -184,6 +184,8 @@ def _report(found: dict[str, list[str]]) -> Iterator[str]:
 def _reason(op: str) -> str:
     if op in REFUSED:
         return REFUSED[op]
+    if op.startswith("com.microsoft."):
+        return "unknown here, or not in this form, which ONNX Runtime's CPU kernels may lack too"
     return "an operator of another domain, unknown here" if "." in op else "no converter for it"
 
 

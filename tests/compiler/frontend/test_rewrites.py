@@ -16,6 +16,7 @@ from edgepack.compiler.frontend.normalise import fold_constants
 from edgepack.compiler.frontend.rewrites import CONTROL_FLOW, REWRITES
 from edgepack.compiler.frontend.support import is_importable
 from tests.models.builder import Graph
+from tests.models.contrib import CONTRIB
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.models.operators import CASES
 
@@ -33,6 +34,7 @@ def _microsoft(op: str, *, bias: bool = False, **attributes: float) -> Callable[
 
 MODELS = {
     **CASES,
+    **CONTRIB,
     "ms_gelu": _microsoft("Gelu"),
     "ms_biasgelu": _microsoft("BiasGelu", bias=True),
     "ms_fastgelu": _microsoft("FastGelu"),
@@ -59,10 +61,21 @@ REWRITTEN = {
     "Slice": ["slice_opset9"],
     "TopK": ["topk", "topk_smallest", "topk_ties"],
     "Upsample": ["upsample_nearest", "upsample_linear"],
+    "Attention": [name for name in CONTRIB if name.startswith("ms_attention")],
     "BiasGelu": ["ms_biasgelu"],
+    "EmbedLayerNormalization": ["ms_embed_mask", "ms_embed_sum"],
     "FastGelu": ["ms_fastgelu", "ms_fastgelu_bias"],
+    "FusedConv": [name for name in CONTRIB if name.startswith("ms_fusedconv")],
+    "FusedGemm": ["ms_fusedgemm", "ms_fusedgemm_leaky"],
+    "FusedMatMul": [name for name in CONTRIB if name.startswith("ms_fusedmatmul")],
     "Gelu": ["ms_gelu"],
+    "GroupQueryAttention": ["ms_gqa", "ms_gqa_rotary", "ms_gqa_cap"],
+    "MultiHeadAttention": [name for name in CONTRIB if name.startswith("ms_mha")],
     "QuickGelu": ["ms_quickgelu"],
+    "RotaryEmbedding": ["ms_rotary", "ms_rotary_heads", "ms_rotary_part"],
+    "SimplifiedLayerNormalization": ["ms_simplified"],
+    "SkipLayerNormalization": ["ms_skipln", "ms_skipln_broadcast"],
+    "SkipSimplifiedLayerNormalization": ["ms_skipsimplified"],
 }  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.rewrites import (
     automatic_padding,
+    contrib,
+    contrib_attention,
     control_flow,
     decompose,
     legacy,
@@ -39,13 +41,24 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "QLinearMatMul"): quantised.qlinear_matmul,
     ("", "Resize"): resize.resize,
     ("", "Scan"): control_flow.scan,
+    ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
     ("", "Slice"): legacy.slice_attributes,
     ("", "TopK"): decompose.top_k,
     ("", "Upsample"): resize.resize,
+    ("com.microsoft", "Attention"): contrib_attention.attention,
     ("com.microsoft", "BiasGelu"): decompose.gelu,
+    ("com.microsoft", "EmbedLayerNormalization"): contrib.embed_layer_norm,
     ("com.microsoft", "FastGelu"): decompose.fast_gelu,
+    ("com.microsoft", "FusedConv"): contrib.fused_conv,
+    ("com.microsoft", "FusedGemm"): contrib.fused_gemm,
+    ("com.microsoft", "FusedMatMul"): contrib.fused_matmul,
     ("com.microsoft", "Gelu"): decompose.gelu,
+    ("com.microsoft", "GroupQueryAttention"): contrib_attention.group_query_attention,
+    ("com.microsoft", "MultiHeadAttention"): contrib_attention.multi_head_attention,
     ("com.microsoft", "QuickGelu"): decompose.quick_gelu,
+    ("com.microsoft", "RotaryEmbedding"): contrib_attention.rotary_embedding,
+    ("com.microsoft", "SkipLayerNormalization"): contrib.skip_layer_norm,
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): contrib.skip_simplified_layer_norm,
 }
 
 
