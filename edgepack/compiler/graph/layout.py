@@ -92,6 +92,7 @@ class _ChannelsLast(Rewriter):
             "relax.nn.prelu": self._prelu,
             "relax.nn.pad": self._pad,
             "relax.take": self._take,
+            "relax.nn.group_norm": self._group_norm,
             "relax.reshape": self._reshape,
             "relax.permute_dims": self._permute,
             **{f"relax.nn.{name}": self._window(emit) for name, emit in WINDOWS.items()},
@@ -277,6 +278,16 @@ class _ChannelsLast(Rewriter):
             self.last(data), moved, str(call.attrs.pad_mode), float(call.attrs.pad_value)
         )
         return _Forms(last=self.emit(padded))
+
+    def _group_norm(self, call: relax.Call) -> _New | None:
+        data, a = call.args[0], call.attrs
+        rank = len(shape_of(data))
+        if not self._is_last(data) or int(a.channel_axis) != 1:
+            return None
+        weights, axes = (self.use(w) for w in call.args[1:]), list(range(1, rank - 1))
+        groups = int(a.num_groups)
+        norm = relax.op.nn.group_norm(self.last(data), *weights, groups, rank - 1, axes, epsilon=a.epsilon)
+        return _Forms(last=self.emit(norm))
 
     def _take(self, call: relax.Call) -> _New | None:
         data, indices = call.args

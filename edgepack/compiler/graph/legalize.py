@@ -13,12 +13,16 @@ from tvm import relax
 from tvm.ir import IRModule, Op
 
 from edgepack.compiler.graph.fold import VIEWS
-from edgepack.compiler.graph.rewrite import op_name
+from edgepack.compiler.graph.group_norm import group_norm_expression
+from edgepack.compiler.graph.rewrite import op_name, shape_of
 
 __all__ = ["ANCHOR", "Attributes", "legalize"]
 
 #: Name of the PrimFunc attribute.
 ANCHOR = "edgepack.anchor"
+
+#: TVM's pattern of operators behind which elementwise ones may be fused.
+FUSES_BEHIND = 4
 
 #: What a rule is told of an operator: strings, numbers and lists of numbers by name.
 Attributes = dict[str, Any]
@@ -87,8 +91,27 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     return Op.get("relax.take").get_attr("FLegalize")(builder, safe)
 
 
+def _group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """With the channels last an anchor, behind which elementwise operators fuse."""
+    a, rank = call.attrs, len(shape_of(call))
+    axis = int(a.channel_axis) % rank
+    numbers = (int(a.num_groups), axis, float(a.epsilon))
+    result = builder.call_te(
+        lambda x, gamma, beta: group_norm_expression(x, gamma, beta, *numbers),
+        *call.args,
+        primfunc_name_hint="group_norm",
+    )
+    if axis == rank - 1:
+        gvar = result.args[0]
+        attributes = {"kind": "group_norm", "groups": numbers[0], "epsilon": numbers[2]}
+        function = builder.get()[gvar].with_attr(ANCHOR, attributes).with_attr("op_pattern", FUSES_BEHIND)
+        builder.update_func(gvar, function)
+    return result
+
+
 def legalize(module: IRModule) -> IRModule:
     """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom["relax.take"] = _take
+    custom["relax.nn.group_norm"] = _group_norm
     return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)

@@ -17,6 +17,7 @@ from tvm.tirx import PrimFunc, SeqStmt
 from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
+from edgepack.compiler.graph.group_norm import find_group_norms
 from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
@@ -82,6 +83,7 @@ def lower(module: IRModule) -> Lowered:
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
         module = fold_views(module)
+        module = find_group_norms(module)
         module = channels_last(module)
         module = fold_views(module)
         module = fuse_norms(module)

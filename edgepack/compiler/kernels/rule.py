@@ -14,6 +14,7 @@ leave room:
     600           attention
     650           recurrent layers
     700, 800      matrix products: constant weights, two activations
+    850           group norms
     900, 1000     reductions with what surrounds them, elementwise
     1100 to 1300  what TVM's schedules make of everything else; the last one serves whatever TVM can lower
 """

@@ -94,7 +94,7 @@ class AnchoredGroup:
 def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     """The fused group as an anchor with an elementwise epilogue.
 
-    The anchor's last block is its reduction, or the division behind it for an average.
+    The anchor's last block is its reduction, or what stands behind it for an average and a norm.
 
     Args:
         kinds: of the anchor, see :attr:`Anchor.kind`.
@@ -110,7 +110,7 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     params, result = buffers[:-1], buffers[-1]
     blocks = blocks_of(fused.function)
     index = _last_reduction(blocks)
-    if fused.anchor.kind.startswith("avg_pool"):
+    if fused.anchor.kind.startswith("avg_pool") or fused.anchor.kind == "group_norm":
         index += 1
     tail = [*_beside(blocks[:index], blocks[index + 1 :]), *blocks[index + 1 :]]
     epilogue = Epilogue(tail, blocks[index].target, params)
