@@ -1,7 +1,8 @@
 """Our own conversion of a few ONNX operators, where TVM's importer hides an operator from the passes.
 
-TVM writes Clip as opaque TIR, and Max, Min and Sum as a reduction over a stack of their operands. As
-elementwise operators they follow any layout and fuse into the kernel before them.
+TVM writes Clip and Einsum as opaque TIR, and Max, Min and Sum as a reduction over a stack of their operands.
+As elementwise operators they follow any layout and fuse into the kernel before them; an Einsum that is known
+becomes a matrix product.
 """
 
 from __future__ import annotations
@@ -57,9 +58,18 @@ def _clip(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset
     return x
 
 
+def _einsum(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    from tvm import relax
+
+    equation = attributes["equation"]
+    text = equation.decode() if isinstance(equation, bytes) else str(equation)
+    return relax.op.einsum(tuple(builder.emit(x) for x in inputs), text.replace(" ", ""))
+
+
 _CONVERTERS: dict[str, Callable[..., Any]] = {
     **recurrent.CONVERTERS,
     "Clip": _clip,
+    "Einsum": _einsum,
     "Max": _pairwise("maximum"),
     "Min": _pairwise("minimum"),
     "Pad": pad,

@@ -23,6 +23,7 @@ from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
 from edgepack.compiler.graph.norms import fuse_norms
+from edgepack.compiler.graph.products import matrix_products
 from edgepack.compiler.graph.rewrite import node_index, op_name
 
 __all__ = ["Lowered", "lower"]
@@ -82,6 +83,7 @@ def lower(module: IRModule) -> Lowered:
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
+        module = matrix_products(module)
         module = fold_views(module)
         module = find_group_norms(module)
         module = channels_last(module)

@@ -25,6 +25,11 @@ _einsum("einsum_attention", "bqhd,bkhd->bhqk", [1, 5, 2, 4], [1, 6, 2, 4])
 _einsum("einsum_outer", "i,j->ij", [3], [4])
 _einsum("einsum_transpose", "ijk->kji", [2, 3, 4])
 _einsum("einsum_implicit", "ij,jk", [2, 3], [3, 4])
+_einsum("einsum_three", "bi,ij,kj->kb", [2, 3], [3, 4], [5, 4])
+_einsum("einsum_sums", "bija,jc->ci", [2, 3, 4, 5], [4, 6])
+_einsum("einsum_of_each", "bi,bij->bij", [2, 3], [2, 3, 4])
+_einsum("einsum_diagonal", "iij->j", [3, 3, 4])
+_einsum("einsum_broadcast", "...ij,jk->k...i", [5, 2, 3, 4], [4, 6])
 _einsum("einsum_ellipsis", "...ij,...jk->...ik", [2, 3, 4], [2, 4, 5])
 
 
