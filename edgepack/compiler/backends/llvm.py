@@ -42,5 +42,7 @@ def _compile(functions: Mapping[str, Any], target: CpuTarget) -> Any:
     tvm_target = llvm_target(target)
     module = IRModule({name: f.with_attr("global_symbol", name) for name, f in sorted(functions.items())})
     module = tirx.transform.BindTarget(tvm_target)(module)
+    # LLVM is told of bfloat16 as of 16 bits: of its own type it selects no instructions on most CPUs.
+    module = tirx.transform.BF16StorageLegalize()(tirx.transform.BF16ComputeLegalize()(module))
     with tvm_target:
         return tvm.get_global_func("target.build.llvm")(module, tvm_target)

@@ -66,8 +66,31 @@ def _einsum(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], ops
     return relax.op.einsum(tuple(builder.emit(x) for x in inputs), text.replace(" ", ""))
 
 
+def _bit_cast(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    """The same bits as another type of that size; of bool it is a comparison with zero, or a number."""
+    import onnx
+    from tvm import relax, te, tirx
+
+    x = inputs[0]
+    source = str(x.ty.dtype)
+    target = str(onnx.helper.tensor_dtype_to_np_dtype(int(attributes["to"])))
+    if "bool" in (source, target):
+        return relax.op.astype(x, target)
+
+    def reinterpreted(data: te.Tensor) -> te.Tensor:
+        return te.compute(
+            data.shape,
+            lambda *place: tirx.reinterpret(target, data(*place)),
+            name="reinterpret",
+            tag="elemwise",
+        )
+
+    return builder.call_te(reinterpreted, x, primfunc_name_hint="reinterpret")
+
+
 _CONVERTERS: dict[str, Callable[..., Any]] = {
     **recurrent.CONVERTERS,
+    "BitCast": _bit_cast,
     "Clip": _clip,
     "Einsum": _einsum,
     "Max": _pairwise("maximum"),

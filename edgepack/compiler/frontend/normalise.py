@@ -7,23 +7,21 @@ and batch normalisation, and removes what does nothing. What it leaves, ``rewrit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend import rewrites
+from edgepack.compiler.frontend import rewrites, standard_evaluator
+from edgepack.compiler.frontend.function_bodies import write_out
 from edgepack.compiler.frontend.half import compute_in_float32
+from edgepack.compiler.frontend.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.shapes import infer_shapes
-from edgepack.compiler.frontend.support import check_known, has_function_body, is_importable
+from edgepack.compiler.frontend.support import check_known, is_importable, is_refused
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = ["fold_constants", "normalise"]
-
-_T = TypeVar("_T")
 
 #: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
 #: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
@@ -49,7 +47,7 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     while rewrites.unroll(model):
         model = _folded(model)
     if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
-        model.graph.value_info.extend(_checked(value_types, model))
+        model.graph.value_info.extend(_value_types(model))
     return _with_shapes(rewrites.apply(model))
 
 
@@ -63,16 +61,41 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model after ONNX Runtime's basic optimiser: standard operators, constants folded.
 
+    What ONNX Runtime refuses though the standard allows it (a newer opset, an element type that it has no
+    kernel for) is folded by the standard's own evaluator.
+
     Raises:
-        ModelError: ONNX Runtime refuses the model.
+        ModelError: the model is not valid.
     """
-    return _checked(partial(optimise, disabled=DISABLED), model)
-
-
-def _checked(function: Callable[[onnx.ModelProto], _T], model: onnx.ModelProto) -> _T:
     try:
-        return function(model)
+        return optimise(model, disabled=DISABLED)
     except Exception as error:  # onnxruntime's errors share no base class of their own
+        refusal = error
+    _check_valid(model, refusal)
+    try:
+        return optimise(for_onnxruntime(model), disabled=DISABLED)
+    except Exception:  # as above
+        return standard_evaluator.fold(model)
+
+
+def _check_valid(model: onnx.ModelProto, refusal: Exception) -> None:
+    """Raises ModelError with what ONNX Runtime says of a model that ONNX's own checker refuses as well."""
+    import onnx
+
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        for value in inferred.graph.output:
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.shape.SetInParent()  # the checker wants one, and binding removed it
+        onnx.checker.check_model(inferred)
+    except Exception as error:  # the checker's, or that of inference, or of protocol buffers above 2 GB
+        raise _refused(refusal) from error
+
+
+def _value_types(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    try:
+        return value_types(model)
+    except Exception as error:  # as above
         raise _refused(error) from error
 
 
@@ -91,11 +114,17 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
     if model.functions:
         model = inliner.inline_local_functions(model, convert_version=True)
-    lacking = {(node.domain, node.op_type) for node in model.graph.node if not is_importable(node)}
-    bodies = sorted(item for item in lacking if has_function_body(*item))
-    if bodies:
-        model = inliner.inline_selected_functions(model, bodies, inline_schema_functions=True)
-    return model
+
+    def lacking(node: onnx.NodeProto) -> bool:
+        key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+        if key == ("", "LayerNormalization"):
+            return any(node.output[1:])  # its mean and deviation, which the importer does not know
+        if key == ("", "RMSNormalization"):
+            axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+            return axis == 0 or axis < -1  # the importer's may be over all axes, which it cannot
+        return not is_importable(node) and key not in rewrites.REWRITES and not is_refused(node)
+
+    return write_out(model, lacking)
 
 
 def _freeze_initializers(model: onnx.ModelProto) -> None:

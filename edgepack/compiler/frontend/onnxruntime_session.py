@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["Level", "as_source", "create_session", "optimise", "value_types"]
+__all__ = ["Level", "as_source", "create_session", "newest_versions", "optimise", "value_types"]
 
 #: How much of ONNX Runtime's graph optimisation is done. Its highest level is left out: it lays convolutions
 #: out in blocks of as many channels as a vector of this CPU has elements, so that sums are added up in
@@ -120,6 +121,29 @@ def value_types(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
             kind = onnx.TensorProto.DataType.Value(element)
             found.append(onnx.helper.make_tensor_value_info(output.name, kind, output.shape))
     return found
+
+
+@lru_cache(maxsize=1)
+def newest_versions() -> tuple[int, int]:
+    """The newest IR version and opset that ONNX Runtime takes a model of. It has no function that says so."""
+    import onnx
+
+    def taken(ir_version: int, opset: int) -> bool:
+        value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+        graph = onnx.helper.make_graph([], "empty", [value], [value])
+        opsets = [onnx.helper.make_opsetid("", opset)]
+        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
+        try:
+            _session(model.SerializeToString(), _options("none"))
+        except Exception:  # whatever it refuses a version with
+            return False
+        return True
+
+    oldest = (7, 13)
+    versions = range(onnx.IR_VERSION, oldest[0], -1)
+    ir_version = next((v for v in versions if taken(v, oldest[1])), oldest[0])
+    opsets = range(onnx.defs.onnx_opset_version(), oldest[1], -1)
+    return ir_version, next((v for v in opsets if taken(ir_version, v)), oldest[1])
 
 
 def _options(level: Level) -> onnxruntime.SessionOptions:

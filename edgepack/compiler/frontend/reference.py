@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import EXPORT_DYNAMIC
 from edgepack.compiler.frontend.cut import open_model
+from edgepack.compiler.frontend.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.machine_independent import machine_independent
 from edgepack.compiler.frontend.one_by_one import one_by_one
 from edgepack.compiler.frontend.onnxruntime_session import Level, create_session
 from edgepack.compiler.frontend.reversed_sums import reverse_sums
 from edgepack.compiler.frontend.sampling import random_inputs
 from edgepack.compiler.frontend.shapes import infer_shapes
+from edgepack.compiler.frontend.standard_evaluator import evaluate
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.types import TensorSpec
 
 if TYPE_CHECKING:
     import onnx
+    import onnxruntime
     from numpy.typing import NDArray
 
 __all__ = ["Tolerance", "record", "tolerances"]
@@ -76,6 +79,8 @@ def record(
 ) -> tuple[str, ...]:
     """Runs the original model with ONNX Runtime, unoptimised, and writes inputs, outputs and tolerances.
 
+    ONNX's own evaluator runs what ONNX Runtime cannot serve.
+
     Writes ``input_<i>.bin`` and ``output_<i>.bin`` (raw, little-endian, C order) and ``recorded.json`` into
     ``directory``, which is made if it is missing.
 
@@ -94,20 +99,16 @@ def record(
         ConfigError: a given input does not fit.
         ModelError: ONNX Runtime cannot run the model.
     """
-    import onnxruntime
-
     model = open_model(path, sizes)
     arrays = random_inputs(model, seed)
     for name, file in inputs.items():
         arrays[name] = _given(name, file, model_inputs)
     allowed = tolerances(model)
-    model = machine_independent(model)  # once for both runs: a copy of all weights
-    results = run_reference(model, arrays)
-    source = f"onnxruntime {onnxruntime.__version__}"
+    results, prepared, source = _run_whatever_serves(model, arrays)
     if sizes.batch > 1:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
-    other = _other_order(model, arrays)
+    other = _other_order(prepared, arrays) if prepared is not None else {}
     directory.mkdir(parents=True, exist_ok=True)
     recorded: dict[str, Any] = {
         "inputs": [
@@ -160,19 +161,62 @@ def run_reference(
     Raises:
         ModelError: ONNX Runtime cannot run the model on these inputs.
     """
+    try:
+        session = create_session(model, level)
+    except Exception as error:  # onnxruntime's errors share no base class of their own
+        raise _cannot_run(error, arrays) from error
+    return _run_session(session, model, arrays)
+
+
+def _run_session(
+    session: onnxruntime.InferenceSession, model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     names = [value.name for value in model.graph.output]
     try:
-        session = create_session(model, level)
         results = session.run(names, dict(arrays))
-    except Exception as error:  # onnxruntime's errors share no base class of their own
-        raise ModelError(
-            "ONNX Runtime cannot run the model, so there is nothing to compare with.",
-            hint="Give inputs that it can run on with --input NAME=FILE.npy." if arrays else "",
-            detail=str(error).strip(),
-        ) from error
+    except Exception as error:  # as above
+        raise _cannot_run(error, arrays) from error
     return {name: np.asarray(array) for name, array in zip(names, results, strict=True)}
+
+
+def _cannot_run(error: Exception, arrays: Mapping[str, NDArray[Any]]) -> ModelError:
+    return ModelError(
+        "ONNX Runtime cannot run the model, so there is nothing to compare with.",
+        hint="Give inputs that it can run on with --input NAME=FILE.npy." if arrays else "",
+        detail=str(error).strip(),
+    )
+
+
+def _run_whatever_serves(
+    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]
+) -> tuple[dict[str, NDArray[Any]], onnx.ModelProto | None, str]:
+    """The outputs, the model that ONNX Runtime ran (None if it cannot), and the name of what ran it.
+
+    ONNX's own evaluator serves what ONNX Runtime makes no session of: a newer opset, a type without kernel.
+    """
+    import onnx
+    import onnxruntime
+
+    reference = f"onnxruntime {onnxruntime.__version__}"
+    failure: Exception | None = None
+    for known in (False, True):
+        try:
+            # Once for both runs: it is a copy of all weights.
+            prepared = machine_independent(for_onnxruntime(model) if known else model)
+            session = create_session(prepared)
+        except Exception as error:  # as above
+            failure = failure or error
+            continue
+        return _run_session(session, prepared, arrays), prepared, reference
+    try:
+        results = evaluate(model, arrays)
+    except Exception as error:  # the evaluator's have no base class either
+        assert failure is not None
+        raise _cannot_run(failure, arrays) from error
+    names = [value.name for value in model.graph.output]
+    return dict(zip(names, results, strict=True)), None, f"onnx {onnx.__version__}"
 
 
 def tolerances(model: onnx.ModelProto) -> dict[str, Tolerance | int]:

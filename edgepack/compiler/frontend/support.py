@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from edgepack.compiler.frontend.function_bodies import has_function_body
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ __all__ = [
     "RefusedNodesError",
     "check_known",
     "check_operators",
-    "has_function_body",
     "is_importable",
+    "is_refused",
     "unsupported_nodes",
 ]
 
@@ -26,7 +27,7 @@ __all__ = [
 IMPORTABLE = frozenset(
     (
         "Abs", "Acos", "Acosh", "Add", "AffineGrid", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan",
-        "Atanh", "AveragePool", "BatchNormalization", "BitShift", "BitwiseAnd", "BitwiseNot",
+        "Atanh", "AveragePool", "BatchNormalization", "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot",
         "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant",
         "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "Cosh", "DepthToSpace",
         "DequantizeLinear", "Div", "Dropout", "DynamicQuantizeLinear", "Einsum", "Elu", "Equal", "Erf",
@@ -91,14 +92,9 @@ def is_importable(node: onnx.NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
 
 
-def has_function_body(domain: str, op_type: str) -> bool:
-    """Whether the standard defines the operator by simpler ones, so that it can be inlined."""
-    import onnx
-
-    if op_type in REFUSED or domain not in ("", "ai.onnx") or not onnx.defs.has(op_type, ""):
-        return False
-    schema = onnx.defs.get_schema(op_type, "")
-    return bool(schema.has_function or schema.has_context_dependent_function)
+def is_refused(node: onnx.NodeProto) -> bool:
+    """Whether a static plan cannot hold the node, whatever the standard says of it."""
+    return node.domain in ("", "ai.onnx") and node.op_type in REFUSED
 
 
 def unsupported_nodes(
@@ -121,7 +117,8 @@ def _unsupported(
     own = {(function.domain, function.name) for function in model.functions}
     for index, node in enumerate(model.graph.node):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        if is_importable(node) or key in rewritten or (rewritten and (key in own or has_function_body(*key))):
+        bodies = bool(rewritten) and not is_refused(node)
+        if is_importable(node) or key in rewritten or (bodies and (key in own or has_function_body(*key))):
             continue
         yield index, node
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax
+import numpy as np
+import tvm_ffi
+from tvm import relax, tirx
 from tvm.ir import IRModule, Op
 
 from edgepack.compiler.graph.fold import VIEWS
@@ -83,6 +85,30 @@ def _anchored(name: str, describe: Callable[[relax.Call], Attributes]) -> Legali
     return convert
 
 
+def _unbounded(name: str) -> Legalize:
+    """TVM's legalisation of a largest or smallest element, whose reduction begins with an infinity.
+
+    TVM's begins with the largest finite number, which is then the maximum of a row of -inf.
+    """
+    legalise = Op.get(name).get_attr("FLegalize")
+
+    def convert(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+        result = legalise(builder, call)
+        dtype = str(call.args[0].ty.dtype)
+        if op_name(result) == "relax.call_tir" and dtype in ("float16", "float32", "float64"):
+            bound = float(np.finfo(dtype).max)
+
+            def replace(number: tirx.FloatImm) -> tirx.FloatImm:
+                infinite = abs(number.value) == bound
+                return tirx.FloatImm(dtype, np.copysign(np.inf, number.value)) if infinite else number
+
+            gvar = result.args[0]
+            builder.update_func(gvar, tvm_ffi.structural_map(builder.get()[gvar], (tirx.FloatImm, replace)))
+        return result
+
+    return convert
+
+
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """An index out of range reads the nearest element: what a caller hands in at run time must not read
     elsewhere."""
@@ -114,4 +140,5 @@ def legalize(module: IRModule) -> IRModule:
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom["relax.take"] = _take
     custom["relax.nn.group_norm"] = _group_norm
+    custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
     return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)

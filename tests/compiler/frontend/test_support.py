@@ -4,8 +4,9 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend import converters
+from edgepack.compiler.frontend.function_bodies import has_function_body
 from edgepack.compiler.frontend.rewrites import REWRITES
-from edgepack.compiler.frontend.support import IMPORTABLE, REFUSED, has_function_body, unsupported_nodes
+from edgepack.compiler.frontend.support import IMPORTABLE, REFUSED, unsupported_nodes
 from tests.models import NETWORKS, build
 
 

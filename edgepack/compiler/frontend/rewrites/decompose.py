@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
+    from numpy.typing import NDArray
 
 __all__ = [
     "conv_transpose",
+    "cum_prod",
     "cum_sum",
     "equal_bool",
     "fast_gelu",
@@ -114,7 +115,7 @@ def one_hot(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
     indices, depth, pair = node.input
     count, values, shape = editor.constant(depth), editor.constant(pair), editor.shape(indices)
-    if count is None or values is None or shape is None:
+    if count is None or shape is None:
         return None
     size, int64 = int(count.reshape(-1)[0]), np.dtype(np.int64)
     axis = attributes(node).get("axis", -1) % (len(shape) + 1)
@@ -123,7 +124,11 @@ def one_hot(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     wide = editor.op("Where", negative, editor.op("Add", wide, editor.scalar(size, int64)), wide)
     steps = np.arange(size, dtype=np.int64).reshape([size, *[1] * (len(shape) - axis)])
     hit = editor.op("Equal", wide, editor.const(steps))
-    return [editor.op("Where", hit, editor.const(values[1]), editor.const(values[0]))]
+    if values is None:
+        off, on = (editor.op("Gather", pair, editor.scalar(i, int64), axis=0) for i in (0, 1))
+    else:
+        off, on = (editor.const(value) for value in values)
+    return [editor.op("Where", hit, on, off)]
 
 
 def cum_sum(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -131,6 +136,17 @@ def cum_sum(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
     W. D. Hillis and G. L. Steele, "Data Parallel Algorithms", Communications of the ACM 29 (12), 1986.
     """
+    return _scan(editor, node, "Add", 0)
+
+
+def cum_prod(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """CumProd in the same way."""
+    return _scan(editor, node, "Mul", 1)
+
+
+def _scan(editor: Editor, node: onnx.NodeProto, op_type: str, neutral: int) -> Sequence[str] | None:
+    import numpy as np
+
     values = attributes(node)
     axis_value, shape = editor.constant(node.input[1]), editor.shape(node.input[0])
     if axis_value is None or shape is None:
@@ -139,33 +155,28 @@ def cum_sum(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     x = str(node.input[0])
     dtype = editor.dtype(x)
     if values.get("exclusive", 0):
-        x = _moved(editor, x, shape, dtype, axis=axis, by=1, reverse=reverse)
+        fill = np.full([*shape[:axis], 1, *shape[axis + 1 :]], neutral, dtype)
+        x = _moved(editor, x, shape, fill, axis=axis, reverse=reverse)
     step = 1
     while step < shape[axis]:
-        x = editor.op("Add", x, _moved(editor, x, shape, dtype, axis=axis, by=step, reverse=reverse))
+        fill = np.full([*shape[:axis], step, *shape[axis + 1 :]], neutral, dtype)
+        x = editor.op(op_type, x, _moved(editor, x, shape, fill, axis=axis, reverse=reverse))
         step *= 2
     return [x]
 
 
 def _moved(
-    editor: Editor,
-    x: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    *,
-    axis: int,
-    by: int,
-    reverse: bool,
+    editor: Editor, x: str, shape: tuple[int, ...], fill: NDArray[Any], *, axis: int, reverse: bool
 ) -> str:
-    """x moved along the axis, towards its end (its start if ``reverse``), with zeros behind it."""
+    """x moved along the axis, towards its end (its start if ``reverse``), by as much as ``fill`` takes."""
     import numpy as np
 
-    zeros = editor.const(np.zeros([*shape[:axis], by, *shape[axis + 1 :]], dtype))
+    by, constant = fill.shape[axis], editor.const(fill)
     if by == shape[axis]:
-        return zeros
+        return constant
     start, end = (by, shape[axis]) if reverse else (0, shape[axis] - by)
     kept = editor.op("Slice", x, *(editor.const(np.asarray([i], np.int64)) for i in (start, end, axis)))
-    return editor.op("Concat", *([kept, zeros] if reverse else [zeros, kept]), axis=axis)
+    return editor.op("Concat", *([kept, constant] if reverse else [constant, kept]), axis=axis)
 
 
 def top_k(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:

@@ -49,7 +49,11 @@ def conv_integer(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         value = editor.constant(name)
         zero_value = editor.constant(zero)
         if zero and zero_value is None:
-            return None
+            wide = editor.cast(zero, int32)
+            if index == 1 and (editor.shape(zero) or (1,))[0] > 1:
+                wide = editor.reshape(wide, [-1, *[1] * (len(editor.shape(name) or ()) - 1)])
+            terms.append(editor.op("Sub", editor.cast(name, int32), wide))
+            continue
         shift = np.zeros((), np.int32) if zero_value is None else zero_value.astype(np.int32)
         if index == 1 and shift.ndim == 1 and shift.size > 1:
             shift = shift.reshape(-1, *[1] * (len(editor.shape(name) or ()) - 1))

@@ -16,7 +16,7 @@ from tvm.tirx import IntImm
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.vector_trigonometry import cos, sin
 
-__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "maximum", "minimum", "quotient"]
+__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "is_nan", "maximum", "minimum", "quotient"]
 
 Expr = Any
 
@@ -270,6 +270,12 @@ def sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
 def _absolute(e: Emitter, x: Expr, lanes: int) -> Expr:
     bits = tirx.bitwise_and(tirx.reinterpret(_int32(lanes), x), _i32(e, 0x7FFFFFFF, lanes))
     return e.let(tirx.reinterpret(_float32(lanes), bits))
+
+
+def is_nan(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Whether the value is not a number, by its bits: TVM compiles ``x != x`` to what is false for NaN."""
+    magnitude = tirx.bitwise_and(tirx.reinterpret(_int32(lanes), x), _i32(e, 0x7FFFFFFF, lanes))
+    return tirx.GT(magnitude, _i32(e, 0x7F800000, lanes))
 
 
 def _with_sign_of(e: Emitter, magnitude: Expr, x: Expr, lanes: int) -> Expr:

@@ -19,7 +19,14 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.half import HALVES, number_of
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, Value, Values
-from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY, elementary, maximum, minimum, quotient
+from edgepack.compiler.kernels.cpu.emit.vector_math import (
+    UNARY,
+    elementary,
+    is_nan,
+    maximum,
+    minimum,
+    quotient,
+)
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
 
 __all__ = ["NeedsBranch", "NeedsSplit", "Vectors"]
@@ -201,7 +208,7 @@ class Vectors(Values):
             result = power(self.e, self.e.let(exprs[0]), exprs[1], lanes, values[1].number)
             return Value(self.e.let(result), lanes, dtype)
         if name == "isnan" and values[0].dtype == "float32":
-            return Value(tirx.NE(exprs[0], exprs[0]), lanes, "bool")
+            return Value(is_nan(self.e, exprs[0], lanes), lanes, "bool")
         raise RuleError(f"{name} has no vector form")
 
     def _logical(self, kind: str, x: Any, env: Mapping[Any, Affine]) -> Any:

@@ -1,0 +1,185 @@
+"""Linear algebra and transforms: determinants, Fourier transforms, sums of columns into images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["col2im", "det", "dft", "stft"]
+
+#: Largest matrix whose determinant is written out, step by step.
+DET_LIMIT = 16
+
+#: Longest Fourier transform: its matrix is a constant of the square of this.
+DFT_LIMIT = 4096
+
+
+def det(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Gaussian elimination with partial pivoting, a step per row."""
+    import numpy as np
+
+    shape = editor.shape(node.input[0])
+    if shape is None or shape[-1] > DET_LIMIT:
+        return None
+    n, batch, dtype = shape[-1], prod(shape[:-2]), editor.dtype(node.input[0])
+    matrix, result = editor.reshape(node.input[0], [batch, n, n]), ""
+    for size in range(n, 0, -1):
+        first = _cut(editor, matrix, 2, 0, 1)
+        place = editor.op("ArgMax", editor.op("Abs", first), axis=1, keepdims=1)  # batch x 1 x 1
+        chosen = editor.op("Equal", editor.const(np.arange(size).reshape(1, size, 1)), place)
+        one_hot = editor.cast(chosen, dtype)
+        pivot_row = editor.reduce("ReduceSum", editor.op("Mul", matrix, one_hot), 1)
+        pivot = _cut(editor, pivot_row, 2, 0, 1)
+        stays = editor.op("Equal", place, editor.scalar(0, np.dtype(np.int64)))
+        factor = editor.op("Where", stays, pivot, editor.op("Neg", pivot))
+        result = editor.op("Mul", result, factor) if result else factor
+        if size == 1:
+            break
+        swapped = editor.op("Where", chosen, _cut(editor, matrix, 1, 0, 1), matrix)
+        rest = _cut(editor, swapped, 1, 1, size)
+        zero = editor.op("Equal", pivot, editor.scalar(0, dtype))
+        divisor = editor.op("Where", zero, editor.scalar(1, dtype), pivot)
+        share = editor.op("Div", _cut(editor, rest, 2, 0, 1), divisor)
+        tail = editor.op("Mul", share, _cut(editor, pivot_row, 2, 1, size))
+        matrix = editor.op("Sub", _cut(editor, rest, 2, 1, size), tail)
+    return [editor.reshape(result, shape[:-2])]
+
+
+def _cut(editor: Editor, x: str, axis: int, start: int, end: int) -> str:
+    import numpy as np
+
+    return editor.op("Slice", x, *(editor.const(np.asarray([i], np.int64)) for i in (start, end, axis)))
+
+
+def col2im(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Each place of the image gathers what the blocks have for it, and adds it up."""
+    import numpy as np
+
+    values, shape = attributes(node), editor.shape(node.input[0])
+    image, block = editor.constant(node.input[1]), editor.constant(node.input[2])
+    if shape is None or image is None or block is None:
+        return None
+    sizes, kernel = [int(n) for n in image], [int(n) for n in block]
+    rank = len(sizes)
+    strides, dilations = values.get("strides", [1] * rank), values.get("dilations", [1] * rank)
+    pads = values.get("pads", [0] * 2 * rank)
+    steps = [
+        (sizes[i] + pads[i] + pads[i + rank] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i in range(rank)
+    ]
+    length, taps = prod(steps), prod(kernel)
+    table = np.full((taps, prod(sizes)), length, np.int64)  # the last column of each tap is zero
+    for tap, offsets in enumerate(product(*(range(k) for k in kernel))):
+        at = np.zeros(sizes, np.int64)
+        valid = np.ones(sizes, bool)
+        for i, offset in enumerate(offsets):
+            place = (np.arange(sizes[i]) + pads[i] - offset * dilations[i]).reshape(
+                [-1, *[1] * (rank - 1 - i)]
+            )
+            step = place // strides[i]
+            valid &= (place % strides[i] == 0) & (step >= 0) & (step < steps[i])
+            at = at * steps[i] + np.clip(step, 0, steps[i] - 1)
+        table[tap] = np.where(valid, at, length).reshape(-1)
+    table += np.arange(taps)[:, None] * (length + 1)
+    channels = shape[1] // taps
+    x = editor.reshape(node.input[0], [shape[0], channels, taps, length])
+    zeros = editor.const(np.zeros((shape[0], channels, taps, 1), editor.dtype(node.input[0])))
+    padded = editor.reshape(editor.op("Concat", x, zeros, axis=3), [shape[0], channels, -1])
+    gathered = editor.op("Gather", padded, editor.const(table), axis=2)
+    return [editor.reshape(editor.reduce("ReduceSum", gathered, 2), [shape[0], channels, *sizes])]
+
+
+def dft(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """DFT over one axis as one product with a matrix of roots of unity (opset 17: axis is an attribute)."""
+    import numpy as np
+
+    values, x = attributes(node), str(node.input[0])
+    shape, inputs = editor.shape(x), [*node.input, "", ""]
+    axis, given = editor.constant(inputs[2]), editor.constant(inputs[1])
+    if axis is None:
+        axis = np.asarray(values.get("axis", 1 if editor.opset < 20 else -2))
+    if shape is None or (inputs[1] and given is None) or (inputs[2] and editor.constant(inputs[2]) is None):
+        return None
+    place, rank = int(axis.reshape(-1)[0]) % len(shape), len(shape)
+    inverse, onesided = bool(values.get("inverse", 0)), bool(values.get("onesided", 0))
+    bins, parts = shape[place], shape[-1]
+    length = 2 * (bins - 1) if inverse and onesided else bins
+    length = int(given.reshape(-1)[0]) if given is not None else length
+    if max(length, bins) > DFT_LIMIT:
+        return None
+    order = [*(i for i in range(rank - 1) if i != place), place, rank - 1]
+    moved = order != list(range(rank))
+    rows = editor.op("Transpose", x, perm=order) if moved else x
+    matrix = _roots(bins, length, complex_in=parts == 2, inverse=inverse, onesided=onesided)
+    flat = editor.reshape(rows, [-1, bins * parts])
+    found = editor.op("MatMul", flat, editor.const(matrix.astype(editor.dtype(x))))
+    real = inverse and onesided
+    out = length // 2 + 1 if onesided and not inverse else length
+    found = editor.reshape(found, [*(shape[i] for i in order[:-2]), out, 1 if real else 2])
+    return [editor.op("Transpose", found, perm=np.argsort(order).tolist()) if moved else found]
+
+
+def stft(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """STFT: frames are gathered, weighted with the window, and transformed in one product."""
+    import numpy as np
+
+    shape, inputs = editor.shape(node.input[0]), [*node.input, "", ""]
+    step, window, given = editor.constant(inputs[1]), inputs[2], editor.constant(inputs[3])
+    window_shape = editor.shape(window) if window else None
+    if shape is None or step is None or (given is None and (inputs[3] or window_shape is None)):
+        return None
+    length = int(given.reshape(-1)[0]) if given is not None else int((window_shape or (0,))[0])
+    if length > DFT_LIMIT:
+        return None
+    hop, onesided = int(step.reshape(-1)[0]), bool(attributes(node).get("onesided", 1))
+    parts, dtype = shape[2] if len(shape) == 3 else 1, editor.dtype(node.input[0])
+    frames = (shape[1] - length) // hop + 1
+    matrix = _roots(length, length, complex_in=parts == 2, inverse=False, onesided=onesided)
+    fixed = editor.constant(window) if window else None
+    if fixed is not None:
+        matrix = matrix * np.repeat(fixed.astype(np.float64), parts)[:, None]
+    signal = editor.reshape(node.input[0], [shape[0], shape[1], parts])
+    places = np.arange(frames)[:, None] * hop + np.arange(length)
+    framed = editor.op("Gather", signal, editor.const(places), axis=1)  # batch x frames x length x parts
+    if window and fixed is None:
+        framed = editor.op("Mul", framed, editor.reshape(window, [length, 1]))
+    flat = editor.reshape(framed, [shape[0] * frames, length * parts])
+    found = editor.op("MatMul", flat, editor.const(matrix.astype(dtype)))
+    return [editor.reshape(found, [shape[0], frames, matrix.shape[1] // 2, 2])]
+
+
+def _roots(bins: int, length: int, *, complex_in: bool, inverse: bool, onesided: bool) -> NDArray[np.float64]:
+    """What a row of ``bins`` values is multiplied with: real and imaginary parts lie beside each other.
+
+    X[k] = sum of x[n] e**(-+ 2 pi i k n / length), the inverse one over ``length``. What is missing of a row
+    up to ``length`` is zero, what is beyond does not count. With ``inverse`` and ``onesided`` the row holds
+    the first half of the bins of real values, and the result is these values alone.
+    """
+    import numpy as np
+
+    half = length // 2 + 1
+    rows = min(bins, half if inverse and onesided else length)
+    columns = half if onesided and not inverse else length
+    turns = (np.arange(rows)[:, None] * np.arange(columns)) % length / length
+    root = np.exp((2j if inverse else -2j) * np.pi * turns) / (length if inverse else 1)
+    if inverse and onesided:
+        k = np.arange(rows)[:, None]
+        root = root * np.where((k == 0) | (2 * k == length), 1, 2)
+        pairs = np.stack([root.real, -root.imag], axis=1) if complex_in else root.real[:, None]
+        matrix = pairs.reshape(-1, columns)
+    else:
+        first = np.stack([root.real, root.imag], axis=-1)
+        second = np.stack([-root.imag, root.real], axis=-1)
+        pairs = np.stack([first, second], axis=1) if complex_in else first[:, None]
+        matrix = pairs.reshape(-1, 2 * columns)
+    missing = (bins - rows) * (2 if complex_in else 1)
+    return np.concatenate([matrix, np.zeros((missing, matrix.shape[1]))])

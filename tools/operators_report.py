@@ -1,0 +1,145 @@
+"""docs/operators.md and tables of results, from what tools/node_tests.py recorded."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tests.support.node_tests import NodeTest, load_tests
+
+__all__ = ["table", "write"]
+
+Records = Mapping[str, Mapping[str, Any]]
+
+_HEAD = """\
+# Operators
+
+Which of ONNX's operators edgepack compiles, as ONNX's own node tests say: {total} models of one operator each
+(or of the functions that define it), with inputs, outputs and a tolerance. {how} `tools/node_tests.py` runs
+them and writes this page; onnx {version}.
+
+**{passed} of the {scope} in scope pass ({share:.1f} %).** Out of scope are {excluded}.
+
+An operator that is not here is refused with a sentence that names it. Inputs that decide about shapes or axes
+(`axes`, `shape`, `pads`, `k` and the like) have to be constants of the model, as exporters write them.
+
+Opsets are those of the tests' models; older ones go through the same converters. Types are those of the tests
+that pass, inputs and outputs together.
+
+## What passes
+
+| operator | tests | opsets | types | what does not pass |
+|---|---:|---|---|---|
+"""
+
+_PACKED = "Each was packed for\na machine with x86-64, opened through the C ABI, run, and compared."
+_QUICK = "The kernels of\neach were compiled for x86-64, run step by step, and their results compared."
+
+
+def table(records: Records) -> str:
+    """Results by operator, those that do not all pass first."""
+    lines = [f"{'operator':34}{'pass':>6}{'refused':>9}{'wrong':>7}{'internal':>10}{'excluded':>10}"]
+    rows = []
+    for operator, tests in _by_operator().items():
+        counts = Counter(records[test.name]["status"] for test in tests if test.name in records)
+        rows.append((operator, counts))
+    rows.sort(key=lambda row: (row[1].total() == row[1]["pass"] + row[1]["excluded"], row[0]))
+    for operator, c in rows:
+        lines.append(
+            f"{operator:34}{c['pass']:6}{c['refused']:9}{c['wrong']:7}{c['internal']:10}{c['excluded']:10}"
+        )
+    passed, scope, _ = _totals(records)
+    lines.append(f"{passed} of {scope} in scope pass: {100 * passed / max(1, scope):.1f} %")
+    return "\n".join(lines)
+
+
+def write(records: Records, path: Path, *, quick: bool) -> None:
+    """Writes the page. ValueError if tests have not been run.
+
+    Args:
+        quick: the results are those of kernels, not of packs.
+    """
+    tests = load_tests()
+    missing = [name for name in tests if name not in records]
+    if missing:
+        raise ValueError(f"{len(missing)} tests have not been run, {missing[0]} for one")
+    passed, scope, excluded = _totals(records)
+    text = _HEAD.format(
+        total=len(tests),
+        how=_QUICK if quick else _PACKED,
+        version=onnx.__version__,
+        passed=passed,
+        scope=scope,
+        share=100 * passed / scope,
+        excluded=_listed(f"{reason} ({count})" for reason, count in excluded.most_common()),
+    )
+    nothing = []
+    for operator, group in _by_operator().items():
+        inside = [test for test in group if not test.excluded]
+        good = [test for test in inside if records[test.name]["status"] == "pass"]
+        if not inside:
+            continue
+        bad = [test for test in inside if test not in good]
+        if not good:
+            nothing.append((operator, bad))
+            continue
+        opsets = sorted({test.opset for test in good})
+        span = f"{opsets[0]} to {opsets[-1]}" if len(opsets) > 1 else str(opsets[0])
+        cells = (f"`{operator}`", f"{len(good)}/{len(inside)}", span, _types(good), _reasons(bad, records))
+        text += f"| {' | '.join(cells)} |\n"
+    text += "\n## What does not\n\n| operator | tests | why |\n|---|---:|---|\n"
+    for operator, bad in nothing:
+        text += f"| `{operator}` | {len(bad)} | {_reasons(bad, records)} |\n"
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _by_operator() -> dict[str, list[NodeTest]]:
+    groups: dict[str, list[NodeTest]] = defaultdict(list)
+    for test in load_tests().values():
+        groups[test.operator].append(test)
+    return dict(sorted(groups.items(), key=lambda item: (item[0].rpartition(".")[0], item[0].lower())))
+
+
+def _totals(records: Records) -> tuple[int, int, Counter[str]]:
+    """How many pass, how many are in scope, and how many are not, by reason."""
+    counts = Counter(record["status"] for record in records.values())
+    excluded = Counter(test.excluded for test in load_tests().values() if test.excluded)
+    return counts["pass"], counts.total() - counts["excluded"], excluded
+
+
+def _types(tests: Iterable[NodeTest]) -> str:
+    names = set()
+    for test in tests:
+        for value in (*test.model.graph.input, *test.model.graph.output):
+            name = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+            names.add({"float": "float32", "double": "float64"}.get(name, name))
+    return ", ".join(sorted(names, key=lambda name: (re.sub(r"\d.*", "", name), len(name), name)))
+
+
+def _reasons(tests: Iterable[NodeTest], records: Records) -> str:
+    """Names of the tests by why they do not pass."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for test in tests:
+        record = records[test.name]
+        reason = {"wrong": "another result", "internal": "internal error"}.get(record["status"], "")
+        if not reason:
+            first, *rest = [line for line in record["detail"].splitlines() if line.strip()]
+            reason = f"{first} {rest[0]}" if first.startswith("TVM cannot") and rest else first
+        reason = re.sub(r"'[^']*'|\([^)]*a node without name\)", "", reason)
+        found[re.sub(r"\s+", " ", reason).strip().replace("|", "\\|")].append(test.name.removeprefix("test_"))
+    return "; ".join(f"{reason[:120]}: {_some(names)}" for reason, names in found.items())
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:4])
+    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown
+
+
+def _listed(items: Iterable[str]) -> str:
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last
