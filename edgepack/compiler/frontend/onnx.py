@@ -236,6 +236,8 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
             if isinstance(value, relax.Call | relax.Var) and name:
                 value = self.bb.emit(value, name_hint=f"n{len(names)}_")
                 names.append(name)
+            elif isinstance(value, relax.Call):
+                value = self.bb.normalize(value)  # the next converter asks for its shape
             return value
 
     importer, module = Importer({}, "float32"), None

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edgepack.compiler.frontend.binding import EXPORT_DYNAMIC, model_inputs
 from edgepack.compiler.frontend.shapes import INFERENCE_LIMIT
 from edgepack.compiler.frontend.support import node_name
@@ -111,6 +109,7 @@ class _Rebatch:
 
     def _size(self, node: onnx.NodeProto) -> None:
         """The size of a tensor that grew is a constant now, and so is what is computed from it."""
+        import numpy as np
         import onnx
 
         bounds = {attribute.name: attribute.i for attribute in node.attribute}
@@ -146,6 +145,8 @@ class _Rebatch:
 
     def _new_shape(self, node: onnx.NodeProto, name: str) -> None:
         """A literal shape: the axis in front of which as many elements stand as before the grown axis."""
+        import numpy as np
+
         axis = self._axis(node.input[0])
         data, result = _shape_of(self.old[node.input[0]]), _shape_of(self.old[node.output[0]])
         if axis is None or data is None or result is None:
@@ -174,6 +175,7 @@ class _Rebatch:
             self._expand(node, index, shape)
 
     def _expand(self, node: onnx.NodeProto, index: int, shape: Sequence[int]) -> None:
+        import numpy as np
         import onnx
 
         source, name = node.input[index], f"{node.output[0]}/batch_{index}"

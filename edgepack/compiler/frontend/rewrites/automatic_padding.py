@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
 
 if TYPE_CHECKING:
@@ -17,6 +15,8 @@ __all__ = ["conv"]
 
 def conv(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """Writes the ``pads`` that ``auto_pad`` stands for: the importer would pad the data before, as a copy."""
+    import numpy as np
+
     values = attributes(node)
     upper = values.get("auto_pad") == "SAME_UPPER"
     shapes = editor.shape(node.input[0]), editor.shape(node.input[1])
