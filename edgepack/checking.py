@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from edgepack.config.custom import load_custom
 from edgepack.config.device import Device, load_device
 from edgepack.errors import ModelError
 from edgepack.options import PackOptions, PathLike, check_optimize
@@ -39,6 +40,7 @@ def check_model(
         cut_inputs=names_of(options.cut_inputs),
         cut_outputs=names_of(options.cut_outputs),
         batch=int(options.set_batch or 0),
+        custom=load_custom(Path(options.custom)) if options.custom is not None else (),
     )
     try:
         with (

@@ -44,6 +44,8 @@ class PackOptions:
         cut_inputs: tensors of the model that become the bundle's inputs; what stands before them is left out.
             A tensor whose type cannot be inferred is written with it: ``name:float32``.
         cut_outputs: tensors of the model that become the bundle's outputs.
+        custom: a YAML file that declares operators which the user's own C computes
+            (docs/custom-operators.md).
         set_batch: samples of a run, of a model that was exported with a fixed batch of 1. A model whose batch
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
@@ -66,6 +68,7 @@ class PackOptions:
     seed: int = 0
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
+    custom: PathLike | None = None
     set_batch: int | None = None
     optimize: Optimize = "latency"
     strict_math: bool = False
@@ -88,6 +91,7 @@ class PackKeywords(TypedDict, total=False):
     seed: int
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
+    custom: PathLike | None
     set_batch: int | None
     optimize: Optimize
     strict_math: bool
@@ -104,6 +108,7 @@ class CheckKeywords(TypedDict, total=False):
     dims: Mapping[str, int] | None
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
+    custom: PathLike | None
     set_batch: int | None
     optimize: Optimize
     strict_math: bool
@@ -230,6 +235,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "seed": ("a whole number", _is_whole),
     "cut_inputs": ("a list of tensors' names", _is_names),
     "cut_outputs": ("a list of tensors' names", _is_names),
+    "custom": ("the path of a YAML file", _is_path),
     "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),

@@ -14,6 +14,7 @@ from edgepack.bundle.layout import check_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
+from edgepack.config.custom import load_custom
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
 from edgepack.options import PackOptions, PathLike, check_optimize
@@ -73,6 +74,7 @@ def pack_model(
             build=place.build,
             bundle=place.bundle,
             tools=tool_versions(),
+            custom=tuple(dict.fromkeys(Path(one.source) for one in job.custom)),
             cache=cache,
         )
         assemble(recipe, stages)
@@ -107,6 +109,7 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
         cut_inputs=names_of(options.cut_inputs),
         cut_outputs=names_of(options.cut_outputs),
         batch=int(options.set_batch or 0),
+        custom=load_custom(Path(options.custom)) if options.custom is not None else (),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import edgepack
-from edgepack.errors import ConfigError, ModelError
+from edgepack.errors import ConfigError, ModelError, ToolchainError
 from edgepack.files import list_files
 from tests.models import DIMS, build, save
 from tests.models.evaluate import random_inputs, run_onnxruntime
@@ -212,3 +213,23 @@ def test_an_unknown_device_is_refused_before_anything_is_read(tmp_path: Path) ->
     model.write_text("not a model")
     with pytest.raises(ConfigError, match="raspbery"):
         edgepack.pack(model, "raspbery", tmp_path / "out")
+
+
+def test_the_example_of_a_custom_operator_is_packed_and_its_c_is_checked(tmp_path: Path) -> None:
+    example = tmp_path / "custom operator"
+    shutil.copytree(ROOT / "examples" / "custom_operator", example)
+    model = tmp_path / "shrink.onnx"
+    subprocess.run([sys.executable, str(example / "model.py"), str(model)], check=True)
+    bundle = edgepack.pack(model, output=tmp_path / "out", custom=example / "ops.yaml")
+    assert bundle.verify().ok
+    assert bundle.manifest.recorded.reference.endswith(", reference.py")
+    assert (bundle.path / "src" / "custom" / "hard_shrink.c").is_file()
+    source = example / "hard_shrink.c"
+    text = source.read_text(encoding="utf-8")
+    for wrong, message in (
+        (text.replace("kept[row] += keep", "kept[row] += 0.5f"), "implicit conversion"),
+        (text.replace("int32_t *kept", "int64_t *kept"), "conflicting types"),
+    ):
+        source.write_text(wrong, encoding="utf-8")
+        with pytest.raises(ToolchainError, match=message):
+            edgepack.pack(model, output=tmp_path / "wrong", custom=example / "ops.yaml")

@@ -107,6 +107,8 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path) -> b
         _write(root / name, text)
     for name, source in sources.runtime_files().items():
         _write(root / name, source.read_text(encoding="utf-8"))
+    for source in recipe.custom:
+        _write(root / "src" / "custom" / source.name, source.read_text(encoding="utf-8"))
     for one, name in zip(recipe.compiled, recipe.kernels, strict=True):
         recipe.toolchain.strip_debug(one.kernels, root / name)
         # Not every linker takes a list of what a library exports.

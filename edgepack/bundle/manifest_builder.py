@@ -145,5 +145,5 @@ def _tensor(spec: TensorSpec) -> Tensor:
 
 
 def _kernel(data: dict[str, Any]) -> dict[str, Any]:
-    del data["pointers"]
+    del data["pointers"], data["c_function"]
     return data

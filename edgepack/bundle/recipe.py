@@ -43,6 +43,7 @@ class Recipe:
         compiled: kernels for each kind of CPU, in the order in which the library tries them; the last are the
             device's own.
         params_mode: where the params go.
+        custom: files of the operators that the user computes in C.
         options: what the kernels were chosen by.
         tools: versions of the packages that took part.
         build: an empty folder for objects.
@@ -62,6 +63,7 @@ class Recipe:
     tools: Mapping[str, str]
     build: Path
     bundle: Path
+    custom: tuple[Path, ...] = ()
     cache: Cache | None = None
 
     @property

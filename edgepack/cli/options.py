@@ -94,6 +94,12 @@ def model_options(function: _F) -> _F:
             "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
         ),
         click.option(
+            "--custom",
+            type=click.Path(path_type=Path),
+            metavar="FILE.yaml",
+            help="Declares operators that your own C computes.",
+        ),
+        click.option(
             "--set-batch",
             type=click.IntRange(min=1),
             metavar="N",

@@ -66,9 +66,11 @@ def _summarise(job: dict[str, Any], folder: Path, events: _Events) -> dict[str, 
 
 def _sizes(job: dict[str, Any]) -> Sizes:
     from edgepack.compiler.frontend.base import Sizes
+    from edgepack.plan.custom import CustomOperator
 
     shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
-    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"], job["batch"])
+    custom = [CustomOperator.from_json(one) for one in job["custom"]]
+    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"], job["batch"], custom)
 
 
 def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:

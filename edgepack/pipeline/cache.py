@@ -78,6 +78,9 @@ def import_key(job: ImportJob, model_digest: str) -> str:
     what = job.to_json()
     what["model"] = model_digest
     what["frontend"] = [job.frontend, FRONTENDS.origin(job.frontend)]
+    for one in what["custom"]:
+        one["source"] = Path(one["source"]).name  # its content is only looked at when the bundle is made
+        one["reference"] = sha256_file(Path(one["reference"])) if one["reference"] else ""
     what["inputs"] = {name: sha256_file(path) for name, path in job.inputs.items()}
     return _key(job.task, what)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from edgepack.plan.custom import CustomOperator
 from edgepack.plan.target import Target
 
 __all__ = ["WARNINGS", "CheckJob", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]
@@ -72,6 +73,7 @@ class ImportJob:
         inputs: an input's name to a .npy file with its value for the recorded data.
         batch: what a batch of 1, written in the model, is changed to; 0 leaves it.
         cut_inputs, cut_outputs: tensors of the model to cut it at; empty for the model's own.
+        custom: operators that the user computes in C.
     """
 
     model: Path
@@ -82,6 +84,7 @@ class ImportJob:
     inputs: Mapping[str, Path] = field(default_factory=dict)
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
+    custom: Sequence[CustomOperator] = ()
     batch: int = 0
 
     task: ClassVar[str] = "import"
@@ -97,6 +100,7 @@ class ImportJob:
             "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
             "cut_inputs": list(self.cut_inputs),
             "cut_outputs": list(self.cut_outputs),
+            "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
         }
 
@@ -108,7 +112,7 @@ class CheckJob:
     Attributes:
         frontend: name of what reads the model's format.
         target: what the kernels would be for.
-        shapes, dims, cut_inputs, cut_outputs, batch: as those of :class:`ImportJob`.
+        shapes, dims, cut_inputs, cut_outputs, batch, custom: as those of :class:`ImportJob`.
     """
 
     model: Path
@@ -118,6 +122,7 @@ class CheckJob:
     dims: Mapping[str, int] = field(default_factory=dict)
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
+    custom: Sequence[CustomOperator] = ()
     batch: int = 0
 
     task: ClassVar[str] = "check"
@@ -132,6 +137,7 @@ class CheckJob:
             "dims": dict(self.dims),
             "cut_inputs": list(self.cut_inputs),
             "cut_outputs": list(self.cut_outputs),
+            "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
         }
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any, Literal
 
+from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = [
@@ -135,6 +136,8 @@ class Kernel:
         parameters: what the rule chose (tile sizes and the like), for reports.
         flops: floating point operations of one execution of all tasks (a multiply-add is two).
         bytes_moved: least bytes read and written by one execution (each operand once).
+        c_function: what a step calls instead, where a user's C computes it; the object file then has no such
+            symbol. None elsewhere.
     """
 
     symbol: str
@@ -144,6 +147,7 @@ class Kernel:
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0
     bytes_moved: int = 0
+    c_function: CFunction | None = None
 
 
 @dataclass(frozen=True)
@@ -222,11 +226,17 @@ class Plan:
                 )
                 for s in data["steps"]
             ),
-            kernels=tuple(Kernel(**{**k, "ops": tuple(k["ops"])}) for k in data["kernels"]),
+            kernels=tuple(_kernel(k) for k in data["kernels"]),
             warnings=tuple(data["warnings"]),
             params_growth=data["params_growth"],
             slow_kernels=tuple(data["slow_kernels"]),
         )
+
+
+def _kernel(data: dict[str, Any]) -> Kernel:
+    function = data.get("c_function")
+    called = CFunction.from_json(function) if function is not None else None
+    return Kernel(**{**data, "ops": tuple(data["ops"]), "c_function": called})
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:

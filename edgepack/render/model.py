@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgepack.errors import ConfigError, InternalError
+from edgepack.plan.custom import CFunction
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import Argument, ParamsMode, Plan, Step
 from edgepack.render.names import c_string
@@ -14,6 +15,13 @@ from edgepack.render.templates import render
 from edgepack.render.values import model_values
 
 __all__ = ["Variant", "render_model"]
+
+#: The C type that a user's function sees of each dtype; of 16-bit floats the bits.
+_C_TYPES = {
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **{"bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t"},
+    **{"float32": "float", "float64": "double"},
+}
 
 
 @dataclass(frozen=True)
@@ -59,15 +67,19 @@ def render_model(
         "arena_bytes": max(arena.nbytes for arena in arenas),
         "scratch_bytes": max(arena.scratch_bytes for arena in arenas),
     }
-    values = model_values(plan, params_mode == "embed") | {
-        "variants": [_variant(v, i, len(variants), cpu_arch) for i, v in enumerate(variants)],
-        "largest": largest,
-        "arena_bytes": largest["arena_bytes"],
-        "params_id": [f"0x{byte:02x}" for byte in params_id],
-        "arch": _arch(cpu_arch),
-        "threads": max(1, threads),
-        "heterogeneous": heterogeneous,
-    }
+    values = (
+        model_values(plan, params_mode == "embed")
+        | {
+            "variants": [_variant(v, i, len(variants), cpu_arch) for i, v in enumerate(variants)],
+            "largest": largest,
+            "arena_bytes": largest["arena_bytes"],
+            "params_id": [f"0x{byte:02x}" for byte in params_id],
+            "arch": _arch(cpu_arch),
+            "threads": max(1, threads),
+            "heterogeneous": heterogeneous,
+        }
+        | _custom(variants)
+    )
     return {
         MODEL_SOURCE: render("model/model.c.j2", values),
         f"include/{plan.name}.h": render("model/model.h.j2", values),
@@ -86,7 +98,7 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
         "scratch_bytes": plan.arena.scratch_bytes,
         "scratch_threads": plan.arena.threads,
         "kernels": _kernels(plan),
-        "steps": [{"kernel": s.kernel, "arguments": _arguments(plan, s)} for s in plan.steps],
+        "steps": [{"call": _call(plan, s)} for s in plan.steps],
         "step_scratch": _rows([n for s in plan.steps for n in (s.scratch_offset, s.scratch_bytes)] or [0, 0]),
         "step_tasks": _rows([s.tasks for s in plan.steps] or [0]),
         "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
@@ -99,7 +111,34 @@ def _kernels(plan: Plan) -> list[dict[str, str]]:
     return [
         {"symbol": k.symbol, "parameters": ", ".join(["void *"] * k.pointers + ["int32_t", "int32_t"])}
         for k in plan.kernels
+        if k.c_function is None
     ]
+
+
+def _custom(variants: Sequence[Variant]) -> dict[str, object]:
+    """Prototypes of the users' functions, and the files that have them, each once."""
+    called = [kernel.c_function for variant in variants for kernel in variant.plan.kernels]
+    functions = {function.symbol: function for function in called if function is not None}
+    return {
+        "custom": [{"symbol": f.symbol, "parameters": _prototype(f)} for f in functions.values()],
+        "custom_sources": list(dict.fromkeys(function.source for function in functions.values())),
+    }
+
+
+def _prototype(function: CFunction) -> str:
+    parts = [f"const {_C_TYPES[dtype]} *" for dtype in function.inputs]
+    parts += [f"{_C_TYPES[dtype]} *" for dtype in function.outputs]
+    return ", ".join([*parts, *("int32_t" if isinstance(n, int) else "float" for n in function.numbers)])
+
+
+def _call(plan: Plan, step: Step) -> str:
+    """What a step does, as a C expression."""
+    arguments, kernel = _arguments(plan, step), plan.kernel(step.kernel)
+    function = kernel.c_function
+    if function is None:
+        return f"{step.kernel}({arguments}lo, hi)"
+    numbers = [str(n) if isinstance(n, int) else f"{float(n)!r}f" for n in function.numbers]
+    return f"{function.symbol}({', '.join([arguments.removesuffix(', '), *numbers])})"
 
 
 def _arguments(plan: Plan, step: Step) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from edgepack.plan.custom import CustomOperator
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.types import Signature
 
@@ -25,6 +26,7 @@ class Sizes:
         dims: sizes of named dimensions (``--dim``).
         inputs: tensors that become inputs (``--inputs``), by name; empty for the model's own.
         outputs: tensors that become the outputs (``--outputs``), by name; empty for the model's own.
+        custom: operators that the user computes in C (``--custom``).
         batch: what a batch of 1, written in the model, is changed to (``--set-batch``); 0 leaves it.
     """
 
@@ -33,6 +35,7 @@ class Sizes:
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
     batch: int = 0
+    custom: Sequence[CustomOperator] = ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from edgepack.compiler.frontend import reference, summary
 from edgepack.compiler.frontend.base import ImportedModel, Sizes
 from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
 from edgepack.compiler.frontend.converters import convert
+from edgepack.compiler.frontend.custom import Custom, custom_nodes, declare, detached, reattached
 from edgepack.compiler.frontend.cut import declared_values, open_model, static_shape
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
 from edgepack.compiler.frontend.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.support import RefusedNodesError, check_operators, node_name
 from edgepack.errors import EdgepackError, ModelError
+from edgepack.plan.custom import CustomOperator
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.types import Signature, TensorSpec
 
@@ -56,11 +59,14 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
     import onnx
 
     bound = open_model(model, sizes)
+    declare(bound, sizes.custom)
     try:
-        normal, inputs = _normalised(bound)
+        normal, inputs = _normalised(bound, sizes.custom)
     except RefusedNodesError as error:
         bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
-        raise _with_cuts(error, suggest_cuts(bound, error.tensors, _refused_in)) from error
+        raise _with_cuts(
+            error, suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
+        ) from error
     # Protocol buffers end at 2 GB, weights beside them do not.
     onnx.save_model(normal, str(folder / _MODEL), save_as_external_data=True, location=_WEIGHTS)
     tensors = [name for node in bound.graph.node for name in node.output]
@@ -116,7 +122,9 @@ def import_model(model: onnx.ModelProto) -> ImportedModel:
     return _imported(*_normalised(model))
 
 
-def _normalised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...]]:
+def _normalised(
+    model: onnx.ModelProto, custom: Sequence[CustomOperator] = ()
+) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...]]:
     """The model as the importer takes it, and its inputs."""
     if not model.graph.output:
         raise ModelError(
@@ -126,8 +134,7 @@ def _normalised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[TensorSp
     for value in model.graph.output:
         if value.type.WhichOneof("value") is not None:
             input_dtype(value)
-    normal = normalise(model)
-    check_operators(normal)
+    normal = _normal(model, custom_nodes(model, custom))
     _check_static(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
@@ -135,11 +142,12 @@ def _normalised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[TensorSp
     return normal, specs
 
 
-def _refused_in(part: onnx.ModelProto) -> Sequence[str]:
+def _refused_in(part: onnx.ModelProto, custom: Sequence[CustomOperator]) -> Sequence[str]:
     """Tensors of nodes of a part of the model that cannot be compiled, as far as it is seen without TVM."""
     bind(part, shapes={}, dims={})
+    declare(part, custom)
     try:
-        _normalised(part)
+        _normalised(part, custom)
     except RefusedNodesError as error:
         return error.tensors
     return ()
@@ -157,6 +165,14 @@ def _not_imported_in(part: onnx.ModelProto) -> Sequence[str]:
 def _with_cuts(error: RefusedNodesError, cuts: Sequence[Mapping[str, Any]]) -> ModelError:
     said = {"hint": error.hint, "detail": error.detail}
     return ModelError(error.message, **said, refused=error.refused, cuts=cuts)
+
+
+def _normal(model: onnx.ModelProto, nodes: Sequence[Custom]) -> onnx.ModelProto:
+    """The normalised model; what the user computes in C is not looked at."""
+    bare = detached(model, nodes) if nodes else model
+    normal = normalise(bare) if bare.graph.node else bare
+    check_operators(normal)
+    return reattached(normal, model, nodes) if nodes else normal
 
 
 def _imported(normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...]) -> ImportedModel:

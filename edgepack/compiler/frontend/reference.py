@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import EXPORT_DYNAMIC
+from edgepack.compiler.frontend.custom import Custom, custom_nodes, declare
+from edgepack.compiler.frontend.custom_reference import check_references, run_with_custom
 from edgepack.compiler.frontend.cut import open_model
 from edgepack.compiler.frontend.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.machine_independent import machine_independent
@@ -99,13 +102,15 @@ def record(
         ConfigError: a given input does not fit.
         ModelError: ONNX Runtime cannot run the model.
     """
-    model = open_model(path, sizes)
+    model = _opened(path, sizes)
     arrays = random_inputs(model, seed)
     for name, file in inputs.items():
         arrays[name] = _given(name, file, model_inputs)
     allowed = tolerances(model)
-    results, prepared, source = _run_whatever_serves(model, arrays)
-    if sizes.batch > 1:
+    custom = custom_nodes(model, sizes.custom)
+    serve = partial(_run_custom, nodes=custom) if custom else _run_whatever_serves
+    results, prepared, source = serve(model, arrays)
+    if sizes.batch > 1 and not custom:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
     other = _other_order(prepared, arrays) if prepared is not None else {}
@@ -126,6 +131,13 @@ def record(
     text = json.dumps(recorded, indent=1)
     (directory / "recorded.json").write_text(text + "\n", encoding="utf-8", newline="\n")
     return tuple(warnings)
+
+
+def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:
+    check_references(sizes.custom)
+    model = open_model(path, sizes)
+    declare(model, sizes.custom)
+    return model
 
 
 def _singly(
@@ -151,6 +163,22 @@ def _singly(
                 hint=f"{EXPORT_DYNAMIC}.",
             )
     return singly
+
+
+def _run_custom(
+    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]], nodes: Sequence[Custom]
+) -> tuple[dict[str, NDArray[Any]], None, str]:
+    """As :func:`_run_whatever_serves`, for a model with custom operators."""
+    sources: dict[str, None] = {}
+
+    def run(part: onnx.ModelProto, given: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        results, _, source = _run_whatever_serves(part, given)
+        sources[source] = None
+        return results
+
+    outputs = run_with_custom(model, arrays, nodes, run)
+    files = sorted({Path(one.operator.reference).name for one in nodes})
+    return outputs, None, ", ".join([*sources, *files])
 
 
 def run_reference(

@@ -17,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from tvm.tirx import PrimFunc
 
+from edgepack.plan.custom import CFunction
+
 __all__ = ["Array", "Implementation", "Operand", "OperandKind", "Packing", "RuleError", "Stage"]
 
 Array = np.ndarray[Any, Any]
@@ -92,6 +94,8 @@ class Implementation:
         refused: why the last of the faster rules that are for such groups did not serve this one.
         multiply_adds, weights: multiply-adds that the kernels really do, and bytes of weights that they
             read; 0 where that is not known.
+        c_function: what is called instead of a kernel that is made: there is one stage, of one task, whose
+            operands are its pointers; None elsewhere.
         with_prefetch: makes an implementation that computes the same and also fetches a number of bytes at
             its operand "prefetch" into the caches, evenly over its work; None where the rule cannot.
     """
@@ -107,4 +111,5 @@ class Implementation:
     refused: str = ""
     multiply_adds: int = 0
     weights: int = 0
+    c_function: CFunction | None = None
     with_prefetch: Callable[[int], Implementation] | None = None

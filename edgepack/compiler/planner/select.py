@@ -152,7 +152,8 @@ class KernelSelector:
         # A transform stands before what it is for.
         runs = sum(s.function is stage.function for s in implementation.stages)
         last = stage.function is implementation.stages[-1].function
-        self.functions[symbol] = stage.function
+        if implementation.c_function is None:
+            self.functions[symbol] = stage.function
         self.kernels[symbol] = Kernel(
             symbol,
             len(stage.operands),
@@ -161,6 +162,7 @@ class KernelSelector:
             implementation.parameters,
             implementation.flops // runs if last else 0,
             bytes_moved // runs if last else 0,
+            implementation.c_function,
         )
         return symbol
 
