@@ -55,6 +55,14 @@ CPU = "edgepack/compiler/kernels/cpu"
 DEFECTS = (
     Defect(
         "kernels",
+        "a GRU's update gate weighs the new state instead of the one before",
+        f"{CPU}/recurrent/cells.py",
+        "(self.e.f32(1, self.lanes) - update) * new + update * hidden",
+        "update * new + (self.e.f32(1, self.lanes) - update) * hidden",
+        ("tests/compiler/kernels/test_recurrent.py",),
+    ),
+    Defect(
+        "kernels",
         "a factor of a Winograd transform is a little off",
         f"{CPU}/conv/winograd_transforms.py",
         "(-ROOT, 1 / 6))",

@@ -191,3 +191,23 @@ def test_onnx_node_tests(tmp_path: Path) -> None:
             got = compiled.run(name, dict(zip(names, inputs, strict=True)))
             for value, reference in zip(case.model.graph.output, expected, strict=True):
                 np.testing.assert_allclose(got[value.name], reference, case.rtol, case.atol, err_msg=name)
+
+
+CHAINED = {
+    "lstm": stacked("LSTM", 2, 6, 10, 7, classes=3),
+    "gru": layer("GRU", 1, 9, steps=9, given=("bias", "lengths", "states"), **both),
+    "rnn": layer("RNN", 1, 5, steps=8, given=(), direction="reverse"),
+}
+
+
+@pytest.fixture(scope="module")
+def chained(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled(CHAINED, tmp_path_factory.mktemp("chained"), target_with("scalar", threads=1))
+
+
+@pytest.mark.parametrize("name", CHAINED)
+def test_without_vectors_products_of_a_few_steps_wait_in_scratch(chained: Compiled, name: str) -> None:
+    plan = chained.plan(name)
+    assert {k.rule for k in plan.kernels} <= {"recurrent.chained", "matmul.packed"}
+    assert any(k.rule == "recurrent.chained" for k in plan.kernels)
+    chained.check(name)

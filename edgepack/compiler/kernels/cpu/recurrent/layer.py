@@ -31,6 +31,9 @@ class RecurrentKernel(KernelBuilder):
         blocks: of each phase, runs of equal blocks: the first one, and how many.
     """
 
+    #: Which parameter of the kernel's fused groups the weights of the state are.
+    weights_param = 1
+
     #: Whether the batch is cut into as many tiles as give each thread some.
     shares_batch = True
 
@@ -57,7 +60,7 @@ class RecurrentKernel(KernelBuilder):
         return Implementation(
             self.rule,
             stages,
-            packed=(Packing(1, self._packing_key(), self._pack),) if self.packed else (),
+            packed=(Packing(self.weights_param, self._packing_key(), self._pack),) if self.packed else (),
             temps=temps,
             scratch=tuple(self.e.scratch_bytes),
             parameters=self.parameters(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -23,12 +24,18 @@ __all__ = ["SequenceKernel"]
 class SequenceKernel(RecurrentKernel):
     """Emits one kernel, whose tasks are tiles of the batch in each direction."""
 
+    #: Operands of the layer that the kernel reads beside the weights.
+    reads: tuple[str, ...] = ("inputs", "bias", "hidden", "cell", "peepholes", "lengths")
+
     def __init__(self, fused: FusedGroup, form: Recurrence, target: CpuTarget, *, packed: bool) -> None:
         super().__init__(fused, form, target, packed=packed)
-        e = self.e
-        self.given = self.declared(e, "inputs", "bias", "hidden", "cell", "peepholes", "lengths")
+        self._declare()
+
+    def _declare(self) -> None:
+        e, form = self.e, self.form
+        self.given = self.declared(e, *self.reads)
         elements = form.directions * form.gates * form.size**2
-        weights = e.packed(0, elements) if packed else e.param(1, elements)
+        weights = e.packed(0, elements) if self.packed else e.param(1, elements)
         self.step_emitter = StepEmitter(e, form, self.weights_in(weights), self.given)
         names = ("result", "new_hidden", "new_cell")
         self.results = {
@@ -73,16 +80,27 @@ class SequenceKernel(RecurrentKernel):
                 self._copy(given, Place(self.states[name], 0, form.size), rows, first)
 
         def one(number: Expr) -> None:
-            self._one_step(Step(direction, functions, self._time(direction, number), first, rows, {}), number)
+            self._one_step(Step(direction, functions, self.time(direction, number), first, rows, {}), number)
 
-        e.loop(0, form.steps, one)
+        self._loop(direction, one)
         ends = {"hidden": form.steps % 2 * rows * form.size, "cell": 0}
         for name, end in ends.items():
             if f"new_{name}" in self.results:
                 result = Place(self.results[f"new_{name}"], at, step)
                 self._copy(Place(self.states[name], end, form.size), result, rows, first)
 
-    def _time(self, direction: Expr, number: Expr) -> Index:
+    def _loop(self, direction: Expr, one: Callable[[Expr], None]) -> None:
+        """All steps of the sequence."""
+        self.e.loop(0, self.form.steps, one)
+
+    def _inputs(self, step: Step, number: Expr) -> Place:
+        """Where the products of a step's inputs are."""
+        form = self.form
+        steps, sequences = self.strides(form.directions * form.gates * form.size)
+        at = step.time * steps + step.first * sequences + step.direction * (form.gates * form.size)
+        return Place(self.given["inputs"], self.e.let(at), sequences)
+
+    def time(self, direction: Expr, number: Expr) -> Index:
         """The place in the sequence of the step that is done as the ``number``-th."""
         last = self.form.steps - 1
         if self.form.reverse == (0,):
@@ -95,13 +113,10 @@ class SequenceKernel(RecurrentKernel):
         e, form = self.e, self.form
         size, rows = form.size, step.rows
         odd = e.let(mod(number, 2) * (rows * size))
-        width = form.directions * form.gates * size
-        steps, sequences = self.strides(width)
-        inputs = e.let(step.time * steps + step.first * sequences + step.direction * (form.gates * size))
         out_steps, out_sequences = self.strides(form.directions * size)
         out = e.let(step.time * out_steps + step.first * out_sequences + step.direction * size)
         places = {name: Place(buffer, 0, size) for name, buffer in self.states.items()}
-        places["inputs"] = Place(self.given["inputs"], inputs, sequences)
+        places["inputs"] = self._inputs(step, number)
         places["result"] = Place(self.results["result"], out, out_sequences)
         places["hidden"] = Place(self.states["hidden"], odd, size)
         places["new_hidden"] = Place(self.states["hidden"], e.let(index(rows * size) - odd), size)
