@@ -28,6 +28,8 @@ class XcodeToolchain(Toolchain):
                 f"toolchain {self.name} builds for macOS and iOS, not for {self.device.os}",
                 hint="Choose another --toolchain.",
             )
+        if self.target.target.endswith("-simulator"):
+            sdk = "iphonesimulator"
         return [*self.find("xcrun"), "--sdk", sdk]
 
     def executable(self) -> list[str]:

@@ -22,8 +22,9 @@ from edgepack.paths import cache_dir
 from edgepack.toolchains import resolve
 from edgepack.toolchains.zig_ios import libc_file
 from tests.models import build, save
+from tests.support.mini import run
 
-DEVICES = ("macos-arm64", "macos-x86_64", "ios-arm64")
+DEVICES = ("macos-arm64", "macos-x86_64", "ios-arm64", "ios-simulator-arm64")
 FAKE = Path(__file__).with_name("xcrun.py")
 
 Pack = Callable[..., edgepack.Bundle]
@@ -86,7 +87,9 @@ def test_what_is_built(device: str, packed: Pack) -> None:
     assert shared.audit["needed"] == ["/usr/lib/libSystem.B.dylib"]
     assert {"platform", "code signature", "install name", "page alignment"} <= set(shared.audit["checks"])
     assert not set(shared.audit["undefined"]) & {"__truncsfhf2", "__extendhfsf2"}
-    assert "cmake/exports.map" not in list_files(bundle.path)
+    files = list_files(bundle.path)
+    assert "cmake/exports.map" not in files
+    assert "include/ds_cnn/module.modulemap" in files
     assert manifest.runtime.text_bytes
     assert manifest.runtime.text_bytes < 32 * 1024
     with pytest.raises((ToolchainError, ConfigError), match=r"cannot run programs|no loader program"):
@@ -114,6 +117,21 @@ def test_two_packs_give_the_same_bytes(device: str, packed: Pack, tmp_path: Path
     ] == []
 
 
+def test_the_header_is_a_module(packed: Pack, tmp_path: Path) -> None:
+    """By clang's own modules, which Swift's importer is made of; the headers of two models in one folder."""
+    include = tmp_path / "include"
+    for network in ("ds_cnn", "mlp"):
+        params = "embed" if network == "mlp" else "file"
+        shutil.copytree(packed("macos-arm64", network, params).path / "include", include, dirs_exist_ok=True)
+    (tmp_path / "app.m").write_text(
+        "@import ds_cnn;\n@import mlp;\n"
+        'ep_status use(ep_model *model) { return ds_cnn_open("p", model) + mlp_open(0, model); }\n'
+        "#ifdef DS_CNN_INPUTS\nint inputs = DS_CNN_INPUTS;\n#else\n#error macros\n#endif\n"
+    )
+    flags = ["-fmodules", f"-fmodules-cache-path={tmp_path / 'cache'}", "-Wall", "-Werror", "-fsyntax-only"]
+    run(["clang", *flags, "-I", include, tmp_path / "app.m"], cwd=tmp_path)
+
+
 @pytest.mark.parametrize("static", [False, True])
 def test_a_program_is_linked_as_the_readme_says(static: bool, packed: Pack, tmp_path: Path) -> None:
     bundle = packed("macos-arm64", "mlp", "embed")
@@ -138,7 +156,10 @@ def test_a_program_is_linked_as_the_readme_says(static: bool, packed: Pack, tmp_
 # Xcode, by a stand-in for xcrun
 
 
-@pytest.mark.parametrize(("device", "sdk"), [("macos-arm64", "macosx"), ("ios-arm64", "iphoneos")])
+SDKS = {"macos-arm64": "macosx", "ios-arm64": "iphoneos", "ios-simulator-arm64": "iphonesimulator"}
+
+
+@pytest.mark.parametrize(("device", "sdk"), SDKS.items())
 def test_xcodes_commands(device: str, sdk: str, xcrun: Path, tmp_path: Path) -> None:
     profile = load_device(device)
     toolchain = resolve(profile, "xcode")

@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 #: Apple's name of a target -> zig's.
-TARGETS = {"arm64-apple-macos11.0": "aarch64-macos.11.0", "arm64-apple-ios14.0": "aarch64-ios.14.0"}
+TARGETS = {
+    "arm64-apple-macos11.0": "aarch64-macos.11.0",
+    "arm64-apple-ios14.0": "aarch64-ios.14.0",
+    "arm64-apple-ios14.0-simulator": "aarch64-ios.14.0-simulator",
+}
 
 
 def main() -> int:

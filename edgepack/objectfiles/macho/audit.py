@@ -138,8 +138,10 @@ def _machine(binary: lief.MachO.Binary, device: Device) -> Iterator[Finding]:
 
 def _platform(binary: lief.MachO.Binary, device: Device) -> Iterator[Finding]:
     """The system and its oldest version that will do: newer than the device's refuses to load."""
-    want = _PLATFORM.get(device.os, device.os)
-    oldest = tuple(int(part) for part in re.findall(r"\d+", device.llvm.triple.rsplit("-", 1)[-1]))
+    triple = device.llvm.triple
+    want = _PLATFORM.get(device.os, device.os) + ("_SIMULATOR" if triple.endswith("-simulator") else "")
+    system = triple.removesuffix("-simulator").rsplit("-", 1)[-1]
+    oldest = tuple(int(part) for part in re.findall(r"\d+", system))
     allowed = f"{want} {'.'.join(map(str, oldest))} or older"
     built = binary.build_version
     if built is None:
