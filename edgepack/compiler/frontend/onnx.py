@@ -64,9 +64,8 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
         normal, inputs = _normalised(bound, sizes.custom)
     except RefusedNodesError as error:
         bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
-        raise _with_cuts(
-            error, suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
-        ) from error
+        cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
+        raise _with_cuts(error, cuts, bound) from error
     # Protocol buffers end at 2 GB, weights beside them do not.
     onnx.save_model(normal, str(folder / _MODEL), save_as_external_data=True, location=_WEIGHTS)
     tensors = [name for node in bound.graph.node for name in node.output]
@@ -97,7 +96,8 @@ def load(folder: Path) -> ImportedModel:
         return _imported(normal, _inputs(folder))
     except RefusedNodesError as error:
         names = set(json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))["tensors"])
-        raise _with_cuts(error, suggest_cuts(normal, error.tensors, _not_imported_in, names)) from error
+        cuts = suggest_cuts(normal, error.tensors, _not_imported_in, names)
+        raise _with_cuts(error, cuts, normal) from error
 
 
 def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
@@ -162,9 +162,16 @@ def _not_imported_in(part: onnx.ModelProto) -> Sequence[str]:
     return ()
 
 
-def _with_cuts(error: RefusedNodesError, cuts: Sequence[Mapping[str, Any]]) -> ModelError:
+def _with_cuts(
+    error: RefusedNodesError, cuts: Sequence[Mapping[str, Any]], model: onnx.ModelProto
+) -> ModelError:
+    refused = error.refused or [
+        {"operator": node.op_type, "nodes": [node_name(node, index)], "reason": error.message}
+        for index, node in enumerate(model.graph.node)
+        if not set(error.tensors).isdisjoint(node.output)
+    ]
     said = {"hint": error.hint, "detail": error.detail}
-    return ModelError(error.message, **said, refused=error.refused, cuts=cuts)
+    return ModelError(error.message, **said, refused=refused, cuts=cuts)
 
 
 def _normal(model: onnx.ModelProto, nodes: Sequence[Custom]) -> onnx.ModelProto:
@@ -241,8 +248,8 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
                 value = convert(self.bb, op_name, inputs, attrs, opset)
                 if value is None:
                     value = super()._convert_operator(op_name, inputs, attrs, opset)
-            except EdgepackError:
-                raise
+            except EdgepackError as error:
+                raise _of_node(error, self.at.tensors) from None
             except Exception as error:  # the converters raise what they happen to raise
                 instead = _placeholder(self.bb, model, self.at.tensors)
                 if instead is None:
@@ -278,6 +285,13 @@ class _Failed:
     node: str
     why: str
     tensors: tuple[str, ...]
+
+
+def _of_node(error: EdgepackError, tensors: Sequence[str]) -> EdgepackError:
+    """What a converter of ours says, as the refusal of its node."""
+    if isinstance(error, RefusedNodesError) or not isinstance(error, ModelError):
+        return error
+    return RefusedNodesError(error.message, hint=error.hint, detail=error.detail, tensors=tensors)
 
 
 def _why(error: Exception) -> str:

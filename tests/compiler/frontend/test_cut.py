@@ -202,3 +202,32 @@ def test_a_value_read_inside_a_branch_is_kept(tmp_path: Path) -> None:
     assert [node.op_type for node in model.graph.node] == ["Add", "If"]
     values = {"x": np.float32([1, -2, 3, -4]), "condition": np.asarray(True)}
     np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, values)[0], -2 * values["x"])
+
+
+@pytest.mark.parametrize("op", ["Loop", "LSTM"])
+def test_nodes_that_are_refused_one_by_one_are_cut_out_too(op: str, tmp_path: Path) -> None:
+    """A loop of unknown length, seen when it is unrolled; a layer of doubles, when it is imported."""
+    g = Graph("late")
+    dtype = "float64" if op == "LSTM" else "float32"
+    x = g.op("Neg", g.input("x", [2, 1, 3], dtype), name="before")
+    if op == "LSTM":
+        weights = [g.weight(1, 16, n, dtype=dtype) for n in (3, 4)]
+        y = g.op("LSTM", x, *weights, hidden_size=4, name="refused")
+    else:
+        info, shape = helper.make_tensor_value_info, [2, 1, 3]
+        values = [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []), info("v", 1, shape)]
+        nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Abs", ["v"], ["w"])]
+        body = helper.make_graph(
+            nodes, "body", values, [info("d", TensorProto.BOOL, []), info("w", 1, shape)]
+        )
+        y = g.op("Loop", g.input("trips", [], "int64"), "", x, body=body, name="refused")
+    g.op("Abs", y, name="y")
+    g.output("y", dtype)
+    with pytest.raises(ModelError) as caught:
+        frontend.prepare(saved(g.model(), tmp_path), Sizes(), tmp_path)
+        frontend.load(tmp_path)
+    assert [one["operator"] for one in caught.value.refused] == [op]
+    cuts = [(cut["part"], cut["inputs"], cut["outputs"]) for cut in caught.value.cuts]
+    assert cuts[0] == ("before", [], ["before"])
+    # The shape of what a loop carries is not known behind it.
+    assert cuts[1:] == ([("after", ["refused"], [])] if op == "LSTM" else [])
