@@ -41,6 +41,8 @@ class PackOptions:
             that the application hands in. Default what the device says.
         inputs: an input's name to a .npy file for the recorded data; the rest is drawn from ``seed``.
         seed: of the recorded inputs.
+        expected: an output's name to a .npy file for the recorded data, of all outputs, where nothing here
+            can compute them; then all inputs are given too.
         cut_inputs: tensors of the model that become the bundle's inputs; what stands before them is left out.
             A tensor whose type cannot be inferred is written with it: ``name:float32``.
         cut_outputs: tensors of the model that become the bundle's outputs.
@@ -66,6 +68,7 @@ class PackOptions:
     params: ParamsMode | None = None
     inputs: Mapping[str, PathLike] | None = None
     seed: int = 0
+    expected: Mapping[str, PathLike] | None = None
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
     custom: PathLike | None = None
@@ -89,6 +92,7 @@ class PackKeywords(TypedDict, total=False):
     params: ParamsMode | None
     inputs: Mapping[str, PathLike] | None
     seed: int
+    expected: Mapping[str, PathLike] | None
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
     custom: PathLike | None
@@ -233,6 +237,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "params": ("a text", _is_text),
     "inputs": ("a mapping of inputs' names to paths of .npy files", _is_mapping(_is_path)),
     "seed": ("a whole number", _is_whole),
+    "expected": ("a mapping of outputs' names to paths of .npy files", _is_mapping(_is_path)),
     "cut_inputs": ("a list of tensors' names", _is_names),
     "cut_outputs": ("a list of tensors' names", _is_names),
     "custom": ("the path of a YAML file", _is_path),

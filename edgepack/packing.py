@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,10 +93,6 @@ def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
 
 
 def _import_job(model: Path, options: PackOptions) -> ImportJob:
-    paths = {key: Path(value) for key, value in (options.inputs or {}).items()}
-    for key, path in paths.items():
-        if not path.is_file():
-            raise ConfigError(f"The file {path} for input {key} does not exist.", hint="Give a .npy file.")
     shapes = {key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()}
     dims = {key: int(size) for key, size in (options.dims or {}).items()}
     return ImportJob(
@@ -105,12 +101,21 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
         shapes=shapes,
         dims=dims,
         seed=options.seed,
-        inputs=paths,
+        inputs=_files("input", options.inputs),
+        expected=_files("output", options.expected),
         cut_inputs=names_of(options.cut_inputs),
         cut_outputs=names_of(options.cut_outputs),
         batch=int(options.set_batch or 0),
         custom=load_custom(Path(options.custom)) if options.custom is not None else (),
     )
+
+
+def _files(role: str, given: Mapping[str, PathLike] | None) -> dict[str, Path]:
+    paths = {name: Path(path) for name, path in (given or {}).items()}
+    for name, path in paths.items():
+        if not path.is_file():
+            raise ConfigError(f"The file {path} for {role} {name} does not exist.", hint="Give a .npy file.")
+    return paths
 
 
 def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:

@@ -23,7 +23,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     for value in values:
         name, separator, path = value.partition("=")
         if not separator or not name or not path:
-            raise click.BadParameter(f"{value!r} is not of the form INPUT=FILE.npy.")
+            raise click.BadParameter(f"{value!r} is not of the form NAME=FILE.npy.")
         files[name] = Path(path)
     return files
 
@@ -53,6 +53,13 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     callback=_files,
     metavar="INPUT=FILE.npy",
     help="An input of the recorded data; the others are random.",
+)
+@click.option(
+    "--expected",
+    multiple=True,
+    callback=_files,
+    metavar="OUTPUT=FILE.npy",
+    help="An output of the recorded data, where nothing here can compute it; of all, with all inputs.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random recorded inputs.")
 @kernel_options

@@ -70,7 +70,8 @@ def _sizes(job: dict[str, Any]) -> Sizes:
 
     shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
     custom = [CustomOperator.from_json(one) for one in job["custom"]]
-    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"], job["batch"], custom)
+    expected = {name: Path(path) for name, path in job.get("expected", {}).items()}
+    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"], job["batch"], custom, expected)
 
 
 def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:

@@ -81,6 +81,7 @@ def import_key(job: ImportJob, model_digest: str) -> str:
     for one in what["custom"]:
         one["source"] = Path(one["source"]).name  # its content is only looked at when the bundle is made
         one["reference"] = sha256_file(Path(one["reference"])) if one["reference"] else ""
+    what["expected"] = {name: sha256_file(path) for name, path in job.expected.items()}
     what["inputs"] = {name: sha256_file(path) for name, path in job.inputs.items()}
     return _key(job.task, what)
 

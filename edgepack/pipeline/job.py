@@ -74,6 +74,7 @@ class ImportJob:
         batch: what a batch of 1, written in the model, is changed to; 0 leaves it.
         cut_inputs, cut_outputs: tensors of the model to cut it at; empty for the model's own.
         custom: operators that the user computes in C.
+        expected: an output's name to a .npy file with its value for the recorded data; empty to compute them.
     """
 
     model: Path
@@ -85,6 +86,7 @@ class ImportJob:
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
     custom: Sequence[CustomOperator] = ()
+    expected: Mapping[str, Path] = field(default_factory=dict)
     batch: int = 0
 
     task: ClassVar[str] = "import"
@@ -100,6 +102,7 @@ class ImportJob:
             "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
             "cut_inputs": list(self.cut_inputs),
             "cut_outputs": list(self.cut_outputs),
+            "expected": {name: str(path.absolute()) for name, path in self.expected.items()},
             "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
         }

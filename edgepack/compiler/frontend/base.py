@@ -27,6 +27,7 @@ class Sizes:
         inputs: tensors that become inputs (``--inputs``), by name; empty for the model's own.
         outputs: tensors that become the outputs (``--outputs``), by name; empty for the model's own.
         custom: operators that the user computes in C (``--custom``).
+        expected: ``.npy`` files with the outputs, by name, where the user knows them (``--expected``).
         batch: what a batch of 1, written in the model, is changed to (``--set-batch``); 0 leaves it.
     """
 
@@ -36,6 +37,7 @@ class Sizes:
     outputs: Sequence[str] = ()
     batch: int = 0
     custom: Sequence[CustomOperator] = ()
+    expected: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ def check_references(operators: Sequence[CustomOperator]) -> None:
         if not one.reference:
             raise ConfigError(
                 f"There is nothing to compare {one.symbol} with: {one.operator} has no reference.",
-                hint="Give it one, a Python function: `reference: file.py:function` in the file of --custom.",
+                hint="Give it one, `reference: file.py:function` in the file of --custom, or what the model "
+                "gives: --expected OUTPUT=FILE.npy.",
             )
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import EXPORT_DYNAMIC
-from edgepack.compiler.frontend.custom import Custom, custom_nodes, declare
+from edgepack.compiler.frontend.custom import custom_nodes, declare
 from edgepack.compiler.frontend.custom_reference import check_references, run_with_custom
 from edgepack.compiler.frontend.cut import open_model
+from edgepack.compiler.frontend.given import given_input, given_outputs
 from edgepack.compiler.frontend.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.machine_independent import machine_independent
 from edgepack.compiler.frontend.one_by_one import one_by_one
@@ -22,7 +22,8 @@ from edgepack.compiler.frontend.reversed_sums import reverse_sums
 from edgepack.compiler.frontend.sampling import random_inputs
 from edgepack.compiler.frontend.shapes import infer_shapes
 from edgepack.compiler.frontend.standard_evaluator import evaluate
-from edgepack.errors import ConfigError, ModelError
+from edgepack.errors import ModelError
+from edgepack.plan.custom import CustomOperator
 from edgepack.plan.types import TensorSpec
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ _COARSENESS = list(TOLERANCES)
 CONDITION_FACTOR = 30.0
 CONDITION_LIMIT = 1e-2
 
+#: What is said to have computed outputs that the user gave.
+GIVEN = "the given outputs"
+
 #: Operators that round to steps: an integer output of theirs may be off by one.
 ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
 
@@ -92,7 +96,7 @@ def record(
         model_inputs: the model's inputs, with static shapes.
         sizes: what gives them these shapes, and where the model is cut.
         seed: seed of the random inputs.
-        inputs: ``.npy`` files to use instead, by input name.
+        inputs: ``.npy`` files to use instead, by input name. With ``sizes.expected`` nothing is run.
         directory: where to write.
 
     Returns:
@@ -104,13 +108,13 @@ def record(
     """
     model = _opened(path, sizes)
     arrays = random_inputs(model, seed)
-    for name, file in inputs.items():
-        arrays[name] = _given(name, file, model_inputs)
+    arrays |= {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
     allowed = tolerances(model)
-    custom = custom_nodes(model, sizes.custom)
-    serve = partial(_run_custom, nodes=custom) if custom else _run_whatever_serves
-    results, prepared, source = serve(model, arrays)
-    if sizes.batch > 1 and not custom:
+    if sizes.expected:
+        results, prepared, source = given_outputs(model, sizes.expected, inputs, model_inputs), None, GIVEN
+    else:
+        results, prepared, source = _run_custom(model, arrays, sizes.custom)
+    if sizes.batch > 1 and not sizes.custom and not sizes.expected:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
     other = _other_order(prepared, arrays) if prepared is not None else {}
@@ -134,7 +138,8 @@ def record(
 
 
 def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:
-    check_references(sizes.custom)
+    if not sizes.expected:
+        check_references(sizes.custom)
     model = open_model(path, sizes)
     declare(model, sizes.custom)
     return model
@@ -166,9 +171,12 @@ def _singly(
 
 
 def _run_custom(
-    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]], nodes: Sequence[Custom]
-) -> tuple[dict[str, NDArray[Any]], None, str]:
-    """As :func:`_run_whatever_serves`, for a model with custom operators."""
+    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]], custom: Sequence[CustomOperator]
+) -> tuple[dict[str, NDArray[Any]], onnx.ModelProto | None, str]:
+    """As :func:`_run_whatever_serves`, for a model that may have custom operators."""
+    nodes = custom_nodes(model, custom)
+    if not nodes:
+        return _run_whatever_serves(model, arrays)
     sources: dict[str, None] = {}
 
     def run(part: onnx.ModelProto, given: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
@@ -286,31 +294,6 @@ def _ancestors(name: str, producers: Mapping[str, onnx.NodeProto]) -> set[str]:
         if value in producers:
             todo += [source for source in producers[value].input if source]
     return seen
-
-
-def _given(name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
-    """The user's array, checked."""
-    import numpy as np
-
-    spec = next((spec for spec in specs if spec.name == name), None)
-    if spec is None:
-        names = ", ".join(spec.name for spec in specs)
-        raise ConfigError(f"--input: the model has no input {name!r}.", hint=f"Its inputs are {names}.")
-    try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ConfigError(
-            f"--input {name}: {file} is not a NumPy array file.",
-            hint="Write it with numpy.save.",
-            detail=str(error),
-        ) from error
-    if not isinstance(array, np.ndarray) or str(array.dtype) != spec.dtype or array.shape != spec.shape:
-        found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
-        raise ConfigError(
-            f"--input {name}: {file} is {found}, the model takes {spec.dtype} {list(spec.shape)}.",
-            hint="Convert it with numpy.asarray(x, dtype).reshape(shape).",
-        )
-    return np.asarray(array)
 
 
 def _write(file: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@ reference outputs from the user's Python."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,29 @@ def test_a_reference_of_another_shape_is_refused(tmp_path: Path, operators: list
     message = r"gives float32 \[1, 8\] for 'first', float32 \[4, 8\] is declared"
     with pytest.raises(ModelError, match=message):
         frontend.record(path, sizes, tmp_path, seed=1, inputs={})
+
+
+def test_outputs_may_be_given_instead(tmp_path: Path, operators: list[CustomOperator]) -> None:
+    without = [replace(one, reference="") for one in operators]
+    path, sizes = prepared(tmp_path, without)
+    files = {name: tmp_path / f"{name}.npy" for name in ("x", "y", "Rows_4")}
+    rng = np.random.default_rng(2)
+    shapes = {"x": (4, 8), "y": (4, 4), "Rows_4": (4,)}
+    arrays = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+    for name, array in arrays.items():
+        np.save(files[name], array)
+    inputs, outputs = {"x": files["x"]}, {name: files[name] for name in ("Rows_4", "y")}
+    frontend.record(path, replace(sizes, expected=outputs), tmp_path, seed=1, inputs=inputs)
+    recorded = json.loads((tmp_path / "recorded" / "recorded.json").read_text())
+    assert [output["name"] for output in recorded["outputs"]] == ["y", "Rows_4"]
+    np.testing.assert_array_equal(
+        np.fromfile(tmp_path / "recorded" / "output_0.bin", "f4").reshape(4, 4), arrays["y"]
+    )
+    for changed, given, message in (
+        ({"y": files["y"]}, inputs, "the output 'Rows_4' is not given"),
+        (outputs, {}, "there is no --input for 'x'"),
+        ({**outputs, "z": files["y"]}, inputs, "the model has no output 'z'"),
+        ({**outputs, "y": files["x"]}, inputs, r"is float32 \[4, 8\], the model gives float32 \[4, 4\]"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            frontend.record(path, replace(sizes, expected=changed), tmp_path, seed=1, inputs=given)
