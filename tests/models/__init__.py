@@ -10,7 +10,7 @@ from types import ModuleType
 
 import onnx
 
-from tests.models import audio, relatives, transformers, video, vision
+from tests.models import audio, recurrent, relatives, transformers, video, vision
 from tests.models.light import LIGHT, light
 
 __all__ = ["DIMS", "LARGE", "NETWORKS", "build", "example", "save"]
@@ -53,6 +53,8 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "tcn": audio.tcn,
     "wav2vec2": audio.wav2vec2,
     "r3d": video.r3d,
+    "lstm": partial(recurrent.stacked, "LSTM", 2, 16, 32, 10, classes=5, last=True),
+    "gru": partial(recurrent.stacked, "GRU", 2, 16, 24, 8, classes=6, bidirectional=True),
     "small_alexnet": relatives.small_alexnet,
     "small_densenet": relatives.small_densenet,
     "small_inception": relatives.small_inception,
