@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgepack.errors import ModelError
@@ -60,7 +60,7 @@ class _Layer:
         x, w, r, b, lengths, hidden, cell, peepholes = (self._wide(value) for value in self.inputs)
         recurrence = self._recurrence()
         input_bias, state_bias = self._biases(b, recurrence)
-        sequences = self._before_transpose()
+        sequences = self._batch_first()
         given = {
             "inputs": self._input_products(x if sequences is None else self._wide(sequences), w, input_bias),
             "weights": self._op("permute_dims", r, [0, 2, 1]),
@@ -71,7 +71,7 @@ class _Layer:
             "lengths": lengths,
         }
         present = tuple(name for name in OPERANDS if given[name] is not None)
-        recurrence = self._recurrence(present)
+        recurrence = replace(recurrence, operands=present, batch_first=sequences is not None)
         results = emit_recurrence(self.builder, recurrence, [given[name] for name in present])
         order = [1, 2, 0, 3] if recurrence.batch_first else [0, 2, 1, 3]
         results[0] = self._op("permute_dims", results[0], order)
@@ -79,7 +79,8 @@ class _Layer:
 
     # Attributes -------------------------------------------------------------------------------------------
 
-    def _recurrence(self, operands: tuple[str, ...] = ()) -> Any:
+    def _recurrence(self) -> Any:
+        """What the node computes, but for its operands."""
         from edgepack.compiler.graph.recurrent import Recurrence
         from edgepack.compiler.graph.rewrite import shape_of
 
@@ -93,11 +94,10 @@ class _Layer:
             size,
             reverse,
             self._activations(len(reverse)),
-            operands,
-            self._before_transpose() is not None,
-            float(self.attributes.get("clip", 0.0)),
-            bool(self.attributes.get("input_forget", 0)),
-            self.cell == "gru" and bool(self.attributes.get("linear_before_reset", 0)),
+            operands=(),
+            clip=float(self.attributes.get("clip", 0.0)),
+            input_forget=bool(self.attributes.get("input_forget", 0)),
+            linear_before_reset=self.cell == "gru" and bool(self.attributes.get("linear_before_reset", 0)),
         )
 
     def _activations(self, directions: int) -> tuple[tuple[Any, ...], ...]:
@@ -128,17 +128,21 @@ class _Layer:
 
     # Operands ---------------------------------------------------------------------------------------------
 
-    def _before_transpose(self) -> Any:
-        """Where the sequences are transposed only so that time comes first, what they were before: None
-        otherwise."""
+    def _batch_first(self) -> Any:
+        """Where the sequences are transposed only so that time comes first, what they were before: [batch,
+        steps, ...]; None otherwise."""
         from tvm import relax
 
-        from edgepack.compiler.graph.rewrite import op_name
+        from edgepack.compiler.graph.rewrite import shape_of
+        from edgepack.compiler.graph.views import transposed_base
+
+        def definition(expr: Any) -> Any:
+            return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None
 
         x = self.inputs[0]
-        call: Any = self.builder.lookup_binding(x) if isinstance(x, relax.Var) else None
-        axes = call.attrs.axes if op_name(call) == "relax.permute_dims" else None
-        return call.args[0] if axes is not None and [int(a) for a in axes] == [1, 0, 2] else None
+        steps, batch, depth = shape_of(x)
+        base = transposed_base(x, [1, 0, 2], definition) if min(steps, batch) > 1 else None
+        return None if base is None else self._op("reshape", base, (batch, steps, depth))
 
     def _input_products(self, x: Any, w: Any, bias: Any) -> Any:
         """[..., directions * gates * size]: of all steps and directions in one product."""

@@ -8,7 +8,6 @@ minutes. What is left after this pass (few, small things) goes through it all th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 
 import numpy as np
 from tvm import relax
@@ -25,7 +24,7 @@ from edgepack.compiler.graph.rewrite import (
     op_name,
     shape_of,
 )
-from edgepack.compiler.graph.views import strides_of, view_of
+from edgepack.compiler.graph.views import transposed_base
 
 __all__ = ["fold_views"]
 
@@ -77,17 +76,10 @@ class _FoldViews(Rewriter):
         kept = [a for a in axes if shape_of(data)[a] != 1]
         if kept == sorted(kept):
             return self.emit(relax.op.reshape(data, shape_of(call)))
-        undone = self._undone(data, axes)
+        undone = transposed_base(data, axes, self._definition)
         if undone is not None:
             return self.emit(relax.op.reshape(undone, shape_of(call)))
         return self.emit(relax.op.permute_dims(data, axes))
-
-    def _undone(self, data: relax.Expr, axes: list[int]) -> OptionalExpr:
-        """The tensor whose elements a transpose brings back into their order, after others and reshapes."""
-        view = view_of(data, self._definition).picked(axes)
-        dense = zip(view.shape, view.strides, strides_of(view.shape), strict=True)
-        whole = prod(view.shape) == prod(shape_of(view.base)) and view.offset == 0 and view.scale == 1
-        return view.base if whole and all(own == s for n, own, s in dense if n != 1) else None
 
     def _definition(self, expr: relax.Expr) -> OptionalExpr:
         return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else None

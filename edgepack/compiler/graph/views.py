@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tvm import relax
 
 from edgepack.compiler.graph.rewrite import OptionalExpr, dtype_of, is_constant, numpy_of, op_name, shape_of
 
-__all__ = ["View", "number_of", "strides_of", "view_of"]
+__all__ = ["View", "number_of", "strides_of", "transposed_base", "view_of"]
 
 
 #: What a variable is bound to; None for a parameter.
@@ -93,7 +94,7 @@ def _mapped(call: OptionalExpr, shape: tuple[int, ...], definition: Definition) 
         axes = call.attrs.axes
         order = list(reversed(range(rank))) if axes is None else [int(a) % rank for a in axes]
         return view_of(call.args[0], definition).picked(order)
-    if name == "relax.reshape":
+    if name in {"relax.reshape", "relax.squeeze", "relax.expand_dims"}:
         return view_of(call.args[0], definition).reshaped(shape)
     if name == "relax.take" and call.attrs.axis is not None and is_constant(call.args[1]):
         return _taken(call, definition)
@@ -106,6 +107,20 @@ def _mapped(call: OptionalExpr, shape: tuple[int, ...], definition: Definition) 
         data = view_of(call.args[0], definition)
         return replace(data, scale=data.scale * (number if name == "relax.multiply" else 1 / number))
     return None
+
+
+def transposed_base(expr: relax.Expr, axes: Sequence[int], definition: Definition) -> relax.Expr | None:
+    """The tensor whose elements a transpose of the expression brings back into their order; None if it does
+    not.
+
+    Args:
+        axes: of the transpose.
+        definition: what a variable is bound to, or None.
+    """
+    view = view_of(expr, definition).picked(axes)
+    dense = zip(view.shape, view.strides, strides_of(view.shape), strict=True)
+    whole = prod(view.shape) == prod(shape_of(view.base)) and view.offset == 0 and view.scale == 1
+    return view.base if whole and all(own == s for n, own, s in dense if n != 1) else None
 
 
 def number_of(expr: relax.Expr) -> float | None:
