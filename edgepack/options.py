@@ -55,6 +55,10 @@ class PackOptions:
         strict_math: neither Winograd convolutions nor polynomials in place of libm's functions.
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
             of a warning.
+        package_name: of the npm package of a bundle for WebAssembly, with its scope if it has one:
+            ``@acme/detector``; default ``<name>-wasm``.
+        package_version: of that package, a semantic version; default ``0.0.0-`` and a digest of what is in
+            it.
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that each step of the compilation may take; default an hour.
@@ -76,6 +80,8 @@ class PackOptions:
     optimize: Optimize = "latency"
     strict_math: bool = False
     strict_speed: bool = False
+    package_name: str | None = None
+    package_version: str | None = None
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -100,6 +106,8 @@ class PackKeywords(TypedDict, total=False):
     optimize: Optimize
     strict_math: bool
     strict_speed: bool
+    package_name: str | None
+    package_version: str | None
     force: bool
     cache: bool
     timeout: float | None
@@ -245,6 +253,8 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),
     "strict_speed": ("True or False", _is_flag),
+    "package_name": ("a text", _is_text),
+    "package_version": ("a text", _is_text),
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
     "timeout": ("a number of seconds above 0", _is_seconds),

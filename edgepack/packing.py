@@ -12,11 +12,12 @@ from edgepack.bundle.assemble import assemble
 from edgepack.bundle.firmware import project as firmware
 from edgepack.bundle.layout import check_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
-from edgepack.bundle.recipe import Compiled, Recipe
+from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.custom import load_custom
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
+from edgepack.formats import npm
 from edgepack.options import PackOptions, PathLike, check_optimize
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported, frontend_of
@@ -53,6 +54,7 @@ def pack_model(
     destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
     check_destination(destination, force=options.force, model=model)
     check_optimize(options.optimize)
+    package = _package(options, profile)
     devices = [*(load_variant(profile, other) for other in profile.variants), profile]
     job = _import_job(model, options)
     cache = Cache() if options.cache else None
@@ -73,6 +75,7 @@ def pack_model(
             options=OptionsRecord(optimize=options.optimize, strict_math=options.strict_math),
             build=place.build,
             bundle=place.bundle,
+            package=package,
             tools=tool_versions(),
             custom=tuple(dict.fromkeys(Path(one.source) for one in job.custom)),
             cache=cache,
@@ -81,6 +84,17 @@ def pack_model(
         place.publish(force=options.force)
     stages.end()
     return destination, stages.seconds
+
+
+def _package(options: PackOptions, device: Device) -> PackageIdentity:
+    name, version = options.package_name or "", options.package_version or ""
+    if (name or version) and device.os not in npm.SYSTEMS:
+        raise ConfigError(
+            f"A bundle for {device.name} is no npm package, so it has no package name or version.",
+            hint="Leave --package-name and --package-version out; --name names the model.",
+        )
+    npm.check_identity(name, version)
+    return PackageIdentity(name, version)
 
 
 def _params_mode(options: PackOptions, device: Device) -> ParamsMode:

@@ -131,12 +131,13 @@ OBJECT_FORMATS = Registry(
 
 #: Functions of the protocol :class:`edgepack.bundle.documents.PackageFormat`, by the operating system of the
 #: devices whose bundles they add to: Android projects, module maps for Apple's systems, firmware (``none``),
-#: npm packages (``wasi``).
+#: npm packages (``wasi``, ``emscripten``).
 PACKAGE_FORMATS = Registry(
     "package format",
     "edgepack.package_formats",
     {
         "android": "edgepack.formats.android:package_files",
+        "emscripten": "edgepack.formats.npm:package_files",
         "ios": "edgepack.formats.apple:package_files",
         "macos": "edgepack.formats.apple:package_files",
         "none": "edgepack.bundle.firmware.project:package_files",

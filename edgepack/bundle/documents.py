@@ -34,7 +34,13 @@ def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, st
         libraries=recipe.device.libraries,
         arch=recipe.device.arch,
     )
-    values = {"m": manifest, "built": built, "macro": recipe.name.upper(), "params": recipe.layout.params}
+    values = {
+        "m": manifest,
+        "built": built,
+        "macro": recipe.name.upper(),
+        "params": recipe.layout.params,
+        "package_name": recipe.package_name,
+    }
     texts["README.md"] = render("project/README.md.j2", values)
     if recipe.device.os in PACKAGE_FORMATS:
         package_files: PackageFormat = PACKAGE_FORMATS.find(recipe.device.os)

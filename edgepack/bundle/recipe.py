@@ -15,7 +15,7 @@ from edgepack.plan.types import ParamsMode
 from edgepack.render.sources import kernels_object
 from edgepack.toolchains.base import Toolchain
 
-__all__ = ["Compiled", "Recipe"]
+__all__ = ["Compiled", "PackageIdentity", "Recipe"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,14 @@ class Compiled:
         """The object file with the kernels' machine code."""
         (binary,) = (binary for binary in read_binaries(self.folder) if binary.kind == "object")
         return self.folder / binary.file
+
+
+@dataclass(frozen=True)
+class PackageIdentity:
+    """What a bundle is called as a package of its platform's own kind (npm); "" for the default."""
+
+    name: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class Recipe:
         build: an empty folder for objects.
         bundle: an empty folder that becomes the bundle.
         cache: where compiled C files are kept that do not depend on the model; None to compile them all.
+        package: what it is called as a package.
     """
 
     name: str
@@ -65,6 +74,12 @@ class Recipe:
     bundle: Path
     custom: tuple[Path, ...] = ()
     cache: Cache | None = None
+    package: PackageIdentity = PackageIdentity()
+
+    @property
+    def package_name(self) -> str:
+        """The npm package's name; by default lower case, as npm demands, and no name of a module of node."""
+        return self.package.name or f"{self.name.lower()}-wasm"
 
     @property
     def layout(self) -> BundleLayout:

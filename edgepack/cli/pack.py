@@ -68,6 +68,16 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     is_flag=True,
     help="Refuse a model of which a large part would be far slower than the CPU could be.",
 )
+@click.option(
+    "--package-name",
+    metavar="NAME",
+    help="Of the npm package of a bundle for WebAssembly: detector, @acme/detector.  [default: NAME-wasm]",
+)
+@click.option(
+    "--package-version",
+    metavar="VERSION",
+    help="Of that package.  [default: 0.0.0- and a digest of what is in it]",
+)
 @click.option("--force", is_flag=True, help="Replace a bundle at the output.")
 @click.option("--no-cache", is_flag=True, help="Compile anew; neither read nor fill the cache.")
 @click.option(

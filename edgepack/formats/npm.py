@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.manifest import Manifest
+from edgepack.errors import ConfigError
 from edgepack.plan.types import Plan
 from edgepack.render.params_file import params_file_bytes
 from edgepack.render.templates import render
@@ -14,7 +19,10 @@ from edgepack.resources import TEMPLATES
 if TYPE_CHECKING:
     from edgepack.bundle.recipe import Recipe
 
-__all__ = ["package_files", "package_name"]
+__all__ = ["SYSTEMS", "check_identity", "content_version", "package_files"]
+
+#: Operating systems of the devices whose bundles are npm packages.
+SYSTEMS = ("emscripten", "wasi")
 
 #: Path in the bundle -> file in templates/web that is the same for every model.
 _PLAIN = {
@@ -33,6 +41,11 @@ _RENDERED = {
     "web/steps.js": "steps.js.j2",
     "demo/index.html": "demo/index.html.j2",
 }
+_NAME = re.compile(r"(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*")
+_NUMBER, _PART = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_VERSION = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PART}(?:\.{_PART})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
 _NOTES = {"float16": ", their bits", "bfloat16": ", their bits", "bool": ", 0 or 1"}
 
 
@@ -42,8 +55,10 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
     if module is None:
         return {}
     rules = {kernel.symbol: kernel.rule for kernel in manifest.kernels}
+    glue = str(PurePosixPath(module.path).with_suffix(".mjs")) if manifest.device.os == "emscripten" else ""
     values = {
         "m": manifest,
+        "glue": glue,
         "module": module.path,
         "params_bytes": params_file_bytes(plan),
         "features": [one[1:] for one in manifest.device.features if one.startswith("+")],
@@ -52,29 +67,70 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
     }
     texts = {path: (TEMPLATES / "web" / name).read_text(encoding="utf-8") for path, name in _PLAIN.items()}
     texts |= {path: render(f"web/{name}", values) for path, name in _RENDERED.items()}
-    texts["package.json"] = _package(manifest, module.path)
+    files = [module.path]
+    if glue:
+        texts["web/emscripten.js"] = (TEMPLATES / "web" / "emscripten.js").read_text(encoding="utf-8")
+        files += _scripts(recipe.bundle, glue)
+        # The scripts of Emscripten's threads are no ES modules, as other .js files of the package are.
+        texts |= dict.fromkeys(("bin/package.json", "lib/package.json"), '{"type": "commonjs"}\n')
+    if manifest.params.mode == "file" and manifest.params.file:
+        files.append(manifest.params.file)
+    contents = {path: (recipe.bundle / path).read_bytes() for path in files}
+    version = recipe.package.version or content_version(texts, contents)
+    texts["package.json"] = _package(manifest, recipe.package_name, version, files)
     return texts
 
 
-def package_name(manifest: Manifest) -> str:
-    """``mobilenetv2-wasm``: lower case, as npm demands, and no name of a module of node."""
-    return f"{manifest.name.lower()}-wasm"
+def _scripts(bundle: Path, glue: str) -> list[str]:
+    """What Emscripten wrote beside the module: the script that starts it, and that of its threads, if it has
+    one."""
+    threads = str(PurePosixPath(glue).with_suffix(".worker.js"))
+    return [glue, *([threads] if (bundle / threads).is_file() else [])]
 
 
-def _package(manifest: Manifest, module: str) -> str:
+def check_identity(name: str, version: str) -> None:
+    """Raise ConfigError for what npm takes for no name or no version; "" is the default.
+
+    Sources: the documentation of package.json (``name``), and https://semver.org, whose grammar this is.
+    """
+    if name and (len(name) > 214 or not _NAME.fullmatch(name)):
+        raise ConfigError(
+            f"{name!r} is no name of an npm package.",
+            hint="Lower case letters, digits, `-`, `.`, `_`, perhaps behind a scope: @acme/detector.",
+        )
+    if version and not _VERSION.fullmatch(version):
+        raise ConfigError(
+            f"{version!r} is no version of an npm package.",
+            hint="Three numbers, and perhaps what comes before a release: 1.2.0, 2.0.0-beta.1.",
+        )
+
+
+def content_version(texts: Mapping[str, str], files: Mapping[str, bytes]) -> str:
+    """A version that is another one whenever anything in the package is, params included.
+
+    A digest behind the hyphen, for npm drops what stands behind a plus; with three zeros, for digests have no
+    order: no range but the version itself must match. The letter keeps it from being a number with zeros in
+    front.
+    """
+    digest = hashlib.sha256()
+    for path, data in sorted({**{path: text.encode() for path, text in texts.items()}, **files}.items()):
+        digest.update(f"{path}\0{len(data)}\0".encode() + data)
+    return f"0.0.0-m{digest.hexdigest()[:12]}"
+
+
+def _package(manifest: Manifest, name: str, version: str, built: Sequence[str]) -> str:
     made_by = f"edgepack {manifest.edgepack}"
-    files = ["index.js", "index.d.ts", "worker.js", "worker.d.ts", "web/", "LICENSES/", module]
+    files = ["index.js", "index.d.ts", "worker.js", "worker.d.ts", "web/", "LICENSES/", *built]
+    if manifest.device.os == "emscripten":
+        files.append("lib/package.json")
     exports: dict[str, Any] = {
         ".": {"types": "./index.d.ts", "default": "./index.js"},
         "./worker": {"types": "./worker.d.ts", "default": "./worker.js"},
-        f"./{module}": f"./{module}",
+        **{f"./{path}": f"./{path}" for path in built if path.endswith((".wasm", ".params"))},
     }
-    if manifest.params.mode == "file" and manifest.params.file:
-        files.append(manifest.params.file)
-        exports[f"./{manifest.params.file}"] = f"./{manifest.params.file}"
     package = {
-        "name": package_name(manifest),
-        "version": "1.0.0",
+        "name": name,
+        "version": version,
         "description": f"{manifest.name}, compiled ahead of time to WebAssembly by {made_by}",
         "license": "SEE LICENSE IN LICENSES/NOTICE.txt",
         "type": "module",

@@ -21,7 +21,6 @@ __all__ = ["REAL_SPEED", "available", "run", "sandboxed"]
 REAL_SPEED = True
 
 _SCRIPT = Path(__file__).with_name("node_wasi.mjs")
-_EMSCRIPTEN = Path(__file__).with_name("node_emscripten.cjs")
 #: The first version with the WASI that the script uses.
 _OLDEST = 18
 #: What versions want to hear before they do what the next ones do anyway: WASI, relaxed SIMD.
@@ -65,7 +64,7 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     what = f"{Path(argv[0]).name} in node"
     if device.os == "emscripten":
         program = Path(cwd, argv[0]).with_suffix(".cjs")
-        command += [_EMSCRIPTEN, program, *argv[1:]]
+        command += [program, *argv[1:]]
         return execute(command, timeout=timeout, cwd=cwd, env=setting(device, "environment") or {}, what=what)
     command += [_SCRIPT, Path(cwd, argv[0]), cwd]
     environment = setting(device, "environment") or {}

@@ -6,7 +6,6 @@ loads it (``.mjs``; ``.cjs`` of the program; ``.worker.js`` with threads).
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import cached_property
@@ -16,6 +15,12 @@ from edgepack.objectfiles.wasm.format import STACK_BYTES
 from edgepack.toolchains.base import Toolchain
 
 __all__ = ["EmccToolchain"]
+
+#: What stands before the scripts that Emscripten writes, by their suffix.
+_HEADS = {
+    ".mjs": Path(__file__).with_name("emscripten") / "module_head.mjs",
+    ".cjs": Path(__file__).with_name("emscripten") / "program_head.cjs",
+}
 
 
 class EmccToolchain(Toolchain):
@@ -66,6 +71,10 @@ class EmccToolchain(Toolchain):
             ),
             f"-sEXPORTED_FUNCTIONS={','.join(f'_{name}' for name in exported)}",
         ]
+        if self.device.threads > 1:
+            # Who starts the module says how many threads there are (templates/web/emscripten.js).
+            pool = f'Module["edgepackWorkers"]??{self.device.threads - 1}'
+            options += [f"-sPTHREAD_POOL_SIZE={pool}", "-sEXPORTED_RUNTIME_METHODS=PThread"]
         self._link_with_script(objects, output, options, libraries, ".mjs", ".mjs")
 
     def link_program(
@@ -80,6 +89,7 @@ class EmccToolchain(Toolchain):
         options = ["-sNODERAWFS", "-sEXIT_RUNTIME"]
         # The thread that starts others must not wait for them: main runs in one of its own.
         threads = ["-sENVIRONMENT=node,worker", "-sPROXY_TO_PTHREAD"]
+        threads.append(f"-sPTHREAD_POOL_SIZE={self.device.threads}")
         options += threads if self.device.threads > 1 else ["-sENVIRONMENT=node"]
         self._link_with_script(objects, output, [*options, *flags], libraries, ".js", ".cjs")
 
@@ -95,13 +105,15 @@ class EmccToolchain(Toolchain):
         """``options`` and what both kinds need; the script is made with one suffix and named with another."""
         memory = [f"-sTOTAL_STACK={STACK_BYTES}", "-sALLOW_MEMORY_GROWTH", "-sMAXIMUM_MEMORY=4GB"]
         if self.device.threads > 1:
-            # A page starts no thread at once: they are there before any is asked for. JavaScript that reads
-            # memory which may grow is slower; the model's code is not.
-            memory += [f"-sPTHREAD_POOL_SIZE={self.device.threads}", "-Wno-pthreads-mem-growth"]
+            # JavaScript that reads memory which may grow is slower; the model's code is not. A page starts no
+            # thread at once: a pool of them is there before any is asked for (PTHREAD_POOL_SIZE).
+            memory.append("-Wno-pthreads-mem-growth")
         options = ["-O2", *memory, *options]
         with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
             script = Path(folder, output.stem + made)
             self._link(objects, script, options, libraries, f"linking {output.name}")
             for path in sorted(Path(folder).iterdir()):
                 name = output.stem + wanted if path == script else path.name
-                shutil.copyfile(path, output if path.suffix == ".wasm" else output.parent / name)
+                target = output if path.suffix == ".wasm" else output.parent / name
+                head = _HEADS[wanted].read_bytes() if path == script else b""
+                target.write_bytes(head + path.read_bytes())

@@ -24,9 +24,10 @@ EP_EXPORT void *ep_allocate(size_t nbytes);
 EP_EXPORT void ep_release(void *memory);
 
 /* Makes an instance. `params` are the bytes of a params file in memory of ep_allocate, which stay until
- * ep_destroy; null for the embedded ones. `check` hashes them. *status says what went wrong if null returns.
- */
-EP_EXPORT ep_instance *ep_create(const void *params, size_t nbytes, int32_t check, ep_status *status);
+ * ep_destroy; null for the embedded ones. `check` hashes them. `threads` compute; 0: as many as the device's
+ * profile says. *status says what went wrong if null returns. */
+EP_EXPORT ep_instance *ep_create(const void *params, size_t nbytes, int32_t check, ep_status *status,
+                                 uint32_t threads);
 EP_EXPORT void ep_destroy(ep_instance *instance);
 
 /* Where an input or output lies, and its bytes; null and 0 if there is none of this index. */
@@ -93,7 +94,10 @@ static ep_status ep_make_buffers(ep_instance *instance) {
     return EP_OK;
 }
 
-static ep_status ep_fill_instance(ep_instance *instance, const void *params, size_t nbytes, int32_t check) {
+static ep_status ep_fill_instance(ep_instance *instance, const void *params, size_t nbytes, int32_t check,
+                                  uint32_t threads) {
+    ep_options options = EP_OPTIONS_INIT;
+    options.threads = threads;
     ep_status status = params == NULL ? ep_model_open(&LOADER_MODEL, NULL, &instance->model)
                                       : ep_model_open_memory(&LOADER_MODEL, params, nbytes, &instance->model);
     if (status == EP_OK && check != 0) {
@@ -102,12 +106,13 @@ static ep_status ep_fill_instance(ep_instance *instance, const void *params, siz
     if (status == EP_OK) {
         status = ep_make_buffers(instance);
     }
-    return status == EP_OK ? ep_session_create(&instance->model, NULL, &instance->session) : status;
+    return status == EP_OK ? ep_session_create(&instance->model, &options, &instance->session) : status;
 }
 
-ep_instance *ep_create(const void *params, size_t nbytes, int32_t check, ep_status *status) {
+ep_instance *ep_create(const void *params, size_t nbytes, int32_t check, ep_status *status,
+                       uint32_t threads) {
     ep_instance *instance = calloc(1, sizeof *instance);
-    *status = instance == NULL ? EP_E_NO_MEMORY : ep_fill_instance(instance, params, nbytes, check);
+    *status = instance == NULL ? EP_E_NO_MEMORY : ep_fill_instance(instance, params, nbytes, check, threads);
     if (*status != EP_OK) {
         ep_destroy(instance);
         return NULL;

@@ -85,6 +85,8 @@ export interface Model<Inputs, Outputs> {
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly Tensor[];
   readonly memory: Memory;
+  /** How many threads compute. */
+  readonly threads: number;
   /** Runs the model once, and returns when it is done. Throws an {@link EdgepackError}. */
   run(inputs: Inputs): Outputs;
   /** The time of each step. Browsers round their clock; more runs (default 10) make up for that. */

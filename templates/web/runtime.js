@@ -14,7 +14,7 @@ const SIMD = Uint8Array.of(
 
 /** Loads the model of a description (index.js has it) and makes a session. */
 export async function loadModel(description, options = {}) {
-  const { wasm = description.wasm(), check = false, onProgress, signal } = options;
+  const { wasm = description.wasm(), check = false, onProgress, signal, threads } = options;
   const params = options.params ?? description.params?.();
   checkEngine(description);
   if (params === undefined && !description.embedded) {
@@ -24,13 +24,15 @@ export async function loadModel(description, options = {}) {
   // Both downloads run side by side.
   const opened = params === undefined ? undefined : open(params, "params", signal);
   opened?.catch(() => {}); // it is awaited below, if the module is one
+  let exports;
   try {
     const module = await compile(wasm, description, signal);
-    const exports = await instantiate(module, description);
+    exports = await (description.instantiate ?? instantiate)(module, description, threads);
     const source = await opened;
     const at = source === undefined ? 0 : await place(exports, source, description.paramsBytes, onProgress);
     return new Model(description, exports, at, check);
   } catch (error) {
+    exports?.end?.();
     opened?.then((source) => source.cancel()).catch(() => {});
     throw error;
   }
@@ -62,13 +64,25 @@ async function compile(wasm, { features }, signal) {
   }
 }
 
-async function instantiate(module, { name }) {
+/** The error for a module that takes other imports. */
+export function notIts(error, name) {
+  if (!(error instanceof WebAssembly.LinkError || error instanceof TypeError)) return error;
+  return new EdgepackError("ENGINE", `This is not the module of ${name}: ${error.message}.`, { cause: error });
+}
+
+/** Refuses threads of a module without. */
+export function checkNoThreads(threads) {
+  if (threads === undefined || threads === 1) return;
+  throw new EdgepackError("INPUT", "This module has no threads: pack the model for wasm32-emscripten-threads.");
+}
+
+async function instantiate(module, { name }, threads) {
+  checkNoThreads(threads);
   let instance;
   try {
     instance = await WebAssembly.instantiate(module, { edgepack: { now: () => performance.now() } });
   } catch (error) {
-    if (!(error instanceof WebAssembly.LinkError || error instanceof TypeError)) throw error;
-    throw new EdgepackError("ENGINE", `This is not the module of ${name}: ${error.message}.`, { cause: error });
+    throw notIts(error, name);
   }
   instance.exports._initialize();
   return instance.exports;
@@ -88,7 +102,7 @@ async function place(wasm, source, nbytes, onProgress) {
 function text(wasm, address) {
   const all = new Uint8Array(wasm.memory.buffer);
   const at = address >>> 0;
-  return new TextDecoder().decode(all.subarray(at, all.indexOf(0, at)));
+  return new TextDecoder().decode(all.slice(at, all.indexOf(0, at))); // a copy: it takes no shared memory
 }
 
 function statusError(wasm, status) {
@@ -105,7 +119,8 @@ class Model {
   constructor(description, wasm, params, check) {
     const status = wasm.ep_allocate(4) >>> 0;
     if (status === 0) throw new EdgepackError("EP_E_NO_MEMORY", "The engine has no memory left.");
-    this.#at = wasm.ep_create(params, params === 0 ? 0 : description.paramsBytes, check ? 1 : 0, status) >>> 0;
+    const nbytes = params === 0 ? 0 : description.paramsBytes;
+    this.#at = wasm.ep_create(params, nbytes, check ? 1 : 0, status, wasm.threads ?? 0) >>> 0;
     const code = new Int32Array(wasm.memory.buffer, status, 1)[0];
     wasm.ep_release(status);
     if (this.#at === 0) throw statusError(wasm, code);
@@ -120,6 +135,11 @@ class Model {
 
   get outputs() {
     return this.#description.outputs;
+  }
+
+  /** How many threads compute. */
+  get threads() {
+    return this.#live().threads ?? 1;
   }
 
   /** Bytes: of the params, of the arena, and of all memory that the module has. */
@@ -173,6 +193,7 @@ class Model {
     if (this.#wasm === null) return;
     this.#wasm.ep_destroy(this.#at);
     this.#wasm.ep_release(this.#params);
+    this.#wasm.end?.();
     this.#wasm = null;
   }
 

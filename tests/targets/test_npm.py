@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -15,7 +16,10 @@ import numpy as np
 import pytest
 
 import edgepack
+from edgepack.errors import ConfigError
 from edgepack.files import list_files
+from edgepack.formats import npm
+from tests.models import save, vision
 from tests.support.mini import run
 
 NODE = shutil.which("node") or "node"
@@ -130,6 +134,60 @@ def test_any_name_and_other_dtypes_pass_with_params_inside(
     kinds = {name: kind for name, (kind, _) in seen["kept"].items()}
     assert kinds == {'"quoted" \\ y': "Float32Array", "class": "BigInt64Array", "__proto__": "Uint8Array"}
     assert seen["again"] == seen["kept"] and seen["progress"] == []
+
+
+def test_the_version_is_another_one_for_other_params(npm_bundles: dict[str, edgepack.Bundle]) -> None:
+    """npm ci takes what its cache has of a version, so two models must not share one."""
+    root = npm_bundles["file"].path
+    version = json.loads((root / "package.json").read_text())["version"]
+    assert re.fullmatch(r"0\.0\.0-m[0-9a-f]{12}", version)
+    built = ("lib/image.wasm", "params/image.params")
+    others = ("package.json", "README.md", "LICENSES/", *built)
+    names = [*packed(npm_bundles["file"]), *(path for path in list_files(root) if path.startswith("demo/"))]
+    texts = {path: (root / path).read_text() for path in names if not path.startswith(others)}
+    files = {path: (root / path).read_bytes() for path in built}
+    assert npm.content_version(texts, files) == version
+    changed = files["params/image.params"][:-1] + b"x"
+    assert npm.content_version(texts, {**files, "params/image.params": changed}) != version
+    assert npm.content_version({**texts, "index.js": "//"}, files) != version
+
+
+def test_name_scope_and_version_are_the_users(tmp_path: Path) -> None:
+    image = save(vision.mobilenetv3(size=32), tmp_path, "image.onnx")
+    bundle = edgepack.pack(
+        image,
+        "wasm32-wasi",
+        tmp_path / "out",
+        package_name="@acme/detector",
+        package_version="2.0.0-beta.1",
+    )
+    package = json.loads((bundle.path / "package.json").read_text())
+    assert (package["name"], package["version"]) == ("@acme/detector", "2.0.0-beta.1")
+    assert 'from "@acme/detector"' in (bundle.path / "README.md").read_text()
+    assert agrees(bundle, use("run", bundle, tmp_path)["kept"])
+
+
+NO_NAMES = ["Detector", "@acme", "@acme/", "a b", ".hidden", "_x", "@Acme/x", "a/b", "x" * 215]
+NO_VERSIONS = ["1", "1.2", "01.2.3", "1.2.3-", "1.2.3-01", "v1.2.3", "1.2.3 ", "^1.2.3"]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_names_that_npm_refuses_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name of an npm package"):
+        npm.check_identity(name, "")
+
+
+@pytest.mark.parametrize("version", NO_VERSIONS)
+def test_versions_that_npm_refuses_are_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match="is no version of an npm package"):
+        npm.check_identity("", version)
+
+
+def test_only_npm_packages_have_a_name_and_a_version(tmp_path: Path) -> None:
+    model = save(vision.mobilenetv3(size=32), tmp_path)
+    with pytest.raises(ConfigError, match="A bundle for raspberrypi4 is no npm package"):
+        edgepack.pack(model, "raspberrypi4", tmp_path / "out", package_version="1.0.0")
+    npm.check_identity("@acme/a.b_c~d-1", "1.2.3-rc.1+build.5")
 
 
 def test_params_may_come_from_the_caller(npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path) -> None:
