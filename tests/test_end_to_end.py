@@ -233,3 +233,12 @@ def test_the_example_of_a_custom_operator_is_packed_and_its_c_is_checked(tmp_pat
         source.write_text(wrong, encoding="utf-8")
         with pytest.raises(ToolchainError, match=message):
             edgepack.pack(model, output=tmp_path / "wrong", custom=example / "ops.yaml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cortex-m4", "raspberrypi4", "linux-riscv64", "wasm32-wasi"])
+def test_the_example_of_a_custom_operator_runs_on_other_devices(device: str, tmp_path: Path) -> None:
+    example = ROOT / "examples" / "custom_operator"
+    model = tmp_path / "shrink.onnx"
+    subprocess.run([sys.executable, str(example / "model.py"), str(model)], check=True)
+    assert edgepack.pack(model, device, tmp_path / "out", custom=example / "ops.yaml").verify().ok

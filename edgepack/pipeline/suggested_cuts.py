@@ -42,6 +42,8 @@ def cut_command(cut: Mapping[str, Any], model: Path, device: str, options: PackO
         words += ["--shape", f"{name}={','.join(map(str, shape)) or '()'}"]
     for name, size in (options.dims or {}).items():
         words += ["--dim", f"{name}={size}"]
+    if options.custom is not None:
+        words += ["--custom", str(options.custom)]
     if options.set_batch:
         words += ["--set-batch", str(options.set_batch)]
     for option, names in (

@@ -28,7 +28,9 @@ def parsed(line: str) -> dict[str, object]:
 def test_the_commands_keep_sizes_device_and_odd_names() -> None:
     part = {"part": "before", "inputs": [], "outputs": ["a, b", "it's"], "nodes": 2, "of": 7}
     error = ModelError("No.", hint="Ask.", cuts=[part])
-    options = PackOptions(shapes={"x=1": (2, 3), "s": ()}, dims={"n": 2}, cut_inputs=["i", "j"])
+    options = PackOptions(
+        shapes={"x=1": (2, 3), "s": ()}, dims={"n": 2}, cut_inputs=["i", "j"], custom=Path("my ops.yaml")
+    )
     with pytest.raises(ModelError), suggesting_cuts(Path("my models/net.onnx"), "cortex-m4", options):
         raise error
     first, said, line = error.hint.splitlines()
@@ -38,6 +40,7 @@ def test_the_commands_keep_sizes_device_and_odd_names() -> None:
     assert found["device"] == "cortex-m4"
     assert found["shapes"] == {"x=1": (2, 3), "s": ()}
     assert found["dims"] == {"n": 2}
+    assert found["custom"] == Path("my ops.yaml")
     assert found["cut_inputs"] == ("i,j",)
     assert found["cut_outputs"] == ("a, b", "it's")
 
