@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
 from edgepack.compiler.frontend.converters import convert
 from edgepack.compiler.frontend.custom import Custom, custom_nodes, declare, detached, reattached
 from edgepack.compiler.frontend.cut import declared_values, open_model, static_shape
+from edgepack.compiler.frontend.import_failures import ImportFailures
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
 from edgepack.compiler.frontend.suggest_cut import suggest_cuts
@@ -31,7 +32,6 @@ from edgepack.plan.types import Signature, TensorSpec
 if TYPE_CHECKING:
     import onnx
     import tvm
-    from tvm import relax
 
 __all__ = ["import_file", "import_model", "load", "model_files", "prepare", "record", "summarise"]
 
@@ -230,31 +230,28 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
     names: list[str] = []
-    outputs = {node.name: tuple(node.output) for node in model.graph.node}
-    failed: list[_Failed] = []
+    failures = ImportFailures(model)
 
     class Importer(ONNXGraphImporter):  # type: ignore[misc]
-        """Remembers which node it is at, for the error message; asks our own converters first."""
-
-        at = _Failed("", "", "", ())
+        """Asks our own converters first, and goes on behind a node that fails."""
 
         def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
             """Nothing: ``check_operators`` did, which also knows our own converters."""
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
             name = attrs["tvm_custom"]["name"]
-            self.at = _Failed(op_name, name or "a node without name", "", outputs.get(name, ()))
+            failures.enter(op_name, name)
             try:
                 value = convert(self.bb, op_name, inputs, attrs, opset)
                 if value is None:
                     value = super()._convert_operator(op_name, inputs, attrs, opset)
             except EdgepackError as error:
-                raise _of_node(error, self.at.tensors) from None
+                raise failures.of_node(error) from None
             except Exception as error:  # the converters raise what they happen to raise
-                instead = _placeholder(self.bb, model, self.at.tensors)
+                failures.note(error)
+                instead = failures.stand_in(self.bb)
                 if instead is None:
                     raise
-                failed.append(replace(self.at, why=_why(error)))
                 return instead
             if isinstance(value, relax.Call | relax.Var) and name:
                 value = self.bb.emit(value, name_hint=f"n{len(names)}_")
@@ -263,7 +260,7 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
                 value = self.bb.normalize(value)  # the next converter asks for its shape
             return value
 
-    importer, module = Importer({}, "float32"), None
+    importer = Importer({}, "float32")
     try:
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -271,60 +268,10 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
     except EdgepackError:
         raise
     except Exception as error:
-        failed.append(replace(importer.at, why=_why(error)))
-    if failed:
-        raise _not_imported(failed)
+        raise failures.refusal(error) from error
+    if failures:
+        raise failures.refusal(None)
     return module, tuple(names)
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """A node that TVM cannot import, and why."""
-
-    operator: str
-    node: str
-    why: str
-    tensors: tuple[str, ...]
-
-
-def _of_node(error: EdgepackError, tensors: Sequence[str]) -> EdgepackError:
-    """What a converter of ours says, as the refusal of its node."""
-    if isinstance(error, RefusedNodesError) or not isinstance(error, ModelError):
-        return error
-    return RefusedNodesError(error.message, hint=error.hint, detail=error.detail, tensors=tensors)
-
-
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()}"
-
-
-def _placeholder(builder: relax.BlockBuilder, model: onnx.ModelProto, tensors: Sequence[str]) -> Any:
-    """Something of the types of a node's outputs; None where these are not known."""
-    from tvm import relax
-
-    known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    parts = []
-    for name in tensors:
-        shape = static_shape(known.get(name))
-        if shape is None:
-            return None
-        parts.append(builder.emit(relax.op.zeros(shape, input_dtype(known[name]))))
-    return parts[0] if len(parts) == 1 else relax.Tuple(parts) if parts else None
-
-
-def _not_imported(failed: Sequence[_Failed]) -> RefusedNodesError:
-    which = [f"{one.operator}, {one.node}" for one in failed]
-    nodes = f"a node of the model ({which[0]})" if len(failed) == 1 else f"{len(failed)} nodes of the model"
-    lines = [
-        one.why if len(failed) == 1 else f"{at}: {one.why}" for one, at in zip(failed, which, strict=True)
-    ]
-    return RefusedNodesError(
-        f"TVM cannot import {nodes}.",
-        hint="Replace the operator before export, or report the model.",
-        detail="\n".join(lines),
-        refused=[{"operator": one.operator, "nodes": [one.node], "reason": one.why} for one in failed],
-        tensors=[name for one in failed for name in one.tensors],
-    )
 
 
 def _output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpec, ...]:
