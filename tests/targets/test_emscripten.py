@@ -17,6 +17,7 @@ from edgepack.errors import CheckFailedError
 from edgepack.files import list_files
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.wasm import sections
+from edgepack.runners import browser
 from edgepack.toolchains import resolve
 from tests.models import build, save
 from tests.support.mini import WARNINGS, make_sources, run
@@ -166,3 +167,21 @@ def test_what_tvm_exports_asks_for_what_it_lacks(tmp_path: Path) -> None:
 
 def test_it_says_its_version() -> None:
     assert resolve(load_device("wasm32-emscripten")).version().startswith("emcc ")
+
+
+@pytest.mark.skipif(browser.find_browser() is None, reason="no browser is here: apt-get install chromium")
+def test_the_package_works_in_a_page_and_its_worker(bundle: edgepack.Bundle, tmp_path: Path) -> None:
+    for name in ("page.html", "page_emscripten.js"):
+        target = tmp_path / ("page.js" if name.endswith(".js") else name)
+        shutil.copyfile(Path(__file__).with_name(name), target)
+    found = browser.find_browser()
+    assert found is not None
+    folders = {"bundle": bundle.path, "test": tmp_path}
+    seen = json.loads(browser.browse(found, folders, "test/page.html", timeout=120)["end"])
+    assert "failed" not in seen, seen["failed"]
+    most = DEVICES[bundle.manifest.device.name]
+    assert seen["threads"] == min(most, os.cpu_count() or 1)
+    (output,) = bundle.manifest.recorded.outputs
+    want = np.fromfile(bundle.path / output.file, "float32")
+    for values in (seen["values"], seen["far"]):
+        np.testing.assert_allclose(values, want, rtol=output.rtol, atol=output.atol)
