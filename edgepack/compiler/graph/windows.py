@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tvm import relax
@@ -22,6 +23,11 @@ __all__ = ["DATA_LAYOUTS", "WEIGHT_LAYOUTS", "adaptive_average", "convolution", 
 #: Layouts of data, channels first and channels last, and of weights, by the number of spatial dimensions.
 DATA_LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 WEIGHT_LAYOUTS = {1: ("OIW", "WIO"), 2: ("OIHW", "HWIO"), 3: ("OIDHW", "DHWIO")}
+
+#: The largest window along height and width that one kernel goes over.
+LARGEST_WINDOW = 16
+#: Taps from which on it takes longer to go over both at once than one after the other, at stride 1.
+OVERLAPPING_TAPS = 64
 
 
 def convolution(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
@@ -54,8 +60,8 @@ def convolution(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> Optio
 def pooling(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
     """A maximum or average over windows; None for a layout other than channels first.
 
-    That of a volume is one over height and width, and one over depth of what that gives. An average of
-    averages is that of all: each of them is over as many elements.
+    That of a volume is one over height and width, and one over depth of what that gives; that over a large
+    window is one over each dimension. An average of averages is that of all: each is over as many elements.
 
     Args:
         data: the input, channels last.
@@ -69,8 +75,12 @@ def pooling(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalE
     sizes, strides, dilation, pads = (
         [int(v) for v in values] for values in (a.pool_size, a.strides, a.dilation, a.padding)
     )
-    parts = [range(rank)] if rank < 3 else [(1, 2), (0,)]
-    for dimensions in parts:
+    reach = [(k - 1) * d + 1 for k, d in zip(sizes, dilation, strict=True)]
+    floor = [
+        (n + pads[i] + pads[i + rank] - reach[i]) // strides[i] + 1
+        for i, n in enumerate(shape_of(call.args[0])[2:])
+    ]
+    for dimensions in _pooled_together(sizes, strides):
         if rank == 3 and {(sizes[d], strides[d], pads[d], pads[d + rank]) for d in dimensions} == {
             (1, 1, 0, 0)
         }:
@@ -86,12 +96,23 @@ def pooling(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalE
                 strides=only(strides, 1),
                 padding=only(pads, 0),
                 dilation=only(dilation, 1),
-                ceil_mode=bool(a.ceil_mode),
+                ceil_mode=bool(a.ceil_mode) and floor != list(shape_of(call)[2:]),
                 count_include_pad=bool(a.count_include_pad),
                 layout=last,
             )
         )
     return data
+
+
+def _pooled_together(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, ...]]:
+    """The dimensions that one kernel goes over, and those of the next."""
+    if len(sizes) == 1:
+        return [(0,)]
+    apart = max(sizes[-2:]) > LARGEST_WINDOW
+    apart = apart or (prod(sizes[-2:]) >= OVERLAPPING_TAPS and set(strides[-2:]) == {1})
+    along = len(sizes) - 2, len(sizes) - 1
+    planes: list[tuple[int, ...]] = [along[1:], along[:1]] if apart else [along]
+    return [*planes, *([(0,)] if len(sizes) == 3 else [])]
 
 
 def adaptive_average(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:

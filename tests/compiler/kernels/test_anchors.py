@@ -244,6 +244,14 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         "conv2d.igemm",
         transposed((1, 12, 3, 5, 6), 8, (3, 3, 3), strides=[2, 1, 2], pads=[1] * 6, output_padding=[1, 0, 1]),
     ),
+    "wide windows": (
+        "pool2d.max",
+        pool("MaxPool", (1, 19, 25, 30), kernel_shape=[3, 21], strides=[1, 2], pads=[1, 10, 1, 9]),
+    ),
+    "signal, wider windows": (
+        "pool2d.average",
+        pool("AveragePool", (2, 9, 150), kernel_shape=[70], strides=[3], pads=[30, 5]),
+    ),
     "matrix": ("matmul.packed", dense((23,), 37, 61, gelu)),
     "one row": ("matmul.packed", dense((1,), 129, 1000)),
     "two rows": ("matmul.packed", dense((2,), 64, 50, silu)),

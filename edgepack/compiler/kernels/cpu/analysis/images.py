@@ -1,8 +1,8 @@
 """Signals and volumes as images, so that one kernel serves convolutions and poolings of every rank.
 
-All are channels last. A signal (N, L, C) is the image (N, 1, L, C). A volume (N, D, H, W, C) is N * D images
-(N * D, H, W, C), or, where nothing happens along height and width, N images (N, D, H * W, C) whose rows are
-what were images before.
+All are channels last. A signal (N, L, C) is the image (N, 1, L, C), or (N, L, 1, C) where it is pooled over
+windows too wide to be unrolled. A volume (N, D, H, W, C) is N * D images (N * D, H, W, C), or, where nothing
+happens along height and width, N images (N, D, H * W, C) whose rows are what were images before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any
 from edgepack.compiler.graph.fused_group import Anchor
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, mod
 
-__all__ = ["Images", "Planes"]
+__all__ = ["WIDEST_UNROLLED", "Images", "Planes"]
+
+#: Width of the widest window whose taps are unrolled; rows of a window may be a loop.
+WIDEST_UNROLLED = 64
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Images:
 
     Attributes:
         output: shape of the operator's output, (N, ..., C) with one to three spatial dimensions.
-        flat: of a volume, whether height and width are one dimension.
+        flat: of a volume, whether height and width are one dimension, and of a signal, whether its length
+            is a height.
         planes: of a volume that is not flat, and whose window has a depth.
     """
 
@@ -64,7 +68,8 @@ class Images:
         """
         a = anchor.attributes
         if len(output) < 5:
-            return cls(tuple(output))
+            wide = "pool_size" in a and len(kernel) == 1 and kernel[0] > WIDEST_UNROLLED
+            return cls(tuple(output), flat=wide)
         pads = [int(p) for p in a["padding"]]
         if set(kernel[1:]) | {int(s) for s in a["strides"][1:]} == {1} and not any(pads[1:3] + pads[4:]):
             return cls(tuple(output), flat=True)
@@ -95,7 +100,7 @@ class Images:
         """The position in the operator's output of (image, row, column, channel) in the images."""
         image, y, x, channel = at
         if len(self.output) == 3:
-            return image, x, channel
+            return image, y if self.flat else x, channel
         if len(self.output) == 4:
             return image, y, x, channel
         _, depth, _, width, _ = self.output

@@ -9,6 +9,7 @@ from tvm import tirx
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import POOLINGS, anchored
+from edgepack.compiler.kernels.cpu.analysis.images import WIDEST_UNROLLED
 from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Taps, Window
 from edgepack.compiler.kernels.cpu.emit.emitter import index
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
@@ -23,6 +24,8 @@ CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
 class MaxPool(SlidingWindow):
     """Largest of the taps inside the image."""
 
+    widest = WIDEST_UNROLLED
+
     def initial(self) -> float:
         return -3.4028234663852886e38
 
@@ -32,6 +35,8 @@ class MaxPool(SlidingWindow):
 
 class AveragePool(SlidingWindow):
     """Average over the taps inside the image."""
+
+    widest = WIDEST_UNROLLED
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         return old + value

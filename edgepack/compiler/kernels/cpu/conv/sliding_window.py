@@ -39,7 +39,7 @@ from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
 __all__ = ["SlidingWindow", "Taps", "Window", "WindowOperands"]
 
-#: Wider windows would unroll into too much code.
+#: Larger windows with weights would unroll into too much code, or read the weights too often.
 LARGEST_WINDOW = 16
 #: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
 #: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
@@ -103,6 +103,7 @@ class SlidingWindow(KernelBuilder):
 
     #: Whether the kernel has a pointer to weights, packed by :func:`pack_weights`.
     weighted = False
+    widest = LARGEST_WINDOW
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class SlidingWindow(KernelBuilder):
         dtype: str = "float32",
         emitter: Emitter | None = None,
     ) -> None:
-        if max(window.size) > LARGEST_WINDOW:
+        if max(window.size if self.weighted else window.size[1:]) > self.widest:
             raise RuleError(f"a window of {window.size}")
         lanes = _lanes(window, target, dtype)
         super().__init__(rule, target, dtype=dtype, lanes=lanes, emitter=emitter)
