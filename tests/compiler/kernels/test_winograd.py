@@ -36,6 +36,10 @@ MODELS: dict[str, onnx.ModelProto] = {
     "many tiles": conv((1, 8, 50, 47), 18, (3, 3), pads=PADS),
     "high": conv((2, 20, 21, 5), 40, (3, 3), pads=PADS, residual=True),
     "one channel": conv((1, 1, 9, 9), 1, (3, 3), pads=PADS),
+    "volume": conv((2, 12, 5, 9, 7), 20, (3, 3, 3), pads=(1,) * 6, residual=True),
+    "volume, strides": conv(
+        (1, 8, 7, 6, 9), 16, (2, 3, 3), strides=(2, 1, 1), dilations=(3, 1, 1), pads=(2, 1, 1, 0, 0, 1)
+    ),
     "planes of volumes": conv((2, 12, 3, 9, 7), 20, (1, 3, 3), pads=(0, 1, 1, 0, 1, 1), residual=True),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,6 +90,12 @@ class Conv2d:
     def pointwise(self) -> bool:
         """Whether it is a product of the input, as it lies in memory, and the weights."""
         return self.kernel == self.strides == (1, 1) and not self.padded and self.planes is None
+
+    def side_by_side(self) -> Conv2d:
+        """The same of images that have the channels of all planes of a window."""
+        if self.planes is None:
+            return self
+        return replace(self, in_channels=self.in_channels * self.planes.kernel, planes=None)
 
     @property
     def depthwise(self) -> bool:

@@ -37,7 +37,7 @@ from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_output import OutputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_product import PositionProducts, ProductBuffers, Span
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS, transform_weights
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
@@ -53,14 +53,16 @@ def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) ->
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     taps = conv.kernel[0]
-    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1 or conv.planes:
+    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1:
         raise RuleError("not a convolution by a square")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
     phases = None
     if conv.strides == (1, 1):
-        m = winograd_tile(conv, target)
-    elif conv.strides == (2, 2) and target.pointer_registers >= POINTERS:  # else it spills
+        m = winograd_tile(conv.side_by_side(), target, conv)
+    elif (
+        conv.strides == (2, 2) and not conv.planes and target.pointer_registers >= POINTERS
+    ):  # else it spills
         m = winograd_tile(Phases(conv, 1).conv, target, conv)
         phases = Phases(conv, m) if m else None
     else:
@@ -90,7 +92,7 @@ class Winograd(KernelBuilder):
     ) -> None:
         super().__init__(f"conv2d.winograd{m}", target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes)
         self.fused, self.phases = fused, phases
-        geometry = Geometry(conv, m)
+        geometry = Geometry(conv.side_by_side(), m, volume=conv if conv.planes else None)
         self.tile = tile_for(target, geometry.count, conv.out_channels, self.dtype)
         panels = split_into_panels(geometry.count, self.tile.rows, target.threads)
         self.panels = Panels(geometry, self.tile, target, tuple(panels))
@@ -142,11 +144,12 @@ class Winograd(KernelBuilder):
         """The transformed weights."""
         phases, m, columns, zeros = self.phases, self.geometry.m, self.tile.columns, self.geometry.zeros
 
-        conv = phases.whole if phases else self.geometry.conv
-        shape = (*conv.kernel, conv.in_channels, conv.out_channels)
+        conv = phases.whole if phases else self.geometry.volume or self.geometry.conv
+        shape = (-1, *conv.kernel, conv.in_channels, conv.out_channels)
 
         def pack(weights: Array) -> Array:
-            weights = weights.reshape(shape)
+            planes = weights.reshape(shape).transpose(1, 2, 0, 3, 4)
+            weights = planes.reshape(*conv.kernel, -1, conv.out_channels)
             return transform_weights(phases.weights(weights) if phases else weights, m, columns, zeros)
 
         key = f"winograd{m}:{'phases:' if phases else ''}{columns}:{zeros}"
@@ -175,14 +178,14 @@ class Winograd(KernelBuilder):
             multiply_adds=panels.positions * g.count * panels.depth * g.conv.out_channels,
             weights=panels.weight_bytes,
             with_prefetch=lambda nbytes: Winograd(
-                g.conv, g.m, self.fused, self.target, self.phases, nbytes
+                g.volume or g.conv, g.m, self.fused, self.target, self.phases, nbytes
             ).build(),
         )
 
     # Operands ---------------------------------------------------------------------------------------------
 
     def _input(self, e: Emitter) -> Any:
-        elements = self.geometry.conv.input_elements
+        elements = (self.geometry.volume or self.geometry.conv).input_elements
         return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements)
 
     def _transformed_input(self, e: Emitter) -> Any:
@@ -238,8 +241,9 @@ class Winograd(KernelBuilder):
             body(index(full * width), rest)
 
     def _split_input(self) -> Stage:
-        """Tasks: (tile, chunk of channels)."""
-        e, g, depth = Emitter(self.lanes, self.target, self.dtype), self.geometry, self.panels.depth
+        """Tasks: (tile, plane of the window, chunk of its channels)."""
+        e, g = Emitter(self.lanes, self.target, self.dtype), self.geometry
+        depth, planes = g.image_channels, self.panels.depth // g.image_channels
         vectors = max(1, depth // self.lanes)
         whole = depth % self.lanes == 0
         chunk = max(c for c in (8, 4, 2, 1) if vectors % c == 0) if whole else vectors
@@ -249,12 +253,13 @@ class Winograd(KernelBuilder):
         image = InputTiles(e, g, self.target, x, u, self.panels.weight_elements)
 
         def task(t: Any) -> None:
-            tile, part = e.let(div(t, chunks)), e.let(mod(t, chunks))
-            channels = None if chunks == 1 else (e.let(part * (chunk * self.lanes)), chunk * self.lanes)
-            image.read(v, tile, tile, g.count, channels)
+            tile, plane, part = (e.let(index(i)) for i in unravel(t, (g.count, planes, chunks)))
+            some = chunk * self.lanes
+            channels = (0, depth) if chunks == 1 else (e.let(part * some), some)
+            image.part(v, tile, (tile, g.count), plane, channels)
 
         e.tasks(task)
-        return e.stage(g.count * chunks)
+        return e.stage(g.count * planes * chunks)
 
     def _split_product(self) -> Stage:
         """Tasks: (block of output channels, part of the panels)."""

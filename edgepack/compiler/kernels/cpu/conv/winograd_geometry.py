@@ -23,11 +23,20 @@ class Geometry:
     Tiles that reach beyond the image need no product at the last row or column of positions: that goes only
     into the output's last row or column. ``sorted``, for one image, brings the tiles that need the same
     positions together: those of a cut last row, those that lie inside, those of a cut last column.
+
+    Where windows have a depth, ``volume`` is the convolution, and ``conv`` that of images which have the
+    channels of all planes of a window.
     """
 
     conv: Conv2d
     m: int
     sorted: bool = False
+    volume: Conv2d | None = None
+
+    @property
+    def image_channels(self) -> int:
+        """Channels of an image in memory."""
+        return (self.volume or self.conv).in_channels
 
     @property
     def a(self) -> int:
@@ -51,7 +60,8 @@ class Geometry:
     def zeros(self) -> int:
         """Zeros behind the weights: a row of a tile, if any lies in the padding."""
         rows = self.rows * self.m + self.a - self.m
-        whole = self.conv.pad_top == 0 and rows <= self.conv.height
+        deep = self.volume is not None and self.volume.planes is not None and self.volume.planes.padded
+        whole = self.conv.pad_top == 0 and rows <= self.conv.height and not deep
         return 0 if whole else self.a * self.conv.in_channels
 
     @property

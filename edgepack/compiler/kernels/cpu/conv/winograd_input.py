@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
+from edgepack.compiler.kernels.cpu.conv.planes import first_plane
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
 from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_line, each_vector
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
@@ -39,17 +40,27 @@ class InputTiles:
         self.row_sets, self.staged = input_row_sets(g.m, target), staged_input(target)
         self.stages = input_stages(g.m, target)
 
-    def read(self, v: Any, tile: Any, slot: Any, slots: int, channels: tuple[Any, int] | None = None) -> None:
-        """V of one tile.
+    def read(self, v: Any, tile: Any, slot: Any, slots: int) -> None:
+        """V of one tile."""
+        e, g = self.e, self.g
+        planes = g.volume.planes if g.volume else None
+        everything = (0, g.image_channels)
+        e.loop(0, planes.kernel if planes else 1, lambda k: self.part(v, tile, (slot, slots), k, everything))
+
+    def part(self, v: Any, tile: Any, where: tuple[Any, int], plane: Any, channels: tuple[Any, int]) -> None:
+        """V of some channels of one tile.
 
         Args:
-            channels: (first, how many) if not all.
+            where: slot of the tile, and how many there are.
+            plane: of the window.
+            channels: (first, how many) of the plane.
         """
         e, g, conv = self.e, self.g, self.g.conv
         image, ty, tx = g.position(e, tile)
-        start, count = channels or (0, conv.in_channels)
-        rows = self._rows(image, ty, tx, start)
-        target = Slot(v, e.let(slot * conv.in_channels + start), slots * conv.in_channels)
+        (start, count), (slot, slots) = channels, where
+        rows = self._rows(image, ty, tx, start, plane)
+        behind = plane * g.image_channels + start if g.volume else start
+        target = Slot(v, e.let(slot * conv.in_channels + behind), slots * conv.in_channels)
 
         def inside(t: int) -> tuple[bool, ...]:
             return tuple(0 <= g.m * t - conv.pad_left + j < conv.width for j in range(g.a))
@@ -63,17 +74,23 @@ class InputTiles:
 
         e.switch(run_lengths(g.columns, inside), tx, body)
 
-    def _rows(self, image: Any, ty: Any, tx: Any, start: Any) -> list[Any]:
+    def _rows(self, image: Any, ty: Any, tx: Any, start: Any, plane: Any) -> list[Any]:
         """A buffer for each row of the tile, which begins at its first column; zeros in the padding."""
         e, g, conv = self.e, self.g, self.g.conv
-        rows = []
+        rows, depth, there = [], g.image_channels, []
+        if g.volume and g.volume.planes:
+            planes = g.volume.planes
+            before, first_one = first_plane(e, planes, image)
+            image = e.let(before + plane * planes.dilation)
+            number = e.let(first_one + plane * planes.dilation)
+            there = [number >= 0, number < planes.size] if planes.padded else []
         for i in range(g.a):
             row = e.let(ty * g.m + (i - conv.pad_top))
-            at = ((image * conv.height + row) * conv.width + tx * g.m - conv.pad_left) * conv.in_channels
-            first, elements = at + start, g.a * conv.in_channels
+            at = ((image * conv.height + row) * conv.width + tx * g.m - conv.pad_left) * depth
+            first, elements = at + start, g.a * depth
             last = (g.rows - 1) * g.m + i - conv.pad_top
-            if i < conv.pad_top or last >= conv.height:
-                valid = tirx.all(row >= 0, row < conv.height)
+            if i < conv.pad_top or last >= conv.height or there:
+                valid = tirx.all(row >= 0, row < conv.height, *there)
                 rows.append(e.either(valid, (self.x, first), (self.zeros, self.zero_at), elements))
             else:
                 rows.append(e.rebased(self.x, first, elements, "row"))
@@ -84,7 +101,7 @@ class InputTiles:
     ) -> None:
         """Rows ``row_set`` of V, for ``count`` channels."""
         e, g = self.e, self.g
-        depth = g.conv.in_channels
+        depth = g.image_channels
 
         def vector(c: Any, lanes: int) -> None:
             t = Transform(e, lanes)
@@ -103,7 +120,7 @@ class InputTiles:
     def _in_stages(self, rows: Sequence[Any], valid: Sequence[bool], target: Slot, count: int) -> None:
         """V of all rows: B^T d of the columns into the places of V, then its lines in place."""
         e, g = self.e, self.g
-        depth, v, pitch = g.conv.in_channels, target.buffer, target.pitch
+        depth, v, pitch = g.image_channels, target.buffer, target.pitch
         inside = [j for j in range(g.a) if valid[j]]
 
         def column(row_set: Sequence[int], j: Any, c: Any, lanes: int) -> None:
