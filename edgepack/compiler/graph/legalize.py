@@ -6,12 +6,12 @@ An operator that has rules of its own is called an *anchor*. Its PrimFunc carrie
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.ir import IRModule, Op
 
 from edgepack.compiler.graph.fold import VIEWS
@@ -135,10 +135,64 @@ def _group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     return result
 
 
+def _largest_position(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """argmax and argmin as two reductions, the extreme and the first position that has it: kernels for rows
+    know both, but none that hands on two values. Positions are compared as float32, which is exact.
+
+    A row with NaN has no such position; its result is the last one.
+    """
+    largest = op_name(call) == "relax.argmax"
+    axis, keeps = call.attrs.axis, bool(call.attrs.keepdims)
+    rank = len(call.args[0].ty.shape)
+    if axis is None or rank == 0 or int(call.args[0].ty.shape[int(axis)]) > 1 << 24:
+        return Op.get(op_name(call)).get_attr("FLegalize")(builder, call)
+    at = int(axis) % rank
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        extent = int(x.shape[at])
+        kept = [n for i, n in enumerate(x.shape) if i != at]
+
+        def whole(position: Sequence[Any], k: Any) -> tuple[Any, ...]:
+            return (*position[:at], k, *position[at:])
+
+        k, j = te.reduce_axis((0, extent), "k"), te.reduce_axis((0, extent), "j")
+        reduce = _extreme(str(x.dtype), largest=largest)
+        extreme = te.compute(kept, lambda *i: reduce(x[whole(i, k)], axis=k), name="extreme")
+        end = tirx.const(extent, "float32")
+
+        def position(*i: Any) -> Any:
+            found = tirx.EQ(x[whole(i, j)], extreme[i])
+            return te.min(tirx.Select(found, tirx.Cast("float32", j), end), axis=j)
+
+        first = te.compute(kept, position, name="first")
+
+        def result(*i: Any) -> Any:
+            row = (*i[:at], *i[at + 1 :]) if keeps else i
+            return tirx.Cast("int64", tirx.Min(first[row], tirx.const(extent - 1, "float32")))
+
+        shape = [1 if i == at else n for i, n in enumerate(x.shape)] if keeps else kept
+        return te.compute(shape, result, name="position")
+
+    return builder.call_te(compute, call.args[0], primfunc_name_hint=op_name(call).removeprefix("relax."))
+
+
+def _extreme(dtype: str, *, largest: bool) -> Any:
+    """te.max or te.min, which starts from an infinity: TVM's own ends are not below a row of these."""
+    if not dtype.startswith("float"):
+        return te.max if largest else te.min
+
+    def combine(a: Any, b: Any) -> Any:
+        return tirx.Max(a, b) if largest else tirx.Min(a, b)
+
+    reducer: Any = te.comm_reducer(combine, lambda t: tirx.const(float("-inf" if largest else "inf"), t))
+    return reducer
+
+
 def legalize(module: IRModule) -> IRModule:
     """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom["relax.take"] = _take
     custom["relax.nn.group_norm"] = _group_norm
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
+    custom["relax.argmax"] = custom["relax.argmin"] = _largest_position
     return relax.transform.LegalizeOps(custom, skip_ops=sorted(VIEWS))(module)

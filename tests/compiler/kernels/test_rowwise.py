@@ -47,6 +47,13 @@ def _instance_norm(g: Graph, x: str) -> str:
     return g.op("InstanceNormalization", x, g.weight(13, std=1.0), g.weight(13, std=1.0))
 
 
+def position(kind: str, shape: tuple[int, ...], axis: int, keepdims: int = 0) -> onnx.ModelProto:
+    """Of the largest or smallest of whole numbers: there are many of each."""
+    return single(
+        shape, lambda g, x: g.op(kind, g.op("Round", x), axis=axis, keepdims=keepdims), result="int64"
+    )
+
+
 MODELS: dict[str, onnx.ModelProto] = {
     "softmax of one": softmax((3, 1)),
     "softmax of three": softmax((5, 3)),
@@ -70,6 +77,8 @@ MODELS: dict[str, onnx.ModelProto] = {
     "maximum": reduce("ReduceMax", (9, 50), [1]),
     "minimum": reduce("ReduceMin", (4, 31, 18), [1]),
     "product": reduce("ReduceProd", (9, 11), [1]),
+    "position of the maximum": position("ArgMax", (9, 50), 1),
+    "position of the minimum": position("ArgMin", (2, 21, 5, 7), 1, keepdims=1),
     "everything": reduce("ReduceMean", (3, 5, 7), [0, 1, 2]),
     "l2": reduce("ReduceL2", (8, 29), [1]),
     "log of a sum of exponentials": reduce("ReduceLogSumExp", (8, 29), [1]),
@@ -107,6 +116,14 @@ def test_reduction_is_served_by_the_rule_and_right(library: Library, registers: 
     assert {kernel.rule for kernel in plan.kernels} <= {"rowwise", "elementwise"}
     assert name == "softmax of one" or "rowwise" in {kernel.rule for kernel in plan.kernels}
     compiled.check(name)
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+def test_position_in_a_row_of_infinities_is_the_first(library: Library, registers: str) -> None:
+    x = np.full((9, 50), -np.inf, np.float32)
+    x[1, 7], x[2, 49], x[3, 5:] = -1, np.inf, 2
+    got = library(registers).run("position of the maximum", {"x": x})["y"]
+    assert got.tolist() == [0, 7, 49, 5, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("registers", SWEPT)

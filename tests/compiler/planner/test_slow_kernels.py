@@ -38,8 +38,8 @@ def test_a_slow_kernel_that_takes_little_of_the_time_is_not_worth_a_line() -> No
     for _ in range(5):
         x = g.op("Conv", x, g.weight(24, 24, 3, 3), pads=(1, 1, 1, 1))
     pooled = g.op("Flatten", g.op("GlobalAveragePool", x))
-    g.op("ArgMax", pooled, axis=1, name="y")
-    g.output("y", "int64")
+    g.op("Tan", pooled, name="y")
+    g.output("y")
     plan = plan_of(g.model(), "m", target_with("256x16")).plan
-    assert any(kernel.rule == "rows" for kernel in plan.kernels)
+    assert any(kernel.rule == "generic" for kernel in plan.kernels)
     assert not plan.slow_kernels

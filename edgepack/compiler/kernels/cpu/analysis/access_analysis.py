@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
@@ -121,7 +122,7 @@ class _Recorder(Vectors):
         if buffer in self.computed:
             positions = tuple(self.position(i) for i in at)
             self.found.computed_reads.append((buffer, positions))
-            return Value(self.e.f32(0, 1), 1, str(buffer.dtype))
+            return Value(tirx.const(0, str(buffer.dtype)), 1, str(buffer.dtype))
         return super().read(buffer, at)
 
     def load_flat(self, buffer: Buffer, address: Affine) -> Value:
