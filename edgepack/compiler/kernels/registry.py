@@ -17,7 +17,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels import cpu
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
-from edgepack.compiler.kernels.rule import PairRule, Rule
+from edgepack.compiler.kernels.rule import OTHER_DTYPE, PairRule, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["PAIR_RULES", "RULES", "find_rules", "implement", "implement_pair", "with_prefetch"]
@@ -150,8 +150,12 @@ class _Choice:
         return None
 
     def _note(self, rule: Rule, reason: str) -> None:
-        if self._is_fast(rule) and reason not in NOT_FOR_SUCH:
+        if not self._is_fast(rule) or reason in NOT_FOR_SUCH:
+            return
+        if not reason.startswith(OTHER_DTYPE):
             self.refused = f"{rule.name}: {reason}"
+        elif not self.refused:  # any rule says so, whatever it is for
+            self.refused = f"no faster rule takes {reason.removeprefix(OTHER_DTYPE)}"
 
 
 def with_prefetch(

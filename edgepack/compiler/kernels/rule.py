@@ -30,7 +30,10 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.plan.dtypes import DTYPES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["EVERY_DTYPE", "FLOAT32", "PairRule", "Rule"]
+__all__ = ["EVERY_DTYPE", "FLOAT32", "OTHER_DTYPE", "PairRule", "Rule"]
+
+#: How a rule's refusal of an element type starts.
+OTHER_DTYPE = "it does not take "
 
 FLOAT32 = frozenset({"float32"})
 EVERY_DTYPE = frozenset(DTYPES)
@@ -107,4 +110,4 @@ class PairRule:
 def _check_dtypes(dtypes: frozenset[str], groups: Iterable[FusedGroup]) -> None:
     others = {str(buffer.dtype) for group in groups for buffer in group.function.params} - dtypes
     if others:
-        raise RuleError(f"it does not take {', '.join(sorted(others))}")
+        raise RuleError(OTHER_DTYPE + ", ".join(sorted(others)))

@@ -9,8 +9,9 @@ import onnx
 import pytest
 
 from tests.models.builder import Graph
+from tests.models.evaluate import random_inputs
 from tests.models.single import Body, conv, gelu, pool, silu, transposed
-from tests.support.compiled import SWEPT, Library, on_register_files, target_with
+from tests.support.compiled import SWEPT, Library, assert_close, on_register_files, target_with
 
 
 def _relu(g: Graph, x: str) -> str:
@@ -44,7 +45,8 @@ def _conditions(g: Graph, x: str) -> str:
     high = g.op("Not", g.op("Less", x, g.const(0.5)))
     inside = g.op("And", g.op("Greater", x, g.const(-0.5)), g.op("Not", high))
     chosen = g.op("Where", inside, g.op("Mul", x, g.const(3.0)), g.op("Floor", x))
-    return g.op("Add", chosen, g.op("Cast", g.op("Or", high, g.op("IsNaN", x)), to=onnx.TensorProto.FLOAT))
+    counted = g.op("Add", chosen, g.op("Cast", high, to=onnx.TensorProto.FLOAT))
+    return g.op("Where", g.op("IsNaN", x), g.const(7.0), counted)
 
 
 def _mish(g: Graph, x: str) -> str:
@@ -315,3 +317,13 @@ def test_taps_in_the_padding_read_nothing(library: Library, registers: str, name
     got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]
     assert np.isnan(expected).any() and not np.isnan(expected).all()
     assert (np.isnan(got) == np.isnan(expected)).all()
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+def test_a_tail_sees_nan(library: Library, registers: str) -> None:
+    compiled = library(registers)
+    inputs = random_inputs(MODELS["conditions behind"][1], 4)
+    inputs["x"][0, 2, 3, 3] = np.nan
+    got = compiled.run("conditions behind", inputs)["y"]
+    assert (got == 7).any()
+    assert_close(MODELS["conditions behind"][1], {"y": got}, compiled.expected("conditions behind", inputs))

@@ -17,7 +17,14 @@ from edgepack.compiler.kernels.cpu.emit.affine import IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import DTYPES, Value, Values
-from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY, elementary, maximum, minimum, quotient
+from edgepack.compiler.kernels.cpu.emit.vector_math import (
+    UNARY,
+    elementary,
+    is_nan,
+    maximum,
+    minimum,
+    quotient,
+)
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
 
 __all__ = ["Epilogue"]
@@ -208,7 +215,7 @@ def _call(e: Emitter, x: Any, arguments: Sequence[Any], lanes: int) -> Any:
     """A call of an elementary function."""
     name = str(x.op.name)
     if name == "tirx.isnan":
-        return tirx.NE(arguments[0], arguments[0])
+        return is_nan(e, arguments[0], lanes)
     if name == "tirx.pow":
         exponent = float(x.args[1].value) if type(x.args[1]).__name__ == "FloatImm" else None
         return power(e, arguments[0], arguments[1], lanes, exponent)

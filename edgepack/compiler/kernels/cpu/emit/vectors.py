@@ -169,6 +169,8 @@ class Vectors(Values):
         if kind == "Not":
             a = self.evaluate(x.a, env)
             return not a if isinstance(a, bool) else Value(tirx.Not(a.expr), a.lanes, "bool")
+        if kind == "BitwiseNot":
+            return self._complement(self.value(self.evaluate(x.a, env), str(x.ty.dtype)))
         if kind in {"And", "Or"}:
             return self._logical(kind, x, env)
         if kind in ARITHMETIC | COMPARISONS | BITWISE.keys() | {"FloorDiv", "FloorMod"}:
@@ -210,6 +212,11 @@ class Vectors(Values):
         if name == "isnan" and values[0].dtype == "float32":
             return Value(is_nan(self.e, exprs[0], lanes), lanes, "bool")
         raise RuleError(f"{name} has no vector form")
+
+    def _complement(self, x: Value) -> Value:
+        if x.dtype == "bool":
+            return Value(tirx.Not(x.expr), x.lanes, x.dtype)
+        return Value(self.e.let(tirx.bitwise_not(x.expr)), x.lanes, x.dtype)
 
     def _logical(self, kind: str, x: Any, env: Mapping[Any, Affine]) -> Any:
         absorbing = kind == "Or"
@@ -305,7 +312,7 @@ class Vectors(Values):
         if kind in BITWISE and dtype != "bool":
             return Value(self.e.let(BITWISE[kind](p, q)), lanes, dtype)
         if dtype == "bool":
-            raise RuleError(f"{kind} of truth values has no vector form")
+            return Value(_logical(kind, p, q), lanes, dtype)
         if dtype == "float32" and kind in {"Max", "Min"}:
             return Value((maximum if kind == "Max" else minimum)(self.e, p, q), lanes, dtype)
         if kind == "Div" and dtype != "float32" and right.number in {None, 0}:
@@ -330,3 +337,14 @@ class Vectors(Values):
 
     def _ends(self, x: Any) -> tuple[int | None, int | None]:
         return self.variables.bounds(x) if isinstance(x, Affine) else (x.low, x.high)
+
+
+def _logical(kind: str, p: Expr, q: Expr) -> Expr:
+    """A bitwise operation on truth values, whose vectors have no bits."""
+    if kind == "BitwiseXor":
+        return tirx.Or(tirx.And(p, tirx.Not(q)), tirx.And(tirx.Not(p), q))
+    if kind == "BitwiseAnd":
+        return tirx.And(p, q)
+    if kind == "BitwiseOr":
+        return tirx.Or(p, q)
+    raise RuleError(f"{kind} of truth values has no vector form")
