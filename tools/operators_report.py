@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import onnx
 
+from edgepack.compiler.frontend.rewrites import REWRITES
 from tests.support.node_tests import NodeTest, load_tests
 
-__all__ = ["table", "write"]
+__all__ = ["contributed", "table", "write"]
 
 Records = Mapping[str, Mapping[str, Any]]
 
@@ -39,6 +41,16 @@ that pass, inputs and outputs together.
 
 _PACKED = "Each was packed for\na machine with x86-64, opened through the C ABI, run, and compared."
 _QUICK = "The kernels of\neach were compiled for x86-64, run step by step, and their results compared."
+
+
+CONTRIBUTED = """\
+## Operators of ONNX Runtime
+
+ONNX Runtime's transformer optimiser and Optimum write operators of the domain `com.microsoft`. These
+become standard ones, and then the kernels of attention and norms; each is compared with ONNX Runtime
+(`tests/compiler/frontend/test_rewrites.py`, `test_contrib.py`). Forms that its CPU kernels lack are
+refused, and a `GroupQueryAttention` with a past, or whose lengths are no constants.
+`SimplifiedLayerNormalization`, which has no domain of its own, belongs to them."""
 
 
 def table(records: Records) -> str:
@@ -95,7 +107,14 @@ def write(records: Records, path: Path, *, quick: bool) -> None:
     text += "\n## What does not\n\n| operator | tests | why |\n|---|---:|---|\n"
     for operator, bad in nothing:
         text += f"| `{operator}` | {len(bad)} | {_reasons(bad, records)} |\n"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    path.write_text(text + contributed(), encoding="utf-8", newline="\n")
+
+
+def contributed() -> str:
+    """The section about ONNX Runtime's own operators, which ONNX has no tests of."""
+    names = sorted(name for domain, name in REWRITES if domain == "com.microsoft")
+    listed = textwrap.fill(", ".join(f"`{name}`" for name in names), 116)
+    return f"\n{CONTRIBUTED}\n\n{listed}\n"
 
 
 def _by_operator() -> dict[str, list[NodeTest]]:

@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.onnx import import_model
 from edgepack.errors import ModelError
 from tests.models.contrib import CONTRIB, decoder, encoder
 from tests.support.compiled import Compiled
+from tools.operators_report import contributed
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +58,8 @@ def test_a_form_that_is_not_known_is_refused_with_its_node() -> None:
     assert caught.value.refused[0]["operator"] == "com.microsoft.GroupQueryAttention"
     assert caught.value.refused[0]["nodes"] == ["node"]
     assert "not in this form" in caught.value.refused[0]["reason"]
+
+
+def test_the_page_of_operators_names_those_of_onnxruntime() -> None:
+    page = Path(__file__).parents[3] / "docs" / "operators.md"
+    assert page.read_text(encoding="utf-8").endswith(contributed())
