@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 #: Tests that one child does, and whose kernels make one library with --quick.
-BATCH = 120
+BATCH = 40
 
 #: What can become of a test, from best to worst.
 STATUSES = ("pass", "refused", "wrong", "internal", "excluded")

@@ -17,6 +17,8 @@ import onnx
 import onnx.backend.test.loader
 from onnx import numpy_helper
 
+from edgepack.compiler.frontend.narrow_types import as_bytes, from_bytes
+
 __all__ = ["SAMPLE", "NodeTest", "check", "load_tests", "operator_of"]
 
 #: Inputs that decide about shapes, axes or how often something is done, by operator. Exporters write them as
@@ -84,8 +86,17 @@ SAMPLE = {
     "BatchNormalization": ["test_batchnorm_epsilon_training_mode"],
     "Binarizer": ["test_ai_onnx_ml_binarizer"],
     "BitCast": ["test_bitcast_2d_float32_to_int32"],
+    "Cast": [
+        "test_cast_FLOAT_to_FLOAT8E4M3FNUZ",
+        "test_cast_no_saturate_FLOAT_to_FLOAT8E5M2",
+        "test_cast_e8m0_FLOAT_to_FLOAT8E8M0",
+        "test_cast_FLOAT_to_INT4",
+        "test_cast_FLOAT4E2M1_to_FLOAT",
+    ],
+    "DequantizeLinear": ["test_dequantizelinear_blocked"],
+    "QuantizeLinear": ["test_quantizelinear_int2", "test_quantizelinear_float4e2m1"],
     "BitShift": ["test_bitshift_left_uint16"],
-    "CastLike": ["test_castlike_BFLOAT16_to_FLOAT"],
+    "CastLike": ["test_castlike_BFLOAT16_to_FLOAT", "test_castlike_FLOAT_to_FLOAT8E4M3FN"],
     "CausalConvWithState": ["test_causal_conv_with_state_with_bias"],
     "Celu": ["test_celu_bfloat16"],
     "CenterCropPad": ["test_center_crop_pad_crop_and_pad"],
@@ -130,8 +141,9 @@ class NodeTest:
     Attributes:
         operator: what it tests, also where its model holds the operator's function body.
         model: with constants for what an exporter writes as constants.
-        inputs: of its first set of data, by name.
+        inputs: of its first set of data, by name, as a bundle takes them.
         outputs: in the order of the graph.
+        elements: ONNX's element types of the outputs.
         excluded: why it is out of scope; empty if it is in scope.
     """
 
@@ -141,6 +153,7 @@ class NodeTest:
     model: onnx.ModelProto
     inputs: Mapping[str, np.ndarray]
     outputs: Sequence[Any]
+    elements: Sequence[int]
     rtol: float
     atol: float
     excluded: str
@@ -180,8 +193,9 @@ def _node_test(case: Any, original: Any) -> NodeTest:
         operator=operator_of(original.model),
         opset=opset,
         model=model,
-        inputs=inputs,
+        inputs=inputs if excluded else {name: as_bytes(array) for name, array in inputs.items()},
         outputs=outputs,
+        elements=[value.type.tensor_type.elem_type for value in model.graph.output],
         rtol=case.rtol,
         atol=case.atol,
         excluded=excluded,
@@ -255,11 +269,11 @@ def check(test: NodeTest, outputs: Sequence[np.ndarray]) -> None:
     """Compares outputs with those of the test, as ONNX's own runner does; AssertionError if they differ."""
     assert len(outputs) == len(test.outputs), f"{len(outputs)} outputs, {len(test.outputs)} expected"
     for index, (result, wanted) in enumerate(zip(outputs, test.outputs, strict=True)):
-        got, expected = result, wanted
+        got, expected = from_bytes(result, test.elements[index]), wanted
         assert got.shape == expected.shape, f"output {index} has shape {got.shape}, not {expected.shape}"
         assert got.dtype == expected.dtype, f"output {index} is {got.dtype}, not {expected.dtype}"
         if expected.dtype.kind not in "fiub":  # those of ml_dtypes
-            got, expected = result.astype(np.float32), wanted.astype(np.float32)
+            got, expected = got.astype(np.float32), wanted.astype(np.float32)
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(
                 got, expected, rtol=test.rtol, atol=test.atol, err_msg=f"output {index}"

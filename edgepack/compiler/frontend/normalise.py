@@ -13,6 +13,7 @@ from edgepack.compiler.frontend import rewrites, standard_evaluator
 from edgepack.compiler.frontend.function_bodies import write_out
 from edgepack.compiler.frontend.half import compute_in_float32
 from edgepack.compiler.frontend.known_versions import for_onnxruntime
+from edgepack.compiler.frontend.narrow_types import retype
 from edgepack.compiler.frontend.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.shapes import infer_shapes
 from edgepack.compiler.frontend.support import check_known, is_importable, is_refused
@@ -48,7 +49,9 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
         model = _folded(model)
     if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
         model.graph.value_info.extend(_value_types(model))
-    return _with_shapes(rewrites.apply(model))
+    model = rewrites.apply(model)
+    retype(model)
+    return _with_shapes(model)
 
 
 def _folded(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.binding import ModelInput, model_inputs
+from edgepack.compiler.frontend.narrow_types import as_bytes, narrow_name
 from edgepack.compiler.frontend.shapes import infer_shapes
 
 if TYPE_CHECKING:
@@ -63,17 +64,30 @@ def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
     import numpy as np
 
     graph = _Uses(model)
+    elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     arrays = {}
     for index, item in enumerate(model_inputs(model)):
         rng = np.random.default_rng([seed, index])
         shape = tuple(dim for dim in item.shape or () if isinstance(dim, int))
-        arrays[item.name] = _draw(rng, item, shape, graph)
+        element = elements.get(item.name, 0)
+        arrays[item.name] = (
+            _draw_narrow(rng, shape, element) if narrow_name(element) else _draw(rng, item, shape, graph)
+        )
     return arrays
 
 
 def integer_range(model: onnx.ModelProto, name: str) -> tuple[int, int] | None:
     """Least and greatest value of the input ``name`` that is valid as an index; None if it is none."""
     return _Uses(model).index_range(name)
+
+
+def _draw_narrow(rng: np.random.Generator, shape: tuple[int, ...], element: int) -> NDArray[Any]:
+    """Numbers around 0 as a bundle holds an element type of few bits."""
+    import numpy as np
+    import onnx
+
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+    return as_bytes(np.asarray(rng.standard_normal(shape), np.float32).astype(dtype))
 
 
 def _draw(rng: np.random.Generator, item: ModelInput, shape: tuple[int, ...], graph: _Uses) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from edgepack.compiler.frontend.rewrites import (
     forms,
     legacy,
     linear,
+    narrow,
     quantised,
     resize,
     sampling,
@@ -33,6 +34,8 @@ __all__ = ["CONTROL_FLOW", "REWRITES", "apply", "unroll"]
 #: (domain, operator) and what rewrites it; a rewrite leaves the nodes alone that need no change.
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "BatchNormalization"): forms.batch_normalization,
+    ("", "Cast"): narrow.cast,
+    ("", "CastLike"): narrow.cast,
     ("", "Col2Im"): linear.col2im,
     ("", "Conv"): automatic_padding.conv,
     ("", "ConvInteger"): quantised.conv_integer,
@@ -41,6 +44,7 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "CumProd"): decompose.cum_prod,
     ("", "DFT"): linear.dft,
     ("", "DeformConv"): sampling.deform_conv,
+    ("", "DequantizeLinear"): narrow.dequantize,
     ("", "Det"): linear.det,
     ("", "Dropout"): forms.dropout,
     ("", "Elu"): forms.elu,
@@ -59,6 +63,7 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Pow"): forms.power,
     ("", "QLinearConv"): quantised.qlinear_conv,
     ("", "QLinearMatMul"): quantised.qlinear_matmul,
+    ("", "QuantizeLinear"): narrow.quantize,
     ("", "ReduceMax"): forms.reduce_bool,
     ("", "ReduceMin"): forms.reduce_bool,
     ("", "ReverseSequence"): caches.reverse_sequence,

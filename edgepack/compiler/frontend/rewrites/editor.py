@@ -99,6 +99,13 @@ class Editor:
         element = tensor.data_type if tensor is not None else self._types[name].elem_type
         return onnx.helper.tensor_dtype_to_np_dtype(element)  # type: ignore[no-any-return]
 
+    def element(self, name: str) -> int:
+        """ONNX's number of a value's element type; 0 if it is not known."""
+        tensor = self._constants.get(name)
+        if tensor is not None:
+            return int(tensor.data_type)
+        return int(self._types[name].elem_type) if name in self._types else 0
+
     # writing ------------------------------------------------------------------------------------------
 
     def const(self, array: NDArray[Any]) -> str:
