@@ -41,6 +41,7 @@ def check_model(
         cut_outputs=names_of(options.cut_outputs),
         batch=int(options.set_batch or 0),
         custom=load_custom(Path(options.custom)) if options.custom is not None else (),
+        weights=options.weights,
     )
     try:
         with (

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, get_args
 
 from edgepack.errors import ConfigError
 from edgepack.plan.target import Optimize
-from edgepack.plan.types import ParamsMode
+from edgepack.plan.types import ParamsMode, WeightsDtype
 
 __all__ = [
     "CheckKeywords",
@@ -59,6 +59,9 @@ class PackOptions:
             ``@acme/detector``; default ``<name>-wasm``.
         package_version: of that package, a semantic version; default ``0.0.0-`` and a digest of what is in
             it.
+        weights: "float16" rounds the weights of convolutions, products and tables to that, and stores them
+            in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
+            that have instructions to convert it, else float32.
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that each step of the compilation may take; default an hour.
@@ -82,6 +85,7 @@ class PackOptions:
     strict_speed: bool = False
     package_name: str | None = None
     package_version: str | None = None
+    weights: WeightsDtype | None = None
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -108,6 +112,7 @@ class PackKeywords(TypedDict, total=False):
     strict_speed: bool
     package_name: str | None
     package_version: str | None
+    weights: WeightsDtype | None
     force: bool
     cache: bool
     timeout: float | None
@@ -124,6 +129,7 @@ class CheckKeywords(TypedDict, total=False):
     set_batch: int | None
     optimize: Optimize
     strict_math: bool
+    weights: WeightsDtype | None
     timeout: float | None
 
 
@@ -255,6 +261,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "strict_speed": ("True or False", _is_flag),
     "package_name": ("a text", _is_text),
     "package_version": ("a text", _is_text),
+    "weights": ("a text", _is_text),
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
     "timeout": ("a number of seconds above 0", _is_seconds),

@@ -53,7 +53,7 @@ def pack_model(
     params_mode = _params_mode(options, profile)
     destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
     check_destination(destination, force=options.force, model=model)
-    check_optimize(options.optimize)
+    _check_choices(options)
     package = _package(options, profile)
     devices = [*(load_variant(profile, other) for other in profile.variants), profile]
     job = _import_job(model, options)
@@ -72,7 +72,9 @@ def pack_model(
             toolchain=compiler,
             toolchain_version=version,
             params_mode=params_mode,
-            options=OptionsRecord(optimize=options.optimize, strict_math=options.strict_math),
+            options=OptionsRecord(
+                optimize=options.optimize, strict_math=options.strict_math, weights=options.weights
+            ),
             build=place.build,
             bundle=place.bundle,
             package=package,
@@ -95,6 +97,12 @@ def _package(options: PackOptions, device: Device) -> PackageIdentity:
         )
     npm.check_identity(name, version)
     return PackageIdentity(name, version)
+
+
+def _check_choices(options: PackOptions) -> None:
+    check_optimize(options.optimize)
+    if options.weights not in (None, "float32", "float16"):
+        raise ConfigError(f"Weights cannot be {options.weights!r}.", hint="Use float32 or float16.")
 
 
 def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
@@ -121,6 +129,7 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
         cut_outputs=names_of(options.cut_outputs),
         batch=int(options.set_batch or 0),
         custom=load_custom(Path(options.custom)) if options.custom is not None else (),
+        weights=options.weights,
     )
 
 

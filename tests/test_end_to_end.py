@@ -155,6 +155,18 @@ def test_params_can_be_shipped_in_three_ways(params: str, tmp_path: Path) -> Non
     assert (bundle.manifest.params.file is None) == (params == "embed")
 
 
+def test_weights_in_float16_take_half_of_the_params(packed: Pack, tmp_path: Path) -> None:
+    """And what is verified is as close to its reference as with weights in float32."""
+    model = save(build("small_vgg"), tmp_path)
+    bundle = edgepack.pack(model, "host", tmp_path / "out", weights="float16", optimize="size")
+    whole = packed("small_vgg").manifest
+    assert bundle.manifest.options.weights == "float16"
+    assert bundle.manifest.params.nbytes < 0.55 * (whole.params.nbytes - whole.params.growth)
+    result = bundle.verify()
+    assert result.ok, result
+    assert result.outputs[0].atol < 1e-3 * result.outputs[0].max_abs_ref
+
+
 def test_the_program_packs_verifies_and_measures_for_a_board(tmp_path: Path) -> None:
     """As the README says it, in folders with difficult names."""
     folder = tmp_path / "mödels and more"

@@ -106,6 +106,9 @@ class OptionsRecord(_Record):
 
     optimize: Literal["latency", "size", "balanced"] = "latency"
     strict_math: bool = Field(default=False, description="no Winograd, no polynomials for libm's functions")
+    weights: Literal["float32", "float16"] | None = Field(
+        default=None, description="what weights were rounded to; null: as the model has them"
+    )
 
 
 class ToolchainRecord(_Record):

@@ -139,6 +139,11 @@ def kernel_options(function: _F) -> _F:
             is_flag=True,
             help="No Winograd, and libm's functions instead of vector polynomials.",
         ),
+        click.option(
+            "--weights",
+            type=click.Choice(["float32", "float16"]),
+            help="Float16 stores them, rounded, in half the space.  [default: as the model has them]",
+        ),
     )
     return _with(function, options)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from edgepack.compiler.reporter import Reporter
 if TYPE_CHECKING:
     from edgepack.compiler.frontend.base import Frontend, ImportedModel, Sizes
     from edgepack.compiler.graph.lower import Lowered
+    from edgepack.plan.target import Target
 
 __all__ = ["main"]
 
@@ -71,7 +73,8 @@ def _sizes(job: dict[str, Any]) -> Sizes:
     shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
     custom = [CustomOperator.from_json(one) for one in job["custom"]]
     expected = {name: Path(path) for name, path in job.get("expected", {}).items()}
-    return Sizes(shapes, job["dims"], job["cut_inputs"], job["cut_outputs"], job["batch"], custom, expected)
+    cuts = job["cut_inputs"], job["cut_outputs"]
+    return Sizes(shapes, job["dims"], *cuts, job["batch"], custom, expected, job["weights"])
 
 
 def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:
@@ -94,6 +97,12 @@ def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
     return module, lower(module.module)
 
 
+def _with_weights(target: Target, imported: ImportedModel) -> Target:
+    """The target that stores weights as float16 where the model's are to be stored so."""
+    fast = imported.half_weights == "where it is fast" and target.converts_float16
+    return replace(target, half_weights=fast or imported.half_weights == "always")
+
+
 def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
     from edgepack.plan.binary import Binary, write_binaries
     from edgepack.plan.target import target_from_json
@@ -101,6 +110,7 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
     target = target_from_json(job["target"])
     events.stage("optimise")
     imported, lowered = _lowered(job["frontend"], job["imported"])
+    target = _with_weights(target, imported)
     events.stage("kernels")
     from edgepack.compiler.planner.build import build_plan
 
@@ -135,7 +145,7 @@ def _check(job: dict[str, Any], folder: Path, events: _Events) -> None:
     events.stage("optimise")
     lowered = lower(imported.module)
     events.stage("kernels")
-    target = target_from_json(job["target"])
+    target = _with_weights(target_from_json(job["target"]), imported)
     built = build_plan(lowered, imported.signature, target, name="model", symbol_prefix="", reporter=events)
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 

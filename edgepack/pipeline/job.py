@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from edgepack.plan.custom import CustomOperator
 from edgepack.plan.target import Target
+from edgepack.plan.types import WeightsDtype
 
 __all__ = ["WARNINGS", "CheckJob", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]
 
@@ -75,6 +76,7 @@ class ImportJob:
         cut_inputs, cut_outputs: tensors of the model to cut it at; empty for the model's own.
         custom: operators that the user computes in C.
         expected: an output's name to a .npy file with its value for the recorded data; empty to compute them.
+        weights: what they are rounded to; None as the model has them.
     """
 
     model: Path
@@ -88,6 +90,7 @@ class ImportJob:
     custom: Sequence[CustomOperator] = ()
     expected: Mapping[str, Path] = field(default_factory=dict)
     batch: int = 0
+    weights: WeightsDtype | None = None
 
     task: ClassVar[str] = "import"
     results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
@@ -105,6 +108,7 @@ class ImportJob:
             "expected": {name: str(path.absolute()) for name, path in self.expected.items()},
             "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
+            "weights": self.weights,
         }
 
 
@@ -115,7 +119,7 @@ class CheckJob:
     Attributes:
         frontend: name of what reads the model's format.
         target: what the kernels would be for.
-        shapes, dims, cut_inputs, cut_outputs, batch, custom: as those of :class:`ImportJob`.
+        shapes, dims, cut_inputs, cut_outputs, batch, custom, weights: as those of :class:`ImportJob`.
     """
 
     model: Path
@@ -127,6 +131,7 @@ class CheckJob:
     cut_outputs: Sequence[str] = ()
     custom: Sequence[CustomOperator] = ()
     batch: int = 0
+    weights: WeightsDtype | None = None
 
     task: ClassVar[str] = "check"
     results: ClassVar[tuple[str, ...]] = ("plan.json",)
@@ -142,6 +147,7 @@ class CheckJob:
             "cut_outputs": list(self.cut_outputs),
             "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
+            "weights": self.weights,
         }
 
 

@@ -62,6 +62,7 @@ class CpuTarget:
         optimize: what the rules prefer.
         strict_math: neither Winograd's transforms nor polynomials for elementary functions: results differ
             from the model's own arithmetic by the order of sums only.
+        half_weights: weights that are float16 numbers are stored as such.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -80,6 +81,7 @@ class CpuTarget:
     threads: int = 1
     optimize: Optimize = "latency"
     strict_math: bool = False
+    half_weights: bool = False
 
     @property
     def arch(self) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "Signature",
     "Step",
     "TensorSpec",
+    "WeightsDtype",
 ]
 
 #: Alignment, in bytes, of every constant in the params data and of every buffer in the arena: a cache line,
@@ -35,6 +36,9 @@ ALIGNMENT = 64
 ArgumentKind = Literal["input", "output", "constant", "arena", "scratch"]
 #: Where the params of a library are: in a file that it maps, inside it, or in the caller's memory.
 ParamsMode = Literal["file", "embed", "caller"]
+
+#: What weights are rounded to, and stored as.
+WeightsDtype = Literal["float32", "float16"]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgepack.api import Bundle
+from edgepack.api import Bundle, pack
 from edgepack.cli.main import main
+from edgepack.errors import ConfigError
 from edgepack.files import list_files
 from tests.support import fake
 from tests.support.processes import ends
@@ -48,6 +49,11 @@ def content(root: Path) -> dict[str, tuple[int, bytes]]:
 
 def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_weights_of_another_type_are_refused(small_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Weights cannot be 'int8'"):
+        pack(small_model, output=tmp_path / "out", weights="int8")  # type: ignore[arg-type]
 
 
 def test_the_same_pack_in_two_folders_and_processes_gives_the_same_bytes(

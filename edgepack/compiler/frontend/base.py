@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from edgepack.plan.custom import CustomOperator
 from edgepack.plan.model_summary import ModelSummary
-from edgepack.plan.types import Signature
+from edgepack.plan.types import Signature, WeightsDtype
 
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["Frontend", "ImportedModel", "Sizes"]
+__all__ = ["Frontend", "HalfWeights", "ImportedModel", "Sizes"]
+
+HalfWeights = Literal["always", "where it is fast", "never"]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the user says about how much of a model is taken: shapes that it leaves open, and where it is cut.
+    """What the user says about how much of a model is taken: shapes that it leaves open, where it is cut, and
+    how precise its weights stay.
 
     Attributes:
         shapes: whole shapes of inputs, by input name (``--shape``).
@@ -29,6 +32,8 @@ class Sizes:
         custom: operators that the user computes in C (``--custom``).
         expected: ``.npy`` files with the outputs, by name, where the user knows them (``--expected``).
         batch: what a batch of 1, written in the model, is changed to (``--set-batch``); 0 leaves it.
+        weights: "float16" rounds them to that (``--weights``), "float32" does not; None: as the model has
+            them.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -38,6 +43,7 @@ class Sizes:
     batch: int = 0
     custom: Sequence[CustomOperator] = ()
     expected: Mapping[str, Path] = field(default_factory=dict)
+    weights: WeightsDtype | None = None
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,14 @@ class ImportedModel:
             as in ONNX.
         signature: names as in the file (not necessarily identifiers), static shapes.
         operators: how often each of the format's operators occurs, after normalisation.
+        half_weights: whether weights that are float16 numbers are stored as such: "always", "where it is
+            fast" (the target has instructions that convert them), or "never".
     """
 
     module: tvm.IRModule
     signature: Signature
     operators: dict[str, int]
+    half_weights: HalfWeights = "never"
 
 
 class Frontend(Protocol):

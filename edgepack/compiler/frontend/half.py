@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["compute_in_float32"]
+__all__ = ["compute_in_float32", "has_half"]
 
 #: Attributes whose integer is an element type.
 TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "output_datatype", "stash_type", "softmax_precision"}
@@ -32,15 +32,21 @@ EXACT = {
 WIDE = "/float32"
 
 
-def compute_in_float32(model: onnx.ModelProto) -> None:
-    """Makes every float16 and bfloat16 value of the model float32, in place, but for inputs and outputs of
-    the graph, which are cast.
+def compute_in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with float32 for every float16 and bfloat16 value, but for inputs and outputs of the graph,
+    which are cast; the same object if it has none.
 
     Args:
-        model: without functions of its own; weights loaded, shapes of values inside not annotated.
+        model: without functions of its own; weights loaded. Not changed.
     """
-    if _has_half(model.graph):
-        _Widening(model.graph).run()
+    import onnx
+
+    if not has_half(model.graph):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _Widening(copy.graph).run()
+    return copy
 
 
 def _half_types() -> tuple[int, int]:
@@ -49,7 +55,7 @@ def _half_types() -> tuple[int, int]:
     return onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16
 
 
-def _has_half(graph: onnx.GraphProto) -> bool:
+def has_half(graph: onnx.GraphProto) -> bool:
     """Whether an input, an initializer or a node's attribute names one of the types; else no value has it."""
     half = _half_types()
     if any(value.type.tensor_type.elem_type in half for value in graph.input):
@@ -60,7 +66,7 @@ def _has_half(graph: onnx.GraphProto) -> bool:
         (attribute.name in TYPE_ATTRIBUTES and attribute.i in half) or attribute.t.data_type in half
         for node in graph.node
         for attribute in node.attribute
-    ) or any(_has_half(inner) for node in graph.node for inner in inner_graphs(node))
+    ) or any(has_half(inner) for node in graph.node for inner in inner_graphs(node))
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterable[onnx.TensorProto]:

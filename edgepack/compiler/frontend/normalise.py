@@ -43,7 +43,7 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
     _freeze_initializers(model)
-    compute_in_float32(model)
+    model = compute_in_float32(model)
     model = _folded(model)
     while rewrites.unroll(model):
         model = _folded(model)

@@ -8,22 +8,24 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend import reference, summary
-from edgepack.compiler.frontend.base import ImportedModel, Sizes
+from edgepack.compiler.frontend.base import HalfWeights, ImportedModel, Sizes
 from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
 from edgepack.compiler.frontend.converters import convert
 from edgepack.compiler.frontend.custom import Custom, custom_nodes, declare, detached, reattached
 from edgepack.compiler.frontend.cut import declared_values, open_model, static_shape
+from edgepack.compiler.frontend.half import has_half
 from edgepack.compiler.frontend.import_failures import ImportFailures
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
 from edgepack.compiler.frontend.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.support import RefusedNodesError, check_operators, node_name
+from edgepack.compiler.frontend.weights import round_weights
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.custom import CustomOperator
 from edgepack.plan.model_summary import ModelSummary
@@ -66,10 +68,17 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
         bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
         cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
         raise _with_cuts(error, cuts, bound) from error
+    half_weights = _half_weights(bound, sizes)
+    kept = round_weights(normal) if half_weights != "never" else ()
     # Protocol buffers end at 2 GB, weights beside them do not.
     onnx.save_model(normal, str(folder / _MODEL), save_as_external_data=True, location=_WEIGHTS)
     tensors = [name for node in bound.graph.node for name in node.output]
-    signature = {"inputs": [asdict(spec) for spec in inputs], "tensors": tensors}
+    signature = {
+        "inputs": [asdict(spec) for spec in inputs],
+        "tensors": tensors,
+        "half_weights": half_weights,
+        "warnings": kept,
+    }
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
 
 
@@ -82,9 +91,19 @@ def record(
         ConfigError: a given input does not fit.
         ModelError: ONNX Runtime cannot run the model.
     """
-    return reference.record(
-        model, _inputs(folder), sizes, seed=seed, inputs=inputs, directory=folder / "recorded"
+    signature = _signature(folder)
+    # A float16 model's own arithmetic is its reference, whose tolerance covers rounded weights.
+    rounded = folder / _MODEL if signature["half_weights"] == "always" else None
+    warned = reference.record(
+        model,
+        _inputs(folder),
+        sizes,
+        seed=seed,
+        inputs=inputs,
+        directory=folder / "recorded",
+        rounded=rounded,
     )
+    return (*signature["warnings"], *warned)
 
 
 def load(folder: Path) -> ImportedModel:
@@ -93,9 +112,10 @@ def load(folder: Path) -> ImportedModel:
 
     normal = onnx.load(str(folder / _MODEL))
     try:
-        return _imported(normal, _inputs(folder))
+        imported = _imported(normal, _inputs(folder))
+        return replace(imported, half_weights=_signature(folder)["half_weights"])
     except RefusedNodesError as error:
-        names = set(json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))["tensors"])
+        names = set(_signature(folder)["tensors"])
         cuts = suggest_cuts(normal, error.tensors, _not_imported_in, names)
         raise _with_cuts(error, cuts, normal) from error
 
@@ -189,9 +209,22 @@ def _imported(normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...]) -> Import
     return ImportedModel(module, Signature(inputs, outputs, nodes), operators)
 
 
+def _signature(folder: Path) -> dict[str, Any]:
+    """What :func:`prepare` noted of the model."""
+    signature: dict[str, Any] = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
+    return signature
+
+
 def _inputs(folder: Path) -> tuple[TensorSpec, ...]:
-    signature = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
-    return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in signature["inputs"])
+    inputs = _signature(folder)["inputs"]
+    return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in inputs)
+
+
+def _half_weights(bound: onnx.ModelProto, sizes: Sizes) -> HalfWeights:
+    """How weights are stored: as the user says, else as the model has them where that costs no time."""
+    if sizes.weights is not None:
+        return "always" if sizes.weights == "float16" else "never"
+    return "where it is fast" if has_half(bound.graph) else "never"
 
 
 def _check_static(model: onnx.ModelProto) -> None:

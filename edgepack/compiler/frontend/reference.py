@@ -84,6 +84,7 @@ def record(
     seed: int,
     inputs: Mapping[str, Path],
     directory: Path,
+    rounded: Path | None = None,
 ) -> tuple[str, ...]:
     """Runs the original model with ONNX Runtime, unoptimised, and writes inputs, outputs and tolerances.
 
@@ -99,18 +100,23 @@ def record(
         seed: seed of the random inputs.
         inputs: ``.npy`` files to use instead, by input name. With ``sizes.expected`` nothing is run.
         directory: where to write.
+        rounded: the normalised model with rounded weights, where these are asked for: its outputs are then
+            the reference, so that the comparison stays as tight as without rounding.
 
     Returns:
-        Warnings: outputs that prove little, as all their elements are equal or not finite.
+        Warnings: outputs that prove little, as all their elements are equal or not finite, or that rounding
+        the weights moves far.
 
     Raises:
         ConfigError: a given input does not fit.
         ModelError: ONNX Runtime cannot run the model.
     """
+    import onnx
+
     model = _opened(path, sizes)
     arrays = random_inputs(model, seed)
     arrays |= {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
-    allowed = tolerances(model)
+    allowed = tolerances(model, "float16" if rounded is not None and sizes.expected else None)
     if sizes.expected:
         results, prepared, source = given_outputs(model, sizes.expected, inputs, model_inputs), None, GIVEN
     else:
@@ -118,23 +124,16 @@ def record(
     if sizes.batch > 1 and not sizes.custom and not sizes.expected:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
-    other = _other_order(prepared, arrays) if prepared is not None else {}
-    directory.mkdir(parents=True, exist_ok=True)
-    recorded: dict[str, Any] = {
-        "inputs": [
-            _write(directory / f"input_{index}.bin", spec.name, arrays[spec.name])
-            for index, spec in enumerate(model_inputs)
-        ],
-        "outputs": [],
-        "reference": source,
-    }
     warnings: list[str] = []
-    for index, (name, array) in enumerate(results.items()):
-        entry = _write(directory / f"output_{index}.bin", name, array)
-        recorded["outputs"].append({**entry, **_limits(array, allowed[name], other.get(name))})
-        warnings += _judge(name, array)
-    text = json.dumps(recorded, indent=1)
-    (directory / "recorded.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+    if rounded is not None and not sizes.expected:
+        exact = results
+        results, prepared, _ = _run_custom(onnx.load(str(rounded)), arrays, sizes.custom)
+        warnings += [text for name in exact for text in _moved(name, exact[name], results[name])]
+    other = _other_order(prepared, arrays) if prepared is not None else {}
+    warnings += [text for name, array in results.items() for text in _judge(name, array)]
+    limits = {name: _limits(array, allowed[name], other.get(name)) for name, array in results.items()}
+    ordered = {spec.name: arrays[spec.name] for spec in model_inputs}
+    _write_all(directory, ordered, results, limits, source)
     return tuple(warnings)
 
 
@@ -144,6 +143,26 @@ def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:
     model = open_model(path, sizes)
     declare(model, sizes.custom)
     return model
+
+
+def _write_all(
+    directory: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    results: Mapping[str, NDArray[Any]],
+    limits: Mapping[str, Mapping[str, float]],
+    source: str,
+) -> None:
+    """Writes inputs, outputs and ``recorded.json``, which names what computed them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    recorded: dict[str, Any] = {
+        kind: [
+            {**_write(directory / f"{kind[:-1]}_{index}.bin", name, array), **more.get(name, {})}
+            for index, (name, array) in enumerate(values.items())
+        ]
+        for kind, values, more in (("inputs", arrays, {}), ("outputs", results, limits))
+    }
+    text = json.dumps({**recorded, "reference": source}, indent=1)
+    (directory / "recorded.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def _singly(
@@ -258,8 +277,9 @@ def _run_whatever_serves(
     return dict(zip(names, results, strict=True)), None, f"onnx {onnx.__version__}"
 
 
-def tolerances(model: onnx.ModelProto) -> dict[str, Tolerance | int]:
-    """What each output may be off by: a :class:`Tolerance`, or a number of integer steps for integers."""
+def tolerances(model: onnx.ModelProto, weights: str | None = None) -> dict[str, Tolerance | int]:
+    """What each output may be off by: a :class:`Tolerance`, or a number of integer steps for integers; with
+    ``weights``, a model of exact weights is the reference, and the bundle has them rounded to that type."""
     import onnx
 
     graph = infer_shapes(model).graph
@@ -280,6 +300,8 @@ def tolerances(model: onnx.ModelProto) -> dict[str, Tolerance | int]:
         kinds = {floats[types[name]] for name in ancestors if types.get(name) in floats}
         if ops & ROUNDING:
             kinds.add("quantised")
+        if weights is not None:
+            kinds.add(weights)
         if types.get(value.name) in floats:
             found[value.name] = TOLERANCES[max(kinds, key=_COARSENESS.index)]
         else:
@@ -333,6 +355,22 @@ def _limits(array: NDArray[Any], allowed: Tolerance | int, other: NDArray[Any] |
         atol = max(atol, min(spread, CONDITION_LIMIT * largest))
     # Two digits, so that the limits read well.
     return {"atol": float(f"{atol:.1e}"), "rtol": allowed.relative_each, "max_abs": largest}
+
+
+def _moved(name: str, exact: NDArray[Any], rounded: NDArray[Any]) -> list[str]:
+    """Says so if rounding the weights moves an output further than float16's own tolerance."""
+    import numpy as np
+
+    if exact.dtype.kind != "f":
+        percent = 100 * float((exact != rounded).mean()) if exact.size else 0.0
+        text = f"Weights in float16 change {percent:.2g} % of the elements of output {name!r}."
+        return [text] if percent > 1 else []
+    before, after = (np.nan_to_num(a.astype(np.float64), posinf=0.0, neginf=0.0) for a in (exact, rounded))
+    largest, moved = (float(np.abs(a).max(initial=0.0)) for a in (before, after - before))
+    if moved <= TOLERANCES["float16"].relative * largest:
+        return []
+    percent = 100 * moved / largest if largest else 100.0
+    return [f"Weights in float16 move output {name!r} by {percent:.2g} % of its largest recorded value."]
 
 
 def _judge(name: str, array: NDArray[Any]) -> list[str]:

@@ -48,6 +48,7 @@ class FusedGroup:
         operator_nodes: for each operator, the model's node whose value it computes; None where it computes
             none, or that of the group's output.
         origin: name of the group that it is a part of, where it is one.
+        half: indices of its constant parameters that are to be stored as float16, which their values are.
     """
 
     name: str
@@ -60,6 +61,7 @@ class FusedGroup:
     sizes: tuple[int, ...] = ()
     operator_nodes: tuple[int | None, ...] = ()
     origin: str = ""
+    half: frozenset[int] = frozenset()
 
     @property
     def title(self) -> str:

@@ -15,6 +15,7 @@ from edgepack.compiler.kernels.cpu.generic.copy import copy
 from edgepack.compiler.planner.arena import Request, aligned, plan_arena
 from edgepack.compiler.planner.concat_in_place import concat_in_place
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
+from edgepack.compiler.planner.half_weights import mark_half_weights
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
@@ -57,6 +58,8 @@ def build_plan(
         ModelError: for what a static plan cannot hold.
     """
     program = read_program(lowered)
+    if target.half_weights:
+        mark_half_weights(program)
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter())
     concat_in_place(program, selector.try_select_as)
     fuse_pairs(program, selector.try_select)

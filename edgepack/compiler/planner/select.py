@@ -21,8 +21,9 @@ from edgepack.plan.types import Kernel
 
 __all__ = ["KernelSelector"]
 
-#: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the pitch.
-_Key = tuple[int, str, frozenset[int], int | None]
+#: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the pitch,
+#: the parameters that are stored as float16.
+_Key = tuple[int, str, frozenset[int], int | None, frozenset[int]]
 
 #: Fused groups that one call computes, what was selected for them, and the symbols of its kernels.
 _Selected = tuple[tuple[FusedGroup, ...], Implementation, tuple[str, ...]]
@@ -60,7 +61,7 @@ class KernelSelector:
         groups = call.fused_groups
         constants = tuple(self._constants[g.name] for g in groups)
         key = tuple(
-            (tvm_ffi.structural_hash(g.function), repr(g.anchor), c, g.pitch)
+            (tvm_ffi.structural_hash(g.function), repr(g.anchor), c, g.pitch, g.half)
             for g, c in zip(groups, constants, strict=True)
         )
         for known, implementation, symbols in self._selected.get(key, []):

@@ -1,7 +1,8 @@
-"""Conversions from and to float16 and bfloat16, of every number, by instructions and without."""
+"""Conversions from and to float16 and bfloat16, of every number, and weights that are stored as float16."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from edgepack.compiler.kernels.cpu.emit.half import number_of
 from edgepack.config.device import load_device
 from tests.models.builder import Graph
 from tests.models.half import TYPES as ONNX_TYPES
+from tests.models.single import single
 from tests.support.compiled import plan_of, target_with
 from tests.support.executor import Executor, host_target
 
@@ -99,3 +101,85 @@ def test_constants_are_rounded_like_arrays(dtype: str) -> None:
 )
 def test_which_devices_have_instructions_for_it(device: str, converts: bool) -> None:
     assert load_device(device).cpu_target().converts_float16 == converts
+
+
+# weights that are stored as float16 ------------------------------------------------------------------------
+
+
+def _half_constant(g: Graph, *shape: int) -> str:
+    array = g.rng.normal(scale=0.2, size=shape).astype(np.float16)
+    array.reshape(-1)[:3] = [0, 2**-24, -3 * 2**-20]  # subnormal numbers too
+    return g.const(array.astype(np.float32))
+
+
+def _padded(g: Graph, x: str) -> str:
+    """A window that reaches into the padding, a last vector of columns that is narrow."""
+    return g.op("Conv", x, _half_constant(g, 23, 16, 3, 3), g.weight(23), pads=[1] * 4, strides=[2, 2])
+
+
+def _grouped(g: Graph, x: str) -> str:
+    return g.op("Conv", x, _half_constant(g, 48, 8, 2, 2), group=2)
+
+
+def _product(g: Graph, x: str) -> str:
+    rows = g.op("Reshape", x, g.const(np.array([9, 256])))
+    return g.op("Relu", g.op("MatMul", rows, _half_constant(g, 256, 50)))
+
+
+def _one_row(g: Graph, x: str) -> str:
+    return g.op("Gemm", g.op("Flatten", x), _half_constant(g, 2304, 30), g.weight(30))
+
+
+def _table(g: Graph, x: str) -> str:
+    at = g.op("Cast", g.op("Abs", g.op("Reshape", x, g.const(np.array([-1])))), to=onnx.TensorProto.INT64)
+    return g.op("Gather", _half_constant(g, 130, 33), at)
+
+
+CASES = {f.__name__.strip("_"): f for f in (_padded, _grouped, _product, _one_row, _table)}
+
+
+@pytest.mark.parametrize("registers", ["128x16", "host"])
+def test_weights_stored_as_float16_give_the_same_bits(registers: str, tmp_path: Path) -> None:
+    """They are float16 numbers, so conversion is exact; params take half of the bytes."""
+    target = host_target() if registers == "host" else target_with(registers)
+    target = replace(target, optimize="size")
+    plans = {}
+    for name, body in CASES.items():
+        model = single((1, 16, 12, 12), body)
+        plans[name] = plan_of(model, name, target)
+        plans[f"{name}_half"] = plan_of(model, f"{name}_half", replace(target, half_weights=True))
+    executor = Executor(plans, tmp_path, target)
+    x = np.random.default_rng(1).normal(scale=30, size=(1, 16, 12, 12)).astype(np.float32)
+    for name in CASES:
+        stored = {constant.dtype for constant in plans[f"{name}_half"].plan.constants}
+        assert "float16" in stored, name
+        single_bytes, half_bytes = (plans[n].plan.params_bytes for n in (name, f"{name}_half"))
+        assert half_bytes < 0.6 * single_bytes, name
+        results = [executor.run(n, [x])[0] for n in (name, f"{name}_half")]
+        np.testing.assert_array_equal(*results, err_msg=name)
+
+
+def test_a_pair_of_convolutions_reads_float16_weights(tmp_path: Path) -> None:
+    """The first one's zeros for the padding stand between its weights and the second one's."""
+
+    def body(g: Graph, x: str) -> str:
+        x = g.op("Relu", g.op("Conv", x, _half_constant(g, 20, 4, 3, 3), pads=[1] * 4, strides=[2, 2]))
+        return g.op("Conv", x, g.weight(20, 1, 3, 3), group=20, pads=[1] * 4)
+
+    target = replace(host_target(), threads=1, l2_bytes=16 * 1024)
+    model = single((1, 4, 131, 25), body)
+    plans = {
+        name: plan_of(model, name, replace(target, half_weights=half))
+        for name, half in (("single", False), ("half", True))
+    }
+    assert [step.kernel for step in plans["half"].plan.steps if "chained" in step.kernel]
+    assert "float16" in {constant.dtype for constant in plans["half"].plan.constants}
+    x = np.random.default_rng(1).normal(size=(1, 4, 131, 25)).astype(np.float32)
+    executor = Executor(plans, tmp_path, target)
+    np.testing.assert_array_equal(executor.run("half", [x])[0], executor.run("single", [x])[0])
+
+
+def test_constants_that_are_no_float16_numbers_stay_float32() -> None:
+    model = single((2, 64), lambda g, x: g.op("MatMul", x, g.weight(64, 64)))
+    plan = plan_of(model, target=replace(host_target(), half_weights=True)).plan
+    assert {constant.dtype for constant in plan.constants} == {"float32"}

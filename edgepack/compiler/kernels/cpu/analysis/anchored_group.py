@@ -39,6 +39,7 @@ class AnchoredGroup:
         pitch: elements from one row of the output to the next; more than the last dimension has where the
             output is part of a wider tensor.
         images: how the tensors of a convolution or pooling are images; None for other operators.
+        half: indices of the parameters that are stored as float16.
     """
 
     anchor: Anchor
@@ -48,6 +49,12 @@ class AnchoredGroup:
     dtype: str
     pitch: int
     images: Images | None = None
+    half: frozenset[int] = frozenset()
+
+    @property
+    def half_weights(self) -> bool:
+        """Whether the anchor's second operand is stored as float16."""
+        return self.anchor.operands[1] in self.half
 
     @property
     def output_elements(self) -> int:
@@ -117,7 +124,9 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     pitch = fused.pitch or epilogue.shape[-1]
-    found = AnchoredGroup(fused.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch)
+    found = AnchoredGroup(
+        fused.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch, half=fused.half
+    )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
         images = Images.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))
         return replace(found, output_shape=images.shape(epilogue.shape), images=images)

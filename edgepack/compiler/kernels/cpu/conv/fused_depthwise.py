@@ -167,7 +167,8 @@ class FusedDepthwise(KernelBuilder):
         self.conv, self.depthwise = conv, depthwise
         self.first = _Rows(self.rule, "conv2d:1", conv, outer, narrow, emitter=emitter)
         self.outer_params = len(outer.params)
-        with emitter.renumbered(param=self._number, packed=lambda i: i + 1):
+        packed = len(self.first.packings())
+        with emitter.renumbered(param=self._number, packed=lambda i: i + packed):
             self.second = _Ring(depthwise, inner, target, emitter=emitter)
 
     def _number(self, param: int) -> int:
@@ -228,7 +229,7 @@ class FusedDepthwise(KernelBuilder):
         return Implementation(
             self.rule,
             (e.stage(self.depthwise.batch * bands),),
-            (self.first.packing(), *depthwise),
+            (*self.first.packings(), *depthwise),
             scratch=tuple(e.scratch_bytes),
             parameters=self.parameters(),
             flops=self.conv.flops + self.depthwise.flops,

@@ -12,15 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.kernels.contract import Implementation, Packing
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, TileAt, TileProduct
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.half import STORAGE
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, column_chunks, tile_for
 from edgepack.plan.target import CpuTarget
 
@@ -68,8 +70,9 @@ class ImplicitGemm(KernelBuilder):
         self.layout, self.conv, self.fused = layout, conv, fused
         self.blocking = self._blocking()
         self.tile = self.blocking.tile
+        self.half = fused.half_weights
         #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
-        self.zeros = max(conv.group_in if conv.padded else 0, self.lanes - 1)
+        self.zeros = max(conv.group_in if conv.padded and not self.half else 0, self.lanes - 1)
         self.operands = self._declare()
         self.product = TileProduct(self.e, conv, self.blocking, self.operands, prefetch_bytes)
 
@@ -87,30 +90,39 @@ class ImplicitGemm(KernelBuilder):
             e.prefetched(self.prefetch_bytes) if self.prefetch_bytes else None,
         )
 
-    def _declare_inputs(self) -> tuple[Any, Any, dict[int, Any]]:
+    def _declare_inputs(self) -> tuple[Any, Any, tuple[Any, int], dict[int, Any]]:
         e, c = self.e, self.conv
         x = e.param(self.fused.operand(0), c.input_elements)
-        weights = e.packed(0, c.depth * c.out_channels + self.zeros)
-        return x, weights, self.fused.declare_epilogue(e)
+        elements = c.depth * c.out_channels
+        weights = e.packed(0, elements + self.zeros, STORAGE if self.half else "")
+        zeros = (e.packed(1, c.group_in), 0) if self.half and c.padded else (weights, elements)
+        return x, weights, zeros, self.fused.declare_epilogue(e)
 
     def parameters(self) -> dict[str, Any]:
         prefetch = {"ahead": self.prefetch_bytes} if self.prefetch_bytes else {}
+        half = {"weights": "float16"} if self.half else {}
         return {
             "tile": f"{self.tile.rows}x{self.tile.columns}",
             "order": "channels" if self.blocking.weights_first else "pixels",
             "blocks": self.blocking.pixel_blocks,
+            **half,
             **prefetch,
         }
 
-    def packing(self) -> Packing:
-        """The weights as the kernel reads them."""
+    def packings(self) -> tuple[Packing, ...]:
+        """The weights as the kernel reads them; behind float16 ones zeros for the padding, which is not."""
         c, columns, zeros = self.conv, self.tile.columns, self.zeros
         shape = (c.rows, c.kernel[1], c.group_in, c.out_channels)
-        return Packing(
-            self.fused.operand(1),
-            f"{self.layout}:{columns}:{zeros}",
-            lambda w: pack_weights(w.reshape(shape), c.groups, columns, zeros),
-        )
+        param, key = self.fused.operand(1), f"{self.layout}:{columns}:{zeros}"
+
+        def pack(w: Array) -> Array:
+            return pack_weights(w.reshape(shape), c.groups, columns, zeros)
+
+        if not self.half:
+            return (Packing(param, key, pack),)
+        packed = Packing(param, f"{key}:float16", lambda w: pack(w).astype(np.float16))
+        padding = Packing(param, f"zeros:{c.group_in}", lambda _: np.zeros(c.group_in, np.float32))
+        return (packed, padding) if c.padded else (packed,)
 
     def build(self) -> Implementation:
         self.e.tasks(self._task)
@@ -118,12 +130,12 @@ class ImplicitGemm(KernelBuilder):
         return Implementation(
             self.rule,
             (stage,),
-            (self.packing(),),
+            self.packings(),
             scratch=tuple(self.e.scratch_bytes),
             parameters=self.parameters(),
             flops=self.conv.flops,
             multiply_adds=self.conv.multiply_adds,
-            weights=self.conv.weight_bytes,
+            weights=self.conv.weight_bytes // (2 if self.half else 1),
             with_prefetch=lambda nbytes: type(self)(
                 self.rule, self.layout, self.conv, self.fused, self.target, nbytes
             ).build(),

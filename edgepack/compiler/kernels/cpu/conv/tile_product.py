@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.planes import first_plane
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps, stream_prefetch
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Columns", "GemmOperands", "Origin", "TileAt", "TileProduct"]
 
@@ -43,7 +44,9 @@ class GemmOperands:
 
     Attributes:
         x: the image, (N, H, W, C).
-        weights: packed, with zeros behind them.
+        weights: packed, with zeros behind them; float32, or float16 as it lies in memory.
+        zeros: what pixels in the padding read: a buffer, and where in it as many zeros begin as a group has
+            input channels.
         epilogue: parameters that the epilogue reads, by their number.
         y: the output; None where rows of it are written elsewhere.
         sums: scratch for the sums of tiles that wait for the next part of the reduction, or None.
@@ -52,6 +55,7 @@ class GemmOperands:
 
     x: Any
     weights: Any
+    zeros: tuple[Any, int]
     epilogue: dict[int, Any]
     y: Any = None
     sums: Any = None
@@ -107,8 +111,6 @@ class TileProduct:
         self.e, self.conv, self.blocking, self.operands = e, conv, blocking, operands
         self.target = blocking.target
         self.prefetch_bytes = prefetch_bytes
-        #: Where the zeros begin that stand behind the packed weights.
-        self.zero_at = conv.depth * conv.out_channels
         #: Whether the taps of a row of the window are neighbours in memory.
         self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
 
@@ -246,11 +248,7 @@ class TileProduct:
                 if c.planes:
                     valid = tirx.all(valid, at.plane >= 0, at.plane < c.planes.size)
                 place = e.let(self._address(at, tile.columns.group))
-                pointers.append(
-                    e.either(
-                        valid, (self.operands.x, place), (self.operands.weights, self.zero_at), c.group_in
-                    )
-                )
+                pointers.append(e.either(valid, (self.operands.x, place), self.operands.zeros, c.group_in))
             # With few registers for pointers, those of the rows leave none for prefetching.
             fetch = len(pointers) <= 8 or self.target.pointer_registers > 16
             part = i * kw + j
@@ -306,11 +304,12 @@ class TileProduct:
         alone = blocking.weights_first and blocking.slices == 1
         times = blocking.shares if alone else blocking.pixel_blocks
         sweep = -(-blocking.tile_count * blocking.bands // times)
-        share = -(-depth * columns.width // (e.line * sweep))
+        line = e.line * (self.conv.element_bytes // DTYPE_BYTES[str(self.operands.weights.dtype)])
+        share = -(-depth * columns.width // (line * sweep))
         size = self.conv.depth // blocking.slices
         parts = size // depth
         turn = tile.number * parts + part - tile.part * parts
-        start = columns.weights + (tile.part + 1) * (size * columns.width) + turn * (share * e.line)
+        start = columns.weights + (tile.part + 1) * (size * columns.width) + turn * (share * line)
         return stream_prefetch(e, self.operands.weights, e.let(start), share, depth, unroll)
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div
-from edgepack.plan.target import CpuTarget
+from edgepack.compiler.kernels.cpu.emit.half import STORAGE, widened
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
 __all__ = [
     "Accumulators",
@@ -21,6 +23,7 @@ __all__ = [
     "Steps",
     "Tile",
     "column_chunks",
+    "loaded_weights",
     "narrow_vectors",
     "power_of_two_chunks",
     "stream_prefetch",
@@ -103,6 +106,7 @@ def stream_prefetch(
         unroll: steps of one iteration, as in :class:`Steps`.
         locality: as for :meth:`Emitter.prefetch`.
     """
+    length = CACHE_LINE_BYTES // DTYPE_BYTES[str(buffer.dtype)]
     iterations = max(1, depth // unroll)
     each = -(-lines // iterations)
     shift = max(0, (iterations // max(lines, 1)).bit_length() - 1)
@@ -110,7 +114,7 @@ def stream_prefetch(
     def prefetch(step: Index) -> None:
         line = div(step, unroll << shift) * each
         for i in range(each):
-            e.prefetch(buffer, start + (line + i) * e.line, locality)
+            e.prefetch(buffer, start + (line + i) * length, locality)
 
     return prefetch
 
@@ -133,7 +137,8 @@ def power_of_two_chunks(count: int, lanes: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The right operand of a product: step ``k`` has its columns at ``at + k * stride`` of ``buffer``."""
+    """The right operand of a product: step ``k`` has its columns at ``at + k * stride`` of ``buffer``, whose
+    elements may be float16 as they lie in memory."""
 
     buffer: Any
     at: Index
@@ -155,6 +160,12 @@ class Steps:
     unroll: int = 2
     remainder: bool = False
     prefetch: Callable[[Index], None] | None = None
+
+
+def loaded_weights(e: Emitter, buffer: Any, at: Index, lanes: int) -> Any:
+    """A vector of weights in the kernel's dtype, from element ``at`` of ``buffer`` on."""
+    vector = e.let(e.vload(buffer, at, lanes))
+    return widened(e, vector, lanes, "float16") if str(buffer.dtype) == STORAGE else vector
 
 
 class Accumulators:
@@ -228,7 +239,7 @@ class Accumulators:
         for u in range(count):
             step = first + u
             start = right.at + step * right.stride
-            loaded = [e.let(e.vload(right.buffer, start + column, lanes)) for column, lanes in self.chunks]
+            loaded = [loaded_weights(e, right.buffer, start + column, lanes) for column, lanes in self.chunks]
             for row in range(self.rows):
                 scalar = e.let(left(row, step))
                 for (column, lanes), weight in zip(self.chunks, loaded, strict=True):

@@ -81,7 +81,7 @@ class TileVectors(Vectors):
     def load_flat(self, buffer: Any, address: Affine) -> Value:
         step = address.lane_step
         along = address.coefficient(self.tile.variable) == 1
-        if self.lanes == 1 or step in {0, 1} or not along or str(buffer.dtype) != "float32":
+        if self.lanes == 1 or step in {0, 1} or not along or self._stored_dtype(buffer) != "float32":
             return super().load_flat(buffer, address)
         base = address.plus(-self.tile.row)
         if (buffer, base) not in self.tile.shared:

@@ -16,7 +16,7 @@ from tvm.tirx import BufferLoad, Ramp
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
-from edgepack.compiler.kernels.cpu.emit.half import HALVES, number_of
+from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, number_of
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, Value, Values
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
@@ -117,7 +117,8 @@ class Vectors(Values):
         if any(isinstance(i, Value) and i.lanes > 1 for i in at):
             if self.guarded:
                 raise RuleError(f"a read of {buffer.name} that its condition guards")
-            return self._loaded(self._gather(buffer, at), self.lanes, dtype)
+            loaded = self._loaded(self._gather(buffer, at), self.lanes, self._stored_dtype(buffer))
+            return self._as(buffer, loaded)
         address = constant(0)
         for dimension, i in zip(buffer.shape, at, strict=True):
             position = self.position(i)
@@ -130,12 +131,22 @@ class Vectors(Values):
 
     def load_flat(self, buffer: Any, address: Affine) -> Value:
         """The element at a flat address."""
-        array, dtype = self.pointers[buffer], str(buffer.dtype)
+        array, dtype = self.pointers[buffer], self._stored_dtype(buffer)
         at = self.variables.scalar(address)
         if address.uniform or self.lanes == 1:
-            return self._loaded(self.e.load(array, at), 1, dtype)
+            return self._as(buffer, self._loaded(self.e.load(array, at), 1, dtype))
         ramp = Ramp(index(at), index(address.lane_step), self.lanes)
-        return self._loaded(BufferLoad(array, [ramp]), self.lanes, dtype)
+        return self._as(buffer, self._loaded(BufferLoad(array, [ramp]), self.lanes, dtype))
+
+    def _stored_dtype(self, buffer: Any) -> str:
+        """The dtype of a buffer's elements in memory, where a float32 constant may be stored as float16."""
+        dtype = str(buffer.dtype)
+        narrow = dtype == "float32" and str(self.pointers[buffer].dtype) == STORAGE
+        return "float16" if narrow else dtype
+
+    def _as(self, buffer: Any, x: Value) -> Value:
+        """What was loaded from a buffer, in the buffer's dtype."""
+        return x if x.dtype == str(buffer.dtype) else self.cast(x, str(buffer.dtype))
 
     # Values -----------------------------------------------------------------------------------------------
 

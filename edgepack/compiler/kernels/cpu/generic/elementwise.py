@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
+from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
     Accesses,
     Axes,
@@ -33,10 +34,11 @@ from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
     emit_pieces,
     writes_its_own_position,
 )
-from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param
+from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param, elements_of
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
+from edgepack.compiler.kernels.cpu.emit.half import STORAGE
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TileRow, TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
@@ -44,6 +46,9 @@ from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["elementwise"]
+
+#: Elements of the smallest constant that is read as float16 where it is stored so: tables of embeddings.
+LARGE_TABLE = 4096
 
 #: Operations of a task: less is not worth handing to a thread.
 TASK_COST = 16 * 1024
@@ -67,17 +72,19 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     buffers = tuple(fused.function.params)
     params, outputs = buffers[: -fused.outputs], buffers[-fused.outputs :]
     by_target = {block.target: block for block in blocks}
+    half = [i for i in sorted(fused.half) if elements_of(params[i]) >= LARGE_TABLE]
     stages: list[Stage] = []
     tiled = False
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
-        kernel = ElementwiseKernel(by_target, params, number, by_target[output], target)
+        kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half)
         stages += kernel.build().stages
         tiled = tiled or kernel.tile is not None
     parameters = {**kernel.parameters(), "tiled": tiled}
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype == "float32")
-    return Implementation("elementwise", tuple(stages), parameters=parameters, flops=flops)
+    packed = tuple(Packing(i, "float16", lambda table: table.astype(np.float16)) for i in half)
+    return Implementation("elementwise", tuple(stages), packed, parameters=parameters, flops=flops)
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,7 @@ class ElementwiseKernel(KernelBuilder):
         blocks: of the fused function, by the buffer that they write.
         params: of the fused function.
         number: of the output, and ``block`` the one that writes it.
+        half: indices of the parameters that are stored as float16, each a packed constant.
     """
 
     def __init__(
@@ -121,6 +129,7 @@ class ElementwiseKernel(KernelBuilder):
         number: int,
         block: Block,
         target: CpuTarget,
+        half: Sequence[int] = (),
     ) -> None:
         super().__init__("elementwise", target)
         self.blocks, self.block = blocks, block
@@ -129,7 +138,9 @@ class ElementwiseKernel(KernelBuilder):
         env = dict(zip(block.iters, self.axes.positions, strict=True))
         accesses = analyse_accesses(block.value, env, variables, blocks, params)
         self.pointers = {
-            p: declare_param(self.e, i, p)
+            p: self.e.packed(half.index(i), elements_of(p), STORAGE)
+            if i in half
+            else declare_param(self.e, i, p)
             for i, p in enumerate(params)
             if any(b.same_as(p) for b, _ in accesses.addresses)
         }
