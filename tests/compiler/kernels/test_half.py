@@ -153,6 +153,7 @@ def test_weights_stored_as_float16_give_the_same_bits(registers: str, tmp_path: 
     for name in CASES:
         stored = {constant.dtype for constant in plans[f"{name}_half"].plan.constants}
         assert "float16" in stored, name
+        assert bool(plans[f"{name}_half"].plan.warnings) != target.converts_float16
         single_bytes, half_bytes = (plans[n].plan.params_bytes for n in (name, f"{name}_half"))
         assert half_bytes < 0.6 * single_bytes, name
         results = [executor.run(n, [x])[0] for n in (name, f"{name}_half")]
