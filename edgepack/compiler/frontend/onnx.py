@@ -23,6 +23,7 @@ from edgepack.compiler.frontend.half import has_half
 from edgepack.compiler.frontend.import_failures import ImportFailures
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
+from edgepack.compiler.frontend.quantised_weights import warn_of_quantised_weights
 from edgepack.compiler.frontend.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.support import RefusedNodesError, check_operators, node_name
 from edgepack.compiler.frontend.weights import round_weights
@@ -77,7 +78,7 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
         "inputs": [asdict(spec) for spec in inputs],
         "tensors": tensors,
         "half_weights": half_weights,
-        "warnings": kept,
+        "warnings": [*warn_of_quantised_weights(bound), *kept],
     }
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
 

@@ -1,6 +1,6 @@
 /* edgepack runtime: the stable C interface of every model library.
  *
- * A model library exports one symbol, a constant `ep_descriptor` named edgepack_model_<name>. Everything is
+ * A model library exports one symbol, a constant `ep_descriptor` named edgepack_model_<name>. All is
  * reached through it. The functions below are inline: they check that the library speaks this header's ABI
  * and call through the library's function table, so that libraries made by different releases of edgepack
  * live in one process, and a library that does not fit is refused before anything of it runs.
@@ -37,10 +37,9 @@ extern "C" {
 
 typedef int32_t ep_status;
 
-/* One status a line, for edgepack/abi.py and docs/c-api.md read this list. */
+/* One a line, for edgepack/abi.py and docs/c-api.md read this list. */
 /* clang-format off */
-/* X(name, value, what happened and what to do about it). Values never change; new ones are added at the end.
- */
+/* X(name, value, what happened and what to do about it). Values never change; new ones come last. */
 #define EP_STATUS_LIST(X) \
     X(EP_OK, 0, "Success.") \
     X(EP_E_NULL, 1, "A required pointer is null; pass a valid one.") \
