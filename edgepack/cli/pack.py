@@ -51,7 +51,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     "inputs",
     multiple=True,
     callback=_files,
-    metavar="INPUT=FILE.npy",
+    metavar="NAME=FILE.npy",
     help="An input of the recorded data; the others are random.",
 )
 @click.option(

@@ -34,6 +34,10 @@ def can_run(device: Device, folder: Path) -> bool:
     return subprocess.run([program], check=False).returncode == 0
 
 
+#: As raspberrypi4, linux-aarch64-v8.2 and raspberrypi5 but for the CPU's name and caches.
+LIKE_OTHERS = {"jetson-nano", "jetson-orin", "raspberrypi3", "raspberrypizero2"}
+
+
 def faked(device: Device) -> bool:
     """Whether the stand-in for the compiler makes objects for it; tests/targets has all other kinds."""
     return device.os == "linux" and device.cpu_target().arch in ZIG_TARGET
@@ -42,14 +46,12 @@ def faked(device: Device) -> bool:
 def packed_devices() -> list[Any]:
     """Each device that the stand-in serves.
 
-    For musl zig builds a libc from its sources, a minute of CPU time for each architecture:
-    tests/targets/test_linux.py has one of them, the others are slow.
+    For musl zig builds a libc from its sources, a minute of CPU time for each architecture: these are slow
+    tests, and so are boards that differ from another one in the CPU's name only (tests/config has them all).
     """
     names = [name for name in device_names() if faked(load_device(name))]
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if load_device(name).libc == "musl" else name
-        for name in names
-    ]
+    slow = {name for name in names if load_device(name).libc == "musl"} | LIKE_OTHERS
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
 @pytest.fixture

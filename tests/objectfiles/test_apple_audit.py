@@ -56,7 +56,7 @@ def linked(folder: Path, source: str, *flags: str, device: Device = DEVICE) -> P
     """As someone would link who knows nothing of the rules."""
     toolchain = resolve(device)
     output = folder / "libbad.dylib"
-    options = ["-dynamiclib", *toolchain.link_mode, "-o", str(output), *flags]
+    options = ["-dynamiclib", "-O2", "-o", str(output), *flags]
     toolchain._run([*toolchain.driver(), *options, str(compiled(source, folder, device))], "linking")
     return output
 

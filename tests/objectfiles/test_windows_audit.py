@@ -55,7 +55,7 @@ def linked(folder: Path, source: str, *flags: str) -> Path:
     output = folder / "bad.dll"
     options = [
         "-shared",
-        *toolchain.link_mode,
+        "-O2",
         "-o",
         str(output),
         f"-Wl,--out-implib,{folder / 'bad.a'}",
