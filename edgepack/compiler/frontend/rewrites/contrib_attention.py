@@ -39,7 +39,6 @@ class _Heads:
 
 def attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """Attention: one product makes queries, keys and values of the input [batch, rows, width]."""
-    import numpy as np
 
     values = attributes(node)
     x, weights, bias, mask = node.input[0], node.input[1], given(node, 2), given(node, 3)
@@ -61,14 +60,9 @@ def attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     if past:
         key = _behind_past(editor, _past(editor, past, 0), key)
         value = _behind_past(editor, _past(editor, past, 1), value)
-    fill = np.asarray(values.get("mask_filter_value", -10000.0), dtype)
-    masks = _masks(editor, mask, query, key, fill)
+    masks = _added_to_scores(editor, node, mask, query, key)
     if masks is None:
         return None
-    if values.get("unidirectional", 0):
-        masks.append(_causal(editor, query, key, dtype))
-    if given(node, 5):
-        masks.append(given(node, 5))
     results = [_attended(editor, (query, key, value), dtype, _scale(values, query), masks)]
     if len(node.output) > 1 and node.output[1]:
         both = [editor.reshape(t.name, [1, t.batch, t.heads, t.rows, t.depth]) for t in (key, value)]
@@ -78,7 +72,6 @@ def attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 def multi_head_attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """MultiHeadAttention: queries, keys and values are made already, as [batch, rows, width] or split."""
-    import numpy as np
 
     values = attributes(node)
     heads, dtype = values["num_heads"], editor.dtype(node.input[0])
@@ -92,14 +85,9 @@ def multi_head_attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str] 
             return None
         key = _behind_past(editor, _Heads(node.input[6], *shapes[0]), key)
         value = _behind_past(editor, _Heads(node.input[7], *shapes[1]), value)
-    fill = np.asarray(values.get("mask_filter_value", -10000.0), dtype)
-    masks = _masks(editor, given(node, 4), query, key, fill)
+    masks = _added_to_scores(editor, node, given(node, 4), query, key)
     if masks is None:
         return None
-    if values.get("unidirectional", 0):
-        masks.append(_causal(editor, query, key, dtype))
-    if given(node, 5):
-        masks.append(given(node, 5))
     result = _attended(editor, (query, key, value), dtype, _scale(values, query), masks)
     return [result, key.name, value.name][: len(node.output)]
 
@@ -287,6 +275,24 @@ def _rotated(editor: Editor, x: _Heads, positions: str, tables: tuple[str, str],
 
 def _scale(values: dict[str, Any], query: _Heads) -> float:
     return float(values.get("scale", 0.0)) or float(query.depth) ** -0.5
+
+
+def _added_to_scores(
+    editor: Editor, node: onnx.NodeProto, mask: str, query: _Heads, key: _Heads
+) -> list[str] | None:
+    """Mask, causality and bias of Attention and MultiHeadAttention; None as for :func:`_masks`."""
+    import numpy as np
+
+    values, dtype = attributes(node), editor.dtype(node.input[0])
+    fill = np.asarray(values.get("mask_filter_value", -10000.0), dtype)
+    found = _masks(editor, mask, query, key, fill)
+    if found is None:
+        return None
+    if values.get("unidirectional", 0):
+        found.append(_causal(editor, query, key, dtype))
+    if given(node, 5):
+        found.append(given(node, 5))
+    return found
 
 
 def _masks(editor: Editor, mask: str, query: _Heads, key: _Heads, fill: NDArray[Any]) -> list[str] | None:
