@@ -1,0 +1,39 @@
+"""Every operator has a row in the benchmark of single operators, and none falls far behind ONNX Runtime.
+
+``pytest -m slow tests/test_operator_speed.py -n 0`` on a quiet machine measures them all, in an hour;
+``-k softmax`` some. ``python benchmarks/operators.py`` prints a table, for three widths of vectors.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.models.realistic import NOT_MEASURED, ROWS
+
+OPERATORS = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
+
+
+def test_every_operator_has_a_row_or_a_reason_to_have_none() -> None:
+    passing = OPERATORS.read_text(encoding="utf-8").split("## What does not")[0]
+    listed = set(re.findall(r"^\| `([\w.]+)` \|", passing, re.MULTILINE))
+    measured = {operator for row in ROWS.values() for operator in row.operators()}
+    assert len(listed) > 100
+    assert not listed - measured - set(NOT_MEASURED)
+    assert not measured & set(NOT_MEASURED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_no_operator_is_less_than_half_as_fast_as_onnx_runtime(name: str, tmp_path: Path) -> None:
+    from benchmarks.operators import LEAST_RATIO, measure, pack_rows
+
+    ((row, path, bundles),) = pack_rows([ROWS[name]], ["host"], tmp_path)
+    for attempt in range(3):  # another process may have had the machine
+        measured = measure(row, path, bundles, [1, 2], rounds=10 * (attempt + 1))
+        assert not measured.notes
+        if row.why_slow or measured.least_ratio >= LEAST_RATIO:
+            return
+    assert measured.least_ratio >= LEAST_RATIO, f"{measured.ms} {measured.rules}"
