@@ -16,7 +16,7 @@ from tvm.ir import IRModule, Op
 
 from edgepack.compiler.graph.fold import VIEWS
 from edgepack.compiler.graph.group_norm import group_norm_expression
-from edgepack.compiler.graph.rewrite import op_name, shape_of
+from edgepack.compiler.graph.rewrite import constant, is_constant, numpy_of, op_name, shape_of
 
 __all__ = ["ANCHOR", "Attributes", "legalize"]
 
@@ -25,6 +25,9 @@ ANCHOR = "edgepack.anchor"
 
 #: TVM's pattern of operators behind which elementwise ones may be fused.
 FUSES_BEHIND = 4
+
+#: TVM's pattern of operators that move elements, and fuse with what is before and behind them.
+FUSES_INTO = 2
 
 #: What a rule is told of an operator: strings, numbers and lists of numbers by name.
 Attributes = dict[str, Any]
@@ -111,10 +114,35 @@ def _unbounded(name: str) -> Legalize:
 
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """An index out of range reads the nearest element: what a caller hands in at run time must not read
-    elsewhere."""
+    elsewhere. What constants of one axis index fuses with its neighbours, as a transpose does."""
     axis = call.attrs.axis
+    if axis is not None and is_constant(call.args[1]) and len(shape_of(call.args[1])) == 1:
+        return _take_constants(builder, call, int(axis) % len(shape_of(call.args[0])))
     safe = builder.normalize(relax.op.take(*call.args, axis=None if axis is None else int(axis), mode="clip"))
     return Op.get("relax.take").get_attr("FLegalize")(builder, safe)
+
+
+def _take_constants(builder: relax.BlockBuilder, call: relax.Call, axis: int) -> relax.Call:
+    extent = shape_of(call.args[0])[axis]
+    indices = numpy_of(call.args[1])
+    known = constant(np.where(indices < 0, indices + extent, indices).clip(0, extent - 1).astype(np.int32))
+
+    def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
+        shape = [*x.shape[:axis], table.shape[0], *x.shape[axis + 1 :]]
+
+        def element(*at: Any) -> Any:
+            # The bounds tell kernel rules what they need to know of a position that is read from memory.
+            index = tirx.Max(
+                tirx.Min(table[at[axis]], tirx.const(extent - 1, "int32")), tirx.const(0, "int32")
+            )
+            return x[(*at[:axis], index, *at[axis + 1 :])]
+
+        return te.compute(shape, element, name="take")
+
+    result = builder.call_te(compute, call.args[0], known, primfunc_name_hint="take")
+    gvar = result.args[0]
+    builder.update_func(gvar, builder.get()[gvar].with_attr("op_pattern", FUSES_INTO))
+    return result
 
 
 def _group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:

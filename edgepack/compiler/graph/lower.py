@@ -19,6 +19,7 @@ from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.group_norm import find_group_norms
 from edgepack.compiler.graph.isolate_conversions import isolate_conversions
+from edgepack.compiler.graph.isolate_gathered import isolate_gathered
 from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
@@ -90,6 +91,7 @@ def lower(module: IRModule) -> Lowered:
         module = fold_views(module)
         module = fuse_norms(module)
         module = fuse_attention(module)
+        module = isolate_gathered(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
         module = isolate_conversions(module)

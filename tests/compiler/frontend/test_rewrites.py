@@ -111,7 +111,7 @@ def test_rewritten_model_computes_the_same(op: str, name: str) -> None:
 
 
 def test_nodes_that_need_no_change_are_left_alone() -> None:
-    model = CASES["resize_linear_half_pixel"]()
+    model = CASES["resize_nearest_half_pixel"]()
     assert [node.op_type for node in rewrites.apply(model).graph.node] == ["Resize"]
 
 

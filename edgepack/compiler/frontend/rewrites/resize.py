@@ -1,8 +1,9 @@
 """Resize as gathers and weighted sums, one axis after the other.
 
-The importer's own resize is used where it agrees with ONNX: images in NCHW, only height and width changed,
-and the output exactly scale times the input. It takes the scale from the sizes, knows no antialiasing and
-none of the old forms (Upsample, Resize of opset 10), and resizes the wrong axes of any other layout.
+The importer's own resize is used for the nearest element where it agrees with ONNX: images in NCHW, only
+height and width changed, and the output exactly scale times the input. It takes the scale from the sizes,
+knows none of the old forms (Upsample, Resize of opset 10), resizes the wrong axes of any other layout, and
+reads all taps of both axes for each element.
 """
 
 from __future__ import annotations
@@ -57,15 +58,20 @@ def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         exact
         and plain
         and known
-        and not sampling.antialias
-        and not sampling.exclude_outside
         and policy == "stretch"
+        and (sampling.mode == "nearest" or not np.issubdtype(editor.dtype(x), np.floating))
     ):
         return None
-    for axis in changed:
+    for axis in sorted(changed, key=lambda axis: _turn(axis, source, target)):
         taps = _taps(sampling, source[axis], target[axis], scales[axis])
         x = _apply(editor, x, axis, len(source), taps=taps, dtype=editor.dtype(node.input[0]))
     return [x]
+
+
+def _turn(axis: int, source: Sequence[int], target: Sequence[int]) -> tuple[int, int]:
+    """A sort key: what makes the tensor smaller comes first, what makes it larger last, the last axis, along
+    which neighbours are gathered one by one, before the others that do the same."""
+    return (target[axis] > source[axis]) - (target[axis] < source[axis]), -axis
 
 
 def _scales(

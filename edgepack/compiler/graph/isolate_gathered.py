@@ -1,0 +1,53 @@
+"""Isolate what is gathered: a tensor that several gathers read is not fused into them.
+
+A resize is a weighted sum of gathers along one axis, then of gathers along another. TVM would fuse all of
+them: each element of the second sum would compute all elements of the first that it reads. A view ends a
+group, so the pass puts two that cancel each other behind what several gathers read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.rewrite import Rewriter, op_name, shape_of
+
+__all__ = ["isolate_gathered"]
+
+#: Gathers that read one tensor, from which on it is computed before them.
+SEVERAL = 2
+
+
+class _IsolateGathered(Rewriter):
+    """Attributes:
+    gathers: how many gathers read a variable of the old function.
+    """
+
+    def __init__(self, module: IRModule) -> None:
+        super().__init__(module)
+        self.gathers = Counter(
+            binding.value.args[0]
+            for block in module["main"].body.blocks
+            for binding in block.bindings
+            if op_name(binding.value) == "relax.take"
+        )
+
+    def visit_binding(self, binding: relax.Binding) -> None:
+        super().visit_binding(binding)
+        if self.gathers[binding.var] >= SEVERAL:
+            value = self.use(binding.var)
+            shape = shape_of(value)
+            flat = self.emit(relax.op.reshape(value, (prod(shape),)))
+            self.bind(binding.var, self.emit(relax.op.reshape(flat, shape)))
+
+
+def isolate_gathered(module: IRModule) -> IRModule:
+    """Ends fused groups before what several gathers read.
+
+    Args:
+        module: before legalisation; views that cancel each other are not folded after this.
+    """
+    return _IsolateGathered(module).run()
