@@ -115,9 +115,22 @@ def _evaluate(name: str, call: relax.Call, args: Sequence[relax.Expr]) -> Array 
         return np.broadcast_to(values[0], shape_of(call))
     if name == "relax.less":
         return np.asarray(np.less(*values))
+    if name == "relax.dequantize" and call.attrs.out_dtype == "float32":
+        return _dequantized(values, int(call.attrs.axis))
     if name in ELEMENTWISE and values[0].dtype == np.float32:
         return ELEMENTWISE[name](*values)
     return None
+
+
+def _dequantized(values: Sequence[Array], axis: int) -> Array | None:
+    """Integers as TVM's operator makes numbers of them; None for what is no integer of up to 16 bits."""
+    x, scale, zero = values
+    if x.dtype.kind not in "iu" or x.dtype.itemsize > 2 or zero.dtype.kind not in "iu":
+        return None
+    if scale.ndim:
+        shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+        scale, zero = scale.reshape(shape), zero.reshape(shape) if zero.ndim else zero
+    return (x.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale.astype(np.float32)
 
 
 def fold_views(module: IRModule) -> IRModule:

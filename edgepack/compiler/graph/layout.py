@@ -93,6 +93,7 @@ class _ChannelsLast(Rewriter):
             "relax.nn.pad": self._pad,
             "relax.take": self._take,
             "relax.nn.group_norm": self._group_norm,
+            **dict.fromkeys(("relax.quantize", "relax.dequantize"), self._quantise),
             "relax.reshape": self._reshape,
             "relax.permute_dims": self._permute,
             **{f"relax.nn.{name}": self._window(emit) for name, emit in WINDOWS.items()},
@@ -288,6 +289,16 @@ class _ChannelsLast(Rewriter):
         groups = int(a.num_groups)
         norm = relax.op.nn.group_norm(self.last(data), *weights, groups, rank - 1, axes, epsilon=a.epsilon)
         return _Forms(last=self.emit(norm))
+
+    def _quantise(self, call: relax.Call) -> _New | None:
+        data, a = call.args[0], call.attrs
+        rank = len(shape_of(data))
+        if rank < 3 or not self._is_last(data):
+            return None
+        op = getattr(relax.op, op_name(call).removeprefix("relax."))
+        axis = _axis_to_last(int(a.axis) % rank, rank)
+        others = (self.use(arg) for arg in call.args[1:])
+        return _Forms(last=self.emit(op(self.last(data), *others, axis=axis, out_dtype=str(a.out_dtype))))
 
     def _take(self, call: relax.Call) -> _New | None:
         data, indices = call.args

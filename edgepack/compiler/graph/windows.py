@@ -31,7 +31,7 @@ OVERLAPPING_TAPS = 64
 
 
 def convolution(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
-    """A convolution by constant weights; None for any other.
+    """A convolution, also one by computed weights; None for another layout than channels first.
 
     Args:
         data: the input, channels last.
@@ -39,13 +39,17 @@ def convolution(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> Optio
     """
     a, rank = call.attrs, len(shape_of(call)) - 2
     (data_first, data_last), (weights_first, weights_last) = DATA_LAYOUTS[rank], WEIGHT_LAYOUTS[rank]
-    if a.data_layout != data_first or a.kernel_layout != weights_first or not is_constant(call.args[1]):
+    if a.data_layout != data_first or a.kernel_layout != weights_first:
         return None
-    weights = numpy_of(call.args[1]).transpose(*range(2, rank + 2), 1, 0)
+    axes = [*range(2, rank + 2), 1, 0]
+    if is_constant(call.args[1]):
+        weights = constant(numpy_of(call.args[1]).transpose(axes))
+    else:
+        weights = rewriter.emit(relax.op.permute_dims(rewriter.use(call.args[1]), axes))
     return rewriter.emit(
         getattr(relax.op.nn, f"conv{rank}d")(
             data,
-            constant(weights),
+            weights,
             strides=list(a.strides),
             padding=list(a.padding),
             dilation=list(a.dilation),

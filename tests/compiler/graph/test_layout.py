@@ -35,6 +35,16 @@ def spatial_output(g: Graph, x: str) -> str:
     return g.op("Relu", x)
 
 
+@body(2)
+def quantised(g: Graph, x: str) -> str:
+    """Scales of each channel, and weights that are integers."""
+    scale, zero = g.uniform(12, low=0.01, high=0.02), g.const([128] * 12, "uint8")
+    y = g.op("DequantizeLinear", g.op("QuantizeLinear", x, scale, zero), scale, zero)
+    weights = g.const(g.rng.integers(-100, 100, (8, 12, 3, 3)).astype("int8"))
+    weights = g.op("DequantizeLinear", weights, g.uniform(8, low=0.01, high=0.02), axis=0)
+    return g.op("Conv", y, weights, pads=[1, 1, 1, 1])
+
+
 @body(1)
 def global_mean(g: Graph, x: str) -> str:
     return g.op("Flatten", g.op("GlobalAveragePool", x))

@@ -76,6 +76,16 @@ def dense(rows: tuple[int, ...], depth: int, columns: int, activation: Body | No
     return g.model()
 
 
+def computed(shape: tuple[int, ...], out: int, kernel: tuple[int, ...], group: int = 1) -> onnx.ModelProto:
+    """A convolution whose weights are an input of the model."""
+    g = Graph("computed", seed=3)
+    w = g.input("w", (out, shape[1] // group, *kernel))
+    y = g.op("Conv", g.input("x", shape), w, pads=[1] * 2 * len(kernel), group=group)
+    g.op("Relu", y, name="y")
+    g.output("y")
+    return g.model()
+
+
 def batched(left: tuple[int, ...], right: tuple[int, ...]) -> onnx.ModelProto:
     g = Graph("batched", seed=3)
     product = g.op("MatMul", g.input("a", left), g.input("b", right))
@@ -254,6 +264,10 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         "pool2d.average",
         pool("AveragePool", (2, 9, 150), kernel_shape=[70], strides=[3], pads=[30, 5]),
     ),
+    "computed weights": ("conv2d.igemm", computed((1, 7, 6, 9), 83, (3, 2))),
+    "computed weights in groups": ("conv2d.igemm", computed((2, 12, 5, 6), 57, (3, 3), 3)),
+    "computed weights, depthwise": ("conv2d.depthwise", computed((1, 35, 6, 7), 35, (3, 3), 35)),
+    "computed weights of a signal": ("conv2d.igemm", computed((1, 9, 30), 17, (5,))),
     "matrix": ("matmul.packed", dense((23,), 37, 61, gelu)),
     "one row": ("matmul.packed", dense((1,), 129, 1000)),
     "two rows": ("matmul.packed", dense((2,), 64, 50, silu)),
@@ -279,6 +293,7 @@ SENTINELS = (
     "volume",
     "matrix",
     "attention",
+    "computed weights in groups",
     "conditions behind",
     "its input beside",
 )

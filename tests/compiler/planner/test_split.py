@@ -45,17 +45,17 @@ def _gate(g: Graph) -> None:
 
 
 def _weights_computed(g: Graph) -> None:
-    """No fast rule takes weights that are not constant; the tail is fast all the same."""
+    """Weights that are not constant."""
     x, w = g.input("x", (1, 12, 7, 6)), g.input("w", (12, 12, 3, 3))
     y = g.op("Conv", x, w, pads=(1, 1, 1, 1))
     g.op("Tanh", g.op("Mul", g.op("Sigmoid", y), g.op("Exp", y)), name="y")
     g.output("y")
 
 
-def _arcsine(g: Graph) -> None:
+def _area_tangent(g: Graph) -> None:
     """What stands before and behind a step that only a slow rule knows."""
     x = g.op("Tanh", g.op("Exp", g.op("Mul", g.input("x", (1, 24, 50)), g.const(0.5))))
-    g.op("Sigmoid", g.op("Mul", g.op("Asin", g.op("Mul", x, g.const(0.9))), g.const(0.5)), name="y")
+    g.op("Sigmoid", g.op("Mul", g.op("Atanh", g.op("Mul", x, g.const(0.9))), g.const(0.5)), name="y")
     g.output("y")
 
 
@@ -81,8 +81,8 @@ CASES: dict[str, tuple[Callable[[Graph], None], set[tuple[str, ...]]]] = {
     "truth": (_truth, set()),
     "mask": (_mask, set()),
     "gate": (_gate, set()),
-    "weights computed": (_weights_computed, {("conv2d",)}),
-    "arcsine": (_arcsine, {("tir_asin",)}),
+    "weights computed": (_weights_computed, set()),
+    "area tangent": (_area_tangent, {("tir_atanh",)}),
     "snake": (_snake, set()),
     "concatenated": (_concatenated, set()),
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.contract import Implementation
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, anchored
+from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_columns
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
@@ -18,10 +20,14 @@ def conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     """Rule ``conv2d.igemm``."""
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
-    if found.operand(1) not in constants:
-        raise RuleError("the weights are not constant")
     narrow = narrow_vectors(target, conv.group_out, conv.dtype)
-    return ImplicitGemm("conv2d.igemm", f"conv2d:{conv.groups}", conv, found, narrow).build()
+    gemm = ImplicitGemm("conv2d.igemm", f"conv2d:{conv.groups}", conv, found, narrow)
+    if found.operand(1) in constants:
+        return gemm.build()
+    emitter = Emitter(gemm.lanes, narrow, gemm.dtype)
+    pack = packed_by_columns(emitter, conv, found.operand(1), gemm.tile.columns, gemm.zeros)
+    elements = conv.depth * conv.out_channels + gemm.zeros
+    return by_computed_weights(gemm.build(), pack, elements * gemm.element_bytes)
 
 
 RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_pitch=True)

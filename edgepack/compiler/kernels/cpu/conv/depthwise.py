@@ -9,6 +9,7 @@ import numpy as np
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_steps
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Window
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
@@ -62,9 +63,13 @@ def depthwise_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[
     conv = Conv2d.of(found)
     if not conv.depthwise:
         raise RuleError("not depthwise")
-    if found.operand(1) not in constants:
-        raise RuleError("the weights are not constant")
-    return Depthwise(conv, found, target).build()
+    kernel = Depthwise(conv, found, target)
+    if found.operand(1) in constants:
+        return kernel.build()
+    emitter = Emitter(kernel.lanes, target, kernel.dtype)
+    pack = packed_by_steps(emitter, found.operand(1), kernel.taps, conv.in_channels)
+    nbytes = kernel.taps * kernel.steps * kernel.lanes * kernel.element_bytes
+    return by_computed_weights(kernel.build(), pack, nbytes)
 
 
 RULE = Rule("conv2d.depthwise", order=100, dtypes=FLOAT32, apply=depthwise_conv2d, heeds_pitch=True)
