@@ -166,6 +166,20 @@ def test_infinite_scores_and_nan(library: Library, registers: str) -> None:
     assert np.isnan(expected).any(axis=-1).sum() == 2
 
 
+@pytest.mark.parametrize("registers", VECTORS)
+def test_scores_of_any_size(library: Library, registers: str) -> None:
+    """A query whose keys are all masked, as exporters do it, weighs them evenly; large scores choose one."""
+    compiled = library(registers)
+    name = "a mask of pairs"
+    inputs = random_inputs(MODELS[name], 5)
+    mask = np.array(inputs["mask"])
+    mask[0, 0, 4] = np.finfo(np.float32).min
+    mask[0, 0, 5] = mask[0, 0, 5] * 1e10
+    inputs["mask"] = mask
+    got, expected = compiled.run(name, inputs)["y"], compiled.expected(name, inputs)["y"]
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_weights_that_are_read_elsewhere_are_kept(tmp_path: Path) -> None:
     g = Graph("attention", seed=3)
     q, k, v = g.input("q", (2, 20, 8)), g.input("k", (2, 8, 24)), g.input("v", (2, 24, 16))

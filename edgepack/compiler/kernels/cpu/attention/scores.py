@@ -27,7 +27,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
 )
 from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value
-from edgepack.compiler.kernels.cpu.emit.vector_math import LOG2_E, elementary, exp_below
+from edgepack.compiler.kernels.cpu.emit.vector_math import elementary, exp_below
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit, Vectors
 from edgepack.plan.target import CpuTarget
 
@@ -178,8 +178,7 @@ class Scores:
     def _exponentials(self, size: int, largest: Sequence[Buffer]) -> None:
         """scores = e**(scores - largest), and the reciprocals of their sums."""
         e, scores = self.e, self.buffers.scores
-        strict = e.strict_math
-        tops = [e.let(e.vload(m, 0) if strict else e.vload(m, 0) * e.f32(LOG2_E)) for m in largest]
+        tops = [e.let(e.vload(m, 0)) for m in largest]
         sums = [e.local(self.lanes) for _ in tops]
         for s in sums:
             e.vstore(s, 0, e.f32(0))
@@ -188,7 +187,7 @@ class Scores:
             for n, (top, s) in enumerate(zip(tops, sums, strict=True)):
                 at = k * index(size) + index(n * self.lanes)
                 score = e.let(e.vload(scores, at))
-                if strict:
+                if e.strict_math:
                     p = elementary(e, "tirx.exp", e.let(score - top), self.lanes)
                 else:
                     p = exp_below(e, score, top, self.lanes)

@@ -94,15 +94,17 @@ def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
 
 
 def exp_below(e: Emitter, x: Expr, top: Expr, lanes: int) -> Expr:
-    """A weight of a softmax: e**x over e**largest, ``top`` the largest score times :data:`LOG2_E`.
+    """A weight of a softmax: e**(x - top), ``top`` the largest score.
 
-    2**t, t = x log2 e - top, at most about 0: a relative error of 8e-8 + 1e-7 (|t| + |top|), of which what
-    the scores of a row share cancels. Below 2**-125 it is that; NaN stays NaN. A third less to do than for
-    :func:`exp`: nothing overflows, and the exponent is added to the polynomial's bits.
+    2**t, t = (x - top) log2 e, at most 0: a relative error of 8e-8 + 1e-7 |t|. Below 2**-125 it is that; NaN
+    stays NaN. A third less to do than for :func:`exp`: nothing overflows, and the exponent is added to the
+    polynomial's bits. The difference is exact where it counts, so scores may be of any size, a row of the
+    least numbers (where all is masked) among them.
     """
-    t = e.let(tirx.Max(e.f32(-125, lanes), e.let(x * e.f32(LOG2_E, lanes) - top)))
-    shifted = e.let(t + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
-    r = e.let(t - e.let(shifted - e.f32(12582912.0, lanes)))
+    below = e.let(tirx.Max(e.f32(-125 / LOG2_E, lanes), e.let(x - top)))
+    scale = e.f32(LOG2_E, lanes)
+    shifted = e.let(below * scale + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
+    r = e.let(below * scale - e.let(shifted - e.f32(12582912.0, lanes)))
     p = _polynomial(
         e,
         r,
