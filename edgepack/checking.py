@@ -42,6 +42,7 @@ def check_model(
         batch=int(options.set_batch or 0),
         custom=load_custom(Path(options.custom)) if options.custom is not None else (),
         weights=options.weights,
+        maxima={key: int(size) for key, size in (options.maxima or {}).items()},
     )
     try:
         with (

@@ -48,6 +48,8 @@ class PackOptions:
         cut_outputs: tensors of the model that become the bundle's outputs.
         custom: a YAML file that declares operators which the user's own C computes
             (docs/custom-operators.md).
+        maxima: a result's name to how many entries there is room for, of results whose size the data decide
+            (docs/varying-sizes.md).
         set_batch: samples of a run, of a model that was exported with a fixed batch of 1. A model whose batch
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
@@ -79,6 +81,7 @@ class PackOptions:
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
     custom: PathLike | None = None
+    maxima: Mapping[str, int] | None = None
     set_batch: int | None = None
     optimize: Optimize = "latency"
     strict_math: bool = False
@@ -106,6 +109,7 @@ class PackKeywords(TypedDict, total=False):
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
     custom: PathLike | None
+    maxima: Mapping[str, int] | None
     set_batch: int | None
     optimize: Optimize
     strict_math: bool
@@ -126,6 +130,7 @@ class CheckKeywords(TypedDict, total=False):
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
     custom: PathLike | None
+    maxima: Mapping[str, int] | None
     set_batch: int | None
     optimize: Optimize
     strict_math: bool
@@ -255,6 +260,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "cut_inputs": ("a list of tensors' names", _is_names),
     "cut_outputs": ("a list of tensors' names", _is_names),
     "custom": ("the path of a YAML file", _is_path),
+    "maxima": ("a mapping of tensors' names to whole numbers above 0", _is_mapping(_is_size)),
     "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),

@@ -130,6 +130,7 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
         batch=int(options.set_batch or 0),
         custom=load_custom(Path(options.custom)) if options.custom is not None else (),
         weights=options.weights,
+        maxima={key: int(size) for key, size in (options.maxima or {}).items()},
     )
 
 
@@ -150,6 +151,7 @@ def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
         cut_inputs=tuple(job.cut_inputs),
         cut_outputs=tuple(job.cut_outputs),
         batch=job.batch,
+        maxima=dict(sorted(job.maxima.items())),
     )
 
 

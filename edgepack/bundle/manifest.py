@@ -78,6 +78,7 @@ class ModelRecord(_Record):
     cut_inputs: tuple[str, ...] = Field(default=(), description="tensors that became inputs; none: its own")
     cut_outputs: tuple[str, ...] = Field(default=(), description="tensors that became outputs; none: its own")
     batch: int = Field(default=0, description="what its batch of 1 was changed to; 0: as it is")
+    maxima: dict[str, int] = Field(default={}, description="room for entries of results whose size varies")
 
 
 class DeviceRecord(_Record):

@@ -71,12 +71,19 @@ def _shapes(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -
 
 
 def _dims(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
-    del ctx, param
-    pairs = _pairs("SYMBOL=1", values)
+    del ctx
+    pairs = _pairs(param.metavar or "SYMBOL=1", values)
     for text in pairs.values():
         if not text.isdecimal():
             raise click.BadParameter(f"{text!r} is not a whole number.")
     return {name: int(text) for name, text in pairs.items()}
+
+
+def _maxima(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
+    sizes = _dims(ctx, param, values)
+    if 0 in sizes.values():
+        raise click.BadParameter("there has to be room for 1 entry at least.")
+    return sizes
 
 
 def model_options(function: _F) -> _F:
@@ -92,6 +99,15 @@ def model_options(function: _F) -> _F:
         ),
         click.option(
             "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
+        ),
+        click.option(
+            "--max",
+            "maxima",
+            multiple=True,
+            callback=_maxima,
+            metavar="TENSOR=N",
+            help="Room for N entries in a result whose size the data decide (NonMaxSuppression, ...). The "
+            "output TENSOR_count says how many there are.",
         ),
         click.option(
             "--custom",

@@ -74,7 +74,7 @@ def _sizes(job: dict[str, Any]) -> Sizes:
     custom = [CustomOperator.from_json(one) for one in job["custom"]]
     expected = {name: Path(path) for name, path in job.get("expected", {}).items()}
     cuts = job["cut_inputs"], job["cut_outputs"]
-    return Sizes(shapes, job["dims"], *cuts, job["batch"], custom, expected, job["weights"])
+    return Sizes(shapes, job["dims"], *cuts, job["batch"], custom, expected, job["weights"], job["maxima"])
 
 
 def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:

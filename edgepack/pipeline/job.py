@@ -77,6 +77,7 @@ class ImportJob:
         custom: operators that the user computes in C.
         expected: an output's name to a .npy file with its value for the recorded data; empty to compute them.
         weights: what they are rounded to; None as the model has them.
+        maxima: room for entries of results whose size the data decide, by name.
     """
 
     model: Path
@@ -91,6 +92,7 @@ class ImportJob:
     expected: Mapping[str, Path] = field(default_factory=dict)
     batch: int = 0
     weights: WeightsDtype | None = None
+    maxima: Mapping[str, int] = field(default_factory=dict)
 
     task: ClassVar[str] = "import"
     results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
@@ -109,6 +111,7 @@ class ImportJob:
             "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
             "weights": self.weights,
+            "maxima": dict(self.maxima),
         }
 
 
@@ -119,7 +122,7 @@ class CheckJob:
     Attributes:
         frontend: name of what reads the model's format.
         target: what the kernels would be for.
-        shapes, dims, cut_inputs, cut_outputs, batch, custom, weights: as those of :class:`ImportJob`.
+        shapes, dims, cut_inputs, cut_outputs, batch, custom, weights, maxima: as those of :class:`ImportJob`.
     """
 
     model: Path
@@ -132,6 +135,7 @@ class CheckJob:
     custom: Sequence[CustomOperator] = ()
     batch: int = 0
     weights: WeightsDtype | None = None
+    maxima: Mapping[str, int] = field(default_factory=dict)
 
     task: ClassVar[str] = "check"
     results: ClassVar[tuple[str, ...]] = ("plan.json",)
@@ -148,6 +152,7 @@ class CheckJob:
             "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
             "weights": self.weights,
+            "maxima": dict(self.maxima),
         }
 
 

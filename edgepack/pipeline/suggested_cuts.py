@@ -44,6 +44,8 @@ def cut_command(cut: Mapping[str, Any], model: Path, device: str, options: PackO
         words += ["--dim", f"{name}={size}"]
     if options.custom is not None:
         words += ["--custom", str(options.custom)]
+    for name, size in (options.maxima or {}).items():
+        words += ["--max", f"{name}={size}"]
     if options.set_batch:
         words += ["--set-batch", str(options.set_batch)]
     for option, names in (

@@ -129,6 +129,8 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
         (["pack", "m.onnx", "--shape", "x=1,-2"], "negative extent"),
         (["pack", "m.onnx", "--shape", "x=1", "--shape", "x=2"], "given twice"),
         (["pack", "m.onnx", "--dim", "n=x"], "is not a whole number"),
+        (["pack", "m.onnx", "--max", "n"], "not of the form TENSOR=N"),
+        (["check", "m.onnx", "--max", "n=0"], "room for 1 entry"),
         (["pack", "m.onnx", "--input", "x"], "not of the form NAME=FILE.npy"),
         (["pack", "m.onnx", "--params", "somewhere"], "'somewhere' is not one of"),
         (["bench", "b", "--runs", "0"], "--runs"),

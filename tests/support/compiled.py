@@ -77,21 +77,26 @@ def target_with(register_file: str, *, threads: int = 3, **options: Any) -> CpuT
     )
 
 
-def plan_of(model: onnx.ModelProto, name: str = "m", target: CpuTarget | None = None) -> Built:
-    """The plan of a model whose shapes are static."""
-    imported, lowered = _lower(model)
+def plan_of(
+    model: onnx.ModelProto,
+    name: str = "m",
+    target: CpuTarget | None = None,
+    maxima: Mapping[str, int] | None = None,
+) -> Built:
+    """The plan of a model whose input shapes are static; ``maxima`` are those of ``--max``."""
+    imported, lowered = _lower(model, maxima or {})
     return build_plan(
         lowered, imported.signature, target or host_target(), name=name, symbol_prefix=f"{name}_"
     )
 
 
-def _lower(model: onnx.ModelProto) -> tuple[ImportedModel, Lowered]:
+def _lower(model: onnx.ModelProto, maxima: Mapping[str, int]) -> tuple[ImportedModel, Lowered]:
     """Imported and lowered, which no target has a part in: a small model once for all targets."""
     content = model.SerializeToString(deterministic=True)
-    key = hashlib.sha256(content).hexdigest()
+    key = hashlib.sha256(content + str(maxima).encode()).hexdigest()
     if key in _lowered:
         return _lowered[key]
-    imported = import_model(model)
+    imported = import_model(model, maxima)
     result = imported, lower(imported.module)
     if len(content) <= KEPT:
         _lowered[key] = result
@@ -106,6 +111,7 @@ class Compiled:
         folder: where the library is made.
         target: the CPU that the kernels are chosen for; None: this machine's.
         machine: the CPU that they are compiled for, if another.
+        maxima: those of ``--max``, by name of the model.
     """
 
     def __init__(
@@ -115,13 +121,14 @@ class Compiled:
         target: CpuTarget | None = None,
         *,
         machine: CpuTarget | None = None,
+        maxima: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         self.models = dict(models)
         self._errors: dict[str, EdgepackError] = {}
         built: dict[str, Built] = {}
         for number, (name, model) in enumerate(models.items()):
             try:
-                built[name] = plan_of(model, f"m{number}", target)
+                built[name] = plan_of(model, f"m{number}", target, (maxima or {}).get(name))
             except EdgepackError as error:
                 self._errors[name] = error
         self._executor = Executor(built, folder, machine or target)

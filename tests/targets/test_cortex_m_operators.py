@@ -14,6 +14,7 @@ from onnx import compose
 
 import edgepack
 from tests.models import save
+from tests.models.counted import CHAINS, CHOICES
 from tests.models.odd import ODD
 from tests.models.operators import CASES
 
@@ -53,5 +54,19 @@ def test_a_sample_of_the_operators_is_right_on_a_microcontroller(tmp_path: Path)
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_every_operator_is_right_on_a_microcontroller(name: str, tmp_path: Path) -> None:
     bundle = edgepack.pack(save(SMALL[name](), tmp_path), "cortex-m4", tmp_path / "out")
+    result = bundle.verify()
+    assert result.ok, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CHAINS, *CHOICES])
+def test_results_of_varying_size_are_right_on_a_microcontroller(name: str, tmp_path: Path) -> None:
+    if name in CHAINS:
+        build, maxima = CHAINS[name]
+        model = build()
+    else:
+        model, most = CHOICES[name]
+        maxima = {"y": most}
+    bundle = edgepack.pack(save(model, tmp_path), "cortex-m4", tmp_path / "out", maxima=maxima)
     result = bundle.verify()
     assert result.ok, result

@@ -34,6 +34,8 @@ class Sizes:
         batch: what a batch of 1, written in the model, is changed to (``--set-batch``); 0 leaves it.
         weights: "float16" rounds them to that (``--weights``), "float32" does not; None: as the model has
             them.
+        maxima: by name of a result whose size the data decide, the entries that there is room for
+            (``--max``).
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Sizes:
     custom: Sequence[CustomOperator] = ()
     expected: Mapping[str, Path] = field(default_factory=dict)
     weights: WeightsDtype | None = None
+    maxima: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from edgepack.compiler.frontend import custom, recurrent
+from edgepack.compiler.frontend import custom, recurrent, selection
 from edgepack.compiler.frontend.padding import pad
 
 __all__ = ["OPERATORS", "convert"]
@@ -92,6 +92,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     **recurrent.CONVERTERS,
     "BitCast": _bit_cast,
     **custom.CONVERTERS,
+    **selection.CONVERTERS,
     "Clip": _clip,
     "Einsum": _einsum,
     "Max": _pairwise("maximum"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgepack.compiler.frontend.binding import input_dtype
 from edgepack.compiler.frontend.cut import static_shape
@@ -21,10 +21,30 @@ from edgepack.plan.custom import CustomOperator, ExpressionError, evaluate
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["CONVERTERS", "CUSTOM", "Custom", "custom_nodes", "declare", "detached", "reattached"]
+__all__ = [
+    "CONVERTERS",
+    "CUSTOM",
+    "Custom",
+    "Detachable",
+    "custom_nodes",
+    "declare",
+    "detached",
+    "reattached",
+]
 
 #: What a custom operator's node is called in the normalised model; its attributes say all of the call.
 CUSTOM = "EdgepackCustom"
+
+
+class Detachable(Protocol):
+    """A node that is taken out of the model and put back."""
+
+    @property
+    def node(self) -> onnx.NodeProto: ...
+
+    def call(self, declared: Mapping[str, onnx.ValueInfoProto]) -> onnx.NodeProto:
+        """What is put back; ``declared`` are the values that the model says something of."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,10 @@ class Custom:
 
     node: onnx.NodeProto
     operator: CustomOperator
+
+    def call(self, declared: Mapping[str, onnx.ValueInfoProto]) -> onnx.NodeProto:
+        """The node of the normalised model."""
+        return _call(self, declared)
 
 
 def custom_nodes(model: onnx.ModelProto, operators: Sequence[CustomOperator]) -> list[Custom]:
@@ -119,7 +143,7 @@ def _check_arguments(one: Custom, shapes: Sequence[tuple[int, ...]]) -> None:
         one.node.metadata_props.append(onnx.StringStringEntryProto(key=CUSTOM, value=text))
 
 
-def detached(model: onnx.ModelProto, nodes: Sequence[Custom]) -> onnx.ModelProto:
+def detached(model: onnx.ModelProto, nodes: Sequence[Detachable]) -> onnx.ModelProto:
     """A model without the custom nodes: their results are inputs, what they read is an output."""
     import onnx
 
@@ -142,7 +166,9 @@ def detached(model: onnx.ModelProto, nodes: Sequence[Custom]) -> onnx.ModelProto
     return bare
 
 
-def reattached(normal: onnx.ModelProto, model: onnx.ModelProto, nodes: Sequence[Custom]) -> onnx.ModelProto:
+def reattached(
+    normal: onnx.ModelProto, model: onnx.ModelProto, nodes: Sequence[Detachable]
+) -> onnx.ModelProto:
     """The normalised ``detached`` model with the custom nodes of ``model`` in it again, in place."""
     import onnx
 
@@ -154,7 +180,7 @@ def reattached(normal: onnx.ModelProto, model: onnx.ModelProto, nodes: Sequence[
     kept = [tensor for tensor in model.graph.initializer if tensor.name in missing]
     graph.initializer.extend(kept)
     declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    calls = [_call(one, declared) for one in nodes]
+    calls = [one.call(declared) for one in nodes]
     ordered = _sorted(
         [*graph.node, *calls],
         {*values.keys() - taken, *weights, *(t.name for t in kept)}
@@ -170,7 +196,8 @@ def reattached(normal: onnx.ModelProto, model: onnx.ModelProto, nodes: Sequence[
         )
         del old[:]
         old.extend(copies)
-    normal.opset_import.extend([onnx.helper.make_opsetid("edgepack", 1)])
+    if not any(opset.domain == "edgepack" for opset in normal.opset_import):
+        normal.opset_import.extend([onnx.helper.make_opsetid("edgepack", 1)])
     return normal
 
 

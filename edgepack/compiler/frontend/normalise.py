@@ -22,7 +22,7 @@ from edgepack.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["fold_constants", "normalise"]
+__all__ = ["fold_constants", "normalise", "unrolled"]
 
 #: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
 #: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
@@ -40,18 +40,27 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     import onnx
 
-    model = _inline_functions(model)
-    check_known(model, rewrites.REWRITES)
-    _freeze_initializers(model)
-    model = compute_in_float32(model)
-    model = _folded(model)
-    while rewrites.unroll(model):
-        model = _folded(model)
+    model = unrolled(model)
     if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
         model.graph.value_info.extend(_value_types(model))
     model = rewrites.apply(model)
     retype(model)
     return _with_shapes(model)
+
+
+def unrolled(model: onnx.ModelProto, *, widen: bool = True) -> onnx.ModelProto:
+    """The model without functions and control flow, its constants folded.
+
+    Args:
+        widen: compute float16 and bfloat16 in float32.
+    """
+    model = _inline_functions(model)
+    check_known(model, rewrites.REWRITES)
+    _freeze_initializers(model)
+    model = _folded(compute_in_float32(model) if widen else model)
+    while rewrites.unroll(model):
+        model = _folded(model)
+    return model
 
 
 def _folded(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -17,10 +17,19 @@ from edgepack.compiler.frontend import reference, summary
 from edgepack.compiler.frontend.base import HalfWeights, ImportedModel, Sizes
 from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
 from edgepack.compiler.frontend.converters import convert
-from edgepack.compiler.frontend.custom import Custom, custom_nodes, declare, detached, reattached
+from edgepack.compiler.frontend.custom import (
+    Detachable,
+    custom_nodes,
+    declare,
+    detached,
+    reattached,
+)
 from edgepack.compiler.frontend.cut import declared_values, open_model, static_shape
 from edgepack.compiler.frontend.half import has_half
 from edgepack.compiler.frontend.import_failures import ImportFailures
+from edgepack.compiler.frontend.maxima.apply import Padding
+from edgepack.compiler.frontend.maxima.prepare import check_combinations, with_maxima
+from edgepack.compiler.frontend.maxima.suggest import check_sizes
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.normalise import normalise
 from edgepack.compiler.frontend.quantised_weights import warn_of_quantised_weights
@@ -61,10 +70,11 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
     """
     import onnx
 
+    check_combinations(sizes)
     bound = open_model(model, sizes)
     declare(bound, sizes.custom)
     try:
-        normal, inputs = _normalised(bound, sizes.custom)
+        normal, inputs, padding = _normalised(bound, sizes.custom, sizes.maxima)
     except RefusedNodesError as error:
         bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
         cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
@@ -78,6 +88,7 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
         "inputs": [asdict(spec) for spec in inputs],
         "tensors": tensors,
         "half_weights": half_weights,
+        "padding": None if padding is None else asdict(padding),
         "warnings": [*warn_of_quantised_weights(bound), *kept],
     }
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
@@ -102,7 +113,7 @@ def record(
         seed=seed,
         inputs=inputs,
         directory=folder / "recorded",
-        rounded=rounded,
+        changed=reference.Changed(rounded, _padding(signature)),
     )
     return (*signature["warnings"], *warned)
 
@@ -138,15 +149,16 @@ def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mappin
     return import_model(model)
 
 
-def import_model(model: onnx.ModelProto) -> ImportedModel:
-    """The Relax module of a model whose inputs all have static shapes (see :func:`import_file`)."""
-    return _imported(*_normalised(model))
+def import_model(model: onnx.ModelProto, maxima: Mapping[str, int] | None = None) -> ImportedModel:
+    """The Relax module of a model whose inputs all have static shapes (see :func:`import_file`); ``maxima``
+    are those of :class:`~edgepack.compiler.frontend.base.Sizes`."""
+    return _imported(*_normalised(model, (), maxima)[:2])
 
 
 def _normalised(
-    model: onnx.ModelProto, custom: Sequence[CustomOperator] = ()
-) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...]]:
-    """The model as the importer takes it, and its inputs."""
+    model: onnx.ModelProto, custom: Sequence[CustomOperator] = (), maxima: Mapping[str, int] | None = None
+) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...], Padding | None]:
+    """The model as the importer takes it, its inputs, and with ``maxima`` what its outputs are."""
     if not model.graph.output:
         raise ModelError(
             "The model's graph has no outputs: there is nothing to compute.", hint="Export it again."
@@ -155,12 +167,25 @@ def _normalised(
     for value in model.graph.output:
         if value.type.WhichOneof("value") is not None:
             input_dtype(value)
-    normal = _normal(model, custom_nodes(model, custom))
+    nodes: Sequence[Detachable] = custom_nodes(model, custom)
+    padding = None
+    if maxima:
+        model, nodes, padding = with_maxima(model, maxima)
+    normal = _normal(model, nodes)
     _check_static(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
     )
-    return normal, specs
+    return normal, specs, padding
+
+
+def _padding(signature: Mapping[str, Any]) -> Padding | None:
+    """What :func:`prepare` noted of the outputs of a model with maxima."""
+    found = signature["padding"]
+    if found is None:
+        return None
+    counts = {name: (tensor, axis) for name, (tensor, axis) in found["counts"].items()}
+    return Padding(found["shapes"], counts, found["most"])
 
 
 def _refused_in(part: onnx.ModelProto, custom: Sequence[CustomOperator]) -> Sequence[str]:
@@ -195,10 +220,11 @@ def _with_cuts(
     return ModelError(error.message, **said, refused=refused, cuts=cuts)
 
 
-def _normal(model: onnx.ModelProto, nodes: Sequence[Custom]) -> onnx.ModelProto:
+def _normal(model: onnx.ModelProto, nodes: Sequence[Detachable]) -> onnx.ModelProto:
     """The normalised model; what the user computes in C is not looked at."""
     bare = detached(model, nodes) if nodes else model
     normal = normalise(bare) if bare.graph.node else bare
+    check_sizes(normal)
     check_operators(normal)
     return reattached(normal, model, nodes) if nodes else normal
 

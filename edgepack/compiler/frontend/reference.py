@@ -16,6 +16,8 @@ from edgepack.compiler.frontend.cut import open_model
 from edgepack.compiler.frontend.given import given_input, given_outputs
 from edgepack.compiler.frontend.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.machine_independent import machine_independent
+from edgepack.compiler.frontend.maxima.apply import Padding
+from edgepack.compiler.frontend.maxima.prepare import padded_results, warn_of_counts, with_counts
 from edgepack.compiler.frontend.narrow_types import as_bytes, from_bytes, has_narrow_values, narrow_name
 from edgepack.compiler.frontend.one_by_one import one_by_one
 from edgepack.compiler.frontend.onnxruntime_session import Level, create_session
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["Tolerance", "record", "tolerances"]
+__all__ = ["Changed", "Tolerance", "record", "tolerances"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,20 @@ GIVEN = "the given outputs"
 ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
 
 
+@dataclass(frozen=True)
+class Changed:
+    """What makes the outputs of a bundle others than those of the model as it is.
+
+    Attributes:
+        rounded: the normalised model with rounded weights, where these are asked for: its outputs are then
+            the reference, so that the comparison stays as tight as without rounding.
+        padding: what the outputs are where results have a maximum: the model's, cut or padded with 0.
+    """
+
+    rounded: Path | None = None
+    padding: Padding | None = None
+
+
 def record(
     path: Path,
     model_inputs: Sequence[TensorSpec],
@@ -84,11 +100,10 @@ def record(
     seed: int,
     inputs: Mapping[str, Path],
     directory: Path,
-    rounded: Path | None = None,
+    changed: Changed | None = None,
 ) -> tuple[str, ...]:
-    """Runs the original model with ONNX Runtime, unoptimised, and writes inputs, outputs and tolerances.
-
-    ONNX's own evaluator runs what ONNX Runtime cannot serve.
+    """Runs the original model with ONNX Runtime, unoptimised, or with ONNX's own evaluator; writes inputs,
+    outputs and tolerances.
 
     Writes ``input_<i>.bin`` and ``output_<i>.bin`` (raw, little-endian, C order) and ``recorded.json`` into
     ``directory``, which is made if it is missing.
@@ -100,12 +115,10 @@ def record(
         seed: seed of the random inputs.
         inputs: ``.npy`` files to use instead, by input name. With ``sizes.expected`` nothing is run.
         directory: where to write.
-        rounded: the normalised model with rounded weights, where these are asked for: its outputs are then
-            the reference, so that the comparison stays as tight as without rounding.
+        changed: what the user asked for that makes the outputs others than the model's.
 
     Returns:
-        Warnings: outputs that prove little, as all their elements are equal or not finite, or that rounding
-        the weights moves far.
+        Warnings: outputs that prove little, or that rounding the weights moves far.
 
     Raises:
         ConfigError: a given input does not fit.
@@ -113,28 +126,30 @@ def record(
     """
     import onnx
 
+    rounded, padding = (changed.rounded, changed.padding) if changed is not None else (None, None)
     model = _opened(path, sizes)
-    arrays = random_inputs(model, seed)
-    arrays |= {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
+    given = {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
+    arrays = random_inputs(model, seed) | given
     allowed = tolerances(model, "float16" if rounded is not None and sizes.expected else None)
     if sizes.expected:
         results, prepared, source = given_outputs(model, sizes.expected, inputs, model_inputs), None, GIVEN
     else:
-        results, prepared, source = _run_custom(model, arrays, sizes.custom)
+        results, prepared, source = _run_custom(with_counts(model, padding), arrays, sizes.custom)
     if sizes.batch > 1 and not sizes.custom and not sizes.expected:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
-    warnings: list[str] = []
+    exact, warnings = results, []
     if rounded is not None and not sizes.expected:
-        exact = results
         results, prepared, _ = _run_custom(onnx.load(str(rounded)), arrays, sizes.custom)
-        warnings += [text for name in exact for text in _moved(name, exact[name], results[name])]
+        warnings = [text for name in exact for text in _moved(name, exact[name], results[name])]
     other = _other_order(prepared, arrays) if prepared is not None else {}
-    warnings += [text for name, array in results.items() for text in _judge(name, array)]
+    if padding is not None:
+        warnings += warn_of_counts(results, padding)
+        results, other = (padded_results(r, padding, list(allowed)) if r else r for r in (results, other))
+        allowed |= dict.fromkeys(padding.counts, 0)
     limits = {name: _limits(array, allowed[name], other.get(name)) for name, array in results.items()}
-    ordered = {spec.name: arrays[spec.name] for spec in model_inputs}
-    _write_all(directory, ordered, results, limits, source)
-    return tuple(warnings)
+    _write_all(directory, {spec.name: arrays[spec.name] for spec in model_inputs}, results, limits, source)
+    return (*warnings, *(text for name, array in results.items() for text in _judge(name, array)))
 
 
 def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:

@@ -43,7 +43,7 @@ IMPORTABLE = frozenset(
         "Resize", "RoiAlign", "Round", "Scatter", "ScatterElements", "ScatterND", "Selu", "Shape",
         "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
         "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu",
-        "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+        "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
     )
 )
 # fmt: on
@@ -58,7 +58,6 @@ REFUSED = {
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), "random numbers"
     ),
     **dict.fromkeys(("Bernoulli", "Multinomial"), "random numbers"),
-    "TopK": "the axis is too long to be ranked without a sort",
 }
 
 _WHAT_TO_TRY = {

@@ -13,6 +13,7 @@ leave room:
     500           pooling
     600           attention
     650           recurrent layers
+    670           selection: sorting, and results of varying size
     700, 800      matrix products: constant weights, two activations
     850           group norms
     900, 1000     reductions with what surrounds them, elementwise

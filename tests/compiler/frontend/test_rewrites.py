@@ -60,7 +60,6 @@ REWRITTEN = {
                "resize_cubic_exclude_outside", "resize_not_larger", "resize_symmetric",
                "resize_down_opset10"],
     "Slice": ["slice_opset9"],
-    "TopK": ["topk", "topk_smallest", "topk_ties"],
     "Upsample": ["upsample_nearest", "upsample_linear"],
     "Attention": [name for name in CONTRIB if name.startswith("ms_attention")],
     "BiasGelu": ["ms_biasgelu"],

@@ -74,7 +74,6 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Slice"): legacy.slice_attributes,
     ("", "SpaceToDepth"): forms.space_to_depth,
     ("", "TensorScatter"): caches.tensor_scatter,
-    ("", "TopK"): decompose.top_k,
     ("", "Trilu"): forms.trilu,
     ("", "Upsample"): resize.resize,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): trees.array_feature_extractor,

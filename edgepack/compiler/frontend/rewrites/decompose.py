@@ -22,11 +22,7 @@ __all__ = [
     "lp_normalization",
     "one_hot",
     "quick_gelu",
-    "top_k",
 ]
-
-#: Longest axis that TopK ranks by comparing all pairs; beyond it the operator is refused.
-TOP_K_LIMIT = 4096
 
 
 def equal_bool(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -177,44 +173,6 @@ def _moved(
     start, end = (by, shape[axis]) if reverse else (0, shape[axis] - by)
     kept = editor.op("Slice", x, *(editor.const(np.asarray([i], np.int64)) for i in (start, end, axis)))
     return editor.op("Concat", *([kept, constant] if reverse else [constant, kept]), axis=axis)
-
-
-def top_k(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """TopK by ranks: an element's place is the number of elements that go before it.
-
-    TVM sorts with a function of its runtime, which a bundle does not have. All pairs are compared: n^2 for an
-    axis of n elements, in parallel, which is fine up to some thousands.
-    """
-    import numpy as np
-
-    values = attributes(node)
-    shape = editor.shape(node.input[0])
-    count = editor.constant(node.input[1]) if len(node.input) > 1 else np.asarray([values.get("k", 0)])
-    if shape is None or count is None:
-        return None
-    axis = values.get("axis", -1) % len(shape)
-    n, k = shape[axis], int(count.reshape(-1)[0])
-    if n > TOP_K_LIMIT:
-        return None
-    int64 = np.dtype(np.int64)
-    last = [i for i in range(len(shape)) if i != axis] + [axis]
-    x = node.input[0] if axis == len(shape) - 1 else editor.op("Transpose", node.input[0], perm=last)
-    lead = [shape[i] for i in last[:-1]]
-    this, other = editor.reshape(x, [*lead, n, 1]), editor.reshape(x, [*lead, 1, n])
-    before = editor.op("Greater" if values.get("largest", 1) else "Less", other, this)
-    earlier = np.tril(np.ones((n, n), bool), -1)  # of equal elements the one with the lower index goes first
-    tie = editor.op("And", editor.op("Equal", other, this), editor.const(earlier))
-    first = editor.cast(editor.op("Or", before, tie), np.dtype(np.float32))
-    rank = editor.reduce("ReduceSum", first, len(lead) + 1)
-    places = np.arange(k, dtype=np.float32).reshape(k, 1)
-    chosen = editor.op("Equal", editor.reshape(rank, [*lead, 1, n]), editor.const(places))  # lead x k x n
-    indices = editor.op("ArgMax", editor.cast(chosen, np.dtype(np.float32)), axis=len(lead) + 1, keepdims=0)
-    picked = editor.op("GatherElements", x, indices, axis=len(lead))
-    if axis != len(shape) - 1:
-        back = [last.index(i) for i in range(len(shape))]
-        picked = editor.op("Transpose", picked, perm=back)
-        indices = editor.op("Transpose", indices, perm=back)
-    return [picked, editor.cast(indices, int64)]
 
 
 def gelu(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:

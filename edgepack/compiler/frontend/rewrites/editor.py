@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Editor", "Rewrite", "attributes"]
+__all__ = ["Editor", "Rewrite", "attributes", "evaluated"]
 
 #: Writes the replacement of a node and returns the names of its outputs; None leaves the node as it is.
 Rewrite = Callable[["Editor", "onnx.NodeProto"], Sequence[str] | None]
@@ -179,9 +179,6 @@ class Editor:
 
     def value(self, name: str) -> NDArray[Any] | None:
         """Value of what depends on constants alone, also by nodes that were just written; None of others."""
-        import numpy as np
-        from onnx.reference import ReferenceEvaluator
-
         if name not in self._values:
             found = self.constant(name)
             node = next((n for n in reversed(self._written) if name in n.output), None)
@@ -189,8 +186,7 @@ class Editor:
                 operands = {n: self.value(n) for n in node.input if n}
                 known = {n: v for n, v in operands.items() if v is not None}
                 if len(known) == len(operands):
-                    model = _model_of(node, name, known, self.model.opset_import)
-                    found = np.asarray(ReferenceEvaluator(model).run(None, known)[0])
+                    found = evaluated(node, name, known, self.model.opset_import)
             self._values[name] = found
         return self._values[name]
 
@@ -234,6 +230,20 @@ def _rename_values(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
             _rename_values(other, outer)
         for output in inner.output:
             output.name = outer.get(output.name, output.name)
+
+
+def evaluated(
+    node: onnx.NodeProto,
+    output: str,
+    inputs: Mapping[str, NDArray[Any]],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> NDArray[Any]:
+    """An output of one node whose inputs are known."""
+    import numpy as np
+    from onnx.reference import ReferenceEvaluator
+
+    model = _model_of(node, output, inputs, opsets)
+    return np.asarray(ReferenceEvaluator(model).run(None, dict(inputs))[0])
 
 
 def _model_of(

@@ -1,0 +1,117 @@
+"""Operators that choose among elements, with a maximum where the data decide how many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.compiler.frontend.maxima.prepare import padded_results, with_counts, with_maxima
+from edgepack.compiler.frontend.reference import run_reference
+from edgepack.compiler.frontend.standard_evaluator import evaluate
+from edgepack.errors import ModelError
+from tests.models.builder import Graph
+from tests.models.counted import CHOICES
+from tests.support.compiled import Compiled, target_with
+
+
+def top_k(shape: tuple[int, ...], k: int, dtype: str, **attributes: Any) -> onnx.ModelProto:
+    g = Graph("topk")
+    names = g.ops("TopK", g.input("x", shape, dtype), g.const([k]), outputs=2, **attributes)
+    g.output(names[0], dtype)
+    g.output(names[1], "int64")
+    return g.model()
+
+
+def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
+    """Few different values, many zeros, boxes that overlap."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        shape = [d.dim_value for d in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if value.name == "boxes":
+            found[value.name] = rng.uniform(0, 1, shape).astype(dtype)
+        elif value.name == "scores":
+            found[value.name] = (rng.integers(0, 12, shape) / 12).astype(dtype)  # some are equal
+        else:
+            found[value.name] = rng.integers(0, 2 if dtype.kind == "b" else 3, shape).astype(dtype)
+            if dtype.kind in "fi" and value.name != "kept":
+                found[value.name] -= found[value.name].dtype.type(1)
+    return found
+
+
+def expected(
+    model: onnx.ModelProto, maxima: Mapping[str, int], inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What the reference gives, with the padding and the counts."""
+    *_, padding = with_maxima(model, maxima)
+    results = reference(with_counts(model, padding), inputs)
+    return padded_results(results, padding, [value.name for value in model.graph.output])
+
+
+def reference(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """By ONNX's own evaluator where ONNX Runtime has no kernel for a type."""
+    try:
+        return run_reference(model, inputs)
+    except ModelError:
+        names = [value.name for value in model.graph.output]
+        return dict(zip(names, evaluate(model, inputs), strict=True))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    models = {name: model for name, (model, _) in CHOICES.items()}
+    maxima = {name: {"y": most} for name, (_, most) in CHOICES.items()}
+    return Compiled(models, tmp_path_factory.mktemp("selection"), target_with("256x16"), maxima=maxima)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_entries_are_those_of_onnx_runtime(compiled: Compiled, name: str) -> None:
+    model, most = CHOICES[name]
+    for seed in range(3):
+        inputs = inputs_of(model, seed)
+        got = compiled.run(name, inputs, seed=seed)
+        for output, array in expected(model, {"y": most}, inputs).items():
+            assert got[output].dtype == array.dtype, output
+            np.testing.assert_array_equal(got[output], array, err_msg=output)
+
+
+#: Both forms of the rule, all kinds of types, rows that are not contiguous.
+TOP_K = {
+    "heap": top_k((3, 50), 7, "float32"),
+    "least": top_k((2, 3, 40), 40, "float32", axis=1 + 1, largest=0),
+    "columns": top_k((40, 3), 5, "int32", axis=0),
+    "bytes": top_k((2, 300), 20, "uint8"),
+    "radix": top_k((2, 1500), 1100, "float32"),
+    "radix, least": top_k((1500, 2), 1200, "int32", axis=0, largest=0),
+    "wide": top_k((2, 70), 9, "int64"),
+    "wide floats": top_k((2, 33), 9, "float64", largest=0),
+    "unsigned": top_k((70,), 9, "uint64"),
+}
+
+
+@pytest.fixture(scope="module")
+def sorting(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled(TOP_K, tmp_path_factory.mktemp("top_k"), target_with("256x16"))
+
+
+@pytest.mark.parametrize("name", TOP_K)
+def test_the_greatest_come_first_and_of_equal_ones_the_first(sorting: Compiled, name: str) -> None:
+    value = TOP_K[name].graph.input[0]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+    rng = np.random.default_rng(4)
+    x = rng.integers(0, 100, shape).astype(dtype)
+    if dtype.kind in "fi":
+        x = (x - 50) * np.asarray(2**40 if dtype.itemsize == 8 else 1, dtype)
+    if dtype.kind == "f":
+        x[rng.random(shape) < 0.1] *= -0.0
+    inputs = {"x": x.astype(dtype)}
+    got = sorting.run(name, inputs)
+    for output, array in reference(TOP_K[name], inputs).items():
+        np.testing.assert_array_equal(got[output], array, err_msg=output)
