@@ -37,7 +37,8 @@ import chart
 import peak
 from engines import ENGINES
 from markdown import replace_section, table
-from networks import BENCHMARKS, MORE, folded, save
+from networks import BENCHMARKS, MORE, REAL, folded, known, save
+from real_networks import default_cache
 from work import Work, work_of
 
 import edgepack
@@ -177,14 +178,14 @@ class Result:
         return self.median(self.best_peer) / self.median("edgepack") if self.best_peer else math.nan
 
 
-def prepare(name: str, folder: Path) -> Prepared:
+def prepare(name: str, folder: Path, cache: Path) -> Prepared:
     """Builds and packs the network; checks the bundle against ONNX Runtime."""
-    path = save(name, folder)
-    inputs = folder / f"{name}.npz"
+    path = save(name, folder, cache)
+    inputs = folder / f"{path.stem}.npz"
     values = random_inputs(onnx.load(str(path)), 0)
     np.savez(inputs, **values)
     begin = time.perf_counter()
-    bundle = edgepack.pack(path, "host", folder / f"{name}-bundle", force=True)
+    bundle = edgepack.pack(path, "host", folder / f"{path.stem}-bundle", force=True)
     pack_seconds = time.perf_counter() - begin
     work = work_of(folded(path), values)
     prepared = Prepared(name, path, inputs, bundle, work, pack_seconds)
@@ -226,8 +227,9 @@ def compare(network: Prepared, engines: Sequence[str], threads: int, rounds: int
     return Result(network, threads, times)
 
 
-def _check(network: Prepared, running: Mapping[str, Program | EngineProcess]) -> None:
-    """Compares each engine's outputs with ONNX Runtime's, and keeps versions."""
+def _check(network: Prepared, running: dict[str, Program | EngineProcess]) -> None:
+    """Compares each engine's outputs with ONNX Runtime's, and keeps versions. Who computes something else
+    is no peer."""
 
     def outputs(engine: str) -> list[np.ndarray]:
         process = running[engine]
@@ -235,15 +237,21 @@ def _check(network: Prepared, running: Mapping[str, Program | EngineProcess]) ->
         with np.load(process.outputs) as arrays:
             return [arrays[name].ravel().astype(np.float64) for name in arrays.files]
 
-    for engine, process in running.items():
+    for engine, process in list(running.items()):
         network.versions[engine] = process.version
         if engine == "edgepack" or "onnxruntime" not in running:
             continue
-        pairs = zip(outputs(engine), outputs("onnxruntime"), strict=True)
-        error = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
-        network.errors[engine] = error
-        if not error < 1e-2:
-            print(f"warning: {engine} differs from ONNX Runtime by {error:.1e} on {network.name}")
+        found, wanted = outputs(engine), outputs("onnxruntime")
+        if [a.size for a in found] != [b.size for b in wanted]:
+            network.refusals[engine] = "its outputs have other sizes"
+        else:
+            pairs = zip(found, wanted, strict=True)
+            error = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
+            network.errors[engine] = error
+            if not error < 1e-2:
+                network.refusals[engine] = f"it differs from ONNX Runtime by {error:.1e}"
+        if engine in network.refusals:
+            running.pop(engine).close()
 
 
 # Reports -------------------------------------------------------------------------------------------------
@@ -357,8 +365,13 @@ def alone() -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     default = f"default: all of {', '.join(BENCHMARKS)}"
+    default += "; also timm/MODEL, torchvision/MODEL, transformers/NAME, or an ONNX file"
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=default)
     parser.add_argument("--more", action="store_true", help=f"instead {', '.join(MORE)}")
+    parser.add_argument("--real", action="store_true", help=f"instead {', '.join(REAL)}")
+    parser.add_argument(
+        "--cache", type=Path, default=default_cache(), help="of real_networks.py (default: %(default)s)"
+    )
     parser.add_argument("--engines", default=",".join(ENGINES), help="comma separated (default: %(default)s)")
     parser.add_argument("--threads", default="1,2", help="comma separated (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=6)
@@ -371,8 +384,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all times to this file too")
     options = parser.parse_args()
     engines = [engine for engine in options.engines.split(",") if engine]
-    names = options.networks or list(MORE if options.more else BENCHMARKS)
-    if unknown := {*names} - {*BENCHMARKS, *MORE} | {*engines} - {*ENGINES}:
+    names = options.networks or list(REAL if options.real else MORE if options.more else BENCHMARKS)
+    if unknown := {name for name in names if not known(name)} | {*engines} - {*ENGINES}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     with alone():
         run(options, names, engines)
@@ -389,7 +402,7 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
         for name in names:
             print(f"{name}: load {os.getloadavg()[0]:.1f}", end="", flush=True)
             try:
-                network = prepare(name, folder)
+                network = prepare(name, folder, options.cache)
             except Exception as error:  # one network that fails must not cost the others' numbers
                 print(f"\nedgepack fails on {name}: {error}", flush=True)
                 continue
@@ -403,7 +416,8 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
     text = report(results, networks, engines, machine, options.rounds)
     print("\n" + text)
     if options.write:
-        replace_section("More networks" if options.more else "Side by side", text, "compare.py")
+        section = "Real networks" if options.real else "More networks" if options.more else "Side by side"
+        replace_section(section, text, "compare.py")
         chart.write()
     if options.json:
         data = {t: {r.network.name: r.times for r in found} for t, found in results.items()}

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import peak
 from markdown import replace_section, table
-from networks import BENCHMARKS, MORE, save
+from networks import BENCHMARKS, MORE, known, save
 
 import edgepack
 from edgepack.runners.profile import profile_entries
@@ -49,7 +49,8 @@ class Class:
 
 def classes(name: str, folder: Path, machine: peak.Machine, threads: int) -> dict[str, Class]:
     """The network's steps by rule."""
-    bundle = edgepack.pack(save(name, folder), "host", folder / f"{name}-bundle", force=True)
+    path = save(name, folder)
+    bundle = edgepack.pack(path, "host", folder / f"{path.stem}-bundle", force=True)
     result = bundle.bench(threads=threads, runs=30, profile=True)
     found: dict[str, Class] = defaultdict(Class)
     for entry in profile_entries(bundle.manifest, result.steps_us):
@@ -67,13 +68,16 @@ def classes(name: str, folder: Path, machine: peak.Machine, threads: int) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "networks", nargs="*", metavar="NETWORK", help=f"of {', '.join((*BENCHMARKS, *MORE))}"
+        "networks",
+        nargs="*",
+        metavar="NETWORK",
+        help=f"of {', '.join((*BENCHMARKS, *MORE))}, or as compare.py takes them",
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="put the table into docs/lab-book.md")
     options = parser.parse_args()
     names = options.networks or list(BENCHMARKS)
-    if unknown := {*names} - {*BENCHMARKS, *MORE}:
+    if unknown := {name for name in names if not known(name)}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     machine = peak.measure()
     rows = []

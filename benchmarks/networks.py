@@ -1,4 +1,5 @@
-"""The networks that the benchmarks run, batch 1, float32, all shapes static."""
+"""The networks that the benchmarks run, batch 1, float32, all shapes static: built here, exported by PyTorch
+(real_networks.py), or any ONNX file."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ from functools import partial
 from pathlib import Path
 
 import onnx
+from real_networks import LISTED, PREFIXES, cached
 
 from edgepack.compiler.frontend.onnxruntime_session import optimise
 from tests.models import NETWORKS, audio, families, recurrent, transformers, video, vision
 from tests.models.light import light
 
-__all__ = ["BENCHMARKS", "MORE", "RECURRENT", "folded", "save"]
+__all__ = ["BENCHMARKS", "MORE", "REAL", "RECURRENT", "folded", "known", "save"]
 
 #: Name in the tables to what builds the model. Weights are seeded; sizes are the real networks'.
 BENCHMARKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -107,8 +109,25 @@ RECURRENT: dict[str, Callable[[], onnx.ModelProto]] = {
 MORE |= RECURRENT
 
 
-def save(name: str, folder: Path) -> Path:
-    """Writes ``<name>.onnx`` into the folder; returns its path."""
+#: Networks of all kinds that others chose, as PyTorch exports them; the last four have no package.
+REAL = (*LISTED, "tcn", "r3d18", "lstm_text", "gru_tagger")
+
+
+def known(name: str) -> bool:
+    """Whether :func:`save` can be asked for it."""
+    return name in BENCHMARKS or name in MORE or name.startswith(PREFIXES) or Path(name).suffix == ".onnx"
+
+
+def save(name: str, folder: Path, cache: Path | None = None) -> Path:
+    """The network's file: written into ``folder``, exported into ``cache`` once, or the file that it names.
+
+    Raises:
+        RuntimeError: PyTorch cannot export it.
+    """
+    if Path(name).suffix == ".onnx":
+        return Path(name).resolve()
+    if name.startswith(PREFIXES):
+        return cached(name, cache)
     path = folder / f"{name}.onnx"
     onnx.save({**BENCHMARKS, **MORE}[name](), str(path))
     return path
