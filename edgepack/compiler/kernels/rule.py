@@ -31,12 +31,14 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.plan.dtypes import DTYPES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["EVERY_DTYPE", "FLOAT32", "OTHER_DTYPE", "PairRule", "Rule"]
+__all__ = ["EVERY_DTYPE", "FLOAT32", "OTHER_DTYPE", "PRODUCTS", "PairRule", "Rule"]
 
 #: How a rule's refusal of an element type starts.
 OTHER_DTYPE = "it does not take "
 
 FLOAT32 = frozenset({"float32"})
+#: Element types of products by register tiles; operands and result have the same one.
+PRODUCTS = FLOAT32 | {"float64", "int32"}
 EVERY_DTYPE = frozenset(DTYPES)
 
 #: (fused group, target, indices of its parameters that are constant at every call) -> implementation

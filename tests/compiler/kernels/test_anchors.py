@@ -86,6 +86,16 @@ def computed(shape: tuple[int, ...], out: int, kernel: tuple[int, ...], group: i
     return g.model()
 
 
+def of_type(dtype: str, *, constant: bool) -> onnx.ModelProto:
+    """A product of another element type."""
+    g = Graph("of_type", seed=3)
+    values = (8 * g.rng.standard_normal((37, 61))).astype(dtype)
+    right = g.const(values) if constant else g.input("b", values.shape, dtype)
+    g.op("Add", g.op("MatMul", g.input("a", (23, 37), dtype), right), g.const(np.array(3, dtype)), name="y")
+    g.output("y", dtype)
+    return g.model()
+
+
 def batched(left: tuple[int, ...], right: tuple[int, ...]) -> onnx.ModelProto:
     g = Graph("batched", seed=3)
     product = g.op("MatMul", g.input("a", left), g.input("b", right))
@@ -269,6 +279,9 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
     "computed weights, depthwise": ("conv2d.depthwise", computed((1, 35, 6, 7), 35, (3, 3), 35)),
     "computed weights of a signal": ("conv2d.igemm", computed((1, 9, 30), 17, (5,))),
     "matrix": ("matmul.packed", dense((23,), 37, 61, gelu)),
+    "matrix of float64": ("matmul.packed", of_type("float64", constant=True)),
+    "matrix of int32": ("matmul.packed", of_type("int32", constant=True)),
+    "two matrices of int32": ("matmul.batched", of_type("int32", constant=False)),
     "one row": ("matmul.packed", dense((1,), 129, 1000)),
     "two rows": ("matmul.packed", dense((2,), 64, 50, silu)),
     "tokens": ("matmul.packed", dense((2, 5, 7), 33, 65)),

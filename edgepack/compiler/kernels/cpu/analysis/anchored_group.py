@@ -123,6 +123,9 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     epilogue = Epilogue(tail, blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
+    operands = [params[i].dtype for i in fused.anchor.operands if i is not None]
+    if mixed := {str(dtype) for dtype in (epilogue.anchor.dtype, *operands)} - {str(result.dtype)}:
+        raise RuleError(f"{result.dtype} of {' and '.join(sorted(mixed))}")
     pitch = fused.pitch or epilogue.shape[-1]
     found = AnchoredGroup(
         fused.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch, half=fused.half

@@ -10,7 +10,7 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["conv2d"]
@@ -30,4 +30,4 @@ def conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     return by_computed_weights(gemm.build(), pack, elements * gemm.element_bytes)
 
 
-RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_pitch=True)
+RULE = Rule("conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_pitch=True)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tvm import tirx
+
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div
 from edgepack.compiler.kernels.cpu.emit.half import STORAGE, widened
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -185,7 +187,7 @@ class Accumulators:
         """All of them to 0."""
         for row in range(self.rows):
             for column, lanes in self.chunks:
-                self.set(row, column, self.e.f32(0, lanes), lanes)
+                self.set(row, column, self.e.splat(tirx.const(0, self.e.dtype), lanes), lanes)
 
     def get(self, row: int, column: int, lanes: int) -> Any:
         """``lanes`` of the sums of a row, from ``column`` on."""

@@ -25,7 +25,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     column_chunks,
     tile_for,
 )
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["batched_matmul"]
@@ -136,4 +136,4 @@ class BatchedMatmul(KernelBuilder):
                 e.vstore(self.y, target, stored, lanes)
 
 
-RULE = Rule("matmul.batched", order=800, dtypes=FLOAT32, apply=batched_matmul)
+RULE = Rule("matmul.batched", order=800, dtypes=PRODUCTS, apply=batched_matmul)
