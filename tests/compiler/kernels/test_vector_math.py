@@ -39,6 +39,10 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], float]] = {
     "tanh": (np.tanh, 2),
     "erf": (np.vectorize(erf, otypes=[np.float64]), 4),
     "log": (np.log, 2),
+    "asin": (np.arcsin, 4),
+    "atan": (np.arctan, 3),
+    "sinh": (np.sinh, 6),
+    "cosh": (np.cosh, 5),
     "sqrt": (np.sqrt, 0.5),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 2),
     "fabs": (np.abs, 0),
@@ -81,7 +85,7 @@ def _binary(function: Callable[..., Any], lanes: int) -> Any:
 class _Library:
     def __init__(self, lanes: int, device: str, folder: Path) -> None:
         target = load_device(device).cpu_target()
-        functions = {f"f_{name}": _unary(name, lanes) for name in [*FUNCTIONS, "sin", "cos"]}
+        functions = {f"f_{name}": _unary(name, lanes) for name in [*FUNCTIONS, "sin", "cos", "tan", "acos"]}
         functions["f_pow"] = _binary(vpower.power, lanes)
         functions["f_max"] = _binary(lambda e, a, b, n: vmath.maximum(e, a, b), lanes)
         functions["f_min"] = _binary(lambda e, a, b, n: vmath.minimum(e, a, b), lanes)
@@ -172,6 +176,30 @@ def test_sine_and_cosine_of_small_and_large_angles(
         expected = reference(ends)
     np.testing.assert_array_equal(call(name, ends), expected)
     assert (np.signbit(call(name, ends))[:2] == np.signbit(expected)[:2]).all()
+
+
+def test_tangent(call: _Library) -> None:
+    rng = np.random.default_rng(3)
+    for end in (0.1, 1.5, 10.0, 8191.0, 1e30):
+        x = rng.uniform(-end, end, COUNT).astype(np.float32)
+        exact = np.tan(x.astype(np.float64))
+        # An error of the reduced angle grows with the slope, 1 + tan(x)**2.
+        allowed = 4 * np.spacing(np.abs(exact).astype(np.float32)) + 1.2e-7 * (1 + exact**2)
+        assert (np.abs(call("tan", x) - exact) <= allowed).all(), end
+    ends = np.array([0.0, -0.0, 1e-40, np.inf, -np.inf, np.nan], np.float32)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(call("tan", ends), np.tan(ends))
+
+
+def test_arc_cosine(call: _Library) -> None:
+    x = np.random.default_rng(3).uniform(-1, 1, COUNT).astype(np.float32)
+    x[:8] = 1, -1, 0, 0.5, -0.5, 1.1, -np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        exact = np.arccos(x.astype(np.float64))
+    got = call("acos", x)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(exact))
+    allowed = np.maximum(4 * np.spacing(np.abs(exact).astype(np.float32)), 2e-7)
+    assert (np.isnan(exact) | (np.abs(got - exact) <= allowed)).all()
 
 
 def test_exp_is_monotonous_around_its_ends(call: _Library) -> None:

@@ -32,9 +32,9 @@ __all__ = ["Epilogue"]
 BINARY = {"Add", "Sub", "Mul", "Div", "Max", "Min", "LT", "LE", "GT", "GE", "EQ", "NE", "And", "Or"}
 
 
-#: Calls that are evaluated on the accumulators. Not sine and cosine, which for large arguments call libm: a
+#: Calls that are evaluated on the accumulators. Not those of angles, which where these are large call libm: a
 #: call takes all vector registers.
-CALLS = (UNARY.keys() - {"tirx.sin", "tirx.cos"}) | {"tirx.pow", "tirx.isnan"}
+CALLS = (UNARY.keys() - {"tirx.sin", "tirx.cos", "tirx.tan"}) | {"tirx.pow", "tirx.isnan"}
 
 
 class Epilogue:

@@ -13,15 +13,18 @@ from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariab
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, narrowed, widened
 
-__all__ = ["COMPARISONS", "DTYPES", "Value", "Values", "storage_dtype"]
+__all__ = ["COMPARISONS", "DTYPES", "FLOATS", "Value", "Values", "storage_dtype"]
 
 Expr = Any
 
 #: dtypes that have a vector form on every target; those of half precision are moved and converted only.
 DTYPES = {
-    *("float32", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
+    *("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
     *HALVES,
 }
+
+#: Those of them that are computed with and are no integers.
+FLOATS = {"float32", "float64"}
 
 COMPARISONS = {"LT", "LE", "GT", "GE", "EQ", "NE"}
 

@@ -11,10 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.vector_trigonometry import cos, sin
+from edgepack.compiler.kernels.cpu.emit.vector_inverse import acos, asin, atan
+from edgepack.compiler.kernels.cpu.emit.vector_parts import (
+    absolute,
+    bits_of,
+    float32_of,
+    i32,
+    int32_of,
+    polynomial,
+    settled,
+    two_polynomials,
+    with_sign_of,
+)
+from edgepack.compiler.kernels.cpu.emit.vector_trigonometry import cos, sin, tan
 
 __all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "is_nan", "maximum", "minimum", "quotient"]
 
@@ -22,47 +33,6 @@ Expr = Any
 
 #: log2 of e.
 LOG2_E = 1.44269504088896341
-
-
-def _int32(lanes: int) -> str:
-    return "int32" if lanes == 1 else f"int32x{lanes}"
-
-
-def _float32(lanes: int) -> str:
-    return "float32" if lanes == 1 else f"float32x{lanes}"
-
-
-def _i32(e: Emitter, value: int, lanes: int) -> Expr:
-    return e.splat(IntImm("int32", value), lanes)
-
-
-def _polynomial(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes: int) -> Expr:
-    """Horner's scheme, the highest power's coefficient first."""
-    value = e.f32(coefficients[0], lanes)
-    for c in coefficients[1:]:
-        value = e.let(value * x + e.f32(c, lanes))
-    return value
-
-
-def _two_polynomials(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes: int) -> Expr:
-    """As :func:`_polynomial`, the even and the odd powers apart: half as long a chain of operations that wait
-    for each other, for one more of them."""
-    square = e.let(x * x)
-    last, other = (
-        _polynomial(e, square, coefficients[(len(coefficients) - 1 - n) % 2 :: 2], lanes) for n in (0, 1)
-    )
-    return e.let(other * x + last)
-
-
-def _settled(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """The value by way of a local array, which LLVM turns into a register.
-
-    TVM's analyser replaces names by what they are bound to: without this, functions of functions take it time
-    that grows with the product of their polynomials' degrees.
-    """
-    register = e.local(lanes)
-    e.vstore(register, 0, x, lanes)
-    return e.let(e.vload(register, 0, lanes))
 
 
 def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -86,11 +56,11 @@ def exp(e: Emitter, x: Expr, lanes: int) -> Expr:
         1.6666665459e-1,
         5.0000001201e-1,
     )
-    p = _polynomial(e, r, tuple(2 * c for c in coefficients), lanes)
+    p = polynomial(e, r, tuple(2 * c for c in coefficients), lanes)
     y = e.let(p * e.let(r * r) + e.let(r * e.f32(2, lanes) + e.f32(2, lanes)))
-    exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
-    scale = tirx.reinterpret(_float32(lanes), exponent + _i32(e, 126 << 23, lanes))
-    return _settled(e, y * scale, lanes)
+    exponent = tirx.shift_left(tirx.reinterpret(int32_of(lanes), shifted), i32(e, 23, lanes))
+    scale = tirx.reinterpret(float32_of(lanes), exponent + i32(e, 126 << 23, lanes))
+    return settled(e, y * scale, lanes)
 
 
 def exp_below(e: Emitter, x: Expr, top: Expr, lanes: int) -> Expr:
@@ -105,19 +75,15 @@ def exp_below(e: Emitter, x: Expr, top: Expr, lanes: int) -> Expr:
     scale = e.f32(LOG2_E, lanes)
     shifted = e.let(below * scale + e.f32(12582912.0, lanes))  # 1.5 * 2**23 rounds
     r = e.let(below * scale - e.let(shifted - e.f32(12582912.0, lanes)))
-    p = _polynomial(
+    p = polynomial(
         e,
         r,
         (1.5345811e-4, 1.3399931e-3, 9.6184891e-3, 5.5503286e-2, 2.4022646e-1, 6.9314718e-1, 1.0),
         lanes,
     )
-    exponent = tirx.shift_left(tirx.reinterpret(_int32(lanes), shifted), _i32(e, 23, lanes))
-    bits = tirx.reinterpret(_int32(lanes), p) + exponent
-    return e.let(tirx.reinterpret(_float32(lanes), bits))
-
-
-def _reinterpreted(e: Emitter, x: Expr, lanes: int) -> Expr:
-    return e.let(tirx.reinterpret(_int32(lanes), x))
+    exponent = tirx.shift_left(tirx.reinterpret(int32_of(lanes), shifted), i32(e, 23, lanes))
+    bits = tirx.reinterpret(int32_of(lanes), p) + exponent
+    return e.let(tirx.reinterpret(float32_of(lanes), bits))
 
 
 def log(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -128,15 +94,15 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
     smallest, scale = 1.17549435e-38, 2.0**23
     tiny = x < e.f32(smallest, lanes)
     scaled = e.let(tirx.Select(tiny, x * e.f32(scale, lanes), x))
-    bits = _reinterpreted(e, scaled, lanes)
+    bits = bits_of(e, scaled, lanes)
     # Subtracting sqrt(1/2)'s bits makes the exponent field that of m in [sqrt(1/2), sqrt(2)).
-    shifted = e.let(bits - _i32(e, 0x3F3504F3, lanes))
-    k = e.let(tirx.shift_right(shifted, _i32(e, 23, lanes)))
-    mantissa = e.let(bits - tirx.shift_left(k, _i32(e, 23, lanes)))
-    m = e.let(tirx.reinterpret(_float32(lanes), mantissa) - e.f32(1, lanes))
-    power = e.let(tirx.Cast(_float32(lanes), k) - tirx.Select(tiny, e.f32(23, lanes), e.f32(0, lanes)))
+    shifted = e.let(bits - i32(e, 0x3F3504F3, lanes))
+    k = e.let(tirx.shift_right(shifted, i32(e, 23, lanes)))
+    mantissa = e.let(bits - tirx.shift_left(k, i32(e, 23, lanes)))
+    m = e.let(tirx.reinterpret(float32_of(lanes), mantissa) - e.f32(1, lanes))
+    power = e.let(tirx.Cast(float32_of(lanes), k) - tirx.Select(tiny, e.f32(23, lanes), e.f32(0, lanes)))
     z = e.let(m * m)
-    p = _polynomial(
+    p = polynomial(
         e,
         m,
         (
@@ -157,12 +123,12 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
     y = e.let(m + y + power * e.f32(0.693359375, lanes))
     y = e.let(tirx.Select(x < e.f32(float("inf"), lanes), y, x))  # inf and NaN
     y = e.let(tirx.Select(x < e.f32(0, lanes), e.f32(float("nan"), lanes), y))
-    return _settled(e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes)
+    return settled(e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes)
 
 
 def _intrinsic(name: str) -> Callable[[Emitter, Expr, int], Expr]:
     def call(e: Emitter, x: Expr, lanes: int) -> Expr:
-        return e.let(tirx.call_llvm_pure_intrin(_float32(lanes), name, x))
+        return e.let(tirx.call_llvm_pure_intrin(float32_of(lanes), name, x))
 
     return call
 
@@ -206,15 +172,15 @@ STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.erf": _libm("erff"),
     "tirx.log": _libm("logf"),
     "tirx.sin": _libm("sinf"),
-    "tirx.cos": _libm("cosf"),
+    **{f"tirx.{name}": _libm(f"{name}f") for name in ("cos", "tan", "asin", "acos", "atan", "sinh", "cosh")},
 }
 
 
 def truncate(e: Emitter, x: Expr, lanes: int) -> Expr:
     """Towards zero, exact, without an instruction that SSE2 and ARMv7 lack; 2**23 and more are whole."""
-    a = _absolute(e, x, lanes)
-    whole = tirx.Cast(_float32(lanes), e.let(tirx.Cast(_int32(lanes), x)))
-    return e.let(tirx.Select(a < e.f32(2.0**23, lanes), _with_sign_of(e, whole, x, lanes), x))
+    a = absolute(e, x, lanes)
+    whole = tirx.Cast(float32_of(lanes), e.let(tirx.Cast(int32_of(lanes), x)))
+    return e.let(tirx.Select(a < e.f32(2.0**23, lanes), with_sign_of(e, whole, x, lanes), x))
 
 
 def floor(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -231,10 +197,10 @@ def ceil(e: Emitter, x: Expr, lanes: int) -> Expr:
 
 def nearest(e: Emitter, x: Expr, lanes: int) -> Expr:
     """To the nearest whole number, halves to the even one (ONNX's Round, TIR's round); exact."""
-    a = _absolute(e, x, lanes)
+    a = absolute(e, x, lanes)
     magic = e.f32(2.0**23, lanes)
     rounded = e.let(e.let(a + magic) - magic)
-    return e.let(tirx.Select(a < magic, _with_sign_of(e, rounded, x, lanes), x))
+    return e.let(tirx.Select(a < magic, with_sign_of(e, rounded, x, lanes), x))
 
 
 def maximum(e: Emitter, a: Expr, b: Expr) -> Expr:
@@ -269,37 +235,53 @@ def sigmoid(e: Emitter, x: Expr, lanes: int) -> Expr:
     return e.let(one / (one + exp(e, e.let(e.f32(0, lanes) - x), lanes)))
 
 
-def _absolute(e: Emitter, x: Expr, lanes: int) -> Expr:
-    bits = tirx.bitwise_and(tirx.reinterpret(_int32(lanes), x), _i32(e, 0x7FFFFFFF, lanes))
-    return e.let(tirx.reinterpret(_float32(lanes), bits))
-
-
 def is_nan(e: Emitter, x: Expr, lanes: int) -> Expr:
     """Whether the value is not a number, by its bits: TVM compiles ``x != x`` to what is false for NaN."""
-    magnitude = tirx.bitwise_and(tirx.reinterpret(_int32(lanes), x), _i32(e, 0x7FFFFFFF, lanes))
-    return tirx.GT(magnitude, _i32(e, 0x7F800000, lanes))
-
-
-def _with_sign_of(e: Emitter, magnitude: Expr, x: Expr, lanes: int) -> Expr:
-    sign = tirx.bitwise_and(tirx.reinterpret(_int32(lanes), x), _i32(e, -0x80000000, lanes))
-    bits = tirx.bitwise_or(tirx.reinterpret(_int32(lanes), magnitude), sign)
-    return e.let(tirx.reinterpret(_float32(lanes), bits))
+    if "float64" in str(x.ty):
+        bits = tirx.reinterpret("int64" if lanes == 1 else f"int64x{lanes}", x)
+        rest, infinite = (e.splat(tirx.IntImm("int64", n), lanes) for n in ((1 << 63) - 1, 0x7FF << 52))
+        return tirx.GT(tirx.bitwise_and(bits, rest), infinite)
+    magnitude = tirx.bitwise_and(tirx.reinterpret(int32_of(lanes), x), i32(e, 0x7FFFFFFF, lanes))
+    return tirx.GT(magnitude, i32(e, 0x7F800000, lanes))
 
 
 def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
     """x + x**3 P(x**2) for |x| < 0.625, else 1 - 2 / (e**2|x| + 1) with x's sign. Error at most 2 ulp."""
-    a = _absolute(e, x, lanes)
+    a = absolute(e, x, lanes)
     large = e.let(e.f32(1, lanes) - e.f32(2, lanes) / (exp(e, e.let(a + a), lanes) + e.f32(1, lanes)))
     z = e.let(x * x)
-    p = _polynomial(
+    p = polynomial(
         e,
         z,
         (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1),
         lanes,
     )
     small = e.let(p * z * a + a)
-    magnitude = _settled(e, tirx.Select(a < e.f32(0.625, lanes), small, large), lanes)
-    return _with_sign_of(e, magnitude, x, lanes)
+    magnitude = settled(e, tirx.Select(a < e.f32(0.625, lanes), small, large), lanes)
+    return with_sign_of(e, magnitude, x, lanes)
+
+
+def sinh(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """x + x**3 P(x**2) for |x| < 1, else (e**|x| - e**-|x|) / 2 with x's sign. Error at most 6 ulp."""
+    half = _half_power(e, x, lanes)
+    large = e.let(half - e.f32(0.25, lanes) / half)
+    z = e.let(x * x)
+    p = polynomial(e, z, (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1), lanes)
+    a = absolute(e, x, lanes)
+    magnitude = settled(e, tirx.Select(a < e.f32(1, lanes), e.let(p * z * a + a), large), lanes)
+    return with_sign_of(e, magnitude, x, lanes)
+
+
+def cosh(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """(e**|x| + e**-|x|) / 2. Error at most 5 ulp."""
+    half = _half_power(e, x, lanes)
+    return e.let(half + e.f32(0.25, lanes) / half)
+
+
+def _half_power(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """e**|x| / 2, as a product of two powers, which overflows no sooner than that."""
+    root = exp(e, e.let(absolute(e, x, lanes) * e.f32(0.5, lanes)), lanes)
+    return e.let(e.let(root * e.f32(0.5, lanes)) * root)
 
 
 def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -312,7 +294,7 @@ def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
     end = 3.84
     x = e.let(tirx.Max(e.f32(-end, lanes), e.let(tirx.Min(e.f32(end, lanes), x))))
     t = e.let(e.let(x * x) * e.f32(2 / end**2, lanes) - e.f32(1, lanes))
-    p = _two_polynomials(
+    p = two_polynomials(
         e,
         t,
         (
@@ -336,7 +318,7 @@ def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
         lanes,
     )
     y = e.let(tirx.Min(e.f32(1, lanes), e.let(p * x)))
-    return _settled(e, tirx.Max(e.f32(-1, lanes), y), lanes)
+    return settled(e, tirx.Max(e.f32(-1, lanes), y), lanes)
 
 
 def quotient(e: Emitter, a: Expr, b: Expr) -> Expr:
@@ -354,12 +336,18 @@ UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.sigmoid": sigmoid,
     "tirx.tanh": tanh,
     "tirx.erf": erf,
-    "tirx.fabs": _absolute,
+    "tirx.fabs": absolute,
     "tirx.sqrt": _sqrt,
     "tirx.rsqrt": _rsqrt,
     "tirx.log": log,
     "tirx.sin": sin,
     "tirx.cos": cos,
+    "tirx.tan": tan,
+    "tirx.asin": asin,
+    "tirx.acos": acos,
+    "tirx.atan": atan,
+    "tirx.sinh": sinh,
+    "tirx.cosh": cosh,
     "tirx.floor": floor,
     "tirx.ceil": ceil,
     "tirx.trunc": truncate,

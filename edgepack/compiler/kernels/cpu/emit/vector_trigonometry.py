@@ -1,6 +1,6 @@
-"""Sine and cosine of float32 vectors as TIR expressions.
+"""Sine, cosine and tangent of float32 vectors as TIR expressions.
 
-Source: the Cephes library's sinf and cosf (S. Moshier).
+Source: the Cephes library's sinf, cosf and tanf (S. Moshier).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.vector_parts import bits_of, float32_of, i32, int32_of, polynomial
 
-__all__ = ["cos", "sin"]
+__all__ = ["cos", "sin", "tan"]
 
 Expr = Any
 
@@ -22,6 +23,14 @@ LARGE_BITS = 0x46000000
 
 #: Half of pi in three parts: products of the first two by a whole number up to 2**13 are exact.
 HALF_PI = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
+
+#: Polynomials in the square of the angle, the highest power first.
+SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+TANGENT = (
+    *(9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2),
+    *(5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1),
+)
 
 
 def sin(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -34,13 +43,41 @@ def cos(e: Emitter, x: Expr, lanes: int) -> Expr:
     return _quarters(e, x, lanes, 1, "cosf")
 
 
+def tan(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """Tangent, within 4 ulp and 1.2e-7 (1 + tan(x)**2) of it; NaN for infinities."""
+
+    def quotient(r: Expr, q: Expr) -> Expr:
+        z = e.let(r * r)
+        p = polynomial(e, z, TANGENT, lanes)
+        y = e.let(p * z * r + r)
+        return tirx.Select(_odd(e, q, lanes), e.f32(-1, lanes) / y, y)
+
+    return _reduced(e, x, lanes, "tanf", quotient)
+
+
 def _quarters(e: Emitter, x: Expr, lanes: int, ahead: int, function: str) -> Expr:
-    """The sine of ``x``, so many quarters of a turn ahead: x = r + q pi / 2, |r| <= pi / 4, and a polynomial
-    for the sine or the cosine of r."""
+    """The sine of ``x``, so many quarters of a turn ahead."""
 
-    def whole(value: int) -> Expr:
-        return e.splat(IntImm("int32", value), lanes)
+    def turned(r: Expr, q: Expr) -> Expr:
+        q = e.let(q + i32(e, ahead, lanes))
+        z = e.let(r * r)
+        s = polynomial(e, z, SINE, lanes)
+        s = e.let(r * e.let(s * z + e.f32(1, lanes)))
+        c = polynomial(e, z, COSINE, lanes)
+        c = e.let(e.let(c * z) * z + e.let(e.f32(1, lanes) - z * e.f32(0.5, lanes)))
+        value = bits_of(e, e.let(tirx.Select(_odd(e, q, lanes), c, s)), lanes)
+        sign = tirx.shift_left(tirx.bitwise_and(q, i32(e, 2, lanes)), i32(e, 30, lanes))
+        return tirx.reinterpret(float32_of(lanes), tirx.bitwise_xor(value, sign))
 
+    return _reduced(e, x, lanes, function, turned)
+
+
+def _odd(e: Emitter, q: Expr, lanes: int) -> Expr:
+    return tirx.EQ(tirx.bitwise_and(q, i32(e, 1, lanes)), i32(e, 1, lanes))
+
+
+def _reduced(e: Emitter, x: Expr, lanes: int, function: str, value: Callable[[Expr, Expr], Expr]) -> Expr:
+    """``value(r, q)`` of x = r + q pi / 2, |r| <= pi / 4; libm's function where an angle is large."""
     x = e.let(x)
     magic = e.f32(12582912.0, lanes)  # 1.5 * 2**23 rounds
     shifted = e.let(x * e.f32(0.636619772, lanes) + magic)
@@ -48,20 +85,9 @@ def _quarters(e: Emitter, x: Expr, lanes: int, ahead: int, function: str) -> Exp
     r = x
     for part in HALF_PI:
         r = e.let(r - quarters * e.f32(part, lanes))
-    z = e.let(r * r)
-    s = e.let(e.f32(-1.9515295891e-4, lanes) * z + e.f32(8.3321608736e-3, lanes))
-    s = e.let(s * z + e.f32(-1.6666654611e-1, lanes))
-    s = e.let(r * e.let(s * z + e.f32(1, lanes)))
-    c = e.let(e.f32(2.443315711809948e-5, lanes) * z + e.f32(-1.388731625493765e-3, lanes))
-    c = e.let(c * z + e.f32(4.166664568298827e-2, lanes))
-    c = e.let(e.let(c * z) * z + e.let(e.f32(1, lanes) - z * e.f32(0.5, lanes)))
-    q = e.let(tirx.reinterpret(_vector("int32", lanes), shifted) + whole(ahead))
-    odd = tirx.EQ(tirx.bitwise_and(q, whole(1)), whole(1))
-    value = e.let(tirx.reinterpret(_vector("int32", lanes), e.let(tirx.Select(odd, c, s))))
-    sign = tirx.shift_left(tirx.bitwise_and(q, whole(2)), whole(30))
     result = e.local(lanes)
-    e.vstore(result, 0, tirx.reinterpret(_vector("float32", lanes), tirx.bitwise_xor(value, sign)), lanes)
-    bits = tirx.bitwise_and(tirx.reinterpret(_vector("int32", lanes), x), whole(0x7FFFFFFF))
+    e.vstore(result, 0, value(r, bits_of(e, shifted, lanes)), lanes)
+    bits = tirx.bitwise_and(tirx.reinterpret(int32_of(lanes), x), i32(e, 0x7FFFFFFF, lanes))
     e.branch(
         _largest(e, e.let(bits), lanes) >= IntImm("int32", LARGE_BITS), _libm(e, x, result, lanes, function)
     )
@@ -83,7 +109,3 @@ def _largest(e: Emitter, x: Expr, lanes: int) -> Expr:
     if lanes == 1:
         return x
     return e.let(tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.umax", x))
-
-
-def _vector(dtype: str, lanes: int) -> str:
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"

@@ -18,7 +18,9 @@ from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariab
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, number_of
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, Value, Values
+from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, FLOATS, Value, Values
+from edgepack.compiler.kernels.cpu.emit.vector_double import double
+from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
     UNARY,
     elementary,
@@ -34,6 +36,7 @@ __all__ = ["NeedsBranch", "NeedsSplit", "Vectors"]
 Expr = Any
 
 ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Max", "Min"}
+DIVISIONS = {"Div", "Mod", "FloorDiv", "FloorMod"}
 BITWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
     "BitwiseAnd": tirx.bitwise_and,
     "BitwiseOr": tirx.bitwise_or,
@@ -184,7 +187,7 @@ class Vectors(Values):
             return self._complement(self.value(self.evaluate(x.a, env), str(x.ty.dtype)))
         if kind in {"And", "Or"}:
             return self._logical(kind, x, env)
-        if kind in ARITHMETIC | COMPARISONS | BITWISE.keys() | {"FloorDiv", "FloorMod"}:
+        if kind in ARITHMETIC | COMPARISONS | BITWISE.keys() | {"FloorDiv", "FloorMod", "Mod"}:
             return self._binary(kind, x, self.evaluate(x.a, env), self.evaluate(x.b, env))
         raise RuleError(f"{kind} has no vector form")
 
@@ -215,12 +218,14 @@ class Vectors(Values):
         values = [self.value(v, str(a.ty.dtype)) for a, v in arguments]
         lanes = max((v.lanes for v in values), default=1)
         exprs = [self.expr(v, lanes) for v in values]
+        if dtype == "float64" and (doubled := double(self.e, name, exprs, lanes)) is not None:
+            return Value(doubled, lanes, dtype)
         if f"tirx.{name}" in UNARY and dtype == "float32":
             return Value(elementary(self.e, f"tirx.{name}", self.e.let(exprs[0]), lanes), lanes, dtype)
         if name == "pow" and dtype == "float32":
             result = power(self.e, self.e.let(exprs[0]), exprs[1], lanes, values[1].number)
             return Value(self.e.let(result), lanes, dtype)
-        if name == "isnan" and values[0].dtype == "float32":
+        if name == "isnan" and values[0].dtype in FLOATS:
             return Value(is_nan(self.e, exprs[0], lanes), lanes, "bool")
         raise RuleError(f"{name} has no vector form")
 
@@ -311,8 +316,6 @@ class Vectors(Values):
             folded = self._positions(kind, a, b)
             if folded is not None:
                 return folded
-        if kind in {"FloorDiv", "FloorMod"}:
-            raise RuleError("a quotient of what is read")
         if dtype in HALVES:
             raise RuleError(f"arithmetic on {dtype} has no vector form")
         left, right = self.value(a, dtype), self.value(b, dtype)
@@ -324,12 +327,14 @@ class Vectors(Values):
             return Value(self.e.let(BITWISE[kind](p, q)), lanes, dtype)
         if dtype == "bool":
             return Value(_logical(kind, p, q), lanes, dtype)
-        if dtype == "float32" and kind in {"Max", "Min"}:
+        if dtype in FLOATS and kind in {"Max", "Min"}:
             return Value((maximum if kind == "Max" else minimum)(self.e, p, q), lanes, dtype)
-        if kind == "Div" and dtype != "float32" and right.number in {None, 0}:
-            raise RuleError("an integer quotient")
-        divided = kind == "Div" and dtype == "float32"
-        result = Value(self.e.let(quotient(self.e, p, q) if divided else type(x)(p, q)), lanes, dtype)
+        if kind in DIVISIONS and dtype not in FLOATS:
+            return Value(divided(self.e, kind, p, q, lanes, dtype), lanes, dtype)
+        if kind not in ARITHMETIC:
+            raise RuleError(f"{kind} of {dtype} has no vector form")
+        ratio = kind == "Div" and dtype == "float32"
+        result = Value(self.e.let(quotient(self.e, p, q) if ratio else type(x)(p, q)), lanes, dtype)
         if kind in {"Max", "Min"} and lanes == 1 and dtype in {"int32", "int64"}:
             return self._clamped(kind, result, a, b)
         return result

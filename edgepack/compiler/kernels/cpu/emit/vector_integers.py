@@ -1,0 +1,55 @@
+"""Quotients and remainders of integers on vectors: no CPU divides vectors of integers, all divide numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+
+__all__ = ["divided"]
+
+Expr = Any
+
+#: The number whose quotients are exact enough, by integer type: it has more digits than the integer.
+EXACT = {"int8": "float32", "uint8": "float32", "int16": "float32", "uint16": "float32", "int32": "float64"}
+
+#: Architectures whose vectors hold float64.
+DOUBLES = ("x86_64", "aarch64", "riscv64")
+
+
+def divided(e: Emitter, kind: str, a: Expr, b: Expr, lanes: int, dtype: str) -> Expr:
+    """``Div`` and ``Mod`` truncate; ``FloorDiv`` and ``FloorMod`` round down. What a quotient by zero is, is
+    not defined, as in C.
+
+    A quotient of integers of up to 32 bits is that of the numbers, rounded to more digits and truncated: one
+    that is no whole number is further from the next one than it is rounded by. By a constant LLVM multiplies.
+    """
+    number = b.value if type(b).__name__ == "Broadcast" else b
+    a, b = e.let(a), b if type(number).__name__ == "IntImm" else e.let(b)
+    if type(number).__name__ == "IntImm" or not _by_numbers(e, dtype, lanes):
+        quotient = e.let(tirx.truncdiv(a, b))
+    else:
+        wide, whole = (f"{name}x{lanes}" for name in (EXACT[dtype], "int32"))
+        ratio = tirx.Cast(whole, e.let(tirx.Cast(wide, a) / tirx.Cast(wide, b)))
+        quotient = e.let(ratio if dtype == "int32" else tirx.Cast(f"{dtype}x{lanes}", ratio))
+    if kind == "Div":
+        return quotient
+    rest = e.let(a - e.let(quotient * b))
+    if kind == "Mod" or (dtype.startswith("uint") and kind == "FloorMod"):
+        return rest
+    if dtype.startswith("uint"):
+        return quotient
+    zero, one = (e.splat(tirx.const(n, dtype), lanes) for n in (0, 1))
+    differs = e.let(tirx.bitwise_xor(rest, b))
+    below = tirx.And(tirx.NE(rest, zero), tirx.LT(differs, zero))
+    return e.let(
+        tirx.Select(below, *((rest + b, rest) if kind == "FloorMod" else (quotient - one, quotient)))
+    )
+
+
+def _by_numbers(e: Emitter, dtype: str, lanes: int) -> bool:
+    if lanes == 1 or dtype not in EXACT or e.target is None:
+        return False
+    return EXACT[dtype] == "float32" or e.target.triple.split("-")[0] in DOUBLES

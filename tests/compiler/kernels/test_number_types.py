@@ -1,0 +1,94 @@
+"""Arithmetic on integers and on float64, whose vectors are other ones than those of float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models.builder import Graph
+from tests.support.compiled import SWEPT, Library
+
+SHAPE = (3, 41)
+INTEGERS = ("int32", "int64", "int16", "uint8")
+FUNCTIONS = ("Exp", "Tanh", "Sigmoid", "Sqrt", "Sin", "Floor", "Erf")
+NUMPY = {"Exp": np.exp, "Tanh": np.tanh, "Sqrt": np.sqrt, "Sin": np.sin, "Floor": np.floor}
+
+
+def _quotients(dtype: str) -> onnx.ModelProto:
+    """By a tensor and by a constant, truncated and rounded down."""
+    g = Graph("quotients")
+    a, b = (g.input(name, SHAPE, dtype) for name in "ab")
+    for name, divisor in (("tensor", b), ("constant", g.const(np.array(7, dtype)))):
+        g.output(g.op("Div", a, divisor, name=f"div_{name}"), dtype)
+        g.output(g.op("Mod", a, divisor, name=f"mod_{name}"), dtype)
+        g.output(g.op("Mod", a, divisor, name=f"fmod_{name}", fmod=1), dtype)
+    return g.model()
+
+
+def _functions() -> onnx.ModelProto:
+    g = Graph("functions")
+    x = g.input("x", SHAPE, "float64")
+    for function in FUNCTIONS:
+        g.output(g.op(function, x, name=function), "float64")
+    g.output(g.op("Max", x, g.const(np.float64(0.5)), name="Max"), "float64")
+    g.output(g.op("ReduceSum", x, g.const([1]), name="Sum"), "float64")
+    g.output(g.op("Softmax", x, axis=1, name="Softmax"), "float64")
+    g.output(g.op("ReduceMax", x, axes=[0], name="ReduceMax"), "float64")
+    g.output(g.op("Cast", x, to=1, name="Cast"))
+    g.output(g.op("IsNaN", x, name="IsNaN"), "bool")
+    return g.model()
+
+
+MODELS = {**{dtype: _quotients(dtype) for dtype in INTEGERS}, "float64": _functions()}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    pairs = [(registers, name) for registers in SWEPT for name in MODELS]
+    return Library(MODELS, pairs, tmp_path_factory.mktemp("types"))
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_quotients_and_remainders_of_integers_are_exact(library: Library, registers: str, dtype: str) -> None:
+    limits, rng = np.iinfo(dtype), np.random.default_rng(1)
+    a = rng.integers(limits.min, limits.max, SHAPE, dtype, endpoint=True)
+    b = a // rng.integers(1, 9, SHAPE, dtype, endpoint=True)  # multiples, and what is next to one
+    b[:, ::3] = rng.integers(limits.min, limits.max, b[:, ::3].shape, dtype, endpoint=True)
+    b[b == 0] = 3
+    if limits.min:
+        b[b == -1] = -2  # the quotient of the least integer by it is none
+        b[0, :20] = -(np.arange(20) + 2)
+    compiled = library(registers)
+    assert all(kernel.rule == "elementwise" for kernel in compiled.plan(dtype).kernels)
+    results = compiled.run(dtype, {"a": a, "b": b})
+    for name, divisor in (("tensor", b), ("constant", np.array(7, dtype))):
+        floor, rest = np.divmod(a, divisor)
+        np.testing.assert_array_equal(
+            results[f"div_{name}"], floor + ((rest != 0) & ((a < 0) != (divisor < 0)))
+        )
+        np.testing.assert_array_equal(results[f"mod_{name}"], rest)
+        np.testing.assert_array_equal(results[f"fmod_{name}"], np.fmod(a, divisor))
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+def test_float64_is_computed_in_float64(library: Library, registers: str) -> None:
+    compiled = library(registers)
+    assert {kernel.rule for kernel in compiled.plan("float64").kernels} <= {"elementwise", "rowwise"}
+    x = np.random.default_rng(2).uniform(0, 3, SHAPE)
+    x[0, :8] = 1e-9, 0.6249, 0.6251, 30, 1e5, 1 / 3, np.pi, 700
+    results = compiled.run("float64", {"x": x})
+    for name, function in NUMPY.items():
+        with np.errstate(over="ignore"):
+            np.testing.assert_allclose(results[name], function(x), rtol=1e-15, err_msg=name)
+    np.testing.assert_allclose(results["Sigmoid"], 1 / (1 + np.exp(-x)), rtol=1e-15)
+    np.testing.assert_array_equal(results["Max"], np.maximum(x, 0.5))
+    np.testing.assert_array_equal(results["ReduceMax"][0], x.max(0))
+    np.testing.assert_allclose(results["Sum"][:, 0], x.sum(1), rtol=1e-14)
+    np.testing.assert_allclose(results["Softmax"].sum(1), 1, rtol=1e-14)
+    np.testing.assert_array_equal(results["Cast"], x.astype(np.float32))
+    x[1, 1] = np.nan
+    results = compiled.run("float64", {"x": -x})
+    np.testing.assert_array_equal(results["IsNaN"], np.isnan(x))
+    np.testing.assert_allclose(results["Tanh"], np.tanh(-x), rtol=1e-15)
