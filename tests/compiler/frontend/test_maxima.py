@@ -10,13 +10,16 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.binding import bind
 from edgepack.compiler.frontend.maxima.prepare import padded_results, with_counts, with_maxima
+from edgepack.compiler.frontend.narrow_types import as_bytes
 from edgepack.compiler.frontend.onnx import import_model, prepare, record
 from edgepack.compiler.frontend.reference import run_reference
 from edgepack.errors import EdgepackError, ModelError
 from tests.models import save
 from tests.models.builder import Graph
 from tests.models.counted import CHAINS
+from tests.support.node_tests import load_tests
 from tests.support.compiled import Compiled, target_with
 
 
@@ -140,3 +143,27 @@ def test_a_recorded_run_of_too_many_entries_is_told(tmp_path: Path) -> None:
     assert warning == "'found' has 12 entries in the recorded run, of which --max leaves 3."
     outputs = json.loads((folder / "recorded" / "recorded.json").read_text())["outputs"]
     assert [(output["name"], output["shape"]) for output in outputs] == [("y", [2, 3]), ("found_count", [])]
+
+
+@pytest.mark.slow
+def test_what_onnx_itself_tests_passes_with_a_maximum(tmp_path: Path) -> None:
+    tests = {
+        name: test
+        for name, test in load_tests().items()
+        if test.excluded == "shapes that depend on data" and test.operator != "ImageDecoder"
+    }
+    assert len(tests) >= 23
+    models, maxima = {}, {}
+    for name, test in tests.items():
+        models[name] = onnx.ModelProto()
+        models[name].CopyFrom(test.model)
+        bind(models[name], shapes={}, dims={})
+        maxima[name] = {models[name].graph.node[0].output[0]: 7}
+    compiled = Compiled(models, tmp_path, target_with("256x16"), maxima=maxima)
+    for name, test in tests.items():
+        *_, padding = with_maxima(models[name], maxima[name])
+        results = {value.name: array for value, array in zip(models[name].graph.output, test.outputs, strict=True)}
+        wanted = padded_results(results, padding, list(results))
+        got = compiled.run(name, test.inputs)
+        for output, array in wanted.items():
+            np.testing.assert_array_equal(got[output], as_bytes(array), err_msg=f"{name} {output}")
