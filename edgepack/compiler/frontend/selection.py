@@ -129,6 +129,12 @@ def _top_k(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opse
     count = int(inputs[1].value.numpy().reshape(-1)[0]) if len(inputs) > 1 else int(attributes["k"])
     shape, dtype = list(shape_of(x)), dtype_of(x)
     axis = int(attributes.get("axis", -1)) % len(shape)
+    largest = bool(attributes.get("largest", 1))
+    if count == 1 and dtype == "float32":  # what the rules for rows compute on vectors
+        best = relax.op.max if largest else relax.op.min
+        place = relax.op.argmax if largest else relax.op.argmin
+        found = (builder.emit(choose(x, axis, keepdims=True)) for choose in (best, place))
+        return relax.Tuple(list(found))
     wide = COMPARED_AS.get(dtype, dtype)
     if wide != dtype:
         x = builder.emit(relax.op.astype(x, wide))
@@ -136,7 +142,7 @@ def _top_k(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opse
     said = {
         "operator": "TopK",
         "results": ["values", "indices"],
-        "numbers": {"axis": axis, "largest": int(attributes.get("largest", 1))},
+        "numbers": {"axis": axis, "largest": int(largest)},
     }
     results = {"values": (tuple(shape), wide), "indices": (tuple(shape), "int64")}
     values, indices = _emit(builder, said, {"x": x}, results)

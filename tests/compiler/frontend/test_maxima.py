@@ -19,8 +19,8 @@ from edgepack.errors import EdgepackError, ModelError
 from tests.models import save
 from tests.models.builder import Graph
 from tests.models.counted import CHAINS
-from tests.support.node_tests import load_tests
 from tests.support.compiled import Compiled, target_with
+from tests.support.node_tests import load_tests
 
 
 def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:
@@ -162,7 +162,9 @@ def test_what_onnx_itself_tests_passes_with_a_maximum(tmp_path: Path) -> None:
     compiled = Compiled(models, tmp_path, target_with("256x16"), maxima=maxima)
     for name, test in tests.items():
         *_, padding = with_maxima(models[name], maxima[name])
-        results = {value.name: array for value, array in zip(models[name].graph.output, test.outputs, strict=True)}
+        results = {
+            value.name: array for value, array in zip(models[name].graph.output, test.outputs, strict=True)
+        }
         wanted = padded_results(results, padding, list(results))
         got = compiled.run(name, test.inputs)
         for output, array in wanted.items():

@@ -84,11 +84,14 @@ def test_entries_are_those_of_onnx_runtime(compiled: Compiled, name: str) -> Non
 #: Both forms of the rule, all kinds of types, rows that are not contiguous.
 TOP_K = {
     "heap": top_k((3, 50), 7, "float32"),
+    "long": top_k((5000,), 3, "float32", largest=0),
+    "one": top_k((9, 20), 1, "float32"),
     "least": top_k((2, 3, 40), 40, "float32", axis=1 + 1, largest=0),
     "columns": top_k((40, 3), 5, "int32", axis=0),
     "bytes": top_k((2, 300), 20, "uint8"),
     "radix": top_k((2, 1500), 1100, "float32"),
     "radix, least": top_k((1500, 2), 1200, "int32", axis=0, largest=0),
+    "wide radix": top_k((2, 200), 150, "int64", largest=0),
     "wide": top_k((2, 70), 9, "int64"),
     "wide floats": top_k((2, 33), 9, "float64", largest=0),
     "unsigned": top_k((70,), 9, "uint64"),
