@@ -15,9 +15,9 @@ __all__ = ["llvm_target"]
 ARM_FMA_FEATURES = ("-slowfpvfmx", "-vmlx-hazards")
 
 
-def llvm_target(target: CpuTarget) -> Any:
-    """TVM's target for this CPU."""
-    spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple}
+def llvm_target(target: CpuTarget, opt_level: int = 3) -> Any:
+    """TVM's target for this CPU; ``opt_level``: LLVM's, 0 to 3."""
+    spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple, "opt-level": opt_level}
     if target.cpu:
         spec["mcpu"] = target.cpu
     features = list(target.features)

@@ -22,6 +22,9 @@ __all__ = ["ZigToolchain"]
 #: runtime of its sanitizers too, in up to five times the time; nothing here calls it in a loop.
 _LIBRARIES = "-Os"
 
+#: compiler-rt's functions are in libSystem (zig's libSystem.tbd lists them), so none is built for the link.
+_FOUND_IN_THE_SYSTEM = ("-rtlib=none",)
+
 
 class ZigToolchain(Toolchain):
     """``zig cc``. Its first link for a target builds libc and compiler-rt (5 to 60 s), kept in a cache."""
@@ -72,7 +75,9 @@ class ZigToolchain(Toolchain):
     @property
     def link_mode(self) -> list[str]:
         # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
-        return [] if self.device.bare_metal else [_LIBRARIES]
+        if self.device.bare_metal:
+            return []
+        return [_LIBRARIES, *_FOUND_IN_THE_SYSTEM] if self.device.os in ("macos", "ios") else [_LIBRARIES]
 
     @contextmanager
     def preparation(self) -> Iterator[None]:

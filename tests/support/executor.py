@@ -8,6 +8,9 @@ depend on each other, show.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
@@ -15,10 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm
 
+from edgepack.compiler import tvm_target
+from edgepack.compiler.backends import llvm
 from edgepack.compiler.backends.llvm import compile_object
 from edgepack.compiler.planner.build import Built
 from edgepack.config.device import load_device
+from edgepack.files import sha256_file
+from edgepack.pipeline.cache import Cache, objects_key
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import ALIGNMENT, Argument, Plan
 from edgepack.toolchains import resolve
@@ -37,6 +45,32 @@ def _aligned(nbytes: int) -> np.ndarray[Any, Any]:
     raw = np.empty(nbytes + 2 * ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
+
+
+def _opt_level(target: CpuTarget) -> int:
+    """LLVM's for a target of the tests: 3, as in bundles, unless its registers are not its CPU's.
+
+    Vectors of 512 bits that LLVM cuts into four for SSE2 are in no bundle; it takes three times as long to
+    optimise them.
+    """
+    registers = target.vector_bits, target.vector_registers
+    return 0 if target.cpu == "x86-64" and registers != (128, 16) else 3
+
+
+def _compile(functions: Mapping[str, Any], target: CpuTarget, folder: Path) -> None:
+    """Makes ``kernels.o`` in the folder, or takes what an earlier run made of the same TIR."""
+    level = _opt_level(target)
+    back_end = [sha256_file(Path(module.__file__)) for module in (llvm, tvm_target)]
+    command = [*back_end, repr(target), str(level)]
+    texts = {name: hashlib.sha256(f.script().encode()).hexdigest() for name, f in functions.items()}
+    key = objects_key(f"tvm {tvm.__version__}", command, {"kernels.o": texts})
+    cache = Cache()
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name)
+        if not cache.fetch(key, made):
+            compile_object(functions, target, made / "kernels.o", opt_level=level)
+            cache.store(key, made)
+        shutil.copyfile(made / "kernels.o", folder / "kernels.o")
 
 
 class _Memory:
@@ -66,7 +100,7 @@ class Executor:
             assert not functions.keys() & one.functions.keys(), "symbols of two plans collide"
             functions.update(one.functions)
         folder.mkdir(parents=True, exist_ok=True)
-        compile_object(functions, target or host_target(), folder / "kernels.o")
+        _compile(functions, target or host_target(), folder)
         toolchain = resolve(load_device("host"))
         toolchain.link_shared(
             [folder / "kernels.o"], folder / "kernels.so", exported=sorted(functions), soname="kernels.so"

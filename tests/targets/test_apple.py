@@ -146,7 +146,7 @@ def test_a_program_is_linked_as_the_readme_says(static: bool, packed: Pack, tmp_
     )
     toolchain = resolve(load_device("macos-arm64"))
     parts = [part.replace('"$PWD/lib"', "@executable_path/lib") for part in command.split()]
-    toolchain._run([*toolchain.driver(), "-O2", *parts], "linking", cwd=tmp_path)
+    toolchain._run([*toolchain.driver(), *toolchain.link_mode, *parts], "linking", cwd=tmp_path)
     fat = lief.MachO.parse(str(tmp_path / "app"))
     assert fat is not None
     needed = {str(library.name) for library in fat.at(0).libraries}  # type: ignore[union-attr]

@@ -39,9 +39,10 @@ def main() -> int:
         if arguments[0] != "-target":
             print("clang: error: no -target", file=sys.stderr)
             return 1
-        # Without -O zig would build a runtime of checks, and one more of the compiler's, for debugging.
+        # Without -O zig would build a runtime of checks.
         level = [] if any(argument.startswith("-O") for argument in arguments) else ["-O2"]
-        command = [*zig, "cc", "-target", TARGETS[arguments[1]], "-fno-sanitize=all", *level, *arguments[2:]]
+        options = ["-target", TARGETS[arguments[1]], "-fno-sanitize=all", "-rtlib=none"]
+        command = [*zig, "cc", *options, *level, *arguments[2:]]
         if "ios" in arguments[1]:
             environment["ZIG_LIBC"] = os.environ["XCRUN_LIBC"]
     return subprocess.run(command, env=environment, check=False).returncode

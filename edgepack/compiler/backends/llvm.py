@@ -21,14 +21,18 @@ __all__ = ["compile_assembly", "compile_object"]
 HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2")
 
 
-def compile_object(functions: Mapping[str, Any], target: CpuTarget, output: Path) -> None:
+def compile_object(
+    functions: Mapping[str, Any], target: CpuTarget, output: Path, *, opt_level: int = 3
+) -> None:
     """Writes an object file that defines each function under its key as C symbol.
 
     Args:
         functions: C symbol to TIR function whose parameters are pointers and int32, returning int32.
         output: ``.o`` file.
+        opt_level: LLVM's. A kernel's schedule is not LLVM's work: 0 takes a third of the time and gives the
+            same results, slowly.
     """
-    _compile(functions, target).write_to_file(str(output))
+    _compile(functions, target, opt_level).write_to_file(str(output))
     if target.arch.startswith("riscv64"):
         forget_definitions(output, HALF_CONVERSIONS)
 
@@ -38,8 +42,8 @@ def compile_assembly(functions: Mapping[str, Any], target: CpuTarget) -> str:
     return str(_compile(functions, target).inspect_source("asm"))
 
 
-def _compile(functions: Mapping[str, Any], target: CpuTarget) -> Any:
-    tvm_target = llvm_target(target)
+def _compile(functions: Mapping[str, Any], target: CpuTarget, opt_level: int = 3) -> Any:
+    tvm_target = llvm_target(target, opt_level)
     module = IRModule({name: f.with_attr("global_symbol", name) for name, f in sorted(functions.items())})
     module = tirx.transform.BindTarget(tvm_target)(module)
     # LLVM is told of bfloat16 as of 16 bits: of its own type it selects no instructions on most CPUs.
