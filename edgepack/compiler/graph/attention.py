@@ -50,7 +50,8 @@ class _Attention:
     """out[order] = softmax(steps(scale * query @ key)) @ value.
 
     The views have the batch dimensions first, then rows and depth (query), keys and depth (key), keys and
-    columns (value).
+    columns (value). With ``zeroes_nan`` weights that are NaN, those of a query whose keys are all masked
+    with -inf, are 0: PyTorch exports attention so.
     """
 
     query: View
@@ -59,6 +60,7 @@ class _Attention:
     scale: float
     steps: tuple[_Step, ...]
     order: tuple[int, ...]
+    zeroes_nan: bool = False
 
 
 class _FuseAttention(UseCountingRewriter):
@@ -89,7 +91,7 @@ class _FuseAttention(UseCountingRewriter):
     # Finding ----------------------------------------------------------------------------------------------
 
     def _match(self, weights: relax.Expr, value: relax.Expr, shape: tuple[int, ...]) -> _Attention | None:
-        softmax = self.definition_if_used_once(weights)
+        softmax, zeroes_nan = self._softmax(weights)
         if op_name(softmax) != "relax.nn.softmax" or dtype_of(softmax) != "float32":
             return None
         rank = len(shape)
@@ -105,7 +107,19 @@ class _FuseAttention(UseCountingRewriter):
             product = self.definition_if_used_once(inner)
         if op_name(product) != "relax.matmul":
             return None
-        return self._attention(product, steps, value, shape)
+        found = self._attention(product, steps, value, shape)
+        return None if found is None else replace(found, zeroes_nan=zeroes_nan)
+
+    def _softmax(self, weights: relax.Expr) -> tuple[OptionalExpr, bool]:
+        """What the weights are bound to, and whether NaN is replaced by 0 in it before they are used."""
+        call = self.definition_if_used_once(weights)
+        if op_name(call) != "relax.where":
+            return call, False
+        condition, zero, kept = call.args
+        test = self.definition_if_used_once(condition)
+        if op_name(test) != "relax.isnan" or not test.args[0].same_as(kept) or self.uses(kept) != 2:
+            return None, False
+        return (self.definition(kept), True) if number_of(zero) == 0 else (None, False)
 
     def _step(self, call: relax.Call, shape: tuple[int, ...]) -> tuple[_Step | None, OptionalExpr]:
         """The step and the argument that the scores come from: the one that leads to a product."""
@@ -195,6 +209,7 @@ def _description(found: _Attention) -> Attributes:
         "value": [found.value.offset, *found.value.strides],
         "scale": found.scale,
         "order": list(found.order),
+        "zeroes_nan": found.zeroes_nan,
     }
 
 
@@ -226,6 +241,8 @@ def _expression(found: _Attention, operands: Sequence[te.Tensor]) -> te.Tensor:
         ]
         scores = STEPS[step.operator](*arguments)
     weights = topi.nn.softmax(scores, axis=-1)
+    if found.zeroes_nan:
+        weights = topi.where(topi.isnan(weights), topi.full((1,), "float32", 0.0), weights)
     shape = (*batch, rows, columns)
 
     def result(*index: Expr) -> Expr:

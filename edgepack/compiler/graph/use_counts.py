@@ -28,9 +28,13 @@ class UseCountingRewriter(Rewriter):
         if isinstance(new, relax.Var):
             self._new[new] += self._old[old]
 
+    def uses(self, expr: relax.Expr) -> int:
+        """How many operands of the function the expression is; 0 for one that is no variable."""
+        return self._new[expr]
+
     def used_once(self, expr: relax.Expr) -> bool:
         """Whether the expression is a variable with exactly one use in the function."""
-        return self._new[expr] == 1
+        return self.uses(expr) == 1
 
     def definition(self, expr: relax.Expr) -> OptionalExpr:
         """What a variable is bound to; None for a parameter, and for what is no variable."""

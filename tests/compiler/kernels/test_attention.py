@@ -41,14 +41,22 @@ def _heads(g: Graph, name: str, batch: int, length: int, heads: int, width: int,
 
 
 def separate(
-    batch: int, heads: int, rows: int, keys: int, width: int, columns: int, step: Step = _scaled
+    batch: int,
+    heads: int,
+    rows: int,
+    keys: int,
+    width: int,
+    columns: int,
+    step: Step = _scaled,
+    *,
+    zeroed: bool = False,
 ) -> onnx.ModelProto:
     """Queries, keys and values of their own, heads beside each other."""
     g = Graph("attention", seed=3)
     q = _heads(g, "q", batch, rows, heads, width, [0, 2, 1, 3])
     k = _heads(g, "k", batch, keys, heads, width, [0, 2, 3, 1])
     v = _heads(g, "v", batch, keys, heads, columns, [0, 2, 1, 3])
-    return _finished(g, q, k, v, [batch, rows, heads * columns], step)
+    return _finished(g, q, k, v, [batch, rows, heads * columns], step, zeroed=zeroed)
 
 
 def fused(kind: str, rows: int, heads: int, width: int) -> onnx.ModelProto:
@@ -101,8 +109,12 @@ def plain(shape: tuple[int, ...], keys: int, columns: int) -> onnx.ModelProto:
     return g.model()
 
 
-def _finished(g: Graph, q: str, k: str, v: str, shape: list[int], step: Step) -> onnx.ModelProto:
+def _finished(
+    g: Graph, q: str, k: str, v: str, shape: list[int], step: Step, *, zeroed: bool = False
+) -> onnx.ModelProto:
     weights = g.op("Softmax", step(g, g.op("MatMul", q, k)), axis=-1)
+    if zeroed:  # as torch 2.9 exports it
+        weights = g.op("Where", g.op("IsNaN", weights), g.const(0.0), weights)
     merged = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
     g.op("Reshape", merged, g.const(shape), name="y")
     g.output("y")
@@ -112,6 +124,7 @@ def _finished(g: Graph, q: str, k: str, v: str, shape: list[int], step: Step) ->
 MODELS = {
     "a mask of keys": separate(2, 3, 33, 29, 12, 20, _masked(2, 1, 1, 29)),
     "a mask of pairs": separate(1, 3, 49, 37, 16, 7, _masked(1, 1, 49, 37)),
+    "NaN zeroed": separate(1, 3, 49, 37, 16, 7, _masked(1, 1, 49, 37), zeroed=True),
     "a choice": separate(2, 2, 70, 31, 9, 33, _chosen(2, 1, 1, 31)),
     "a remainder of one": separate(1, 1, 129, 17, 5, 1),
     "more keys than rows": separate(1, 2, 17, 203, 24, 40),
@@ -150,11 +163,11 @@ def test_attention_is_one_step_and_right(library: Library, registers: str, name:
     compiled.check(name)
 
 
+@pytest.mark.parametrize(("name", "rows"), [("a mask of pairs", 2), ("NaN zeroed", 0)])
 @pytest.mark.parametrize("registers", VECTORS)
-def test_infinite_scores_and_nan(library: Library, registers: str) -> None:
-    """A key that is masked with -inf has weight 0; NaN stays in its row."""
+def test_infinite_scores_and_nan(library: Library, registers: str, name: str, rows: int) -> None:
+    """A key that is masked with -inf has weight 0; NaN stays in its row, or makes it 0."""
     compiled = library(registers)
-    name = "a mask of pairs"
     inputs = random_inputs(MODELS[name], 5)
     mask = np.array(inputs["mask"])
     mask[..., 3:9] = -np.inf
@@ -163,7 +176,7 @@ def test_infinite_scores_and_nan(library: Library, registers: str) -> None:
     inputs["mask"] = mask
     got, expected = compiled.run(name, inputs)["y"], compiled.expected(name, inputs)["y"]
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-    assert np.isnan(expected).any(axis=-1).sum() == 2
+    assert np.isnan(expected).any(axis=-1).sum() == rows
 
 
 @pytest.mark.parametrize("registers", VECTORS)

@@ -26,6 +26,7 @@ class AttentionForm:
         query, key, value, output: where they lie in their buffers, in elements: the offset of the first one,
             the strides of the batch dimensions, then those of the matrix's own two (of keys: keys, depth).
         scale: that the products are multiplied by.
+        zeroes_nan: weights that are NaN are 0 instead.
         params: the fused function's parameters: queries, keys, values, then what the steps read.
         scores: the buffer of the products, and ``weighed`` what the softmax reads, some steps later.
         blocks: elementwise blocks by the buffer that they write.
@@ -41,6 +42,7 @@ class AttentionForm:
     value: tuple[int, ...]
     output: tuple[int, ...]
     scale: float
+    zeroes_nan: bool
     params: tuple[Buffer, ...]
     scores: Buffer
     weighed: Buffer
@@ -73,6 +75,7 @@ class AttentionForm:
             tuple(a["value"]),
             (0, *(strides[order.index(axis)] for axis in range(len(shape)))),
             float(a["scale"]),
+            bool(a["zeroes_nan"]),
             tuple(params),
             blocks[0].target,
             loads[0].source,

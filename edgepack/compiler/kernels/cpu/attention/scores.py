@@ -27,7 +27,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
 )
 from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value
-from edgepack.compiler.kernels.cpu.emit.vector_math import elementary, exp_below
+from edgepack.compiler.kernels.cpu.emit.vector_math import elementary, exp_below, is_nan
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit, Vectors
 from edgepack.plan.target import CpuTarget
 
@@ -191,9 +191,16 @@ class Scores:
                     p = elementary(e, "tirx.exp", e.let(score - top), self.lanes)
                 else:
                     p = exp_below(e, score, top, self.lanes)
-                e.vstore(scores, at, p)
+                e.vstore(scores, at, self._without_nan(p, p))
                 e.vstore(s, 0, e.vload(s, 0) + p)
 
         e.loop(0, self.form.keys, key)
         for n, s in enumerate(sums):
-            e.vstore(self.buffers.sums, n * self.lanes, e.f32(1) / e.vload(s, 0))
+            total = e.let(e.vload(s, 0))
+            e.vstore(self.buffers.sums, n * self.lanes, self._without_nan(total, e.let(e.f32(1) / total)))
+
+    def _without_nan(self, tested: Expr, value: Expr) -> Expr:
+        """``value``; with ``zeroes_nan`` 0 where ``tested`` is NaN."""
+        if not self.form.zeroes_nan:
+            return value
+        return self.e.let(tirx.Select(is_nan(self.e, tested, self.lanes), self.e.f32(0), value))
