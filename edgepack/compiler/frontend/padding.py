@@ -31,6 +31,8 @@ def pad(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: 
         widths = _on_all_axes(known[0], range(rank) if others[2] is None else known[2], rank)
     if mode is None or widths is None or str(x.ty.dtype) != "float32" or min(widths, default=0) < 0:
         return None
+    if not any(widths):
+        return x
     rank = len(x.ty.shape)
     pairs = [int(n) for axis in range(rank) for n in (widths[axis], widths[rank + axis])]
     return relax.op.nn.pad(x, pairs, mode, float(value))

@@ -107,6 +107,8 @@ MODELS: dict[str, onnx.ModelProto] = {
     "expand": single((3, 1, 10), lambda g, x: g.op("Expand", x, g.const(np.array([2, 3, 4, 10])))),
     "pad": pad((2, 5, 18), [0, 1, 3, 1, 0, 2]),
     "pad by reflection": pad((5, 18), [1, 3, 2, 4], "reflect"),
+    "pad by reflection, one axis": pad((3, 6, 18), [0, 0, 0, 0, 0, 8], "reflect"),
+    "pad by nothing": single((3, 6), lambda g, x: g.op("Neg", g.op("Pad", x, g.const(np.zeros(4, int))))),
     "pad with the edge": pad((5, 18), [1, 3, 2, 4], "edge"),
     "triangle": single((2, 13, 21), _triangle),
     "gather": single((3, 5), _gather_rows),

@@ -137,6 +137,11 @@ class _Recorder(Vectors):
     def _mark_unmergeable(self, *positions: Affine) -> None:
         self.found.unmergeable |= {name for p in positions for name, _ in p.terms}
 
+    def _at_most(self, d: Affine) -> bool:
+        """What the bounds of axes decide is decided for these axes by themselves."""
+        self._mark_unmergeable(d)
+        return super()._at_most(d)
+
     def _variable(self, expr: Expr, low: int, high: int) -> Affine:
         made = super()._variable(expr, low, high)
         self._mark_unmergeable(made)
