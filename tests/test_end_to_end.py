@@ -20,6 +20,7 @@ import edgepack
 from edgepack.errors import ConfigError, ModelError, ToolchainError
 from edgepack.files import list_files
 from tests.models import DIMS, build, save
+from tests.models.counted import detector
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.models.odd import ODD, together
 
@@ -163,6 +164,24 @@ def test_weights_in_float16_take_half_of_the_params(packed: Pack, tmp_path: Path
     result = bundle.verify()
     assert result.ok, result
     assert result.outputs[0].atol < 1e-3 * result.outputs[0].max_abs_ref
+
+
+def test_a_detector_gives_its_boxes_and_how_many_there_are(tmp_path: Path) -> None:
+    model = save(detector(), tmp_path)
+    assert "--max found=24" in edgepack.check(model).hint
+    bundle = edgepack.pack(model, output=tmp_path / "out", maxima={"found": 20})
+    assert bundle.verify().ok
+    inputs = random_inputs(detector(), 3)
+    with edgepack.load(bundle) as session:
+        found = session.run(inputs)
+    boxes, scores, classes, count = (found[name] for name in ("boxes", "scores", "classes", "found_count"))
+    wanted = run_onnxruntime(detector(), inputs)
+    assert count == len(wanted[0])
+    kept = min(count, 20)
+    np.testing.assert_allclose(boxes[:kept], wanted[0][:kept], atol=1e-4)
+    np.testing.assert_allclose(scores[:kept], wanted[1][:kept], atol=1e-4)
+    np.testing.assert_array_equal(classes[:kept], wanted[2][:kept])
+    assert not boxes[kept:].any()
 
 
 def test_the_program_packs_verifies_and_measures_for_a_board(tmp_path: Path) -> None:

@@ -30,6 +30,12 @@ them and writes this page; onnx {version}.
 An operator that is not here is refused with a sentence that names it. Inputs that decide about shapes or axes
 (`axes`, `shape`, `pads`, `k` and the like) have to be constants of the model, as exporters write them.
 
+The shapes that depend on data are those of Compress, NonMaxSuppression, NonZero and Unique; with a maximum
+of entries ([varying-sizes.md](varying-sizes.md)) their tests pass too, which
+`pytest -m slow tests/compiler/frontend/test_maxima.py` runs. Random numbers with a seed are constants, the
+same in every run: what `onnx.reference` draws, by NumPy's `RandomState(seed)` (the Mersenne Twister MT19937).
+Without a seed they are refused, and a Multinomial always is.
+
 Opsets are those of the tests' models; older ones go through the same converters. Types are those of the tests
 that pass, inputs and outputs together.
 

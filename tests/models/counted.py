@@ -10,7 +10,7 @@ import onnx
 
 from tests.models.builder import Graph
 
-__all__ = ["CHAINS", "CHOICES", "suppression"]
+__all__ = ["CHAINS", "CHOICES", "detector", "suppression"]
 
 
 def suppression(
@@ -138,3 +138,29 @@ CHOICES: dict[str, tuple[onnx.ModelProto, int]] = {
     "slices": (one("Unique", (2, 12, 2), "int8", outputs=4, axis=1), 12),
     "slices as they come": (one("Unique", (10, 2), "float64", outputs=4, axis=0, sorted=0), 10),
 }
+
+
+def detector() -> onnx.ModelProto:
+    """A single-shot detector whole: layers, boxes around anchors, scores, and what is found."""
+    g = Graph("detector", seed=1)
+    x = g.conv_bn(g.conv_bn(g.input("image", (1, 3, 32, 32)), 3, 8, stride=2), 8, 16, stride=2)
+    columns = 8
+
+    def head(channels: int) -> str:
+        last = g.op("Transpose", g.conv(x, 16, channels, bias=True), perm=[0, 2, 3, 1])
+        return g.op("Reshape", last, g.const([1, -1, channels]))
+
+    places, classes = head(4), g.op("Softmax", head(4), axis=-1)
+    steps = np.linspace(0, 1, columns, dtype=np.float32)
+    anchors = np.stack(np.meshgrid(steps, steps), -1).reshape(1, columns**2, 2)
+    offset, size = g.ops("Split", places, g.const([2, 2]), outputs=2, axis=2)
+    middle = g.op("Add", g.op("Mul", offset, g.const(0.1)), g.const(anchors))
+    half = g.op("Mul", g.op("Exp", g.op("Mul", size, g.const(0.2))), g.const(0.15))
+    boxes = g.op("Concat", g.op("Sub", middle, half), g.op("Add", middle, half), axis=2)
+    scores = g.op("Transpose", classes, perm=[0, 2, 1])
+    limits = [g.const([6]), g.const([0.45]), g.const([0.3])]
+    found = g.op("NonMaxSuppression", boxes, scores, *limits, name="found")
+    g.output(g.op("GatherND", boxes, g.op("Gather", found, g.const([0, 2]), axis=1), name="boxes"))
+    g.output(g.op("GatherND", scores, found, name="scores"))
+    g.output(g.op("Cast", g.op("Gather", found, g.const(1), axis=1), to=6, name="classes"), "int32")
+    return g.model()

@@ -13,8 +13,9 @@ from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import bind, model_inputs
 from edgepack.compiler.frontend.model_file import read_model
 from edgepack.compiler.frontend.onnxruntime_session import value_types
+from edgepack.compiler.frontend.random_numbers import draw
 from edgepack.compiler.frontend.set_batch import set_batch
-from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes, inner_graphs
+from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes, inner_graphs, static_shape
 from edgepack.errors import ConfigError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -26,13 +27,14 @@ __all__ = ["cut", "declared_values", "node_reads", "open_model", "static_shape"]
 
 def open_model(path: Path, sizes: Sizes) -> onnx.ModelProto:
     """The model in ``path``, its weights loaded, cut where ``sizes`` say, all inputs of static shape, and its
-    batch changed if ``sizes`` say so.
+    batch changed if ``sizes`` say so; random numbers with a seed are constants.
 
     Raises:
         ModelError: the file cannot be read, or an input has an open dimension.
         ConfigError: ``sizes`` do not fit the model.
     """
     model = _bound(path, sizes)
+    draw(model)
     if sizes.batch:
         set_batch(model, sizes.batch)
     return model
@@ -122,15 +124,6 @@ def node_reads(node: onnx.NodeProto) -> Iterator[str]:
         own |= {name for one in all_nodes(inner) for name in one.output}
         read = [name for one in inner.node for name in node_reads(one)]
         yield from (name for name in (*read, *(value.name for value in inner.output)) if name not in own)
-
-
-def static_shape(value: onnx.ValueInfoProto | None) -> tuple[int, ...] | None:
-    """The shape of a value of which all extents are known, or None."""
-    if value is None or not value.type.tensor_type.HasField("shape"):
-        return None
-    dims = value.type.tensor_type.shape.dim
-    known = all(dim.WhichOneof("value") == "dim_value" for dim in dims)
-    return tuple(dim.dim_value for dim in dims) if known else None
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[str]:

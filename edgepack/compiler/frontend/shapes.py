@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["all_nodes", "infer_shapes", "inner_graphs"]
+__all__ = ["all_nodes", "infer_shapes", "inner_graphs", "static_shape"]
 
 #: Elements of the largest constant whose value can decide a shape.
 INFERENCE_LIMIT = 1024
@@ -52,3 +52,12 @@ def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
+
+
+def static_shape(value: onnx.ValueInfoProto | None) -> tuple[int, ...] | None:
+    """The shape of a value of which all extents are known, or None."""
+    if value is None or not value.type.tensor_type.HasField("shape"):
+        return None
+    dims = value.type.tensor_type.shape.dim
+    known = all(dim.WhichOneof("value") == "dim_value" for dim in dims)
+    return tuple(dim.dim_value for dim in dims) if known else None

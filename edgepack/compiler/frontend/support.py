@@ -55,12 +55,18 @@ REFUSED = {
         ("NonZero", "NonMaxSuppression", "Unique", "Compress"), "the shape of its output depends on values"
     ),
     **dict.fromkeys(
-        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), "random numbers"
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
+        "random numbers without a seed",
     ),
-    **dict.fromkeys(("Bernoulli", "Multinomial"), "random numbers"),
+    "Multinomial": "random numbers",
 }
 
 _WHAT_TO_TRY = {
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
+        "Give the node a seed, for the same numbers in every run, or make its result an input (--inputs).",
+    ),
+    "Multinomial": "Cut the model before it (--outputs) and draw on the host.",
     "NonZero": "Cut the model before it (--outputs) and compute the rest on the host.",
     "NonMaxSuppression": "Export the model without its post-processing, and do that on the host.",
 }

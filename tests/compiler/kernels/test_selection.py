@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ TOP_K = {
     "one": top_k((9, 20), 1, "float32"),
     "least": top_k((2, 3, 40), 40, "float32", axis=1 + 1, largest=0),
     "columns": top_k((40, 3), 5, "int32", axis=0),
+    "long columns": top_k((5000, 2), 3, "float32", axis=0),
     "bytes": top_k((2, 300), 20, "uint8"),
     "radix": top_k((2, 1500), 1100, "float32"),
     "radix, least": top_k((1500, 2), 1200, "int32", axis=0, largest=0),
@@ -118,3 +120,16 @@ def test_the_greatest_come_first_and_of_equal_ones_the_first(sorting: Compiled, 
     got = sorting.run(name, inputs)
     for output, array in reference(TOP_K[name], inputs).items():
         np.testing.assert_array_equal(got[output], array, err_msg=output)
+
+
+def test_kernels_without_vectors_choose_the_same(tmp_path: Path) -> None:
+    boxes, most = CHOICES["boxes of classes"]
+    models = {"boxes": boxes, "long": TOP_K["long"]}
+    compiled = Compiled(models, tmp_path, target_with("scalar"), maxima={"boxes": {"y": most}})
+    inputs = inputs_of(boxes, 1)
+    np.testing.assert_array_equal(
+        compiled.run("boxes", inputs)["y"], expected(boxes, {"y": most}, inputs)["y"]
+    )
+    x = {"x": np.random.default_rng(2).standard_normal(5000).astype(np.float32)}
+    for output, array in reference(TOP_K["long"], x).items():
+        np.testing.assert_array_equal(compiled.run("long", x)[output], array)

@@ -1,7 +1,8 @@
 """NonMaxSuppression: of boxes that overlap much, the one with the highest score.
 
 A task chooses the boxes of one class in one image: those above the score's threshold become a heap, whose top
-is kept unless it overlaps one that was kept. A second kernel puts the choices of all tasks behind each other.
+is kept unless it overlaps one that was kept, of which a vector is compared at once. A second kernel puts the
+choices of all tasks behind each other.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class SuppressionKernel(SelectionKernel):
         self.boxes, self.classes, self.tasks = boxes, classes, images * classes
         self.kept = min(boxes, self.form.numbers["limit"])
         self.room = min(self.kept, self.most)
+        lanes = self.target.lanes("float32")
+        self.row = -(-self.kept // lanes) * lanes
         choose, scratch = self._choose()
         temps = (DTYPE_BYTES["int32"] * self.tasks * self.room, DTYPE_BYTES["int32"] * self.tasks)
         return self.implementation([choose, self._collect()], scratch, temps)
@@ -46,7 +49,7 @@ class SuppressionKernel(SelectionKernel):
         corners, scores, *given = self.declared(e, "boxes", "scores", *THRESHOLDS)
         chosen, counts = e.temp(0, self.tasks * self.room, "int32"), e.temp(1, self.tasks, "int32")
         heap = e.scratch(boxes + 1, "int64")
-        kept = e.scratch(EDGES * self.kept, "float32")
+        kept = e.scratch(EDGES * self.row, "float32")
         lo, hi = e.task_range()
         limit, overlap = self._limits(e, given)
 
@@ -67,8 +70,7 @@ class SuppressionKernel(SelectionKernel):
                 passed = self._clear_of(e, kept, place, box, overlap)
 
                 def keep() -> None:
-                    for i, edge in enumerate(box):
-                        e.vstore(kept, place * EDGES + i, edge, 1)
+                    self._keep(e, kept, place, box)
                     e.branch(
                         place < index(self.room), lambda: e.vstore(chosen, t * self.room + place, top, 1)
                     )
@@ -125,28 +127,44 @@ class SuppressionKernel(SelectionKernel):
         area = e.let((edges[1] - edges[0]) * (edges[3] - edges[2]))
         return [*edges, area]
 
+    def _keep(self, e: Emitter, kept: Buffer, place: Expr, box: list[Expr]) -> None:
+        """Writes a box behind those that are kept, and before it a vector of boxes without area."""
+        lanes = self.target.lanes("float32")
+
+        def clear() -> None:
+            for i in range(EDGES):
+                e.vstore(kept, place + i * self.row, e.f32(0.0, lanes), lanes)
+
+        e.branch(tirx.EQ(index(mod(place, lanes)), index(0)), clear)
+        for i, edge in enumerate(box):
+            e.vstore(kept, place + i * self.row, edge, 1)
+
     def _clear_of(self, e: Emitter, kept: Buffer, count: Expr, box: list[Expr], overlap: Expr) -> Cell:
         """1 if the box overlaps none of the kept ones by more than the threshold."""
+        lanes = self.target.lanes("float32")
         clear, other = Cell(e, 1), Cell(e, 0)
+        least, own = e.splat(overlap, lanes), [e.splat(edge, lanes) for edge in box]
+        none = e.f32(0.0, lanes)
 
         def compare() -> None:
             i = other.get()
-            other.set(i + 1)
-            edges = [e.let(e.load(kept, i * EDGES + j)) for j in range(EDGES)]
-            width = e.let(tirx.min(box[1], edges[1]) - tirx.max(box[0], edges[0]))
-            height = e.let(tirx.min(box[3], edges[3]) - tirx.max(box[2], edges[2]))
-            none = e.f32(0.0, 1)
+            other.set(i + lanes)
+            edges = [e.let(e.vload(kept, i + j * self.row, lanes)) for j in range(EDGES)]
+            width = e.let(tirx.min(own[1], edges[1]) - tirx.max(own[0], edges[0]))
+            height = e.let(tirx.min(own[3], edges[3]) - tirx.max(own[2], edges[2]))
             shared = e.let(width * height)
-            union = e.let(box[4] + edges[4] - shared)
-            meet = tirx.And(tirx.And(width > none, height > none), tirx.And(union > none, shared > none))
-            real = tirx.And(box[4] > none, edges[4] > none)
+            union = e.let(own[4] + edges[4] - shared)
+            over = e.let(shared / union) > least
+            for positive in (width, height, shared, union, edges[4]):
+                over = tirx.And(over, positive > none)
+            flags = tirx.Select(over, e.splat(index(1), lanes), e.splat(index(0), lanes))
+            seen = flags
+            if lanes > 1:
+                seen = tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.or", flags)
+            e.branch(tirx.NE(seen, index(0)), lambda: clear.set(0))
 
-            def divide() -> None:
-                e.branch(shared / union > overlap, lambda: clear.set(0))
-
-            e.branch(tirx.And(meet, real), divide)
-
-        repeat(e, tirx.And(tirx.EQ(clear.now(), index(1)), other.now() < count), compare)
+        more = tirx.And(tirx.EQ(clear.now(), index(1)), other.now() < count)
+        e.branch(box[4] > e.f32(0.0, 1), lambda: repeat(e, more, compare))
         return clear
 
     # Second stage -----------------------------------------------------------------------------------------

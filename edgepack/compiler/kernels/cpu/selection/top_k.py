@@ -176,8 +176,9 @@ class TopKKernel(SelectionKernel):
     def _lanes(self) -> int:
         """Elements that are looked at together; 1 for a type without vectors, or columns."""
         vectors = self.target.vector_bits and self.dtype in {"float32", "int32"} and self.inner == 1
-        lanes = self.target.lanes(self.dtype) if vectors else 1
-        return lanes * (LOOKED_AT if self.length >= LONG else 1)
+        if not vectors:
+            return 1
+        return self.target.lanes(self.dtype) * (LOOKED_AT if self.length >= LONG else 1)
 
     def _block(self, e: Emitter, row: Expr, begin: Expr, worst: Cell, one: Callable[[Expr], None]) -> None:
         """Looks at elements one by one if any of them goes before the worst of the heap, or is a NaN."""

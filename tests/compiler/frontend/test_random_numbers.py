@@ -1,0 +1,58 @@
+"""Random numbers with a seed are the same in every run; without one the node is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.onnx import prepare, record
+from edgepack.errors import ModelError
+from tests.models import save
+from tests.models.builder import Graph
+
+
+def noisy(**seed: float) -> Graph:
+    """Noise of every kind, added to an input."""
+    g = Graph("noisy")
+    x = g.input("x", (3, 4))
+    normal = g.op("RandomNormal", shape=[3, 4], mean=1.0, scale=2.0, **seed)
+    more = g.op("RandomNormalLike", g.op("Relu", x), **seed)
+    uniform = g.op("RandomUniform", shape=[4], low=-1.0, high=1.0, **seed)
+    other = g.op("RandomUniformLike", x, **seed)
+    coin = g.op("Bernoulli", g.op("Sigmoid", x), **seed)
+    g.output(g.op("Sum", x, normal, more, uniform, other, coin, name="y"))
+    return g
+
+
+def test_numbers_with_a_seed_are_those_of_onnx(tmp_path: Path) -> None:
+    model, folder = save(noisy(seed=7.0).model(), tmp_path), tmp_path / "prepared"
+    folder.mkdir()
+    prepare(model, Sizes(), folder)
+    record(model, Sizes(), folder, seed=1, inputs={})
+    recorded = json.loads((folder / "recorded" / "recorded.json").read_text())
+    assert recorded["reference"].startswith("onnxruntime")
+    x, y = (
+        np.fromfile(folder / "recorded" / recorded[kind][0]["file"], np.float32).reshape(3, 4)
+        for kind in ("inputs", "outputs")
+    )
+
+    def state() -> np.random.RandomState:
+        return np.random.RandomState(7)
+
+    noise = state().randn(3, 4) * 2 + 1 + state().randn(3, 4) + state().rand(4) * 2 - 1 + state().rand(3, 4)
+    coin = y - x - noise
+    np.testing.assert_allclose(coin, np.round(coin), atol=1e-5)
+    np.testing.assert_array_equal(np.round(coin), state().rand(3, 4) < 1 / (1 + np.exp(-x)))
+
+
+def test_numbers_without_a_seed_are_refused(tmp_path: Path) -> None:
+    model, folder = save(noisy().model(), tmp_path), tmp_path / "prepared"
+    folder.mkdir()
+    with pytest.raises(ModelError, match="RandomNormalLike, RandomNormal") as error:
+        prepare(model, Sizes(), folder)
+    assert "Give the node a seed" in error.value.hint
+    assert "without a seed" in error.value.detail
