@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from edgepack.plan.model_check import ModelCheck, Refused
 from edgepack.plan.types import Plan
 from edgepack.progress import Progress
 from edgepack.render.formatting import human_bytes
+from edgepack.temporary import temporary_folder
 
 __all__ = ["check_model"]
 
@@ -48,7 +48,7 @@ def check_model(
         with (
             suggesting_cuts(model, asked, options),
             Worker(progress=progress, timeout=options.timeout or DEFAULT_TIMEOUT) as worker,
-            tempfile.TemporaryDirectory(prefix="edgepack-") as folder,
+            temporary_folder() as folder,
         ):
             worker.run(job, Path(folder))
             plan = Plan.from_json((Path(folder) / "plan.json").read_text(encoding="utf-8"))

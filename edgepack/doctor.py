@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from edgepack.errors import ConfigError, EdgepackError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.report import AuditKind
 from edgepack.registry import RUNNERS, TOOLCHAINS
+from edgepack.temporary import temporary_folder
 from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
 
@@ -85,7 +85,7 @@ def examine_toolchain(device: Device, name: str, sdk: Path | None = None) -> Dia
         toolchain = resolve(device, name, sdk if family.uses_sdk else None)
         found = shlex.join(toolchain.executable())
         version = toolchain.version()
-        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        with temporary_folder() as folder:
             trial(toolchain, Path(folder))
     except EdgepackError as error:
         hint = "" if "edgepack doctor" in error.hint else error.hint

@@ -8,25 +8,16 @@ next write beside it.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from edgepack.bundle.layout import MANIFEST
 from edgepack.errors import ConfigError
+from edgepack.temporary import OLD, remove_dead, temporary_folder
 
 __all__ = ["Workplace", "check_destination", "normalise_modes", "workplace"]
-
-_MARK = ".edgepack-"
-_LOCK = "lock"
-_DESTINATION = "destination"
-# A folder without a lock file is one that is being made just now, unless it is this old (seconds).
-_GRACE = 60.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class Workplace:
             written.
         """
         check_destination(self.destination, force=force)
-        old = self.root / "old"
+        old = self.root / OLD
         try:
             if self.destination.exists():
                 self.destination.rename(old)
@@ -117,43 +108,29 @@ def workplace(destination: Path) -> Iterator[Workplace]:
     """
     parent = destination.parent
     made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        clean_up(parent)
-        root = Path(tempfile.mkdtemp(prefix=f".{destination.name[:40]}{_MARK}", dir=parent))
-    except OSError as error:
-        raise ConfigError(
-            f"{parent} cannot be written: {error.strerror or error}.",
-            hint="Choose another folder with --output.",
-        ) from error
-    lock: IO[bytes] | None = None
-    place = Workplace(root, destination)
-    try:
-        lock = (root / _LOCK).open("wb")
-        _try_lock(lock)
-        (root / _DESTINATION).write_text(destination.name, encoding="utf-8")
-        for folder in (place.bundle, place.job, place.build):
-            folder.mkdir()
-        yield place
-    finally:
-        if lock is not None:
-            lock.close()
-        _rescue(place.root, destination)
-        shutil.rmtree(root, ignore_errors=True)
-        if not destination.exists():
-            for folder in made:
-                with suppress(OSError):
-                    folder.rmdir()
-
-
-def clean_up(parent: Path) -> None:
-    """Remove what killed processes left in ``parent``; a folder whose process lives is left alone."""
-    for root in parent.glob(f".*{_MARK}*"):
-        with suppress(OSError):
-            if not root.is_dir() or root.is_symlink() or _in_use(root):
-                continue
-            _rescue(root, None)
-            shutil.rmtree(root, ignore_errors=True)
+    with ExitStack() as stack:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            remove_dead(parent)
+            hidden = temporary_folder(
+                parent, prefix=f".{destination.name[:40]}.", destination=destination.name
+            )
+            place = Workplace(stack.enter_context(hidden), destination)
+            for folder in (place.bundle, place.job, place.build):
+                folder.mkdir()
+        except OSError as error:
+            raise ConfigError(
+                f"{parent} cannot be written: {error.strerror or error}.",
+                hint="Choose another folder with --output.",
+            ) from error
+        try:
+            yield place
+        finally:
+            stack.close()
+            if not destination.exists():
+                for folder in made:
+                    with suppress(OSError):
+                        folder.rmdir()
 
 
 def normalise_modes(root: Path, executables: set[str]) -> None:
@@ -161,43 +138,3 @@ def normalise_modes(root: Path, executables: set[str]) -> None:
     for path in [root, *root.rglob("*")]:
         name = path.relative_to(root).as_posix()
         path.chmod(0o755 if path.is_dir() or name in executables else 0o644)
-
-
-def _rescue(root: Path, destination: Path | None) -> None:
-    """Put a replaced bundle back if the new one did not get to its place."""
-    old = root / "old"
-    if not old.is_dir():
-        return
-    if destination is None:
-        with suppress(OSError, ValueError):
-            destination = root.parent / (root / _DESTINATION).read_text(encoding="utf-8")
-    if destination is not None and not destination.exists():
-        with suppress(OSError):
-            old.rename(destination)
-
-
-def _in_use(root: Path) -> bool:
-    lock = root / _LOCK
-    if not lock.exists():
-        return time.time() - root.stat().st_mtime < _GRACE
-    with lock.open("r+b") as file:
-        return not _try_lock(file)
-
-
-def _try_lock(file: IO[bytes]) -> bool:
-    """Whether this process got the lock, which the system releases when the process ends."""
-    try:
-        import fcntl
-    except ImportError:
-        import msvcrt
-
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        except OSError:
-            return False
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

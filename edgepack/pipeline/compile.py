@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from edgepack.pipeline.job import CompileJob, ImportJob, Job, ReadJob, Summarise
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.registry import FRONTENDS
+from edgepack.temporary import temporary_folder
 
 __all__ = ["Compiler", "Imported", "frontend_of", "summarise"]
 
@@ -91,5 +91,5 @@ class Compiler:
 
 def summarise(model: Path) -> ModelSummary:
     """What is in a model's file. Raises ModelError for one that cannot be read."""
-    with Worker() as worker, tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+    with Worker() as worker, temporary_folder() as folder:
         return ModelSummary.from_json(worker.run(SummariseJob(model, frontend_of(model)), Path(folder)))

@@ -25,6 +25,7 @@ from edgepack.pipeline.job import WARNINGS, Job
 from edgepack.process import kill_group, signal_name
 from edgepack.progress import Progress
 from edgepack.resources import PACKAGE
+from edgepack.temporary import temporary_folder
 
 __all__ = ["DEFAULT_TIMEOUT", "Worker", "worker_command"]
 
@@ -119,7 +120,7 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            folder = tempfile.TemporaryDirectory(prefix="edgepack-", ignore_cleanup_errors=True)
+            folder = temporary_folder()
             self._stderr = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             self._process = process = subprocess.Popen(
                 self._command or worker_command(),

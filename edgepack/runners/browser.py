@@ -24,6 +24,7 @@ from typing import Any
 
 from edgepack.errors import ToolchainError
 from edgepack.process import ask, kill_group, printed, start
+from edgepack.temporary import temporary_folder
 
 __all__ = ["browse", "find_browser", "version_of"]
 
@@ -80,7 +81,7 @@ def browse(
         ToolchainError: the browser cannot be started, ended, or the time is up; with what was posted.
     """
     visit = _Visit(folders)
-    with _served(visit) as root, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+    with _served(visit) as root, temporary_folder() as profile:
         command = [browser, *_OPTIONS, f"--user-data-dir={profile}", *_sandbox(), *flags, root + page]
         with tempfile.TemporaryFile() as log:
             try:

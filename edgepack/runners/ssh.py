@@ -25,6 +25,7 @@ from edgepack.errors import ConfigError, ToolchainError
 from edgepack.process import Completed, execute, kill_group, start
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.remote import not_written, options, run_there
+from edgepack.temporary import temporary_folder
 
 __all__ = ["PLACE", "REAL_SPEED", "available", "run"]
 
@@ -209,8 +210,8 @@ def _connected(client: str, host: _Host) -> Iterator[_Link]:
         yield _Link(client, host, None)
         return
     # A socket's path has about 100 characters, of which ssh takes 17 for itself.
-    short = None if len(tempfile.gettempdir()) < 60 else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="edgepack-", dir=short) as folder:
+    short = None if len(tempfile.gettempdir()) < 60 else Path("/tmp")
+    with temporary_folder(short) as folder:
         link = _Link(client, host, Path(folder, "s"))
         with tempfile.TemporaryFile() as said:
             environment = {**os.environ, "LC_ALL": "C"}

@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +23,7 @@ from edgepack.config.toolchain import ToolchainConfig
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles.base import ObjectFormat, format_for
 from edgepack.process import run_checked, run_tool
+from edgepack.temporary import temporary_folder
 from edgepack.toolchains.cross_compiler import CrossCompiler
 
 __all__ = ["DISCARD_DEBUG", "Toolchain"]
@@ -136,7 +136,7 @@ class Toolchain(ABC):
 
         ``libraries``: names like ``m``, beside those of the device. An undefined symbol is an error.
         """
-        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        with temporary_folder() as folder:
             options = self.format.shared(exported, soname, Path(folder))
             options += self.format.beside_shared(output)
             hidden = self._hidden(objects, exported, Path(folder))
@@ -151,7 +151,7 @@ class Toolchain(ABC):
         flags: Sequence[str] = (),
     ) -> None:
         """Link a program, stripped and position independent where a system loads it; ``flags`` come last."""
-        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        with temporary_folder() as folder:
             hidden = self._hidden(objects, ["main"], Path(folder))
             options = [*self.format.program(), *flags]
             self._link(hidden, output, options, libraries, f"linking {output.name}")
@@ -172,7 +172,7 @@ class Toolchain(ABC):
         names = sorted(path.name for path in objects)
         if len(set(names)) != len(names):
             raise ToolchainError(f"{output.name}: two objects have the same file name ({', '.join(names)})")
-        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        with temporary_folder() as folder:
             for path in objects:
                 member = Path(folder, path.name)
                 self.strip_debug(path.absolute(), member)

@@ -6,12 +6,12 @@ loads it (``.mjs``; ``.cjs`` of the program; ``.worker.js`` with threads).
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 from edgepack.objectfiles.wasm.format import STACK_BYTES
+from edgepack.temporary import temporary_folder
 from edgepack.toolchains.base import Toolchain
 
 __all__ = ["EmccToolchain"]
@@ -109,7 +109,7 @@ class EmccToolchain(Toolchain):
             # thread at once: a pool of them is there before any is asked for (PTHREAD_POOL_SIZE).
             memory.append("-Wno-pthreads-mem-growth")
         options = ["-O2", *memory, *options]
-        with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+        with temporary_folder() as folder:
             script = Path(folder, output.stem + made)
             self._link(objects, script, options, libraries, f"linking {output.name}")
             for path in sorted(Path(folder).iterdir()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,6 +11,7 @@ from pathlib import Path
 from edgepack.errors import ToolchainError
 from edgepack.paths import cache_dir
 from edgepack.process import background
+from edgepack.temporary import temporary_folder
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.zig_ios import libc_file
 
@@ -85,7 +85,7 @@ class ZigToolchain(Toolchain):
         if self.device.bare_metal:
             yield
             return
-        with tempfile.TemporaryDirectory(prefix="edgepack-") as name:
+        with temporary_folder() as name:
             folder = Path(name)
             (folder / "empty.c").write_text("int main(void) { return 0; }\n", encoding="utf-8")
             program = "program" in self.device.artifacts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -140,16 +139,6 @@ def test_a_bundle_that_was_moved_away_when_killed_comes_back(tmp_path: Path) -> 
     write(tmp_path / "other", "x")
     assert names(tmp_path) == ["b", "other"]
     assert (tmp_path / "b" / "manifest.json").read_text() == "old"
-
-
-def test_a_folder_without_lock_is_removed_only_when_it_is_old(tmp_path: Path) -> None:
-    young, old = tmp_path / ".a.edgepack-1", tmp_path / ".b.edgepack-2"
-    young.mkdir()
-    old.mkdir()
-    past = time.time() - 3600
-    os.utime(old, (past, past))
-    write(tmp_path / "c", "x")
-    assert names(tmp_path) == [".a.edgepack-1", "c"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")

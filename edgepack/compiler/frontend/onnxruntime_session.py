@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgepack.compiler.frontend.machine_independent import machine_independent
 from edgepack.compiler.frontend.time_first import time_first
+from edgepack.temporary import temporary_folder
 
 if TYPE_CHECKING:
     import onnx
@@ -88,7 +88,7 @@ def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = ()) -> onnx.Mo
 
     options = _options("basic")
     options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
-    with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+    with temporary_folder() as folder:
         optimised = Path(folder) / "optimised.onnx"
         options.optimized_model_filepath = str(optimised)
         with as_source(machine_independent(time_first(model), constants_only=True)) as source:
@@ -182,7 +182,7 @@ def as_source(model: onnx.ModelProto) -> Iterator[bytes | str]:
     if model.ByteSize() <= SERIALISED_LIMIT:
         yield model.SerializeToString()
         return
-    with tempfile.TemporaryDirectory(prefix="edgepack-") as folder:
+    with temporary_folder() as folder:
         path = str(Path(folder) / "model.onnx")
         copy = onnx.ModelProto()
         copy.CopyFrom(model)  # onnx.save_model moves the weights out of the model that it is given
