@@ -189,7 +189,7 @@ def _onnxruntime(path: Path, inputs: Mapping[str, np.ndarray], threads: int) -> 
     bound = session.io_binding()
     for name, array in inputs.items():
         bound.bind_cpu_input(name, array)
-    outputs = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for array in expected]
+    outputs = [onnxruntime.OrtValue.ortvalue_from_numpy(np.array(array, order="C")) for array in expected]
     for spec, value in zip(session.get_outputs(), outputs, strict=True):
         bound.bind_ortvalue_output(spec.name, value)
     return expected, lambda: session.run_with_iobinding(bound)

@@ -15,7 +15,7 @@ leave room:
     650           recurrent layers
     670           selection: sorting, and results of varying size
     700, 800      matrix products: constant weights, two activations
-    850           group norms
+    850, 870      group norms, cumulative sums
     900, 1000     reductions with what surrounds them, elementwise
     1100 to 1300  what TVM's schedules make of everything else; the last one serves whatever TVM can lower
 """

@@ -48,7 +48,6 @@ REWRITTEN = {
     "Conv": ["conv_same_upper", "conv_same_lower"],
     "ConvInteger": ["conv_integer"],
     "ConvTranspose": ["convtranspose_output_shape"],
-    "CumSum": ["cumsum", "cumsum_exclusive_reverse", "cumsum_int_exclusive"],
     "Equal": ["equal_bool"],
     "LRN": ["lrn", "lrn_one"],
     "LpNormalization": ["lpnorm", "lpnorm_1"],

@@ -40,8 +40,6 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Conv"): automatic_padding.conv,
     ("", "ConvInteger"): quantised.conv_integer,
     ("", "ConvTranspose"): decompose.conv_transpose,
-    ("", "CumSum"): decompose.cum_sum,
-    ("", "CumProd"): decompose.cum_prod,
     ("", "DFT"): linear.dft,
     ("", "DeformConv"): sampling.deform_conv,
     ("", "DequantizeLinear"): narrow.dequantize,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
 
 if TYPE_CHECKING:
     import onnx
-    from numpy.typing import NDArray
 
 __all__ = [
     "conv_transpose",
-    "cum_prod",
-    "cum_sum",
     "equal_bool",
     "fast_gelu",
     "gelu",
@@ -125,54 +122,6 @@ def one_hot(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     else:
         off, on = (editor.const(value) for value in values)
     return [editor.op("Where", hit, on, off)]
-
-
-def cum_sum(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """CumSum by doubling: x plus itself moved by 1, 2, 4, ...; the importer's operator has no CPU code.
-
-    W. D. Hillis and G. L. Steele, "Data Parallel Algorithms", Communications of the ACM 29 (12), 1986.
-    """
-    return _scan(editor, node, "Add", 0)
-
-
-def cum_prod(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """CumProd in the same way."""
-    return _scan(editor, node, "Mul", 1)
-
-
-def _scan(editor: Editor, node: onnx.NodeProto, op_type: str, neutral: int) -> Sequence[str] | None:
-    import numpy as np
-
-    values = attributes(node)
-    axis_value, shape = editor.constant(node.input[1]), editor.shape(node.input[0])
-    if axis_value is None or shape is None:
-        return None
-    axis, reverse = int(axis_value.reshape(-1)[0]) % len(shape), bool(values.get("reverse", 0))
-    x = str(node.input[0])
-    dtype = editor.dtype(x)
-    if values.get("exclusive", 0):
-        fill = np.full([*shape[:axis], 1, *shape[axis + 1 :]], neutral, dtype)
-        x = _moved(editor, x, shape, fill, axis=axis, reverse=reverse)
-    step = 1
-    while step < shape[axis]:
-        fill = np.full([*shape[:axis], step, *shape[axis + 1 :]], neutral, dtype)
-        x = editor.op(op_type, x, _moved(editor, x, shape, fill, axis=axis, reverse=reverse))
-        step *= 2
-    return [x]
-
-
-def _moved(
-    editor: Editor, x: str, shape: tuple[int, ...], fill: NDArray[Any], *, axis: int, reverse: bool
-) -> str:
-    """x moved along the axis, towards its end (its start if ``reverse``), by as much as ``fill`` takes."""
-    import numpy as np
-
-    by, constant = fill.shape[axis], editor.const(fill)
-    if by == shape[axis]:
-        return constant
-    start, end = (by, shape[axis]) if reverse else (0, shape[axis] - by)
-    kept = editor.op("Slice", x, *(editor.const(np.asarray([i], np.int64)) for i in (start, end, axis)))
-    return editor.op("Concat", *([kept, constant] if reverse else [constant, kept]), axis=axis)
 
 
 def gelu(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
