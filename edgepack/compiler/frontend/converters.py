@@ -41,6 +41,13 @@ def _pairwise(name: str) -> Callable[..., Any]:
     return converter
 
 
+def _mean(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
+    from tvm import relax
+
+    total = builder.normalize(_pairwise("add")(builder, inputs, attributes, opset))
+    return relax.op.multiply(builder.emit(total), relax.const(1 / len(inputs), str(total.ty.dtype)))
+
+
 def _clip(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
     from tvm import relax
 
@@ -97,6 +104,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     "Clip": _clip,
     "Einsum": _einsum,
     "Max": _pairwise("maximum"),
+    "Mean": _mean,
     "Min": _pairwise("minimum"),
     "Pad": pad,
     "Sum": _pairwise("add"),

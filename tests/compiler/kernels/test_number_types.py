@@ -40,7 +40,25 @@ def _functions() -> onnx.ModelProto:
     return g.model()
 
 
-MODELS = {**{dtype: _quotients(dtype) for dtype in INTEGERS}, "float64": _functions()}
+def _remainder() -> onnx.ModelProto:
+    g = Graph("remainder")
+    g.op("Mod", g.input("a", SHAPE), g.input("b", SHAPE), name="y", fmod=1)
+    g.output("y")
+    return g.model()
+
+
+MODELS = {
+    **{dtype: _quotients(dtype) for dtype in INTEGERS},
+    "float64": _functions(),
+    "remainder": _remainder(),
+}
+
+
+def _remainder() -> onnx.ModelProto:
+    g = Graph("remainder")
+    g.op("Mod", g.input("a", SHAPE), g.input("b", SHAPE), name="y", fmod=1)
+    g.output("y")
+    return g.model()
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +110,24 @@ def test_float64_is_computed_in_float64(library: Library, registers: str) -> Non
     results = compiled.run("float64", {"x": -x})
     np.testing.assert_array_equal(results["IsNaN"], np.isnan(x))
     np.testing.assert_allclose(results["Tanh"], np.tanh(-x), rtol=1e-15)
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+def test_remainders_of_numbers_are_exact(library: Library, registers: str) -> None:
+    """Also of multiples, of what is next to one, and where the quotient is large, infinite or none."""
+    compiled, rng = library(registers), np.random.default_rng(3)
+    assert [kernel.rule for kernel in compiled.plan("remainder").kernels] == ["elementwise"]
+    b = rng.uniform(-3, 3, SHAPE).astype(np.float32)
+    a = (b * rng.integers(-(1 << 28), 1 << 28, SHAPE)).astype(np.float32)
+    a[0] = rng.uniform(-10, 10, SHAPE[1])
+    for given in ((a, b), (np.nextafter(a, np.float32(np.inf)), b)):
+        np.testing.assert_array_equal(
+            compiled.run("remainder", dict(zip("ab", given, strict=True)))["y"], np.fmod(*given)
+        )
+    a[1, :7] = 1e30, np.inf, np.nan, 1, 1, -4, 1e-40
+    b[1, :7] = 1, 1, 1, np.inf, 0, 2, 3e-41
+    with np.errstate(invalid="ignore"):
+        expected = np.fmod(a, b)
+    got = compiled.run("remainder", {"a": a, "b": b})["y"]
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(np.signbit(got[:, 7:]), np.signbit(expected[:, 7:]))

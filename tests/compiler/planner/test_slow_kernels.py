@@ -25,6 +25,16 @@ def test_a_slow_kernel_is_one_line_with_node_rule_share_and_reason() -> None:
     assert line.endswith(": elementwise: acosh has no vector form")
 
 
+def test_a_reduction_that_gathers_at_computed_positions_is_slow() -> None:
+    g = Graph("rois", seed=2)
+    x, rois = g.input("x", (1, 16, 20, 20)), g.input("rois", (60, 4))
+    batch = g.const([0] * 60)
+    g.op("RoiAlign", x, rois, batch, output_height=7, output_width=7, sampling_ratio=2, name="y")
+    g.output("y")
+    (line,) = plan_of(g.model(), "m", target_with("256x16")).plan.slow_kernels
+    assert "(node RoiAlign_0) by the rule rowwise" in line
+
+
 def test_nothing_is_said_of_fast_kernels_nor_of_a_cpu_that_could_not_be_faster() -> None:
     assert not plan_of(_one("Sigmoid"), "m", target_with("256x16")).plan.slow_kernels
     assert not plan_of(_one("Acosh"), "m", target_with("scalar")).plan.slow_kernels

@@ -70,7 +70,7 @@ class Row:
 
     Attributes:
         draw: how inputs are drawn that cannot be normally distributed, by name.
-        why_slow: why it cannot be as fast as ONNX Runtime; empty where it can.
+        why_slow: why it is less than half as fast as ONNX Runtime; empty where it is not.
     """
 
     name: str
@@ -126,6 +126,7 @@ def one(
     shape_out: Sequence[int] | None = None,
     draw: Draw | None = None,
     cast_to: int | None = None,
+    why_slow: str = "",
     **attributes: Any,
 ) -> None:
     """A row of one node: ``op(x, *others)``.
@@ -135,6 +136,7 @@ def one(
         shape_out: where onnx cannot infer it.
         draw: how x is drawn.
         cast_to: the attribute ``to``.
+        why_slow: as of the row.
     """
     if cast_to is not None:
         attributes["to"] = cast_to
@@ -151,7 +153,7 @@ def one(
         results = g.ops(op, *names, outputs=outputs, name="y", **attributes)
         g.output(results[0], to or dtype, shape_out)
 
-    row(name, opset=opset, **({"x": draw} if draw else {}))(build)
+    row(name, opset=opset, why_slow=why_slow, **({"x": draw} if draw else {}))(build)
 
 
 def between(low: float, high: float) -> Draw:

@@ -11,7 +11,9 @@ from tests.models.realistic.row import between, row
 def _resize(
     name: str, shape: list[int], sizes: list[int], mode: str, coordinates: str, **attributes: object
 ) -> None:
-    @row(name, opset=18)
+    why_slow = str(attributes.pop("why_slow", ""))
+
+    @row(name, opset=18, why_slow=why_slow)
     def build(g: Graph) -> None:
         sizes_ = g.const(np.int64([*shape[:2], *sizes]))
         x = g.input("x", shape)
@@ -20,7 +22,15 @@ def _resize(
 
 
 _SMALL, _LARGE = [1, 64, 28, 28], [1, 64, 56, 56]
-_resize("resize nearest up", _SMALL, [56, 56], "nearest", "asymmetric", nearest_mode="floor")
+_resize(
+    "resize nearest up",
+    _SMALL,
+    [56, 56],
+    "nearest",
+    "asymmetric",
+    nearest_mode="floor",
+    why_slow="channels first it gathers each element; behind a convolution it is channels last",
+)
 _resize("resize nearest up 1.5", _SMALL, [42, 42], "nearest", "half_pixel")
 _resize("resize nearest down", _LARGE, [28, 28], "nearest", "asymmetric", nearest_mode="floor")
 for _mode in ("linear", "cubic"):
@@ -65,14 +75,18 @@ def _affine(g: Graph) -> None:
     g.output(g.op("AffineGrid", theta, g.const(np.int64([1, 3, 224, 224]))), shape=[1, 224, 224, 2])
 
 
-@row("roialign", rois=lambda rng, shape: np.sort(rng.uniform(0, 50, (shape[0], 2, 2)), 1).reshape(shape))
+@row(
+    "roialign",
+    why_slow="it is a mean of numbers that are gathered one by one, which the pack says",
+    rois=lambda rng, shape: np.sort(rng.uniform(0, 50, (shape[0], 2, 2)), 1).reshape(shape),
+)
 def _roi(g: Graph) -> None:
     x, rois = g.input("x", [1, 64, 50, 50]), g.input("rois", [100, 4])
     batch = g.const(np.zeros(100, "int64"))
     g.output(g.op("RoiAlign", x, rois, batch, output_height=7, output_width=7, sampling_ratio=2))
 
 
-@row("deformconv", opset=19)
+@row("deformconv", opset=19, why_slow="each corner of each sample is gathered, then there is a product")
 def _deform(g: Graph) -> None:
     x, offset = g.input("x", [1, 64, 28, 28]), g.input("offset", [1, 18, 28, 28])
     w = g.weight(64, 64, 3, 3)

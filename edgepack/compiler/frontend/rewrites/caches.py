@@ -22,13 +22,17 @@ def reverse_sequence(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | No
         return None
     batch, time = values.get("batch_axis", 1), values.get("time_axis", 0)
     lengths = editor.cast(node.input[1], np.dtype(np.int64))
-    along = editor.reshape(lengths, [-1 if i == batch else 1 for i in range(len(shape))])
-    steps = np.arange(shape[time]).reshape([-1 if i == time else 1 for i in range(len(shape))])
-    t = editor.const(steps)
+    rows = list(shape[:2])
+    along = editor.reshape(lengths, [-1 if i == batch else 1 for i in range(2)])
+    t = editor.const(np.arange(rows[time]).reshape([-1 if i == time else 1 for i in range(2)]))
     mirrored = editor.op("Sub", editor.op("Sub", along, editor.scalar(1, np.dtype(np.int64))), t)
     place = editor.op("Where", editor.op("Less", t, along), mirrored, t)
-    wide = editor.op("Expand", place, editor.const(np.asarray(shape, np.int64)))
-    return [editor.op("GatherElements", node.input[0], wide, axis=time)]
+    sequence = np.arange(rows[batch]).reshape([-1 if i == batch else 1 for i in range(2)])
+    pair = {
+        time: editor.reshape(place, [*rows, 1]),
+        batch: editor.const(np.broadcast_to(sequence, rows)[..., None]),
+    }
+    return [editor.op("GatherND", node.input[0], editor.op("Concat", pair[0], pair[1], axis=-1))]
 
 
 def tensor_scatter(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:

@@ -23,7 +23,7 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, Vectors
 
-__all__ = ["Accesses", "Axes", "analyse_accesses", "merge_axes"]
+__all__ = ["Accesses", "Axes", "analyse_accesses", "gathers", "merge_axes"]
 
 #: What an elementary function costs, in additions.
 CALL_COST = 20
@@ -88,12 +88,14 @@ class Accesses:
         computed_reads: (buffer, position) of each read of a buffer that is computed beforehand.
         unmergeable: index variables that decide a branch or are computed with: their axes cannot be merged
             with others.
+        computed: index variables whose value is computed, from what is read or otherwise than as a multiple.
         cost: operations of one element.
     """
 
     addresses: list[tuple[Buffer, Affine]] = field(default_factory=list)
     computed_reads: list[tuple[Buffer, tuple[Affine, ...]]] = field(default_factory=list)
     unmergeable: set[str] = field(default_factory=set)
+    computed: set[str] = field(default_factory=set)
     cost: int = 1
 
 
@@ -145,6 +147,7 @@ class _Recorder(Vectors):
     def _variable(self, expr: Expr, low: int, high: int) -> Affine:
         made = super()._variable(expr, low, high)
         self._mark_unmergeable(made)
+        self.found.computed |= {name for name, _ in made.terms}
         return made
 
     def _positions(self, kind: str, a: Affine, b: Affine) -> Any:
@@ -204,8 +207,22 @@ def analyse_accesses(
             continue
         total.addresses += recorder.found.addresses
         total.computed_reads += recorder.found.computed_reads
+        total.computed |= recorder.found.computed
         total.cost = max(total.cost, recorder.found.cost)
     return total
+
+
+def gathers(axes: Axes, axis: int, accesses: Accesses) -> bool:
+    """Whether a load is neither contiguous along an axis nor the same along it, as far as that is known: one
+    at a computed position is taken for gathered, but where it moves on by one."""
+
+    def scattered(address: Affine) -> bool:
+        step = axes.step(address, axis)
+        return step not in {0, 1} or (
+            not step and any(name in accesses.computed for name, _ in address.terms)
+        )
+
+    return any(scattered(address) for _, address in accesses.addresses)
 
 
 def merge_axes(axes: Axes, accesses: Accesses) -> list[list[int]]:

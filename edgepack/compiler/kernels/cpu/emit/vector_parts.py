@@ -15,6 +15,7 @@ __all__ = [
     "float32_of",
     "i32",
     "int32_of",
+    "largest",
     "polynomial",
     "settled",
     "two_polynomials",
@@ -84,3 +85,10 @@ def with_sign_of(e: Emitter, magnitude: Expr, x: Expr, lanes: int) -> Expr:
     sign = tirx.bitwise_and(tirx.reinterpret(int32_of(lanes), x), i32(e, -0x80000000, lanes))
     bits = tirx.bitwise_or(tirx.reinterpret(int32_of(lanes), magnitude), sign)
     return e.let(tirx.reinterpret(float32_of(lanes), bits))
+
+
+def largest(e: Emitter, x: Expr, lanes: int) -> Expr:
+    """The largest of the lanes, int32 that are not negative."""
+    if lanes == 1:
+        return x
+    return e.let(tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.umax", x))

@@ -12,7 +12,14 @@ from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.vector_parts import bits_of, float32_of, i32, int32_of, polynomial
+from edgepack.compiler.kernels.cpu.emit.vector_parts import (
+    bits_of,
+    float32_of,
+    i32,
+    int32_of,
+    largest,
+    polynomial,
+)
 
 __all__ = ["cos", "sin", "tan"]
 
@@ -89,7 +96,7 @@ def _reduced(e: Emitter, x: Expr, lanes: int, function: str, value: Callable[[Ex
     e.vstore(result, 0, value(r, bits_of(e, shifted, lanes)), lanes)
     bits = tirx.bitwise_and(tirx.reinterpret(int32_of(lanes), x), i32(e, 0x7FFFFFFF, lanes))
     e.branch(
-        _largest(e, e.let(bits), lanes) >= IntImm("int32", LARGE_BITS), _libm(e, x, result, lanes, function)
+        largest(e, e.let(bits), lanes) >= IntImm("int32", LARGE_BITS), _libm(e, x, result, lanes, function)
     )
     return e.let(e.vload(result, 0, lanes))
 
@@ -102,10 +109,3 @@ def _libm(e: Emitter, x: Expr, result: Any, lanes: int, function: str) -> Callab
             e.vstore(result, i, tirx.call_pure_extern("float32", function, e.load(elements, i)), 1)
 
     return emit
-
-
-def _largest(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """The largest of the lanes, int32 that are not negative."""
-    if lanes == 1:
-        return x
-    return e.let(tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.umax", x))

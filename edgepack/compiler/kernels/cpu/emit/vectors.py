@@ -30,6 +30,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_math import (
     quotient,
 )
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
+from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
 
 __all__ = ["NeedsBranch", "NeedsSplit", "Vectors"]
 
@@ -331,6 +332,8 @@ class Vectors(Values):
             return Value((maximum if kind == "Max" else minimum)(self.e, p, q), lanes, dtype)
         if kind in DIVISIONS and dtype not in FLOATS:
             return Value(divided(self.e, kind, p, q, lanes, dtype), lanes, dtype)
+        if kind == "Mod" and dtype == "float32":
+            return Value(remainder(self.e, p, q, lanes), lanes, dtype)
         if kind not in ARITHMETIC:
             raise RuleError(f"{kind} of {dtype} has no vector form")
         ratio = kind == "Div" and dtype == "float32"

@@ -20,6 +20,7 @@ from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
     Accesses,
     Axes,
     analyse_accesses,
+    gathers,
     merge_axes,
 )
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
@@ -63,7 +64,7 @@ class PlannedReduction:
     def gathers(self) -> bool:
         """Whether a load is neither contiguous along the innermost reduced axis nor the same along it."""
         innermost = [i for i, n in enumerate(self.axes.extents) if n > 1][-1:]
-        return any(self.axes.step(x, i) not in {0, 1} for i in innermost for _, x in self.accesses.addresses)
+        return any(gathers(self.axes, i, self.accesses) for i in innermost)
 
 
 class RowPlan:
@@ -175,13 +176,8 @@ class RowPlan:
         """Whether a reduction reads anything neither along the lanes nor the same for all of them."""
         if self.horizontal:
             return any(r.gathers() for r in self.needed)
-        steps = (
-            self.axes.step(x, self.lane_axis)
-            for r in self.needed
-            for _, x in r.accesses.addresses
-            if self.lane_axis is not None
-        )
-        return any(step not in {0, 1} for step in steps)
+        lane = self.lane_axis
+        return lane is not None and any(gathers(self.axes, lane, r.accesses) for r in self.needed)
 
     def _kept(self) -> dict[Buffer, int]:
         """Blocks to keep in scratch: for each, the reduction whose pass computes all of it."""
