@@ -126,6 +126,7 @@ SAMPLE = {
     "SpaceToDepth": ["test_spacetodepth_crd_mode_example"],
     "SwiGLU": ["test_swiglu_alpha"],
     "TensorScatter": ["test_tensorscatter_circular"],
+    "TfIdfVectorizer": ["test_tfidfvectorizer_tf_batch_uniandbigrams_skip5"],
     "TreeEnsemble": ["test_ai_onnx_ml_tree_ensemble_set_membership"],
     "Trilu": ["test_tril_out_pos"],
 }

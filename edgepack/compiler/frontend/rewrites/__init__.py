@@ -22,6 +22,7 @@ from edgepack.compiler.frontend.rewrites import (
     quantised,
     resize,
     sampling,
+    text,
     trees,
 )
 from edgepack.compiler.frontend.rewrites.editor import Editor, Rewrite
@@ -72,6 +73,7 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Slice"): legacy.slice_attributes,
     ("", "SpaceToDepth"): forms.space_to_depth,
     ("", "TensorScatter"): caches.tensor_scatter,
+    ("", "TfIdfVectorizer"): text.tf_idf_vectorizer,
     ("", "Trilu"): forms.trilu,
     ("", "Upsample"): resize.resize,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): trees.array_feature_extractor,

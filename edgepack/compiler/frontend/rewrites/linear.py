@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
+from edgepack.compiler.frontend.rewrites.fourier import LONG, Fourier, is_long
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ __all__ = ["col2im", "det", "dft", "stft"]
 #: Largest matrix whose determinant is written out, step by step.
 DET_LIMIT = 16
 
-#: Longest Fourier transform: its matrix is a constant of the square of this.
+#: Longest frame of an STFT: its matrix is a constant of the square of this.
 DFT_LIMIT = 4096
 
 
@@ -99,7 +100,8 @@ def col2im(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def dft(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """DFT over one axis as one product with a matrix of roots of unity (opset 17: axis is an attribute)."""
+    """DFT over one axis as one product with a matrix of roots of unity, a long one as some small products
+    (opset 17: axis is an attribute)."""
     import numpy as np
 
     values, x = attributes(node), str(node.input[0])
@@ -114,18 +116,56 @@ def dft(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     bins, parts = shape[place], shape[-1]
     length = 2 * (bins - 1) if inverse and onesided else bins
     length = int(given.reshape(-1)[0]) if given is not None else length
-    if max(length, bins) > DFT_LIMIT:
-        return None
     order = [*(i for i in range(rank - 1) if i != place), place, rank - 1]
     moved = order != list(range(rank))
     rows = editor.op("Transpose", x, perm=order) if moved else x
-    matrix = _roots(bins, length, complex_in=parts == 2, inverse=inverse, onesided=onesided)
-    flat = editor.reshape(rows, [-1, bins * parts])
-    found = editor.op("MatMul", flat, editor.const(matrix.astype(editor.dtype(x))))
     real = inverse and onesided
     out = length // 2 + 1 if onesided and not inverse else length
+    if is_long(length) or bins > LONG:
+        if real and bins != length // 2 + 1:
+            return None
+        found = _long_dft(editor, rows, (prod(shape) // (bins * parts), bins, parts), length, values)
+    else:
+        matrix = _roots(bins, length, complex_in=parts == 2, inverse=inverse, onesided=onesided)
+        flat = editor.reshape(rows, [-1, bins * parts])
+        found = editor.op("MatMul", flat, editor.const(matrix.astype(editor.dtype(x))))
     found = editor.reshape(found, [*(shape[i] for i in order[:-2]), out, 1 if real else 2])
     return [editor.op("Transpose", found, perm=np.argsort(order).tolist()) if moved else found]
+
+
+def _long_dft(
+    editor: Editor, x: str, shape: tuple[int, int, int], length: int, values: Mapping[str, Any]
+) -> str:
+    """The transform of [rows, bins, 1 or 2] by small products; [rows, results * parts]."""
+    import numpy as np
+
+    rows, bins, parts = shape
+    inverse, onesided = bool(values.get("inverse", 0)), bool(values.get("onesided", 0))
+    whole = editor.reshape(x, shape)
+    planes = [editor.reshape(_cut(editor, whole, 2, part, part + 1), [rows, bins]) for part in range(parts)]
+    dtype = editor.dtype(x)
+    if inverse and onesided:  # the other half has the same numbers, conjugate
+        k = np.arange(length)
+        places = editor.const(np.minimum(k, length - k))
+        planes = [editor.op("Gather", plane, places, axis=1) for plane in planes]
+        if parts == 2:
+            sign = np.where(k <= length // 2, 1, -1).astype(dtype)
+            planes[1] = editor.op("Mul", planes[1], editor.const(sign))
+    elif bins > length:
+        planes = [_cut(editor, plane, 1, 0, length) for plane in planes]
+    elif bins < length:
+        zeros = editor.const(np.zeros((rows, length - bins), dtype))
+        planes = [editor.op("Concat", plane, zeros, axis=1) for plane in planes]
+    both = (planes[0], planes[1] if parts == 2 else "")
+    found = list(Fourier(editor, rows, dtype, 1 if inverse else -1).transform(both, length))
+    if inverse:
+        found = [editor.op("Mul", part, editor.scalar(1 / length, dtype)) for part in found]
+    if inverse and onesided:
+        return found[0]
+    if onesided:
+        found = [_cut(editor, part, 1, 0, length // 2 + 1) for part in found]
+    results = length // 2 + 1 if onesided else length
+    return editor.op("Concat", *(editor.reshape(part, [rows, results, 1]) for part in found), axis=2)
 
 
 def stft(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
