@@ -54,28 +54,36 @@ def lower_bound(requests: Sequence[Request]) -> tuple[int, int]:
     return best, at
 
 
-def _place(requests: Sequence[Request], order: Sequence[int]) -> tuple[list[int], int]:
-    """Offsets in the order of ``requests``, and the arena's size. Each goes into the smallest gap that
-    holds it."""
-    offsets = [0] * len(requests)
-    placed: list[int] = []
+def _overlaps(requests: Sequence[Request]) -> list[list[int]]:
+    """For each request those that are in use at the same time, itself left out."""
+    found: list[list[int]] = [[] for _ in requests]
+    live: list[int] = []
+    for i in sorted(range(len(requests)), key=lambda i: requests[i].first_step):
+        live = [j for j in live if requests[j].last_step >= requests[i].first_step]
+        for j in live:
+            found[i].append(j)
+            found[j].append(i)
+        live.append(i)
+    return found
+
+
+def _place(
+    sizes: Sequence[int], overlaps: Sequence[Sequence[int]], order: Sequence[int]
+) -> tuple[list[int], int]:
+    """Offsets of the requests, and the arena's size. Each goes into the smallest gap that holds it."""
+    offsets = [-1] * len(sizes)
     total = 0
     for i in order:
-        r = requests[i]
-        taken = sorted(
-            (offsets[j], offsets[j] + requests[j].size)
-            for j in placed
-            if requests[j].first_step <= r.last_step and r.first_step <= requests[j].last_step
-        )
+        size = sizes[i]
+        taken = sorted((offsets[j], offsets[j] + sizes[j]) for j in overlaps[i] if offsets[j] >= 0)
         best_gap, best_at, cursor = -1, -1, 0
         for begin, end in taken:
             gap = begin - cursor
-            if gap >= r.size and (best_gap < 0 or gap < best_gap):
+            if gap >= size and (best_gap < 0 or gap < best_gap):
                 best_gap, best_at = gap, cursor
             cursor = max(cursor, end)
         offsets[i] = best_at if best_at >= 0 else cursor
-        placed.append(i)
-        total = max(total, offsets[i] + r.size)
+        total = max(total, offsets[i] + size)
     return offsets, total
 
 
@@ -97,17 +105,18 @@ def plan_arena(requests: Sequence[Request], *, threads: int = 1, scratch_bytes: 
     """
     bound, peak = lower_bound(requests)
     best: tuple[list[int], int] | None = None
+    sizes, overlaps = [r.size for r in requests], _overlaps(requests)
     for order in _orders(requests):
-        offsets, total = _place(requests, order)
+        offsets, total = _place(sizes, overlaps, order)
         if best is None or total < best[1]:
             best = offsets, total
         for _ in range(ROUNDS):
             if best[1] == bound:
                 break
-            highest = max(range(len(requests)), key=lambda i: (offsets[i] + requests[i].size, -i))
+            highest = max(range(len(requests)), key=lambda i: (offsets[i] + sizes[i], -i))
             position = order.index(highest)
             order.insert(position // 2, order.pop(position))
-            offsets, total = _place(requests, order)
+            offsets, total = _place(sizes, overlaps, order)
             if total < best[1]:
                 best = offsets, total
     offsets, total = best if best is not None else ([], 0)
