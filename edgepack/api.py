@@ -65,7 +65,7 @@ class Bundle:
     @guarded
     def check_sums(self) -> int:
         """Compare all files with SHA256SUMS; returns how many. Raises CheckFailedError if one differs."""
-        return check_sums(self.path)
+        return check_sums(self.path, self.manifest)
 
     @guarded
     def verify(

@@ -16,6 +16,7 @@ from edgepack import abi
 from edgepack.boundary import guarded
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import load_manifest
+from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.options import PathLike, check_whole
 from edgepack.plan.types import TensorSpec
@@ -70,12 +71,12 @@ class Session:
             raise ConfigError(
                 f"The bundle {self.path} is for {manifest.device.name} and cannot be loaded here.", hint=hint
             )
-        self._library = _open_library(self.path / artifact.path)
+        self._library = _open_library(inside(self.path, artifact.path))
         self._descriptor = _descriptor(self._library, manifest.symbol)
         self._api = self._descriptor.api.contents
         self.inputs = _specs(self._descriptor.inputs, self._descriptor.input_count)
         self.outputs = _specs(self._descriptor.outputs, self._descriptor.output_count)
-        params = self.path / manifest.params.file if manifest.params.file else None
+        params = inside(self.path, manifest.params.file) if manifest.params.file else None
         self._open(params, threads or 0)
 
     @guarded

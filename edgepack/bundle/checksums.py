@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack.bundle.layout import SUMS
+from edgepack.bundle.layout import MANIFEST, SUMS
+from edgepack.bundle.manifest import Manifest
+from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError
 from edgepack.files import list_files, sha256_file
 
 __all__ = ["check_sums", "write_sums"]
+
+_HINT = "Pack the model again, or copy the bundle again."
 
 
 def write_sums(root: Path) -> None:
@@ -17,39 +21,48 @@ def write_sums(root: Path) -> None:
     (root / SUMS).write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
-def check_sums(root: Path) -> int:
-    """Compare every file with ``root/SHA256SUMS``; files that are not listed there are left alone.
+def check_sums(root: Path, manifest: Manifest) -> int:
+    """Compare every file with ``root/SHA256SUMS`` and with the manifest's list of files.
+
+    Files that are in neither are left alone: a user may build in the folder.
 
     Returns:
         the number of files that were compared.
 
     Raises:
-        CheckFailedError: the list is missing or malformed, or a file is missing or differs (all are named).
+        CheckFailedError: the sums are missing or malformed, they and the manifest disagree, or a file is
+            missing or differs (all are named).
+        ConfigError: a file lies outside of the bundle.
     """
     sums = root / SUMS
-    hint = "Pack the model again, or copy the bundle again."
     try:
         lines = sums.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckFailedError(f"{sums} cannot be read: {error}.", hint=hint) from error
-    wrong: list[str] = []
+        raise CheckFailedError(f"{sums} cannot be read: {error}.", hint=_HINT) from error
+    listed: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         digest, separator, name = line.partition("  ")
-        if not separator or len(digest) != 64:
-            raise CheckFailedError(f"{sums}:{number}: not a line of sha256sum.", hint=hint)
-        path = root / name
-        if not path.is_file():
+        if not separator or len(digest) != 64 or name in listed:
+            raise CheckFailedError(f"{sums}:{number}: not a line of sha256sum.", hint=_HINT)
+        listed[name] = digest
+    if not lines:
+        raise CheckFailedError(f"{sums} is empty.", hint=_HINT)
+    recorded = {file.path: file.sha256 for file in manifest.files}
+    wrong = [f"{name}: not in {SUMS}" for name in sorted({*recorded, MANIFEST} - listed.keys())]
+    for name, digest in listed.items():
+        path = inside(root, name)
+        if name != MANIFEST and recorded.get(name) != digest:
+            wrong.append(f"{name}: not as {MANIFEST} says")
+        elif not path.is_file():
             wrong.append(f"{name}: missing")
         elif sha256_file(path) != digest:
             wrong.append(f"{name}: differs from its checksum")
-    if not lines:
-        raise CheckFailedError(f"{sums} is empty.", hint=hint)
     if wrong:
         count = "1 file" if len(wrong) == 1 else f"{len(wrong)} files"
         raise CheckFailedError(
             f"{root} is damaged: {count} of {len(lines)} not as packed: {wrong[0]}"
             + (", ..." if len(wrong) > 1 else "."),
-            hint=hint,
+            hint=_HINT,
             detail="\n".join(wrong),
         )
     return len(lines)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgepack.bundle.layout import MANIFEST
+from edgepack.bundle.paths import PathInBundle
 from edgepack.errors import ConfigError
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+_LARGEST = 64 << 20
 SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
 
 
@@ -124,7 +126,7 @@ class Artifact(_Record):
     """A library or program of the bundle."""
 
     kind: Literal["shared", "static", "program"]
-    path: str
+    path: PathInBundle
     nbytes: int = Field(ge=0)
     audit: dict[str, Any] = Field(default={}, description="what was found in the file when packing")
 
@@ -133,7 +135,7 @@ class Params(_Record):
     """The parameters (weights)."""
 
     mode: Literal["file", "embed", "caller"]
-    file: str | None = Field(default=None, description="path in the bundle; none when embedded")
+    file: PathInBundle | None = Field(default=None, description="path in the bundle; none when embedded")
     nbytes: int = Field(ge=0, description="bytes of the tensors' data")
     id: str = Field(description="hex; the library accepts only params with this id")
     tensors: int = Field(ge=0, description="how many there are")
@@ -218,7 +220,7 @@ class RecordedTensor(_Record):
     name: str
     dtype: str
     shape: tuple[int, ...]
-    file: str = Field(description="path in the bundle: raw, little-endian, row-major")
+    file: PathInBundle = Field(description="path in the bundle: raw, little-endian, row-major")
     atol: float = 0.0
     rtol: float = 0.0
     max_abs: float | None = Field(default=None, description="largest finite absolute value expected")
@@ -235,7 +237,7 @@ class Recorded(_Record):
 class FileRecord(_Record):
     """A file of the bundle (all but manifest.json and SHA256SUMS, which come last)."""
 
-    path: str
+    path: PathInBundle
     nbytes: int = Field(ge=0)
     sha256: str
 
@@ -288,14 +290,20 @@ def load_manifest(root: Path) -> Manifest:
     """Read and check ``root/manifest.json``.
 
     Raises:
-        ConfigError: it cannot be read, is no JSON, is of another schema version, or has a wrong field.
+        ConfigError: it cannot be read, is larger than 64 MiB, is no JSON (which has no NaN and no infinity),
+            is of another schema version, or has a wrong field.
     """
     path = root / MANIFEST
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST} bytes")
+        data = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode("utf-8")  # half of a character, 1e999
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}.", hint="Pack the model again.") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
@@ -309,6 +317,10 @@ def load_manifest(root: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{path}: field {where}: {first['msg']}.", hint="Pack the model again.") from error
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def json_schema() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.manifest import Manifest
+from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.process import Completed, signal_name
 from edgepack.runners import Selected, select_runner
@@ -58,7 +59,7 @@ def run_program(
         )
     selected = select_runner(manifest.device, runner)
     root = root.absolute()
-    program = root / artifact.path
+    program = inside(root, artifact.path)
     # Copies by zip or a file share lose the mode.
     if selected.name == "native" and program.is_file() and not program.stat().st_mode & 0o100:
         raise ConfigError(f"{program} is not executable.", hint=f'Run: chmod +x "{program}"')

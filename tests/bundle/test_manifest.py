@@ -34,6 +34,14 @@ def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
     assert load_manifest(tmp_path) == example()
 
 
+#: No paths in a bundle.
+OUTSIDE = ("../evil.sh", "/bin/sh", "bin/../../evil", "a\0b", "bin\\evil", "c:evil", "", "x" * 2000)
+
+
+def _with_program(data: dict[str, Any], path: str) -> dict[str, Any]:
+    return {**data, "artifacts": [{"kind": "program", "path": path, "nbytes": 1}]}
+
+
 def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k != key}
 
@@ -46,6 +54,10 @@ def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
         (lambda data: _without(data, "params"), "field params"),
         (lambda data: {**data, "memory": {**data["memory"], "arena": -1}}, r"field memory\.arena"),
         (lambda data: [data], "schema version None"),
+        *(
+            (lambda data, path=path: _with_program(data, path), r"field artifacts\.0\.path.*not a path in")
+            for path in OUTSIDE
+        ),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused(tmp_path: Path, change: Any, message: str) -> None:
@@ -58,6 +70,31 @@ def test_a_manifest_that_does_not_fit_is_refused(tmp_path: Path, change: Any, me
 def test_a_manifest_that_is_not_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(ConfigError, match="is not JSON"):
+        load_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 60_000,
+        b'{"a":' * 60_000,
+        b'{"schema_version": NaN}',
+        b'{"schema_version": 1, "name": Infinity}',
+        b'{"schema_version": 1, "flops": 1e999}',
+        b'{"schema_version": 1, "name": "\\ud800"}',
+        b'\xff{"schema_version": 1}',
+    ],
+)
+def test_what_json_does_not_allow_is_one_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(ConfigError, match="is not JSON"):
+        load_manifest(tmp_path)
+
+
+def test_a_manifest_without_end_is_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="it has more than"):
         load_manifest(tmp_path)
 
 

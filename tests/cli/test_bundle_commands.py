@@ -16,9 +16,9 @@ import pytest
 from onnx import helper
 
 from edgepack.api import Bundle
-from edgepack.bundle.checksums import write_sums
 from edgepack.cli.main import main
 from tests.support import fake
+from tests.support.manifest import seal
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_verify_reports_each_output(small_bundle: Bundle, capsys: pytest.Capture
 def test_verify_fails_on_a_wrong_output(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = copy / "test" / "output_1.bin"
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
-    write_sums(copy)
+    seal(copy)
     out = run(capsys, "verify", copy, code=1)
     assert "1 of 32 wrong" in out
     assert "FAILED" in out
@@ -76,7 +76,7 @@ def test_params_of_another_model_are_refused_with_a_sentence(
 ) -> None:
     path = copy / "params" / "small.params"
     path.write_bytes(b"not params" * 500)
-    write_sums(copy)
+    seal(copy)
     err = run(capsys, "verify", copy, code=1)
     assert "refused to run (EP_E_PARAMS_MAGIC): This is not a params file" in err
 
@@ -84,18 +84,18 @@ def test_params_of_another_model_are_refused_with_a_sentence(
 def test_a_crashing_program_is_a_failed_check(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = copy / "bin" / "small"
     program.write_text("#!/bin/sh\necho last words\nkill -SEGV $$\n")
-    write_sums(copy)
+    seal(copy)
     err = run(capsys, "verify", copy, code=1)
     assert "was ended by SIGSEGV (native)" in err
     assert "last words" in err
     program.write_text("#!/bin/sh\necho no json; exit 3\n")
-    write_sums(copy)
+    seal(copy)
     assert "ended with exit code 3 and no result" in run(capsys, "verify", copy, code=1)
 
 
 def test_a_hanging_program_is_ended(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (copy / "bin" / "small").write_text("#!/bin/sh\necho so far\nsleep 100\n")
-    write_sums(copy)
+    seal(copy)
     err = run(capsys, "verify", copy, "--timeout", "2", code=4)
     assert "did not end within 2 s" in err
     assert "so far" in err

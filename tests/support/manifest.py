@@ -1,10 +1,27 @@
-"""A manifest for tests that need no bundle."""
+"""A manifest for tests that need no bundle, and bundles that were changed but are whole."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+from edgepack.bundle.checksums import write_sums
+from edgepack.bundle.layout import MANIFEST, SUMS
 from edgepack.bundle.manifest import Manifest
+from edgepack.files import list_files, sha256_file
+
+
+def seal(root: Path) -> None:
+    """List the files as they are now in the bundle's manifest and sums."""
+    data = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+    data["files"] = [
+        {"path": name, "nbytes": (root / name).stat().st_size, "sha256": sha256_file(root / name)}
+        for name in list_files(root)
+        if name not in {MANIFEST, SUMS}
+    ]
+    (root / MANIFEST).write_text(json.dumps(data), encoding="utf-8")
+    write_sums(root)
 
 
 def example(**changes: Any) -> Manifest:
