@@ -5,12 +5,14 @@
     tools/node_tests.py --report            # a table of the results by operator
     tools/node_tests.py --write             # docs/operators.md
 
-Each test is packed for this machine, opened through the C ABI, run on the test's inputs and compared under
-its tolerance: an hour on two cores, most of it for the C of each bundle. ``--quick`` leaves C and bundle out:
-kernels of many tests are linked into one library and run step by step, in poisoned memory; minutes, for
-work on operators. Results are lines of JSON in FILE (default ``build/node_tests.jsonl``, with ``--quick``
-``build/node_tests_quick.jsonl``): a test that has one is not run again, unless its status is named with
-``--again`` (``all`` for all) or its name matches a PATTERN. So the script can be stopped at any time.
+Each test is packed for this machine, opened through the C ABI, run on its inputs and compared within its
+tolerance: half an hour on one core. The bundles have only the shared library, and the C that they have in
+common is compiled without optimisation. ``--quick`` leaves C and bundle out: kernels of many tests are linked
+into one library and run step by step, in poisoned memory; minutes, for work on operators.
+
+Results are lines of JSON in FILE (default ``build/node_tests.jsonl``, or ``build/node_tests_quick.jsonl``): a
+test that has one is not run again, unless its status is named with ``--again`` (``all`` for all) or its name
+matches a PATTERN. So the script can be stopped at any time, and goes on where it was.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,8 +35,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-#: Tests that one child does, and whose kernels make one library with --quick.
-BATCH = 40
+#: Seconds that each step of a pack may take.
+TIMEOUT = 120
+
+#: Tests of one child: those whose kernels make one library with --quick, and those that it packs.
+BATCH, PACKED_BATCH = 40, 250
 
 #: What can become of a test, from best to worst.
 STATUSES = ("pass", "refused", "wrong", "internal", "excluded")
@@ -92,42 +99,56 @@ def _run_all(results: Path, options: argparse.Namespace) -> None:
             _write(results, {"test": test.name, "status": "excluded", "detail": test.excluded})
         else:
             todo.append(test.name)
-    batches = [todo[i : i + BATCH] for i in range(0, len(todo), BATCH)]
-    done = 0
+    counts = {"done": 0, "bad": 0}
+    lock = threading.Lock()
+
+    def keep(record: dict[str, Any]) -> None:
+        with lock:
+            _write(results, record)
+            counts["done"] += 1
+            counts["bad"] += record["status"] != "pass"
+            if counts["done"] % BATCH == 0 or counts["done"] == len(todo):
+                print(f"{counts['done']} of {len(todo)} done, {counts['bad']} do not pass", flush=True)
+
+    size = BATCH if options.quick else PACKED_BATCH
+    batches = [todo[i : i + size] for i in range(0, len(todo), size)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        for records in pool.map(lambda names: _batch(names, quick=options.quick), batches):
-            for record in records:
-                _write(results, record)
-            done += len(records)
-            bad = sum(record["status"] != "pass" for record in records)
-            print(f"{done} of {len(todo)} done, {bad} of the last {len(records)} do not pass", flush=True)
+        list(pool.map(lambda names: _batch(names, quick=options.quick, keep=keep), batches))
 
 
-def _batch(names: Sequence[str], *, quick: bool) -> list[dict[str, Any]]:
-    """Records of the tests; one that takes its process down is an internal error, and the rest goes on."""
-    records: list[dict[str, Any]] = []
+def _batch(names: Sequence[str], *, quick: bool, keep: Callable[[dict[str, Any]], None]) -> None:
+    """Hands on the tests' records; one that takes its process down is an internal error, and the rest goes
+    on."""
     todo = list(names)
     while todo:
         command = [sys.executable, "-W", "ignore", __file__, "--child", *(["--quick"] if quick else [])]
-        done = subprocess.run(
-            command, input=json.dumps(todo), capture_output=True, text=True, check=False, cwd=ROOT
-        )
-        running = todo[0]
-        for line in done.stdout.splitlines():
-            event = json.loads(line)
-            if "begin" in event:
-                running = event["begin"]
-            else:
-                records.append(event)
-        finished = {record["test"] for record in records}
-        if done.returncode != 0 and running not in finished:
-            detail = f"ended with {done.returncode}: {done.stderr[-2000:]}"
-            records.append({"test": running, "status": "internal", "detail": detail})
+        running, finished = todo[0], set()
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT
+            ) as child,
+        ):
+            assert child.stdin is not None and child.stdout is not None
+            child.stdin.write(json.dumps(todo))
+            child.stdin.close()
+            for line in child.stdout:
+                event = json.loads(line)
+                if "begin" in event:
+                    running = event["begin"]
+                else:
+                    finished.add(event["test"])
+                    keep(event)
+            code = child.wait()
+            errors.seek(0)
+            printed = errors.read()
+        if code != 0 and running not in finished:
+            detail = f"ended with {code}: {printed[-2000:]}"
+            keep({"test": running, "status": "internal", "detail": detail})
             finished.add(running)
-        elif done.returncode != 0 or not finished.issuperset(todo):
-            raise RuntimeError(done.stderr[-4000:])
+        elif code != 0 or not finished.issuperset(todo):
+            raise RuntimeError(printed[-4000:])
         todo = [name for name in todo if name not in finished]
-    return records
 
 
 def _read(results: Path) -> dict[str, dict[str, Any]]:
@@ -213,14 +234,20 @@ class _Child:
                 check(test, executor.run(name, arrays))
 
     def _packed(self, names: Sequence[str], folder: Path) -> None:
-        import numpy as np
         import onnx
 
         import edgepack
         import edgepack.packing
+        from edgepack.config.device import load_device
         from edgepack.pipeline.worker_process import Worker
+        from edgepack.resources import TOOLCHAINS
         from tests.support.node_tests import check
 
+        # Only what a session opens, and the runtime as quickly as it can be compiled.
+        device = load_device("host").model_copy(update={"artifacts": ("shared",)})
+        toolchain = folder / "unoptimised.yaml"
+        zig = (TOOLCHAINS / "zig.yaml").read_text(encoding="utf-8")
+        toolchain.write_text(f'{zig}compile_flags: ["-O0"]\n', encoding="utf-8")
         with Worker() as worker:
 
             @contextmanager
@@ -233,23 +260,27 @@ class _Child:
                 with self._outcome(name):
                     path, output = folder / "model.onnx", folder / name
                     onnx.save(test.model, path)
-                    bundle = edgepack.pack(path, "host", output, name="m", cache=False)
+                    bundle = edgepack.pack(
+                        path, device, output, name="m", toolchain=str(toolchain), cache=False, timeout=TIMEOUT
+                    )
                     with edgepack.load(bundle) as session:
-                        bits = {spec.name: test.inputs[spec.name] for spec in session.inputs}
-                        given = {
-                            spec.name: bits[spec.name].view(np.uint16)
-                            if spec.dtype == "bfloat16"
-                            else bits[spec.name]
-                            for spec in session.inputs
-                        }
-                        results = session.run(given)
-                        outputs = [
-                            results[spec.name].view(spec.dtype)
-                            if spec.dtype == "bfloat16"
-                            else results[spec.name]
-                            for spec in session.outputs
-                        ]
+                        outputs = _run(session, test.inputs)
                     check(test, outputs)
+                shutil.rmtree(output, ignore_errors=True)
+
+
+def _run(session: Any, inputs: Mapping[str, Any]) -> list[Any]:
+    """Outputs of a bundle's session; bfloat16 goes in and out as its bits."""
+    import numpy as np
+
+    def bits(array: Any, dtype: str) -> Any:
+        return array.view(np.uint16) if dtype == "bfloat16" else array
+
+    results = session.run({spec.name: bits(inputs[spec.name], spec.dtype) for spec in session.inputs})
+    return [
+        results[spec.name].view(spec.dtype) if spec.dtype == "bfloat16" else results[spec.name]
+        for spec in session.outputs
+    ]
 
 
 def _bound(model: Any) -> Any:

@@ -122,6 +122,7 @@ SAMPLE = {
     "ReduceMax": ["test_reduce_max_bool_inputs"],
     "ReduceMin": ["test_reduce_min_bool_inputs"],
     "ReverseSequence": ["test_reversesequence_batch"],
+    "RoiAlign": ["test_roialign_mode_max"],
     "STFT": ["test_stft_with_window"],
     "SpaceToDepth": ["test_spacetodepth_crd_mode_example"],
     "SwiGLU": ["test_swiglu_alpha"],

@@ -36,8 +36,16 @@ INDEXED = {
     ("EmbedLayerNormalization", 0): 2,
     ("EmbedLayerNormalization", 1): 4,
     ("EmbedLayerNormalization", 8): 3,
+    ("NegativeLogLikelihoodLoss", 1): 0,
+    ("ReverseSequence", 1): 0,
+    ("RoiAlign", 2): 0,
     ("RotaryEmbedding", 1): 2,
+    ("RotaryEmbedding", 3): 1,
+    ("SoftmaxCrossEntropyLoss", 1): 0,
 }
+
+#: By operator, the axis that the indices are along, where that is not its attribute ``axis``, by default 0.
+INDEXED_AXES = {"NegativeLogLikelihoodLoss": 1, "SoftmaxCrossEntropyLoss": 1}
 
 #: (operator, index of the input that is a mask of 0 and 1).
 MASKS = {("Attention", 3), ("MultiHeadAttention", 4), ("EmbedLayerNormalization", 7)}
@@ -193,7 +201,8 @@ class _Uses:
         size: int | None = None
         if (op, use.index) in INDEXED:
             shape = self.shapes.get(use.node.input[INDEXED[op, use.index]], [])
-            axis = next((a.i for a in use.node.attribute if a.name == "axis"), 0)
+            names = ("axis", "time_axis")
+            axis = INDEXED_AXES.get(op, next((a.i for a in use.node.attribute if a.name in names), 0))
             size = shape[axis] if shape else None
         elif op in ("GatherND", "ScatterND") and use.index == 1:
             shape = self.shapes.get(use.node.input[0], [])

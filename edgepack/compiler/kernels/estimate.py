@@ -17,7 +17,7 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Work", "estimated_cycles", "least_cycles", "work_of"]
+__all__ = ["Work", "estimated_cycles", "least_cycles", "slow_cycles", "work_of"]
 
 #: Operations that an elementary function is.
 CALL_OPERATIONS = 20
@@ -68,11 +68,18 @@ def least_cycles(work: Work, target: CpuTarget) -> float:
 
 def estimated_cycles(implementation: Implementation, work: Work, target: CpuTarget) -> float:
     """What the kernels take on one core."""
-    rate = EFFICIENCY * target.operations_per_cycle
+    steps = STEP_CYCLES * (len(implementation.stages) - 1)
     if implementation.slow:
-        outside = work.reduces and work.nbytes > target.l2_bytes
-        rate = min(rate, SLOW_RATE_OUTSIDE if outside else SLOW_RATE)
-    return STEP_CYCLES * len(implementation.stages) + max(work.operations / rate, _moving(work, target))
+        return steps + slow_cycles(work, target)
+    rate = EFFICIENCY * target.operations_per_cycle
+    return steps + STEP_CYCLES + max(work.operations / rate, _moving(work, target))
+
+
+def slow_cycles(work: Work, target: CpuTarget) -> float:
+    """What a slow kernel takes on one core; those of several steps take longer."""
+    outside = work.reduces and work.nbytes > target.l2_bytes
+    rate = min(EFFICIENCY * target.operations_per_cycle, SLOW_RATE_OUTSIDE if outside else SLOW_RATE)
+    return STEP_CYCLES + max(work.operations / rate, _moving(work, target))
 
 
 def _moving(work: Work, target: CpuTarget) -> float:

@@ -14,6 +14,7 @@ from math import inf
 from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.estimate import slow_cycles, work_of
 from edgepack.compiler.planner.parts import Part, Whole
 from edgepack.compiler.planner.program import Call, Program, Value
 from edgepack.compiler.planner.select import KernelSelector
@@ -54,7 +55,9 @@ def _cheapest_cuts(fused: FusedGroup, selector: KernelSelector) -> list[tuple[in
     for part in parts:
         selector.adopt(fused, part)
     apart = sum(selector.cycles(part.fused) for part in parts)
-    return [part.numbers for part in parts] if apart < selector.cycles(fused) else []
+    # No fast rule serves the whole, so it need not be lowered where even one slow kernel would take longer.
+    better = not whole.anchor and apart < slow_cycles(work_of(fused.function), selector.target)
+    return [part.numbers for part in parts] if better or apart < selector.cycles(fused) else []
 
 
 class _Cutter:

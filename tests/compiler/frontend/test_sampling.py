@@ -29,6 +29,7 @@ def _indices(make: Callable[[Graph, str], str]) -> onnx.ModelProto:
         ((0, 10), lambda g, x: g.op("Gather", g.weight(11, 4), g.op("Cast", x, to=TensorProto.INT32))),
         ((0, 8), lambda g, x: g.op("Gather", g.weight(11, 4), g.op("Add", x, g.const(2)))),
         ((3, 13), lambda g, x: g.op("Gather", g.weight(11, 4), g.op("Sub", x, g.const(3)))),
+        ((0, 6), lambda g, x: g.op("NegativeLogLikelihoodLoss", g.weight(200, 7), x, reduction="sum")),
         ((0, 6), lambda g, x: g.op("OneHot", x, g.const(7), g.const([0.0, 1.0]))),
     ],
 )

@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
+from edgepack.compiler.kernels import registry
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
-from tests.support.compiled import Compiled
+from tests.support.compiled import Compiled, plan_of
 
 SLOW = {"rowwise", "generic", "rows", "plain"}
 
@@ -121,3 +122,16 @@ def test_parts_are_shared_by_equal_groups_and_know_their_nodes(compiled: Compile
     assert nodes["relu"] == [["Conv", "Relu"]] * 2
     assert nodes["where"] == [["Mul"]] * 2
     assert len([kernel for kernel in plan.kernels if kernel.ops[-1] in {"relu", "where"}]) == 2
+
+
+def test_choices_that_depend_on_choices_are_soon_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one block, TVM's simplifier would take hours for these."""
+    g = Graph("choices")
+    y = g.input("x", (3, 5), "int64")
+    for i in range(12):
+        y = g.op("Where", g.op("Greater", y, g.const(i)), g.op("Sub", y, g.const(2 * i)), y)
+    g.op("Identity", y, name="y")
+    g.output("y", "int64")
+    slow = tuple(rule for rule in registry.RULES if rule.serves == "rest")
+    monkeypatch.setattr(registry, "RULES", slow)
+    assert {kernel.rule for kernel in plan_of(g.model()).plan.kernels} == {"generic"}

@@ -73,6 +73,14 @@ _conv_case(
     output_shape=[10, 10],
 )
 _conv_case(
+    "convtranspose_larger",
+    [1, 2, 3, 3],
+    [2, 3, 3, 3],
+    op="ConvTranspose",
+    strides=[3, 2],
+    output_shape=[10, 8],
+)
+_conv_case(
     "convtranspose_same",
     [1, 2, 5, 5],
     [2, 3, 3, 3],

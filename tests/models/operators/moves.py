@@ -19,6 +19,7 @@ simple("squeeze_all", "Squeeze", [1, 3, 1, 5])
 simple("squeeze_opset11", "Squeeze", [1, 3, 1, 5], opset=11, axes=[2])
 simple("unsqueeze", "Unsqueeze", [3, 5], np.int64([0, -1]))
 simple("unsqueeze_opset11", "Unsqueeze", [3, 5], opset=11, axes=[0, 3])
+simple("unsqueeze_scalar", "Unsqueeze", [3, 5], np.int64(1))
 simple("expand", "Expand", [3, 1], np.int64([2, 1, 4]))
 simple("tile", "Tile", [2, 3], np.int64([2, 3]))
 simple(

@@ -142,3 +142,29 @@ _resize(
 def _resize_down_opset10(g: Graph) -> None:
     g.op("Resize", g.input("x", [1, 2, 9, 7]), g.const([1.0, 1.0, 0.6, 0.5]), mode="nearest", name="y")
     g.output("y")
+
+
+_resize("resize_nearest_undecided", [1, 2, 2, 2], sizes=[1, 2, 7, 8], mode="nearest")
+
+
+def _crop(name: str, region: list[float], sizes: list[int], opset: int = 13, **attributes: Any) -> None:
+    @case(name, opset=opset)
+    def build(g: Graph) -> None:
+        inputs = [g.input("x", [1, 2, 5, 6]), g.const(region), "", g.const(sizes)]
+        mode = "tf_crop_and_resize"
+        g.op("Resize", *inputs, name="y", coordinate_transformation_mode=mode, **attributes)
+        g.output("y")
+
+
+_crop("resize_crop", [0, 0, 0.2, 0.4, 1, 1, 1.2, 0.4], [1, 2, 3, 1], mode="linear", extrapolation_value=7.0)
+_crop("resize_crop_axes", [0.4, 0.1, 0.6, 0.9], [4, 3], opset=18, mode="linear", axes=[3, 2])
+
+
+@case("roialign_scaled", opset=16)
+def _roialign_scaled(g: Graph) -> None:
+    x, regions = g.input("x", [2, 3, 9, 8]), g.input("regions", [4, 2])
+    corners = g.op("Concat", regions, g.op("Add", regions, g.const([[9.0, 14.0]])), axis=1)
+    size = {"output_height": 3, "output_width": 2}
+    y = g.input("images", [4], "int64")
+    g.op("RoiAlign", x, corners, y, name="y", sampling_ratio=2, spatial_scale=0.25, **size)
+    g.output("y")

@@ -30,7 +30,7 @@ def equal_bool(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def conv_transpose(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Writes the ``pads`` that ``output_shape`` implies, which the importer ignores."""
+    """Writes the padding that ``output_shape`` implies, which the importer ignores."""
     import onnx
 
     values = attributes(node)
@@ -41,11 +41,12 @@ def conv_transpose(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None
     rank = len(spatial)
     kernel = values.get("kernel_shape", shapes[1][2:])
     strides, dilations = values.get("strides", [1] * rank), values.get("dilations", [1] * rank)
-    extra = values.get("output_padding", [0] * rank)
+    extra = list(values.get("output_padding", [0] * rank))
     wanted = values["output_shape"][-rank:]
     begins, ends = [], []
     for i in range(rank):
         full = strides[i] * (spatial[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
+        extra[i] += max(0, wanted[i] - full)
         total = max(0, full - wanted[i])
         small, large = total // 2, total - total // 2
         upper = values.get("auto_pad") == "SAME_UPPER"  # the formula of the ONNX specification
@@ -54,9 +55,10 @@ def conv_transpose(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None
     kept = {
         item.name: onnx.helper.get_attribute_value(item)
         for item in node.attribute
-        if item.name not in ("output_shape", "auto_pad", "pads")
+        if item.name not in ("output_shape", "auto_pad", "pads", "output_padding")
     }
-    return [editor.op("ConvTranspose", *node.input, **kept, pads=[*begins, *ends])]
+    kept.update(pads=[*begins, *ends], output_padding=extra)
+    return [editor.op("ConvTranspose", *node.input, **kept)]
 
 
 def lp_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:

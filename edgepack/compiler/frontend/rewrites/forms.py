@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-__all__ = ["batch_normalization", "dropout", "eye_like", "is_inf", "pad_with_value", "power", "reduce_bool"]
+__all__ = [
+    "batch_normalization",
+    "dropout",
+    "eye_like",
+    "is_inf",
+    "pad_with_value",
+    "power",
+    "reduce_bool",
+    "scalar_axes",
+]
 
 #: Bits of an exponent of an integer power: an integer of 64 bits holds no higher power of 2.
 EXPONENT_BITS = 6
@@ -214,3 +223,11 @@ def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     results = [editor.op("Add", scaled, editor.reshape(bias, column))]
     results += [running(mean, batch_mean), running(variance, batch_variance)][: len(node.output) - 1]
     return results
+
+
+def scalar_axes(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """Unsqueeze whose axis is a scalar, as in the standard's own function bodies."""
+    axes = editor.constant(node.input[1]) if len(node.input) > 1 else None
+    if axes is None or axes.ndim:
+        return None
+    return [editor.op("Unsqueeze", node.input[0], editor.const(axes.reshape(1)))]

@@ -1,9 +1,9 @@
 """Resize as gathers and weighted sums, one axis after the other.
 
 The importer's own resize is used for the nearest element where it agrees with ONNX: images in NCHW, only
-height and width changed, and the output exactly scale times the input. It takes the scale from the sizes,
-knows none of the old forms (Upsample, Resize of opset 10), resizes the wrong axes of any other layout, and
-reads all taps of both axes for each element.
+height and width changed, the output exactly scale times the input, and no element that lies between two of
+the input. It takes the scale from the sizes, knows none of the old forms (Upsample, Resize of opset 10),
+resizes the wrong axes of any other layout, and reads all taps of both axes for each element.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Sampling:
     cubic_a: float
     exclude_outside: bool
     antialias: bool
+    extrapolation: float  # outside of a region of "tf_crop_and_resize"
 
 
 def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -41,12 +42,10 @@ def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     x, y = node.input[0], node.output[0]
     source, target = editor.shape(x), editor.shape(y)
     values = attributes(node)
-    if (
-        source is None
-        or target is None
-        or values.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    ):
+    if source is None or target is None:
         return None
+    if values.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return _crop_and_resize(editor, node, source, target, values)
     scales = _scales(editor, node, source, target, values)
     sampling = _sampling(editor, node, values)
     changed = [axis for axis in range(len(source)) if source[axis] != target[axis] or scales[axis] != 1]
@@ -60,10 +59,12 @@ def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         and known
         and policy == "stretch"
         and (sampling.mode == "nearest" or not np.issubdtype(editor.dtype(x), np.floating))
+        and not any(_undecided(sampling, source[a], target[a], scales[a]) for a in changed)
     ):
         return None
     for axis in sorted(changed, key=lambda axis: _turn(axis, source, target)):
-        taps = _taps(sampling, source[axis], target[axis], scales[axis])
+        positions = _positions(sampling.coordinates, source[axis], target[axis], scales[axis])
+        taps = _taps(sampling, positions, source[axis], scales[axis])
         x = _apply(editor, x, axis, len(source), taps=taps, dtype=editor.dtype(node.input[0]))
     return [x]
 
@@ -72,6 +73,50 @@ def _turn(axis: int, source: Sequence[int], target: Sequence[int]) -> tuple[int,
     """A sort key: what makes the tensor smaller comes first, what makes it larger last, the last axis, along
     which neighbours are gathered one by one, before the others that do the same."""
     return (target[axis] > source[axis]) - (target[axis] < source[axis]), -axis
+
+
+def _undecided(sampling: Sampling, source: int, target: int, scale: float) -> bool:
+    """Whether an element lies between two of the input, which the importer's multiplication by a reciprocal
+    that is not exact moves to one side."""
+    import numpy as np
+
+    if sampling.mode != "nearest" or not sampling.rounding.startswith("round"):
+        return False
+    x = _positions(sampling.coordinates, source, target, scale).astype(np.float64)
+    between = np.any(np.abs(x - np.floor(x) - 0.5) < 1e-4)
+    return bool(between) and float(np.float32(source / target)) * target != source
+
+
+def _crop_and_resize(
+    editor: Editor,
+    node: onnx.NodeProto,
+    source: tuple[int, ...],
+    target: tuple[int, ...],
+    values: dict[str, Any],
+) -> Sequence[str] | None:
+    """Resizes a constant region of each axis; what lies outside of the input is a given number."""
+    import numpy as np
+
+    region = editor.constant(node.input[1])
+    if region is None:
+        return None
+    x, dtype, sampling = str(node.input[0]), editor.dtype(node.input[0]), _sampling(editor, node, values)
+    axes = [axis % len(source) for axis in values.get("axes", range(len(source)))]
+    inside = np.ones(target, bool)
+    for number, axis in enumerate(axes):
+        begin, end = float(region[number]), float(region[number + len(axes)])
+        if source[axis] == target[axis] and (begin, end) == (0, 1):
+            continue
+        last = source[axis] - 1
+        shares = np.linspace(begin, end, target[axis]) if target[axis] > 1 else np.array([(begin + end) / 2])
+        positions = (shares * last).astype(np.float32)
+        taps = _taps(sampling, positions, source[axis], target[axis] / source[axis])
+        x = _apply(editor, x, axis, len(source), taps=taps, dtype=dtype)
+        kept = ((positions >= 0) & (positions <= last)).reshape([-1, *[1] * (len(source) - axis - 1)])
+        inside &= kept
+    if not inside.all():
+        x = editor.op("Where", editor.const(inside), x, editor.scalar(sampling.extrapolation, dtype))
+    return [x]
 
 
 def _scales(
@@ -117,6 +162,7 @@ def _sampling(editor: Editor, node: onnx.NodeProto, values: dict[str, Any]) -> S
         cubic_a=values.get("cubic_coeff_a", -0.75),
         exclude_outside=bool(values.get("exclude_outside", 0)),
         antialias=bool(values.get("antialias", 0)),
+        extrapolation=values.get("extrapolation_value", 0.0),
     )
 
 
@@ -140,12 +186,15 @@ def _positions(coordinates: str, source: int, target: int, scale: float) -> NDAr
 
 
 def _taps(
-    sampling: Sampling, source: int, target: int, scale: float
+    sampling: Sampling, x: NDArray[np.float32], source: int, scale: float
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
-    """For each tap the index that every output element reads, and the weight (None is 1 everywhere)."""
+    """For each tap the index that every output element reads, and the weight (None is 1 everywhere).
+
+    Args:
+        x: where each output element lies on the input axis.
+    """
     import numpy as np
 
-    x = _positions(sampling.coordinates, source, target, scale)
     if sampling.mode == "nearest":
         return [(np.clip(_round(sampling.rounding, x, scale), 0, source - 1).astype(np.int64), None)]
     if sampling.antialias and scale < 1:

@@ -19,7 +19,7 @@ from tvm import s_tir
 from tvm.ir import Expr, TensorLoad
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import Buffer, IterVar, Var
+from tvm.tirx import Buffer, IterVar, Select, Var
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
@@ -32,6 +32,10 @@ __all__ = ["generic", "plain", "rows"]
 
 #: An elementwise expression with at most this many operations is recomputed rather than stored.
 CHEAP_OPERATIONS = 8
+
+#: Selections in the expression of a block at most: TVM's simplifier takes time exponential in those that are
+#: nested in each other's conditions (0.5 s for 6, 50 s for 12).
+SELECTIONS = 3
 
 #: Work of one task at least, in elements of the output: below it, starting a task costs more than it saves.
 TASK_ELEMENTS = 2048
@@ -250,15 +254,22 @@ class _Scheduler:
         self.schedule.parallel(loop)
 
 
-def _reads(x: Expr, buffer: Buffer) -> bool:
-    found = False
+def _reads(x: Expr, buffer: Buffer) -> int:
+    """How often an expression reads a buffer."""
+    found = 0
 
     def visit(load: TensorLoad) -> None:
         nonlocal found
-        found = found or load.source.same_as(buffer)
+        found += load.source.same_as(buffer)
 
     tvm_ffi.structural_walk(x, (TensorLoad, visit))
     return found
+
+
+def _selections(x: Expr) -> int:
+    found: list[Select] = []
+    tvm_ffi.structural_walk(x, (Select, found.append))
+    return len(found)
 
 
 def _operations(x: Expr) -> tuple[int, bool]:
@@ -278,7 +289,10 @@ def _operations(x: Expr) -> tuple[int, bool]:
 
 
 def _worth_inlining(block: Block, readers: Sequence[Block]) -> bool:
-    """Whether computing the block at each read costs no more than storing it."""
+    """Whether computing the block at each read costs no more than storing it, and is soon compiled."""
+    own = _selections(block.value)
+    if any(own and _selections(r.value) + own * _reads(r.value, block.target) > SELECTIONS for r in readers):
+        return False
     if len(readers) == 1 and not readers[0].reductions:
         return True
     operations, calls = _operations(block.value)
