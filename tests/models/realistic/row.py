@@ -59,6 +59,7 @@ NOT_MEASURED = {
     "MaxUnpool": "its indices have to be those of a pooling",
     "ai.onnx.ml.ArrayFeatureExtractor": "is Gather",
     "ai.onnx.ml.Binarizer": "is Greater",
+    "TfIdfVectorizer": "is a table of words that no small model stands for",
     "ai.onnx.ml.TreeEnsemble": "is a table of constants that no small model stands for",
     "ai.onnx.preview.FlexAttention": "ONNX Runtime has no kernel for it",
 }
