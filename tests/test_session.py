@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
+import os
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from types import MappingProxyType
 
@@ -208,3 +213,64 @@ def test_tables_of_the_header_are_complete() -> None:
     assert tables.dtypes == {code: name for name, code in DTYPE_CODE.items()}
     assert tables.statuses[0].name == "EP_OK"
     assert sorted(tables.statuses) == list(range(len(tables.statuses)))
+
+
+def _ends(process: multiprocessing.process.BaseProcess) -> int | None:
+    """How a process ended; it is given a minute, for a busy machine."""
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        pytest.fail("the child did not end")
+    return process.exitcode
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there is no fork here")
+@pytest.mark.parametrize("asleep", [True, False])
+@pytest.mark.parametrize("how", ["run", "close", "exit", "another"])
+def test_a_forked_child_uses_and_ends_a_session_of_several_threads(
+    how: str, asleep: bool, small_bundle: Bundle
+) -> None:
+    """The child has none of the pool's threads, which sleep or still spin in the parent."""
+    x = random_input()
+
+    def child() -> None:
+        if how == "run":
+            for _ in range(50):
+                np.testing.assert_array_equal(session.run(x)["output"], expected)
+        if how in {"run", "close"}:
+            session.close()
+        if how == "another":
+            with edgepack.load(small_bundle, threads=3) as own:
+                np.testing.assert_array_equal(own.run(x)["output"], expected)
+
+    with edgepack.load(small_bundle, threads=3) as session:
+        expected = session.run(x)["output"]
+        if asleep:
+            time.sleep(0.05)
+        assert _ends(multiprocessing.get_context("fork").Process(target=child)) == 0
+        np.testing.assert_array_equal(session.run(x)["output"], expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_workers_that_a_server_forks_run_the_session_that_it_loaded(small_bundle: Bundle) -> None:
+    """As gunicorn's --preload: several children, each of which runs requests and ends as Python does."""
+    program = """
+import os, sys, numpy as np, edgepack
+session = edgepack.load(sys.argv[1], threads=3)
+x = np.ones(session.inputs[0].shape, "f4")
+expected = session.run(x)["output"]
+children = []
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        for _ in range(20):
+            assert (session.run(x)["output"] == expected).all()
+        sys.exit(0)
+    children.append(child)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(small_bundle.path)]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

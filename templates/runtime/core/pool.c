@@ -75,11 +75,18 @@ static uint32_t ep_pool_wait(ep_worker *worker, uint32_t seen) {
     return EP_LOAD(&sync->run);
 }
 
+/* Whether this process is a child that fork() made after the pool was: it has the session, and the monitor
+ * as some thread happened to hold it, but no thread of the pool. The caller does what they do not. */
+static int ep_pool_is_elsewhere(const ep_session_impl *session) {
+    return ep_platform_process() != session->process;
+}
+
 static void ep_pool_kick(ep_session_impl *session) {
     ep_sync *sync = &session->sync;
     __atomic_fetch_add(&sync->run, 1u, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&sync->sleepers, __ATOMIC_SEQ_CST) != 0 &&
-        (EP_LOAD_RELAXED(&sync->stop) != 0 || session->run_ns == 0 || session->run_ns >= EP_WAKE_NS)) {
+        (EP_LOAD_RELAXED(&sync->stop) != 0 || session->run_ns == 0 || session->run_ns >= EP_WAKE_NS) &&
+        !ep_pool_is_elsewhere(session)) {
         ep_note_caller(session);
         ep_monitor_lock(&session->monitor);
         ep_monitor_wake_all(&session->monitor);
@@ -102,7 +109,7 @@ static void ep_worker_main(void *argument) {
 }
 
 static void ep_pool_stop(ep_session_impl *session) {
-    if (session->pool == 0) {
+    if (session->pool == 0 || ep_pool_is_elsewhere(session)) {
         return;
     }
     EP_STORE(&session->sync.stop, 1u);
@@ -122,6 +129,7 @@ static ep_status ep_pool_start(ep_session_impl *session) {
     if (ep_monitor_init(&session->monitor) != 0) {
         return EP_E_THREAD_START;
     }
+    session->process = ep_platform_process();
     ep_note_caller(session);
     for (uint32_t i = 0; i < session->threads - 1; i++) {
         ep_worker *worker = &session->workers[i];

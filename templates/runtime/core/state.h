@@ -53,6 +53,7 @@ typedef struct ep_session_impl {
 #if defined(EP_HAVE_THREADS)
     ep_worker *workers;
     uint32_t caller_core; /* of the thread that made the session, or last woke the pool */
+    uint32_t process;     /* in which the pool is */
     ep_monitor monitor;
 #endif
     ep_sync sync;

@@ -48,6 +48,7 @@ static uint64_t ep_platform_hwcap(unsigned word);
 /* With EP_HAVE_THREADS:
  *   int  ep_thread_start(ep_thread *, void (*entry)(void *), void *argument)      0 is success
  *   void ep_thread_join(ep_thread *)
+ *   uint32_t ep_platform_process(void)              a number of this process; where none can be forked, any
  *   int  ep_monitor_init(ep_monitor *)                                           0 is success
  *   void ep_monitor_destroy / _lock / _unlock / _wait / _wake_all(ep_monitor *)   a mutex and its condition
  *

@@ -113,6 +113,10 @@ static void ep_thread_join(ep_thread *thread) {
     pthread_join(thread->id, NULL);
 }
 
+static uint32_t ep_platform_process(void) {
+    return (uint32_t)getpid();
+}
+
 #if defined(__linux__)
 #define EP_HAVE_CORES 1
 

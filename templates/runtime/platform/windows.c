@@ -112,6 +112,10 @@ static void ep_thread_join(ep_thread *thread) {
     CloseHandle(thread->handle);
 }
 
+static uint32_t ep_platform_process(void) {
+    return 0;
+}
+
 typedef struct ep_monitor {
     SRWLOCK lock;
     CONDITION_VARIABLE condition;
