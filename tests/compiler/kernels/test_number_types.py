@@ -11,6 +11,8 @@ from tests.support.compiled import SWEPT, Library
 
 SHAPE = (3, 41)
 INTEGERS = ("int32", "int64", "int16", "uint8")
+CHOOSING = ("int64", "int32", "float32")
+CHOICES = 12
 FUNCTIONS = ("Exp", "Tanh", "Sigmoid", "Sqrt", "Sin", "Floor", "Erf")
 NUMPY = {"Exp": np.exp, "Tanh": np.tanh, "Sqrt": np.sqrt, "Sin": np.sin, "Floor": np.floor}
 
@@ -47,18 +49,25 @@ def _remainder() -> onnx.ModelProto:
     return g.model()
 
 
+def _choices(dtype: str) -> onnx.ModelProto:
+    """Each decided by the one before, behind a remainder: all of them are in each other's conditions."""
+    g = Graph("choices")
+    y = g.op("Mod", g.input("a", SHAPE, dtype), g.input("b", SHAPE, dtype), fmod=1)
+    for i in range(CHOICES):
+        less = g.op("Less", y, g.const(np.array(3 * i + 1, dtype)))
+        more, times = g.const(np.array(5, dtype)), g.const(np.array(2, dtype))
+        y = g.op("Where", less, g.op("Add", y, more), g.op("Mul", y, times))
+    g.op("Neg", y, name="y")
+    g.output("y", dtype)
+    return g.model()
+
+
 MODELS = {
+    **{f"choices {dtype}": _choices(dtype) for dtype in CHOOSING},
     **{dtype: _quotients(dtype) for dtype in INTEGERS},
     "float64": _functions(),
     "remainder": _remainder(),
 }
-
-
-def _remainder() -> onnx.ModelProto:
-    g = Graph("remainder")
-    g.op("Mod", g.input("a", SHAPE), g.input("b", SHAPE), name="y", fmod=1)
-    g.output("y")
-    return g.model()
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +140,17 @@ def test_remainders_of_numbers_are_exact(library: Library, registers: str) -> No
     got = compiled.run("remainder", {"a": a, "b": b})["y"]
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(np.signbit(got[:, 7:]), np.signbit(expected[:, 7:]))
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+@pytest.mark.parametrize("dtype", CHOOSING)
+def test_choices_that_depend_on_choices_are_compiled(library: Library, registers: str, dtype: str) -> None:
+    """Four of them took a minute, and each one more 27 times as long as all before."""
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(1, 90, SHAPE).astype(dtype) for _ in "ab")
+    y = np.fmod(a, b)
+    for i in range(CHOICES):
+        y = np.where(y < 3 * i + 1, y + y.dtype.type(5), y * y.dtype.type(2))
+    compiled = library(registers)
+    assert [kernel.rule for kernel in compiled.plan(f"choices {dtype}").kernels] == ["elementwise"]
+    np.testing.assert_array_equal(compiled.run(f"choices {dtype}", {"a": a, "b": b})["y"], -y)

@@ -38,6 +38,7 @@ from tvm.tirx.buffer import buffer_data_pointer_type
 from tvm.tirx.stmt import Bind, Return
 
 from edgepack.compiler.kernels.contract import Operand, OperandKind, RuleError, Stage
+from edgepack.compiler.kernels.cpu.emit.analysis_cost import LARGEST_COST, analysis_cost
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
@@ -127,6 +128,7 @@ class Emitter:
         self._renumber: dict[str, Callable[[int], int]] = {}
         self.blocks: list[list[Any]] = [[]]
         self.counter = 0
+        self._costs: dict[str, int] = {}
 
     # Names and statements ------------------------------------------------------------------------------
 
@@ -277,12 +279,30 @@ class Emitter:
     # Values --------------------------------------------------------------------------------------------
 
     def let(self, value: Index) -> Expr:
-        """Binds the value to a name, so that it is computed once and here."""
+        """Binds the value to a name, so that it is computed once and here.
+
+        One that TVM's analyser would take long over goes by way of an array of one vector, which LLVM turns
+        into a register; the analyser does not look behind a load.
+        """
         if isinstance(value, int):
             return index(value)
+        cost = analysis_cost(value, self._costs)
+        if cost > LARGEST_COST and (kept := self._kept(value)) is not None:
+            value, cost = kept, 1
         var = Var(self.name("v"), value.ty)
+        self._costs[var.name] = cost
         self.add(Bind(var, value))
         return var
+
+    def _kept(self, value: Expr) -> Expr | None:
+        """The value, stored and loaded; None for one of a type that is not stored."""
+        dtype, _, count = str(value.ty).partition("x")  # float32x8
+        if dtype not in DTYPE_BYTES or dtype == "bool":
+            return None
+        lanes = int(count or 1)
+        register = self.local(lanes, dtype)
+        self.vstore(register, 0, value, lanes)
+        return self.vload(register, 0, lanes)
 
     def splat(self, value: Expr, lanes: int | None = None) -> Expr:
         """The scalar in every lane."""
