@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 import edgepack
+import edgepack.session
 from edgepack.api import Bundle
 from edgepack.errors import CheckFailedError, ConfigError, InternalError, ModelError
 from edgepack.runners import verify
