@@ -77,7 +77,7 @@ class ZigToolchain(Toolchain):
         # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
         if self.device.bare_metal:
             return []
-        return [_LIBRARIES, *_FOUND_IN_THE_SYSTEM] if self.device.os in ("macos", "ios") else [_LIBRARIES]
+        return [_LIBRARIES, *_FOUND_IN_THE_SYSTEM] if self.device.os == "macos" else [_LIBRARIES]
 
     @contextmanager
     def preparation(self) -> Iterator[None]:

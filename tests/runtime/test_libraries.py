@@ -40,7 +40,7 @@ def test_static_library_has_one_visible_symbol_besides_the_kernels(mini: MiniBun
 
 def test_undefined_symbols_are_those_of_libc_and_threads(mini: MiniBundle) -> None:
     allowed = re.compile(
-        r"pthread_\w+|sched_(yield|getcpu|[gs]etaffinity)|sigfillset|clock_gettime|open(64)?|close"
+        r"pthread_\w+|getpid|sched_(yield|getcpu|[gs]etaffinity)|sigfillset|clock_gettime|open(64)?|close"
         r"|f?stat(64)?|mmap(64)?|munmap|malloc|posix_memalign|madvise|free|mem(cpy|set|move|cmp)"
         r"|__fxstat(64)?|__stack_chk_fail|__cxa_finalize|__gmon_start__|_ITM_\w+"
     )
