@@ -61,7 +61,7 @@ def temporary_folder(
         yield root
     finally:
         os.close(lock)
-        with _entered(parent) as beside, suppress(OSError), _entered(Path(root.name), beside) as folder:
+        with suppress(OSError), _entered(parent) as beside, _entered(Path(root.name), beside) as folder:
             _put_back(folder, beside, destination)
         shutil.rmtree(root, ignore_errors=True)
 
@@ -90,10 +90,14 @@ def _make(parent: Path, prefix: str, destination: str) -> tuple[Path, int]:
         except FileExistsError:
             continue
     new = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
-    lock = os.open(root / LOCK, new, 0o600)
-    _try_lock(lock)
-    with os.fdopen(os.open(root / MARKER, new, 0o600), "w", encoding="utf-8") as marker:
-        json.dump({"token": token, "destination": destination}, marker)
+    try:
+        lock = os.open(root / LOCK, new, 0o600)
+        _try_lock(lock)
+        with os.fdopen(os.open(root / MARKER, new, 0o600), "w", encoding="utf-8") as marker:
+            json.dump({"token": token, "destination": destination}, marker)
+    except BaseException:  # a full disk, an interrupt: without a marker nobody would ever remove it
+        shutil.rmtree(root, ignore_errors=True)
+        raise
     return root, lock
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -145,6 +146,26 @@ def test_only_this_user_may_enter_it(tmp_path: Path) -> None:
     finally:
         os.umask(old)
     assert set(modes.values()) == {0}
+
+
+def test_a_folder_whose_marker_cannot_be_written_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(OSError, match="No space"), temporary_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_that_somebody_removed_all_of_it_is_no_error(tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    with temporary_folder(parent, destination="b"):
+        shutil.rmtree(parent)
+    assert list(tmp_path.iterdir()) == []
 
 
 KILLED = """
