@@ -107,7 +107,7 @@ def _run(bundle: edgepack.Bundle) -> tuple[str, str, bool]:
         return NOTHING, f"built and audited; {_one_line(error.message)}", False
     worst = max(output.max_abs_err for output in result.outputs)
     where = re.sub(r"(^|\s)/\S*/", r"\1", result.where.split(", ")[0])
-    cpu = bundle.manifest.device.runner.get("cpu", "")
+    cpu = bundle.manifest.device.runner.cpu
     shown = f"{where}, {cpu}" if result.runner == "qemu" and cpu else where
     text = f"verified, max error {worst:.1g}" if result.ok else f"wrong ({result.status}), error {worst:.1g}"
     return shown, text, result.ok

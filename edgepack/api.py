@@ -19,14 +19,15 @@ from edgepack.boundary import guarded, undisturbed
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.errors import ConfigError
 from edgepack.options import (
     CheckKeywords,
     PackKeywords,
     PackOptions,
     PathLike,
+    RunKeywords,
+    RunOptions,
     check_options,
-    check_seconds,
+    check_run,
     check_whole,
 )
 from edgepack.progress import Progress
@@ -69,12 +70,19 @@ class Bundle:
 
     @guarded
     def verify(
-        self, *, runner: str | None = None, threads: int | None = None, timeout: float | None = None
+        self,
+        *,
+        runner: str | None = None,
+        device: PathLike | Device | None = None,
+        threads: int | None = None,
+        timeout: float | None = None,
     ) -> Verification:
         """Check the files, then run the bundle's own program on the recorded data.
 
         Args:
             runner: where to run it; default this machine, or the device's emulator.
+            device: whose settings of the runner are taken: a device's name, a path to its YAML file, or the
+                device; default what this machine has under the name of the bundle's device.
             threads: default what the device's profile says.
             timeout: seconds.
 
@@ -84,48 +92,40 @@ class Bundle:
         """
         from edgepack.runners.verify import verify
 
-        _check_run(runner, threads, timeout)
+        options = RunOptions(runner, device, threads, timeout)
+        check_run(options)
         self.check_sums()
-        return verify(self.path, self.manifest, runner=runner, threads=threads, timeout=timeout)
+        return verify(self.path, self.manifest, options)
 
     @guarded
     def bench(
         self,
         *,
-        runner: str | None = None,
-        threads: int | None = None,
         runs: int = 50,
         warmup: int = 5,
         profile: bool = False,
         variant: str | None = None,
-        timeout: float | None = None,
+        **options: Unpack[RunKeywords],
     ) -> Measurement:
         """Let the bundle's own program measure itself. Errors as in :meth:`verify`.
 
         Args:
-            runner, threads: as in :meth:`verify`.
             runs: that are measured.
             warmup: runs before them.
             profile: whether each step is measured too.
             variant: device whose kernels are measured, of a library for several kinds of CPU; default those
                 that the CPU takes.
-            timeout: seconds for all of it.
+            options: ``runner``, ``device``, ``threads`` and ``timeout`` as in :meth:`verify`.
         """
         from edgepack.runners.bench import BenchOptions, bench
 
-        _check_run(runner, threads, timeout)
+        check_options(options, "bench")
+        where = RunOptions(**options)
+        check_run(where)
         check_whole("runs", runs, least=1)
         check_whole("warmup", warmup, least=0)
-        options = BenchOptions(
-            runner=runner,
-            threads=threads,
-            runs=runs,
-            warmup=warmup,
-            profile=profile,
-            variant=variant,
-            timeout=timeout,
-        )
-        return bench(self.path, self.manifest, options)
+        measured = BenchOptions(runs=runs, warmup=warmup, profile=profile, variant=variant, where=where)
+        return bench(self.path, self.manifest, measured)
 
     def inspect(self) -> dict[str, Any]:
         """The manifest as plain data (what ``edgepack inspect --json`` prints)."""
@@ -134,13 +134,6 @@ class Bundle:
     def load(self, *, threads: int | None = None) -> Session:
         """Open it in this process: see :func:`load`."""
         return load(self, threads=threads)
-
-
-def _check_run(runner: str | None, threads: int | None, timeout: float | None) -> None:
-    if runner is not None and not isinstance(runner, str):
-        raise ConfigError(f"runner is a name or NAME:PLACE, not a value of type {type(runner).__name__}.")
-    check_whole("threads", threads, least=1)
-    check_seconds("timeout", timeout)
 
 
 @guarded

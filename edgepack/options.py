@@ -18,8 +18,11 @@ __all__ = [
     "PackKeywords",
     "PackOptions",
     "PathLike",
+    "RunKeywords",
+    "RunOptions",
     "check_optimize",
     "check_options",
+    "check_run",
     "check_seconds",
     "check_whole",
 ]
@@ -138,16 +141,46 @@ class CheckKeywords(TypedDict, total=False):
     timeout: float | None
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """How and where a bundle's own program is run.
+
+    Attributes:
+        runner: name of the runner, or ``NAME:PLACE`` for one that runs programs elsewhere (``ssh:pi@board``);
+            default this machine, or the device's own runner.
+        device: a device's name, a path to its YAML file, or the device, whose settings of the runner are
+            taken; default what this machine has under the name of the bundle's device.
+        threads: that compute; default what the device's profile says.
+        timeout: seconds for each run of the program; default what the device's profile says.
+    """
+
+    runner: str | None = None
+    device: Any = None
+    threads: int | None = None
+    timeout: float | None = None
+
+
+class RunKeywords(TypedDict, total=False):
+    """The fields of :class:`RunOptions` as keyword arguments."""
+
+    runner: str | None
+    device: Any
+    threads: int | None
+    timeout: float | None
+
+
 def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
     """Raise ConfigError, in one sentence, for an option that there is not, or a value of a wrong type.
 
     Args:
         given: keyword arguments of the function.
-        function: :func:`edgepack.pack` or :func:`edgepack.check`, by name.
+        function: ``pack``, ``check``, or ``bench`` of a bundle.
     """
     names = [*_TYPES, *(field.name for field in fields(PackOptions) if field.name not in _TYPES)]
     if function == "check":
         names = ["model", "device", *CheckKeywords.__annotations__]
+    if function == "bench":
+        names = ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__]
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
@@ -181,6 +214,18 @@ def check_seconds(name: str, value: Any) -> None:
     """Raise ConfigError unless ``value`` is None or a number of seconds above 0."""
     if value is not None and not _is_seconds(value):
         raise ConfigError(f"{name} is a number of seconds above 0, not {_shown(value)}.")
+
+
+def check_run(options: RunOptions) -> None:
+    """Raise ConfigError for a value of a wrong type."""
+    if options.runner is not None and not _is_text(options.runner):
+        kind = type(options.runner).__name__
+        raise ConfigError(f"runner is a name or NAME:PLACE, not a value of type {kind}.")
+    if options.device is not None and not _is_device(options.device):
+        wanted, _ = _TYPES["device"]
+        raise ConfigError(f"device is {wanted}, not {_shown(options.device)}.")
+    check_whole("threads", options.threads, least=1)
+    check_seconds("timeout", options.timeout)
 
 
 def _shown(value: Any) -> str:

@@ -98,6 +98,8 @@ def test_errors_on_purpose_and_mistaken_calls_stay_what_they_are(small_bundle: B
     with pytest.raises(ModelError, match="does not exist"):
         edgepack.pack("nowhere.onnx")
     with pytest.raises(TypeError, match="runs_ms"):
+        small_bundle.verify(runs_ms=3)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="bench has no option 'runs_ms'"):
         small_bundle.bench(runs_ms=3)  # type: ignore[call-arg]
     with pytest.raises(CheckFailedError, match="does not export"):
         edgepack.session._descriptor(edgepack.session.ctypes.CDLL(None), "no_such_symbol")  # type: ignore[attr-defined]

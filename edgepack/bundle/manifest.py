@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.paths import PathInBundle
+from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE
 from edgepack.errors import ConfigError
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Params",
     "Recorded",
     "RecordedTensor",
+    "RunnerRecord",
     "Runtime",
     "StepRecord",
     "Tensor",
@@ -83,6 +85,15 @@ class ModelRecord(_Record):
     maxima: dict[str, int] = Field(default={}, description="room for entries of results whose size varies")
 
 
+class RunnerRecord(_Record):
+    """Which runner runs the bundle's program; its program, folders, options and place are this machine's."""
+
+    name: str = Field(default="native", description="a runner that the reader's machine has")
+    cpu: str = Field(default="", pattern=CPU_MODEL, max_length=200, description="CPU that an emulator shows")
+    machine: str = Field(default="", pattern=MACHINE, max_length=200, description="board that it emulates")
+    timeout: int = Field(default=600, ge=1, le=LONGEST_RUN, description="seconds until a run is given up")
+
+
 class DeviceRecord(_Record):
     """What of the device's profile is needed to run the bundle and to know what it was built for."""
 
@@ -96,7 +107,7 @@ class DeviceRecord(_Record):
     features: tuple[str, ...] = Field(default=(), description="LLVM features of the kernels")
     cpu_requires: tuple[str, ...] = Field(default=(), description="CPU features that the loader checks for")
     threads: int = Field(default=1, ge=1, description="threads of a session unless the caller chooses")
-    runner: dict[str, Any] = Field(default={}, description="what runs the bundle's program, by name")
+    runner: RunnerRecord = RunnerRecord()
 
     @property
     def bare_metal(self) -> bool:

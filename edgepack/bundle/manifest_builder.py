@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from edgepack.bundle.manifest import (
     Memory,
     Params,
     Recorded,
+    RunnerRecord,
     Runtime,
     StepRecord,
     Tensor,
@@ -24,6 +26,7 @@ from edgepack.bundle.manifest import (
 )
 from edgepack.bundle.recipe import Recipe
 from edgepack.config.device import Device
+from edgepack.config.models import MACHINE
 from edgepack.plan.types import Plan, TensorSpec
 from edgepack.render.model import Variant
 from edgepack.render.values import model_symbol
@@ -136,8 +139,19 @@ def _device(device: Device) -> DeviceRecord:
         features=device.llvm.features,
         cpu_requires=device.cpu_requires,
         threads=device.threads,
-        runner=device.runner.model_dump(mode="json"),
+        runner=RunnerRecord(
+            name=device.runner.name,
+            cpu=device.runner.cpu,
+            machine=_machine(device),
+            timeout=device.runner.timeout,
+        ),
     )
+
+
+def _machine(device: Device) -> str:
+    """The board that an emulator is to have; another runner's option of this name may be anything."""
+    name = str(device.runner.options.get("machine", ""))
+    return name if re.fullmatch(MACHINE, name) else ""
 
 
 def _tensor(spec: TensorSpec) -> Tensor:

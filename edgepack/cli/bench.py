@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from typing_extensions import Unpack
 
-from edgepack.cli.options import json_option, runner_option, threads_option, timeout_option
+from edgepack.cli.options import json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
+from edgepack.options import RunKeywords
 from edgepack.render.formatting import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ __all__ = ["command"]
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@threads_option
 @click.option(
     "--runs", type=click.IntRange(min=1), default=50, show_default=True, help="Runs that are measured."
 )
@@ -38,23 +39,20 @@ __all__ = ["command"]
     metavar="GFLOPS",
     help="What one core of the device can do at most; the profile then shows the fraction reached.",
 )
-@runner_option
-@timeout_option
+@run_options
 @json_option
 @verbosity_options
 def command(
     *,
     settings: Settings,
     bundle: Path,
-    threads: int | None,
     runs: int,
     warmup: int,
     profile: bool,
     variant: str | None,
     peak: float | None,
-    runner: str | None,
-    timeout: float | None,
     as_json: bool,
+    **options: Unpack[RunKeywords],
 ) -> None:
     """Measure BUNDLE with its own program: latency, memory, load time, time to the first result."""
     from edgepack.api import Bundle
@@ -65,15 +63,7 @@ def command(
     with progress(settings) as show:
         opened = Bundle(bundle)
         show("bench", f"{opened.manifest.name}, {runs} runs")
-        result = opened.bench(
-            runner=runner,
-            threads=threads,
-            runs=runs,
-            warmup=warmup,
-            profile=profile,
-            variant=variant,
-            timeout=timeout,
-        )
+        result = opened.bench(runs=runs, warmup=warmup, profile=profile, variant=variant, **options)
     limit = peak * result.threads if peak is not None else None
     code = opened.manifest.code(result.variant)
     entries = profile_entries(code, result.steps_us, limit) if profile else []

@@ -12,25 +12,18 @@ __all__ = [
     "json_option",
     "kernel_options",
     "model_options",
+    "run_options",
     "runner_option",
     "sdk_option",
-    "threads_option",
-    "timeout_option",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: Of the commands that run a bundle's program.
+#: Of the commands that run a program where the user says.
 runner_option = click.option(
     "--runner",
     metavar="NAME[:PLACE]",
     help="What runs the program: native, qemu, ssh:USER@HOST, ...  [default: this machine, or the device's]",
-)
-threads_option = click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads that compute.  [default: the device's]"
-)
-timeout_option = click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that the program may take."
 )
 
 #: Of those that compile.
@@ -134,6 +127,27 @@ def model_options(function: _F) -> _F:
             multiple=True,
             metavar="TENSOR,...",
             help="Cut the model: tensors that become the outputs.",
+        ),
+    )
+    return _with(function, options)
+
+
+def run_options(function: _F) -> _F:
+    """How and where a bundle's own program is run: the fields of :class:`edgepack.options.RunOptions`."""
+    options = (
+        runner_option,
+        click.option(
+            "--device",
+            metavar="NAME|FILE",
+            help="Whose settings of the runner are taken.  [default: this machine's of the bundle's device]",
+        ),
+        click.option(
+            "--threads", type=click.IntRange(min=1), help="Threads that compute.  [default: the device's]"
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Seconds that the program may take.",
         ),
     )
     return _with(function, options)

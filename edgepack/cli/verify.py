@@ -5,29 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from typing_extensions import Unpack
 
-from edgepack.cli.options import json_option, runner_option, threads_option, timeout_option
+from edgepack.cli.options import json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
+from edgepack.options import RunKeywords
 
 __all__ = ["command"]
 
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@runner_option
-@threads_option
-@timeout_option
+@run_options
 @json_option
 @verbosity_options
-def command(
-    *,
-    settings: Settings,
-    bundle: Path,
-    runner: str | None,
-    threads: int | None,
-    timeout: float | None,
-    as_json: bool,
-) -> int:
+def command(*, settings: Settings, bundle: Path, as_json: bool, **options: Unpack[RunKeywords]) -> int:
     """Check BUNDLE's files, run its own program on the recorded data, and compare."""
     from edgepack.api import Bundle
     from edgepack.runners.program import STATUSES
@@ -35,7 +27,7 @@ def command(
     with progress(settings) as show:
         opened = Bundle(bundle)
         show("verify", opened.manifest.name)
-        result = opened.verify(runner=runner, threads=threads, timeout=timeout)
+        result = opened.verify(**options)
     if as_json:
         print_json(result.to_json())
         return 0 if result.ok else 1

@@ -18,7 +18,7 @@ from pydantic import (
 from edgepack import resources
 from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
-from edgepack.config.models import Frozen, Size
+from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Size
 from edgepack.errors import ConfigError
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
 from edgepack.plan.types import ParamsMode
@@ -121,10 +121,15 @@ class RunnerChoice(Frozen):
 
     name: Word = Field(description="The runner (`native`, `qemu`).")
     program: str = Field(default="", description="Executable of the runner, if it has one (`qemu-aarch64`).")
-    cpu: str = Field(default="", description="CPU that an emulator shows to the program.")
+    cpu: str = Field(
+        default="",
+        pattern=CPU_MODEL,
+        max_length=200,
+        description="CPU that an emulator shows to the program.",
+    )
     sysroot: str = Field(default="", description="Folder with the target's dynamic linker and libc.")
     environment: dict[str, str] = Field(default={}, description="Environment variables for the program.")
-    timeout: int = Field(default=600, ge=1, description="Seconds until a run is given up.")
+    timeout: int = Field(default=600, ge=1, le=LONGEST_RUN, description="Seconds until a run is given up.")
     options: dict[str, str | int | bool] = Field(default={}, description="What else this runner knows.")
 
 

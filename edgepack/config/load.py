@@ -69,6 +69,10 @@ class Kind(Generic[Model]):
         }
         return sorted(found)
 
+    def known(self, name: str) -> Model | None:
+        """The model of a name, never of a path, whoever gives it; None if there is none of this name."""
+        return self.load(name).model if name in self.names() and not _is_path(name) else None
+
     def load(self, name_or_path: str | os.PathLike[str]) -> Resolved[Model]:
         """The model of a name, or of a path (anything that ends in .yaml or .yml, or holds a separator)."""
         text = os.fspath(name_or_path)

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-__all__ = ["Frozen", "Size", "format_size", "parse_size"]
+__all__ = ["CPU_MODEL", "LONGEST_RUN", "MACHINE", "Frozen", "Size", "format_size", "parse_size"]
+
+#: What an emulator's option for a CPU may say: a name, then properties (``rv64,v=true,vlen=128``).
+CPU_MODEL = r"^([A-Za-z0-9][A-Za-z0-9_.+-]*(,[A-Za-z0-9_.+-]+(=[A-Za-z0-9_.+-]+)?)*)?$"
+
+#: Name of a board that an emulator has; no properties.
+MACHINE = r"^([A-Za-z0-9][A-Za-z0-9_.-]*)?$"
+
+#: Seconds that a run of a bundle's program may take at most: a day.
+LONGEST_RUN = 86_400
 
 _UNITS = {
     "": 1,

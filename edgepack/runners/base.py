@@ -17,6 +17,7 @@ __all__ = [
     "at_place",
     "host_os",
     "setting",
+    "with_settings",
 ]
 
 
@@ -84,7 +85,7 @@ class Runner(Protocol):
         ...
 
 
-class _AtPlace:
+class _WithSettings:
     """A device with other settings of its runner; all else is the device's own."""
 
     def __init__(self, device: DeviceLike, runner: Mapping[str, Any]) -> None:
@@ -108,7 +109,12 @@ def at_place(device: DeviceLike, runner: str, place: str) -> DeviceLike:
         else ("timeout",)
     )
     kept = {key: value for key in keys if (value := setting(device, key))}
-    return _AtPlace(device, {**kept, "name": runner, "place": place})
+    return with_settings(device, {**kept, "name": runner, "place": place})
+
+
+def with_settings(device: DeviceLike, settings: Mapping[str, Any]) -> DeviceLike:
+    """The device with these settings of its runner, and no others."""
+    return _WithSettings(device, settings)
 
 
 def setting(device: DeviceLike, key: str) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import ConfigError
+from edgepack.options import RunOptions
 from edgepack.runners.program import run_program, threads_arguments
 
 __all__ = ["BenchOptions", "Measurement", "bench", "percentile"]
@@ -20,23 +21,19 @@ class BenchOptions:
     """How a bundle is measured.
 
     Attributes:
-        runner: name of the runner, or ``NAME:PLACE``; default this machine or the device's own.
-        threads: that compute; default what the device's profile says.
         runs: that are measured.
         warmup: runs before them.
         profile: whether each step is measured too.
         variant: device whose kernels are measured, of a library for several kinds of CPU; default those that
             the CPU takes.
-        timeout: seconds for all of it; default what the device's profile says.
+        where: how and where the program is run.
     """
 
-    runner: str | None = None
-    threads: int | None = None
     runs: int = 50
     warmup: int = 5
     profile: bool = False
     variant: str | None = None
-    timeout: float | None = None
+    where: RunOptions = field(default_factory=RunOptions)
 
     def arguments(self) -> list[str | Path]:
         """What the bundle's program is told; ConfigError for what cannot be measured."""
@@ -45,7 +42,7 @@ class BenchOptions:
                 f"{self.runs} runs after {self.warmup} for warm-up cannot be measured.",
                 hint="Use --runs 1 or more.",
             )
-        arguments: list[str | Path] = ["bench", Path("test"), *threads_arguments(self.threads)]
+        arguments: list[str | Path] = ["bench", Path("test"), *threads_arguments(self.where.threads)]
         arguments += ["--warmup", str(self.warmup), "--runs", str(self.runs)]
         arguments += ["--profile"] if self.profile else []
         return arguments if self.variant is None else [*arguments, "--variant", self.variant]
@@ -108,7 +105,7 @@ def bench(root: Path, manifest: Manifest, options: BenchOptions | None = None) -
     options = options or BenchOptions()
     arguments = options.arguments()
     _check_variant(root, manifest, options.variant)
-    selected, result = run_program(root, manifest, arguments, options.runner, options.timeout)
+    selected, result = run_program(root, manifest, arguments, options.where)
     return Measurement(
         runner=selected.name,
         where=selected.where,

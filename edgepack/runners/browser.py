@@ -131,8 +131,11 @@ class _Handler(SimpleHTTPRequestHandler):
         _, token, prefix, *rest = [*path.split("/", 3), "", ""]
         if token != self.visit.token or prefix not in self.visit.folders:
             return ""
-        self.directory = str(self.visit.folders[prefix])
-        return super().translate_path("/" + rest[0])
+        folder = self.visit.folders[prefix]
+        self.directory = str(folder)
+        found = super().translate_path("/" + rest[0])
+        # A link that leads out of a folder is not there.
+        return found if Path(found).resolve().is_relative_to(folder.resolve()) else ""
 
     def do_POST(self) -> None:
         _, token, name = [*self.path.split("/", 2), "", ""][:3]

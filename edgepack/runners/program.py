@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.paths import inside
+from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.options import RunOptions
 from edgepack.process import Completed, signal_name
 from edgepack.runners import Selected, select_runner
 from edgepack.runners.base import setting
+from edgepack.runners.recorded import device_of
 
 __all__ = ["DEFAULT_TIMEOUT", "STATUSES", "Result", "number", "run_program", "threads_arguments"]
 
@@ -33,22 +37,21 @@ Result = Mapping[str, Any]
 
 
 def run_program(
-    root: Path, manifest: Manifest, arguments: Sequence[str | Path], runner: str | None, timeout: float | None
+    root: Path, manifest: Manifest, arguments: Sequence[str | Path], options: RunOptions
 ) -> tuple[Selected, Result]:
     """Run a bundle's program.
 
     Args:
         root: the bundle's folder.
         arguments: what the program is told; those that are paths are relative to the bundle.
-        runner: name of the runner, or ``NAME:PLACE``; default this machine or the device's own.
-        timeout: seconds; default what the device's profile says, or :data:`DEFAULT_TIMEOUT`.
+        options: how and where. Without a time, what the device's profile says, or :data:`DEFAULT_TIMEOUT`.
 
     Returns:
         where it ran, and what it printed, whose "status" is one of :data:`STATUSES`.
 
     Raises:
         CheckFailedError: the program crashed, refused to run, or printed no result.
-        ConfigError: the bundle has no program, or there is no such runner.
+        ConfigError: the bundle has no program, there is no such runner or device, or it is of another kind.
         ToolchainError: the runner is missing, or the time is up.
     """
     artifact = manifest.artifact("program")
@@ -57,13 +60,14 @@ def run_program(
             f"The bundle {root} has no loader program.",
             hint="Pack for a device whose artifacts include `program`.",
         )
-    selected = select_runner(manifest.device, runner)
+    own = load_device(options.device) if isinstance(options.device, str | os.PathLike) else options.device
+    selected = select_runner(device_of(manifest.device, own), options.runner)
     root = root.absolute()
     program = inside(root, artifact.path)
     # Copies by zip or a file share lose the mode.
     if selected.name == "native" and program.is_file() and not program.stat().st_mode & 0o100:
         raise ConfigError(f"{program} is not executable.", hint=f'Run: chmod +x "{program}"')
-    seconds = timeout or float(setting(manifest.device, "timeout") or DEFAULT_TIMEOUT)
+    seconds = options.timeout or float(setting(selected.device, "timeout") or DEFAULT_TIMEOUT)
 
     def call(parts: Sequence[str | Path]) -> Result:
         argv = [program, *(root / part if isinstance(part, Path) else part for part in parts)]

@@ -21,6 +21,7 @@ from typing import IO, Any, Protocol
 
 from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.manifest import load_manifest
+from edgepack.bundle.paths import inside
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.files import sha256_file
 from edgepack.process import Completed
@@ -127,10 +128,15 @@ def not_written(name: str, folder: str, files: Mapping[str, Path], done: Complet
 
 
 def _needed(cwd: Path) -> list[Path]:
-    """What the program reads, and the program; not the params where they are in it."""
+    """What the program reads, and the program; not the params where they are in it.
+
+    Raises:
+        ConfigError: a link leads out of the bundle: nothing but the bundle is copied to a device.
+    """
     embedded = (cwd / MANIFEST).is_file() and load_manifest(cwd).params.mode == "embed"
     folders = [name for name in _FOLDERS if not (embedded and name == "params")]
-    return [path for name in folders for path in sorted((cwd / name).rglob("*")) if path.is_file()]
+    found = (path for name in folders for path in sorted((cwd / name).rglob("*")))
+    return [inside(cwd, path.relative_to(cwd).as_posix()) for path in found if path.is_file()]
 
 
 def _folder_name(cwd: Path) -> str:

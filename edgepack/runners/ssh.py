@@ -1,6 +1,6 @@
 """Runs a bundle on a device that has an ssh server, by this machine's OpenSSH client.
 
-Where: ``--runner ssh:USER@HOST``, or in the device's profile
+Where: ``--runner ssh:USER@HOST``, or in the file of ``--device``
 ``runner: {name: ssh, options: {host: USER@HOST, port: 22, directory: .cache/edgepack}}``. Keys, jump hosts
 and aliases are those of the user's ssh configuration. Nothing is ever asked: without a key it fails.
 """
@@ -96,7 +96,9 @@ def available(device: DeviceLike) -> Availability:
     host = _host(device)
     if host is None:
         return Availability(
-            False, client, f"It needs to know where: --runner ssh:{PLACE}, or `host:` in the device's file."
+            False,
+            client,
+            f"It needs to know where: --runner ssh:{PLACE}, or --device with a file that has `host:`.",
         )
     try:
         with _connected(client, host) as link:

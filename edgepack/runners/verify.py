@@ -10,6 +10,7 @@ from typing import Any
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import CheckFailedError
+from edgepack.options import RunOptions
 from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments
 
 __all__ = ["OutputCheck", "VariantCheck", "Verification", "verify"]
@@ -102,40 +103,32 @@ class Verification:
         return data
 
 
-def verify(
-    root: Path,
-    manifest: Manifest,
-    *,
-    runner: str | None = None,
-    threads: int | None = None,
-    timeout: float | None = None,
-) -> Verification:
+def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) -> Verification:
     """Run the bundle's program on the recorded inputs and let it compare with the recorded outputs; each of
     its variants that the CPU can run, for the machine that takes another one may not be here.
 
     Args:
         root: the bundle's folder.
-        runner: name of the runner, or ``NAME:PLACE``; default this machine or the device's own.
-        threads: that compute; default what the device's profile says.
-        timeout: seconds for each run of the program; default what the device's profile says.
+        options: how and where the program is run; default on this machine, or by the device's own runner.
 
     Raises:
         CheckFailedError: the program crashed, refused to run, or printed no result. (A mismatch is a result.)
         ConfigError: the bundle has no program, or an argument is wrong.
         ToolchainError: the runner is missing, or the time is up.
     """
-    arguments: list[str | Path] = ["verify", Path("test"), *threads_arguments(threads)]
+    options = options or RunOptions()
+    arguments: list[str | Path] = ["verify", Path("test"), *threads_arguments(options.threads)]
     variants: list[VariantCheck] = []
     if manifest.variants:
-        _, info = run_program(root, manifest, ["info"], runner, timeout)
+        _, info = run_program(root, manifest, ["info"], options)
         for variant in info["variants"]:
             name, missing = str(variant["name"]), str(variant["missing_cpu_features"])
             if missing:
                 variants.append(VariantCheck(name, "ok", (), missing))
                 continue
-            _, result = run_program(root, manifest, [*arguments, "--variant", name], runner, timeout)
+            _, result = run_program(root, manifest, [*arguments, "--variant", name], options)
             variants.append(VariantCheck(name, result["status"], _outputs(manifest, result)))
-    selected, result = run_program(root, manifest, arguments, runner, timeout)
+    selected, result = run_program(root, manifest, arguments, options)
     return Verification(
         next((v.status for v in variants if v.status != "ok"), result["status"]),
         selected.name,

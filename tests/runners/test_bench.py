@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from edgepack.errors import ConfigError
+from edgepack.options import RunOptions
 from edgepack.runners.bench import BenchOptions, percentile
 
 
 def test_the_program_is_told_all_options() -> None:
-    options = BenchOptions(threads=2, runs=3, warmup=0, profile=True, variant="linux-x86_64-v3")
+    options = BenchOptions(3, 0, True, "linux-x86_64-v3", RunOptions(threads=2))
     assert options.arguments() == [
         *("bench", Path("test"), "--threads", "2", "--warmup", "0", "--runs", "3", "--profile"),
         *("--variant", "linux-x86_64-v3"),
@@ -20,7 +21,9 @@ def test_the_program_is_told_all_options() -> None:
     assert BenchOptions().arguments() == ["bench", Path("test"), "--warmup", "5", "--runs", "50"]
 
 
-@pytest.mark.parametrize("wrong", [BenchOptions(runs=0), BenchOptions(warmup=-1), BenchOptions(threads=0)])
+@pytest.mark.parametrize(
+    "wrong", [BenchOptions(runs=0), BenchOptions(warmup=-1), BenchOptions(where=RunOptions(threads=0))]
+)
 def test_what_cannot_be_measured_is_refused(wrong: BenchOptions) -> None:
     with pytest.raises(ConfigError, match="cannot"):
         wrong.arguments()

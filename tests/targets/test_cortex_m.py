@@ -21,6 +21,7 @@ from edgepack.errors import CheckFailedError, ConfigError, InternalError, Toolch
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.elf.stack_depth import stack_bytes
 from edgepack.runners import qemu_system
+from edgepack.runners.recorded import device_of
 from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
 from edgepack.toolchains.base import Toolchain
@@ -129,7 +130,7 @@ def _say(bundle: edgepack.Bundle, *words: str) -> tuple[int, dict[str, object]]:
     artifact = bundle.manifest.artifact("program")
     assert artifact is not None
     argv: list[str | Path] = [bundle.path / artifact.path, *words]
-    done = qemu_system.run(bundle.manifest.device, argv, timeout=60, cwd=bundle.path)
+    done = qemu_system.run(device_of(bundle.manifest.device), argv, timeout=60, cwd=bundle.path)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -215,7 +216,7 @@ def test_wrong_results_are_found(packed: Pack, tmp_path: Path) -> None:
     data = (bundle.path / "bin" / "ds_cnn.elf").read_bytes()
     assert data.count(expected) == 1
     image.write_bytes(data.replace(expected, expected[:4] + b"\0\0\x80?" + expected[8:]))
-    device = bundle.manifest.device
+    device = device_of(bundle.manifest.device)
     done = qemu_system.run(device, [image, "verify"], timeout=60, cwd=tmp_path)
     said = json.loads(done.stdout)
     assert (done.returncode, said["status"], said["outputs"][0]["mismatches"]) == (1, "mismatch", 1)
@@ -457,7 +458,7 @@ def test_the_firmware_project_builds_and_runs(toolchain: str, packed: Pack, tmp_
     flags = "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Wconversion -Werror"
     cmake("-S", "firmware", "-B", tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}.cmake", flags)
     cmake("--build", tmp_path)
-    device = bundle.manifest.device
+    device = device_of(bundle.manifest.device)
     done = qemu_system.run(device, [tmp_path / "ds_cnn_check.elf", "verify"], timeout=60, cwd=tmp_path)
     assert json.loads(done.stdout)["status"] == "ok"
     example = qemu_system.run(device, [tmp_path / "ds_cnn_example.elf"], timeout=60, cwd=tmp_path)

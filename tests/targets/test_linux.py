@@ -11,6 +11,7 @@ import edgepack
 from edgepack.config.device import Device, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
 from edgepack.objectfiles.elf.cpu import CPU_CHECK
+from edgepack.options import RunOptions
 from edgepack.runners.verify import Verification, verify
 from edgepack.toolchains import resolve
 from tests.models import build, save
@@ -63,8 +64,9 @@ def _with_newer_glibc(device: Device) -> Device:
 def _verify_as(bundle: edgepack.Bundle, cpu: str) -> Verification:
     """Under an emulator of another CPU than the device's."""
     device = bundle.manifest.device
-    device = device.model_copy(update={"runner": {**device.runner, "cpu": cpu}})
-    return verify(bundle.path, bundle.manifest.model_copy(update={"device": device}), runner="qemu")
+    device = device.model_copy(update={"runner": device.runner.model_copy(update={"cpu": cpu})})
+    manifest = bundle.manifest.model_copy(update={"device": device})
+    return verify(bundle.path, manifest, RunOptions(runner="qemu"))
 
 
 #: Convolutions everywhere; products of matrices where tests/test_end_to_end.py has none of that kind of CPU.

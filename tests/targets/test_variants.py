@@ -86,7 +86,7 @@ def test_arm_takes_the_kernels_for_its_features(
     cpu: str, taken: str, arm: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = arm.manifest.device.model_copy(
-        update={"runner": {**arm.manifest.device.runner, "name": "qemu", "cpu": cpu}}
+        update={"runner": arm.manifest.device.runner.model_copy(update={"name": "qemu", "cpu": cpu})}
     )
     monkeypatch.setattr(arm, "manifest", arm.manifest.model_copy(update={"device": device}))
     result = arm.verify()
