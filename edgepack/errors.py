@@ -9,6 +9,7 @@ __all__ = [
     "CheckFailedError",
     "ConfigError",
     "EdgepackError",
+    "EdgepackWarning",
     "InternalError",
     "ModelError",
     "ToolchainError",
@@ -84,3 +85,7 @@ class InternalError(EdgepackError):
     """A defect of edgepack or of TVM; a log is saved."""
 
     exit_code = 5
+
+
+class EdgepackWarning(UserWarning):
+    """Something is not as it should be, and the work goes on without it: a cache that others can write to."""

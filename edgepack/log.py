@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from edgepack.owned import ours_alone, private_folder
 from edgepack.paths import cache_dir
 
 __all__ = ["save_log"]
 
 _KEEP = 20
+_NAME = re.compile(r"edgepack-.+-[0-9]{8}-[0-9]{6}-[a-z0-9_]{8}\.log", re.DOTALL)
 
 
 def save_log(name: str, text: str) -> Path | None:
@@ -22,9 +26,8 @@ def save_log(name: str, text: str) -> Path | None:
         about).
     """
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    for folder in (cache_dir() / "logs", Path(tempfile.gettempdir())):
+    for folder in _folders():
         with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
             descriptor, path = tempfile.mkstemp(prefix=f"edgepack-{name}-{stamp}-", suffix=".log", dir=folder)
             with open(descriptor, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
                 file.write(text)
@@ -33,8 +36,19 @@ def save_log(name: str, text: str) -> Path | None:
     return None
 
 
-def _forget_old(folder: Path, newest: Path) -> None:
+def _folders() -> Iterator[Path]:
     with suppress(OSError):
-        others = [path for path in folder.glob("edgepack-*.log") if path != newest]
+        yield private_folder(cache_dir() / "logs")
+    yield Path(tempfile.gettempdir())
+
+
+def _forget_old(folder: Path, newest: Path) -> None:
+    """Remove the oldest logs of this user; a file of another name may be anybody's."""
+    with suppress(OSError):
+        others = [
+            path
+            for path in folder.glob("edgepack-*.log")
+            if path != newest and _NAME.fullmatch(path.name) and ours_alone(path.lstat())
+        ]
         for old in sorted(others, key=lambda path: path.stat().st_mtime)[: -_KEEP + 1]:
             old.unlink()

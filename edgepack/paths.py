@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["CACHE_ENV", "cache_dir"]
+__all__ = ["CACHE_ENV", "cache_dir", "config_dir"]
 
 #: Environment variable that names the cache folder, instead of the platform's usual place.
 CACHE_ENV = "EDGEPACK_CACHE_DIR"
@@ -28,3 +28,24 @@ def cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path there is invalid and to be ignored.
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "edgepack"
+
+
+def config_dir() -> Path:
+    """The folder for what cannot be made again; it need not exist yet.
+
+    ``%APPDATA%/edgepack`` on Windows, ``~/Library/Application Support/edgepack`` on macOS,
+    ``$XDG_CONFIG_HOME/edgepack`` or ``~/.config/edgepack`` elsewhere.
+
+    Raises:
+        OSError: this user has no home.
+    """
+    try:
+        if sys.platform == "win32":
+            base = os.environ.get("APPDATA")
+            return (Path(base) if base else Path.home() / "AppData" / "Roaming") / "edgepack"
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Application Support" / "edgepack"
+        base = os.environ.get("XDG_CONFIG_HOME", "")
+        return (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "edgepack"
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home folder") from error

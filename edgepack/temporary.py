@@ -3,27 +3,30 @@
 A folder of edgepack's ends in a random token, and its marker holds the same token. Its lock file is locked as
 long as its process lives. Only what is so marked, belongs to this user, and can be written by nobody else is
 taken for edgepack's: in a folder that others write to, such as the system's for temporary files, they can
-make folders of any name with anything in them. All of this goes by descriptors and follows no symbolic link
-(as git's ``safe.directory`` and OpenSSH's checks of owners and modes do), where the system has that.
+make folders of any name with anything in them (``owned.py`` asks).
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
 import secrets
 import shutil
 import stat
-import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-__all__ = ["LOCK", "MARKER", "OLD", "remove_dead", "temporary_folder"]
+from edgepack.errors import EdgepackWarning
+from edgepack.owned import OwnFolder, entered, ours_alone, private_folder
+from edgepack.paths import CACHE_ENV, cache_dir
+
+__all__ = ["LOCK", "MARKER", "OLD", "cache_folder", "remove_dead", "temporary_folder"]
 
 #: File with the folder's token, and what it is to become; written when the lock is held.
 MARKER = ".edgepack"
@@ -33,9 +36,6 @@ LOCK = ".lock"
 OLD = "old"
 
 _NAME = re.compile(r"(?:\..{0,40}\.)?edgepack-([0-9a-f]{12})", re.DOTALL)
-# shutil.rmtree takes descriptors since Python 3.11.
-_BY_DESCRIPTOR = {os.open, os.stat, os.rename, os.rmdir} <= os.supports_dir_fd and sys.version_info >= (3, 11)
-_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @contextmanager
@@ -61,18 +61,37 @@ def temporary_folder(
         yield root
     finally:
         os.close(lock)
-        with suppress(OSError), _entered(parent) as beside, _entered(Path(root.name), beside) as folder:
+        with suppress(OSError), entered(parent) as beside, entered(Path(root.name), beside) as folder:
             _put_back(folder, beside, destination)
         shutil.rmtree(root, ignore_errors=True)
 
 
 def remove_dead(parent: Path) -> None:
     """Remove the folders that killed processes of this user left in ``parent``; others stay as they are."""
-    with suppress(OSError), _entered(parent) as beside:
+    with suppress(OSError), entered(parent) as beside:
         for name in beside.names():
             if found := _NAME.fullmatch(name):
                 with suppress(OSError, ValueError, RecursionError):
                     _remove_if_dead(beside, name, found[1])
+
+
+def cache_folder(name: str) -> Path:
+    """The folder ``name`` of the cache, which only this user may enter. Where it cannot be made, or others
+    can write to it, a temporary one, for as long as this process lives: what another user may have put there
+    would end up in bundles."""
+    return _cache_folder(cache_dir() / name)
+
+
+@cache
+def _cache_folder(path: Path) -> Path:
+    try:
+        return private_folder(path)
+    except OSError as error:
+        text = f"the cache {path} is not used: {error.strerror or error}. {CACHE_ENV} names another folder."
+        warnings.warn(text, EdgepackWarning, stacklevel=3)
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(temporary_folder())
 
 
 @cache
@@ -89,67 +108,27 @@ def _make(parent: Path, prefix: str, destination: str) -> tuple[Path, int]:
             break
         except FileExistsError:
             continue
-    new = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
+    new = os.O_RDWR | os.O_CREAT | os.O_EXCL
     try:
-        lock = os.open(root / LOCK, new, 0o600)
-        _try_lock(lock)
-        with os.fdopen(os.open(root / MARKER, new, 0o600), "w", encoding="utf-8") as marker:
-            json.dump({"token": token, "destination": destination}, marker)
+        with entered(root) as folder:
+            lock = folder.open(LOCK, new)
+            _try_lock(lock)
+            with os.fdopen(folder.open(MARKER, new), "w", encoding="utf-8") as marker:
+                json.dump({"token": token, "destination": destination}, marker)
     except BaseException:  # a full disk, an interrupt: without a marker nobody would ever remove it
         shutil.rmtree(root, ignore_errors=True)
         raise
     return root, lock
 
 
-class _Folder:
-    """An open folder; what is in it is reached by its descriptor where the system can do that."""
-
-    def __init__(self, path: Path, within: _Folder | None) -> None:
-        self.path: Path = path if within is None else within.path / path
-        self.fd: int | None = None
-        if _BY_DESCRIPTOR:
-            flags = os.O_RDONLY | os.O_DIRECTORY | (0 if within is None else _FLAGS)
-            self.fd = os.open(path, flags, dir_fd=None if within is None else within.fd)
-        elif within is not None and (self.path.is_symlink() or not self.path.is_dir()):
-            raise NotADirectoryError(str(self.path))
-
-    def at(self, name: str) -> tuple[str, dict[str, Any]]:
-        """The arguments by which a function of :mod:`os` reaches what is in it."""
-        return (str(self.path / name), {}) if self.fd is None else (name, {"dir_fd": self.fd})
-
-    def names(self) -> list[str]:
-        return os.listdir(self.path if self.fd is None else self.fd)
-
-    def status(self, name: str) -> os.stat_result:
-        path, where = self.at(name)
-        return os.stat(path, follow_symlinks=False, **where)
-
-    def open(self, name: str, flags: int) -> int:
-        path, where = self.at(name)
-        return os.open(path, flags | _FLAGS, **where)
-
-    def own(self) -> os.stat_result:
-        return os.stat(self.path) if self.fd is None else os.fstat(self.fd)
-
-
-@contextmanager
-def _entered(path: Path, within: _Folder | None = None) -> Iterator[_Folder]:
-    folder = _Folder(path, within)
-    try:
-        yield folder
-    finally:
-        if folder.fd is not None:
-            os.close(folder.fd)
-
-
-def _remove_if_dead(beside: _Folder, name: str, token: str) -> None:
-    with _entered(Path(name), beside) as folder:
-        if not _ours_alone(folder.own()):
+def _remove_if_dead(beside: OwnFolder, name: str, token: str) -> None:
+    with entered(Path(name), beside) as folder:
+        if not ours_alone(folder.own()):
             return
         destination = _destination(folder, token)
         lock = folder.open(LOCK, os.O_RDWR)
         try:
-            if destination is None or not _ours_alone(os.fstat(lock)) or not _try_lock(lock):
+            if destination is None or not ours_alone(os.fstat(lock)) or not _try_lock(lock):
                 return
         finally:
             os.close(lock)
@@ -164,12 +143,12 @@ def _remove_if_dead(beside: _Folder, name: str, token: str) -> None:
     os.rmdir(path, **where)  # by its name, so no more than an empty folder
 
 
-def _destination(folder: _Folder, token: str) -> str | None:
+def _destination(folder: OwnFolder, token: str) -> str | None:
     """What the marker says that the folder is to become ("" for nothing); None if the marker is not ours."""
     file = folder.open(MARKER, os.O_RDONLY)
     try:
         status = os.fstat(file)
-        if not _ours_alone(status) or not stat.S_ISREG(status.st_mode):
+        if not ours_alone(status) or not stat.S_ISREG(status.st_mode):
             return None
         said = json.loads(os.read(file, 4096))
     finally:
@@ -181,7 +160,7 @@ def _destination(folder: _Folder, token: str) -> str | None:
     return str(name) if sibling and name != ".." else None
 
 
-def _put_back(folder: _Folder, beside: _Folder, destination: str) -> None:
+def _put_back(folder: OwnFolder, beside: OwnFolder, destination: str) -> None:
     """Give a replaced folder its place again if the new one did not get there."""
     if not destination:
         return
@@ -190,17 +169,7 @@ def _put_back(folder: _Folder, beside: _Folder, destination: str) -> None:
         return
     with suppress(OSError):
         if stat.S_ISDIR(folder.status(OLD).st_mode):
-            old, new = folder.at(OLD), beside.at(destination)
-            descriptors = {} if folder.fd is None else {"src_dir_fd": folder.fd, "dst_dir_fd": beside.fd}
-            os.rename(old[0], new[0], **descriptors)
-
-
-def _ours_alone(status: os.stat_result) -> bool:
-    """Whether it belongs to this user, and nobody else may write it. (Windows has other means, and a folder
-    for temporary files of each user's own.)"""
-    if not hasattr(os, "geteuid"):
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            folder.rename(OLD, beside, destination)
 
 
 def _try_lock(file: int) -> bool:

@@ -42,3 +42,16 @@ def test_without_a_cache_folder_it_goes_to_the_temporary_folder(
     assert path.parent == tmp_path / "temp"
     monkeypatch.setattr(log.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
     assert save_log("net", "text") is None
+
+
+def test_logs_of_others_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder for temporary files a name that begins alike says nothing."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(log.tempfile, "gettempdir", lambda: str(tmp_path))
+    mine = tmp_path / "edgepack-benchmark.log"
+    mine.write_text("weeks of work")
+    for number in range(22):
+        save_log("net", str(number))
+    assert mine.exists()
+    assert len(list(tmp_path.glob("edgepack-net-*.log"))) == 20

@@ -7,14 +7,15 @@ import importlib
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from edgepack.cli.output import Settings, settings_of
-from edgepack.errors import EdgepackError
+from edgepack.errors import EdgepackError, EdgepackWarning
 from edgepack.version import __version__
 
 __all__ = ["cli", "main"]
@@ -95,6 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = Settings()
     arguments = list(sys.argv[1:] if argv is None else argv)
     _end_cleanly_on_sigterm()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", EdgepackWarning)
+        warnings.showwarning = _show_warning
+        return _run(arguments, settings)
+
+
+def _run(arguments: list[str], settings: Settings) -> int:
     try:
         result = cli.main(args=arguments, prog_name="edgepack", standalone_mode=False, obj=settings)
         return result if isinstance(result, int) else 0
@@ -120,6 +128,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         internal.__cause__ = error
         _report(internal, settings)
         return internal.exit_code
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, EdgepackWarning):
+        text = f"edgepack: warning: {message}\n"
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, end="", file=file or sys.stderr)
 
 
 def _report(error: EdgepackError, settings: Settings) -> None:

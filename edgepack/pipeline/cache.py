@@ -1,8 +1,8 @@
 """Content-addressed cache of what the worker makes: a second pack of the same model needs no TVM.
 
-An entry is a folder named after its key, with the worker's result files and ``entry.json`` (their
-SHA-256). It is written beside its place and renamed, so that a reader sees all of it or nothing; on
-reading, every file is checked, and an entry that is not whole is forgotten.
+An entry (``cache_entry.py``) is a folder named after its key. It is written beside its place and renamed, so
+that a reader sees all of it or nothing; on reading, every file is checked, and an entry that is not whole is
+forgotten. docs/security.md says against whom it is sealed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache as memoise
@@ -19,9 +18,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgepack.errors import ConfigError
-from edgepack.files import list_files, sha256_file
+from edgepack.errors import ConfigError, EdgepackWarning
+from edgepack.files import sha256_file
+from edgepack.owned import NotOursError, OwnFolder, entered, private_folder
 from edgepack.paths import cache_dir
+from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
+from edgepack.pipeline.cache_secret import cache_secret
 from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.registry import FRONTENDS
 from edgepack.resources import PACKAGE
@@ -31,9 +33,6 @@ __all__ = ["Cache", "compile_key", "import_key", "objects_key", "source_digest",
 
 #: Bytes that the cache may hold unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
 DEFAULT_LIMIT = 4 << 30
-
-_ENTRY = "entry.json"
-_JOB = "job.json"  # holds paths of this machine
 
 #: edgepack's sources that decide on the results of a task, relative to the package.
 _SOURCES = {
@@ -115,78 +114,71 @@ def _key(task: str, what: dict[str, Any]) -> str:
 class Cache:
     """The results of earlier compilations in ``root``.
 
+    Where it cannot be used (it belongs to another user, others may write to it, there is no secret to seal it
+    with, the disk is full), work goes on without it, and an EdgepackWarning says so, once.
+
     Args:
         root: a folder; made when something is stored.
         limit: bytes; the entries that were not used for longest are dropped beyond it.
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
-        self.root = (root or cache_dir()) / "results-2"
+        self.root = (root or cache_dir()) / "results-3"
         self.limit = _limit() if limit is None else limit
+        self._warned = False
 
     def fetch(self, key: str, directory: Path) -> bool:
         """Copy the entry's files into ``directory`` and check them; False if there is no whole entry."""
-        entry = self.root / key
         try:
-            sums: Mapping[str, str] = json.loads((entry / _ENTRY).read_text(encoding="utf-8"))["files"]
-            if not sums:
-                raise ValueError("incomplete")
-            for name, digest in sums.items():
-                copy = directory / name
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(entry / name, copy)
-                if sha256_file(copy) != digest:
-                    raise ValueError(f"{name} differs")
-        except FileNotFoundError:
-            if entry.is_dir():
-                self._forget(entry)
+            with entered(self.root) as root:
+                root.check()
+                return self._fetch(root, key, directory, cache_secret())
+        except (FileNotFoundError, NotADirectoryError):
             return False
-        except (OSError, ValueError, TypeError, KeyError):
-            self._forget(entry)
+        except OSError as error:
+            self._warn(error)
+            return False
+
+    def _fetch(self, root: OwnFolder, key: str, directory: Path, secret: bytes) -> bool:
+        try:
+            root.status(key)
+        except FileNotFoundError:
+            return False
+        try:
+            read_entry(root, key, directory, secret)
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            if isinstance(error, NotOursError):
+                self._warn(error)
+            _forget(root, key)
             return False
         with suppress(OSError):
-            os.utime(entry / _ENTRY)  # it was used now
+            os.utime(self.root / key / ENTRY)  # it was used now
         return True
 
     def store(self, key: str, directory: Path) -> None:
         """Keep the worker's results in ``directory``; a cache that cannot be written to is no error."""
-        with suppress(OSError):
-            self.root.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
-            try:
-                self._fill(temporary, directory)
-                target = self.root / key
-                with suppress(OSError):  # another process stored the same in the meantime
-                    temporary.rename(target)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-            self._trim(keep=key)
+        try:
+            secret = cache_secret()
+            with entered(private_folder(self.root)) as root:
+                root.check()
+                write_entry(root, key, directory, secret)
+                self._trim(root, keep=key)
+        except OSError as error:
+            self._warn(error)
 
-    @staticmethod
-    def _fill(temporary: Path, directory: Path) -> None:
-        sums = {}
-        for name in list_files(directory):
-            if name != _JOB:
-                copy = temporary / name
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(directory / name, copy)
-                sums[name] = sha256_file(copy)
-        (temporary / _ENTRY).write_text(json.dumps({"files": sums}, indent=1), encoding="utf-8", newline="\n")
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror or error
+            text = f"the cache {self.root} is not used: {reason}. EDGEPACK_CACHE_DIR names another folder."
+            warnings.warn(text, EdgepackWarning, stacklevel=4)
 
-    def _forget(self, entry: Path) -> None:
-        """Remove an entry such that nobody meets half of it."""
-        with suppress(OSError):
-            grave = Path(tempfile.mkdtemp(prefix=".old-", dir=self.root))
-            with suppress(OSError):
-                entry.rename(grave / "entry")
-            shutil.rmtree(grave, ignore_errors=True)
-
-    def _trim(self, keep: str) -> None:
+    def _trim(self, root: OwnFolder, keep: str) -> None:
         """Drop the entries that were not used for longest, and what a killed process left."""
         entries = []
         for entry in self.root.iterdir():
             with suppress(OSError):
-                used = (entry / _ENTRY if (entry / _ENTRY).exists() else entry).stat().st_mtime
+                used = (entry / ENTRY if (entry / ENTRY).exists() else entry).stat().st_mtime
                 size = sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
                 entries.append((used, size, entry))
         newest = max((used for used, _, _ in entries), default=0.0)
@@ -195,7 +187,16 @@ class Cache:
             total += size
             abandoned = entry.name.startswith(".") and used < newest - 3600
             if entry.name != keep and (abandoned or total > self.limit):
-                self._forget(entry)
+                _forget(root, entry.name)
+
+
+def _forget(root: OwnFolder, key: str) -> None:
+    """Remove an entry such that nobody meets half of it."""
+    with suppress(OSError):
+        grave = root.make(".old-")
+        with suppress(OSError), entered(Path(grave), root) as inside:
+            root.rename(key, inside, "entry")
+        root.remove(grave)
 
 
 def _limit() -> int:

@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from edgepack.errors import ToolchainError
-from edgepack.paths import cache_dir
 from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
+from edgepack.temporary import cache_folder
 
 __all__ = ["REAL_SPEED", "available", "run"]
 
@@ -94,11 +94,10 @@ def _windows_path(path: Path) -> str:
 
 def _prefix(wine: str) -> Path:
     """The folder with the program's Windows, made on first use; one for each installation of Wine."""
-    prefix = cache_dir() / "wine" / (_version(wine) or "wine")
+    prefix = cache_folder("wine") / (_version(wine) or "wine")
     if prefix.is_dir():
         return prefix
     try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix="new-", dir=prefix.parent))
         _fill(made, _libraries(wine))
         with suppress(OSError):  # another process was faster

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.paths import cache_dir
 from edgepack.process import background
-from edgepack.temporary import temporary_folder
+from edgepack.temporary import cache_folder, temporary_folder
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.zig_ios import libc_file
 
@@ -38,7 +37,7 @@ class ZigToolchain(Toolchain):
     @cached_property
     def environment(self) -> dict[str, str]:
         # Without these zig writes beside the sources, or fails where there is no home.
-        cache = str(cache_dir() / "zig")
+        cache = str(cache_folder("zig"))
         return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, **super().environment}
 
     @cached_property

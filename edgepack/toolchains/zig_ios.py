@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.paths import cache_dir
+from edgepack.temporary import cache_folder
 
 __all__ = ["libc_file"]
 
@@ -32,11 +32,10 @@ def libc_file(library: Path) -> Path:
         **{"msvc_lib_dir": "", "kernel32_lib_dir": "", "gcc_dir": "", "darwin_sdk_dir": _SDK},
     }
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
-    path = cache_dir() / "zig" / f"ios-{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+    path = cache_folder("zig") / f"ios-{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
     if path.is_file():
         return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=path.stem, dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

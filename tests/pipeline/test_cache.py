@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.errors import ConfigError
+from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.pipeline import cache as cache_module
 from edgepack.pipeline.cache import Cache, compile_key, import_key, source_digest, tool_versions
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
@@ -102,7 +102,8 @@ def test_an_entry_larger_than_the_limit_is_not_dropped_at_once(tmp_path: Path, r
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, results: Path) -> None:
     (tmp_path / "file").write_text("")
     cache = Cache(tmp_path / "file")
-    cache.store(KEY, results)
+    with pytest.warns(EdgepackWarning, match="is not used: File exists"):
+        cache.store(KEY, results)
     assert not fetch(cache, KEY, tmp_path / "out")
 
 

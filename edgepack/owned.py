@@ -1,0 +1,152 @@
+"""Folders and files that belong to this user, and that nobody else may write to.
+
+What lies in a folder is reached by the folder's descriptor, without following symbolic links, and it is
+asked for its owner and mode when it is open: so nobody puts something else there in between (git's
+``safe.directory`` and OpenSSH look at owners and modes alike). Where the system cannot do that, by paths.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+__all__ = ["NotOursError", "OwnFolder", "entered", "ours_alone", "private_folder", "read_own_file"]
+
+# shutil.rmtree takes descriptors since Python 3.11.
+_BY_DESCRIPTOR = {os.open, os.stat, os.rename, os.rmdir} <= os.supports_dir_fd and sys.version_info >= (3, 11)
+_FLAGS = (
+    getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+class NotOursError(OSError):
+    """It belongs to another user, or others may write to it."""
+
+
+class OwnFolder:
+    """An open folder; what is in it is reached by its descriptor where the system can do that."""
+
+    def __init__(self, path: Path, within: OwnFolder | None) -> None:
+        self.path: Path = path if within is None else within.path / path
+        self.fd: int | None = None
+        if _BY_DESCRIPTOR:
+            flags = os.O_RDONLY | os.O_DIRECTORY | (0 if within is None else _FLAGS)
+            self.fd = os.open(path, flags, dir_fd=None if within is None else within.fd)
+        elif within is not None and (self.path.is_symlink() or not self.path.is_dir()):
+            raise NotADirectoryError(str(self.path))
+
+    def at(self, name: str) -> tuple[str, dict[str, Any]]:
+        """The arguments by which a function of :mod:`os` reaches what is in it."""
+        return (str(self.path / name), {}) if self.fd is None else (name, {"dir_fd": self.fd})
+
+    def names(self) -> list[str]:
+        return os.listdir(self.path if self.fd is None else self.fd)
+
+    def status(self, name: str) -> os.stat_result:
+        path, where = self.at(name)
+        return os.stat(path, follow_symlinks=False, **where)
+
+    def open(self, name: str, flags: int) -> int:
+        path, where = self.at(name)
+        return os.open(path, flags | _FLAGS, 0o600, **where)
+
+    def own(self) -> os.stat_result:
+        return os.stat(self.path) if self.fd is None else os.fstat(self.fd)
+
+    def make(self, prefix: str) -> str:
+        """A new folder in it, for this user alone: its name."""
+        while True:
+            name = f"{prefix}{secrets.token_hex(6)}"
+            path, where = self.at(name)
+            try:
+                os.mkdir(path, 0o700, **where)
+                return name
+            except FileExistsError:
+                continue
+
+    def make_known(self, name: str) -> None:
+        """A folder of this name in it, for this user alone, if there is none."""
+        path, where = self.at(name)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700, **where)
+
+    def rename(self, name: str, to: OwnFolder, new: str) -> None:
+        old, place = self.at(name), to.at(new)
+        descriptors = {} if self.fd is None else {"src_dir_fd": self.fd, "dst_dir_fd": to.fd}
+        os.rename(old[0], place[0], **descriptors)
+
+    def remove(self, name: str) -> None:
+        """Remove what has this name, with all that is in it; what cannot be removed stays."""
+        path, where = self.at(name)
+        shutil.rmtree(path, ignore_errors=True, **where)
+
+    def check(self) -> None:
+        """Raise NotOursError unless it is ours alone."""
+        if not ours_alone(self.own()):
+            raise NotOursError(f"{self.path} belongs to another user, or others may write to it")
+
+
+@contextmanager
+def entered(path: Path, within: OwnFolder | None = None) -> Iterator[OwnFolder]:
+    """The folder ``path``, in ``within`` if that is given (then no symbolic link is followed), while it is
+    open. Raises OSError."""
+    folder = OwnFolder(path, within)
+    try:
+        yield folder
+    finally:
+        if folder.fd is not None:
+            os.close(folder.fd)
+
+
+@contextmanager
+def read_own_file(folder: OwnFolder, name: str) -> Iterator[int]:
+    """The descriptor of a file in ``folder``.
+
+    Raises:
+        NotOursError: it belongs to another user, or others may write to it.
+        OSError: it cannot be opened, or is no regular file.
+    """
+    file = folder.open(name, os.O_RDONLY)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{folder.path / name} is no regular file")
+        if not ours_alone(status):
+            raise NotOursError(f"{folder.path / name} belongs to another user, or others may write to it")
+        yield file
+    finally:
+        os.close(file)
+
+
+def private_folder(path: Path) -> Path:
+    """The folder ``path``, made if it is not there, that no other user may enter.
+
+    Raises:
+        NotOursError: it belongs to another user, or others may write to it.
+        OSError: it cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode holds for the last one only
+    path.mkdir(exist_ok=True, mode=0o700)
+    with entered(path) as folder:
+        folder.check()
+        if folder.fd is not None and stat.S_IMODE(folder.own().st_mode) != 0o700:
+            os.fchmod(folder.fd, 0o700)
+    return path
+
+
+def ours_alone(status: os.stat_result) -> bool:
+    """Whether it belongs to this user, and nobody else may write it. (Windows has other means, and folders
+    of each user's own.)"""
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

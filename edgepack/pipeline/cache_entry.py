@@ -1,0 +1,134 @@
+"""One entry of the cache: a folder with files, ``entry.json`` (their SHA-256) and ``entry.mac``, the seal.
+
+The seal is an HMAC-SHA-256 (RFC 2104) over the entry's name and ``entry.json``, by a secret that only this
+user has: content and digests that were changed together, and an entry that was given another's name, are not
+believed. Nothing of an entry is interpreted before its seal was checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from edgepack.files import list_files
+from edgepack.owned import OwnFolder, entered, read_own_file
+
+__all__ = ["ENTRY", "read_entry", "write_entry"]
+
+ENTRY = "entry.json"
+_MAC = "entry.mac"
+_JOB = "job.json"  # holds paths of this machine
+_CHUNK = 1 << 20
+_LARGEST = 16 << 20  # of entry.json, in bytes
+
+
+def read_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> None:
+    """Copy the files of the entry ``key`` into ``directory``.
+
+    Raises:
+        FileNotFoundError: it is not there, or a file of it.
+        NotOursError: it, or a file of it, belongs to another user, or others may write to it.
+        OSError, ValueError: it is damaged, or was not made with this secret.
+    """
+    with entered(Path(key), cache) as entry:
+        entry.check()
+        text = _text(entry, ENTRY, _LARGEST)
+        if not hmac.compare_digest(_text(entry, _MAC, 64), _seal(secret, key, text)):
+            raise ValueError("it was made with another secret")
+        sums: Mapping[str, str] = json.loads(text)["files"]
+        if not sums:
+            raise ValueError("it is empty")
+        for name, digest in sums.items():
+            if _copy_out(entry, _parts(name), directory) != digest:
+                raise ValueError(f"{name} differs")
+
+
+def write_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> None:
+    """Keep the files in ``directory`` as the entry ``key``: all of it or nothing.
+
+    Raises:
+        OSError: it cannot be written. That another process stored the same in the meantime is no error.
+    """
+    name = cache.make(".new-")
+    try:
+        with entered(Path(name), cache) as entry:
+            sums = {
+                file: _copy_in(entry, file.split("/"), directory / file)
+                for file in list_files(directory)
+                if file != _JOB
+            }
+            text = json.dumps({"files": sums}, indent=1).encode()
+            _write(entry, ENTRY, text)
+            _write(entry, _MAC, _seal(secret, key, text))
+        try:
+            cache.rename(name, cache, key)
+        except OSError:
+            cache.status(key)  # is there, from another process
+    finally:
+        cache.remove(name)
+
+
+def _seal(secret: bytes, key: str, text: bytes) -> bytes:
+    return hmac.new(secret, key.encode() + b"\n" + text, hashlib.sha256).hexdigest().encode()
+
+
+def _parts(name: str) -> list[str]:
+    """The names that lead to a file in the entry. Raises ValueError if they lead elsewhere."""
+    parts = name.split("/")
+    if any(part in {"", ".", ".."} or set(part) & {"\\", ":", "\0"} for part in parts):
+        raise ValueError(f"{name!r} is no file of an entry")
+    return parts
+
+
+def _text(folder: OwnFolder, name: str, most: int) -> bytes:
+    with read_own_file(folder, name) as descriptor, open(descriptor, "rb", closefd=False) as file:
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise ValueError(f"{name} has more than {most} bytes")
+    return text
+
+
+def _write(folder: OwnFolder, name: str, content: bytes) -> None:
+    with os.fdopen(folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(content)
+
+
+def _copy_out(entry: OwnFolder, parts: list[str], directory: Path) -> str:
+    """Copy a file of the entry to the same place in ``directory``: its SHA-256."""
+    digest = hashlib.sha256()
+    to = directory.joinpath(*parts)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        folder = entry
+        for part in parts[:-1]:
+            folder = stack.enter_context(entered(Path(part), folder))
+            folder.check()
+        descriptor = stack.enter_context(read_own_file(folder, parts[-1]))
+        source = stack.enter_context(open(descriptor, "rb", closefd=False))
+        copy = stack.enter_context(to.open("wb"))
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            copy.write(chunk)
+    return digest.hexdigest()
+
+
+def _copy_in(entry: OwnFolder, parts: list[str], source: Path) -> str:
+    """Copy ``source`` into the entry: its SHA-256."""
+    digest = hashlib.sha256()
+    with ExitStack() as stack:
+        folder = entry
+        for part in parts[:-1]:
+            folder.make_known(part)
+            folder = stack.enter_context(entered(Path(part), folder))
+        file = stack.enter_context(source.open("rb"))
+        new = os.fdopen(folder.open(parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+        copy = stack.enter_context(new)
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            copy.write(chunk)
+    return digest.hexdigest()
