@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from edgepack.printable import printable
+
 __all__ = [
     "CheckFailedError",
     "ConfigError",
@@ -34,7 +36,12 @@ class EdgepackError(Exception):
         self.detail = detail
 
     def __str__(self) -> str:
-        return "\n".join(part for part in (self.message, self.detail, self.hint) if part)
+        parts = (
+            printable(self.message),
+            printable(self.detail, keep="\n\t"),
+            printable(self.hint, keep="\n"),
+        )
+        return "\n".join(part for part in parts if part)
 
 
 class CheckFailedError(EdgepackError):

@@ -10,8 +10,9 @@ import click
 from typing_extensions import Unpack
 
 from edgepack.cli.options import json_option, run_options
-from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
+from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.options import RunKeywords
+from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -74,14 +75,14 @@ def command(
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
     taken = f", kernels of {result.variant}" if result.variant else ""
     runs_text = f"{len(result.runs_ms)} runs"
-    click.echo(f"{opened.manifest.name} on {result.where}{taken}, {threads_text}, {runs_text}\n")
-    click.echo(_table(result, code.flops))
+    say(printable(f"{opened.manifest.name} on {result.where}{taken}, {threads_text}, {runs_text}") + "\n")
+    say(_table(result, code.flops))
     if profile:
-        click.echo("\n" + _profile(entries))
+        say("\n" + _profile(entries))
         if any("winograd" in entry.rule for entry in entries):
-            click.echo("\nnote: GFLOPS count direct computation; Winograd does fewer operations.")
+            say("\nnote: GFLOPS count direct computation; Winograd does fewer operations.")
     if not result.real_speed:
-        click.echo(f"\nnote: {result.runner} is an emulator; its times say nothing about the device's speed.")
+        say(f"\nnote: {result.runner} is an emulator; its times say nothing about the device's speed.")
 
 
 def _table(result: Measurement, flops: int) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from edgepack.cli.output import Settings, print_json, table
+from edgepack.cli.output import Settings, print_json, say, table
 from edgepack.errors import ConfigError
+from edgepack.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.config.load import Kind
@@ -24,7 +23,7 @@ def show_one(kind: Kind[Any], name: str, *, as_json: bool) -> None:
     if as_json:
         print_json(resolved.model.model_dump(mode="json"))
     else:
-        click.echo(as_yaml(resolved), nl=False)
+        say(as_yaml(resolved), end="")
 
 
 def list_all(
@@ -52,8 +51,8 @@ def list_all(
     if as_json:
         print_json([model.model_dump(mode="json") for model in found])
     else:
-        click.echo(table([row(model) for model in found], header=header, right=right))
+        say(table([row(model) for model in found], header=header, right=right))
     for text in broken:
-        click.echo(f"edgepack: left out: {text}", err=True)
+        say(f"edgepack: left out: {printable(text)}", err=True)
     if not (as_json or settings.quiet):
-        click.echo(f"\n{hint}")
+        say(f"\n{hint}")

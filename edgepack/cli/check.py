@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgepack.cli.options import json_option, kernel_options, model_options
-from edgepack.cli.output import Settings, heading, print_json, progress, table, verbosity_options
+from edgepack.cli.output import (
+    Settings,
+    heading,
+    hint_lines,
+    print_json,
+    progress,
+    say,
+    table,
+    verbosity_options,
+)
+from edgepack.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.plan.model_check import ModelCheck
@@ -39,7 +49,7 @@ def command(settings: Settings, as_json: bool, **options: Any) -> int:
     if as_json:
         print_json(found.to_json())
     else:
-        click.echo(_shown(found, time.monotonic() - since))
+        say(_shown(found, time.monotonic() - since))
     return 0 if found.ok else 3
 
 
@@ -48,7 +58,7 @@ def _shown(found: ModelCheck, seconds: float) -> str:
     parts = [heading(f"{found.model} for {found.device}: {verdict}") + f" ({seconds:.1f} s)"]
     parts += [_rules(found), _memory(found)] if found.ok else [_refused(found)]
     if found.warnings:
-        parts.append("\n".join(f"warning: {text}" for text in found.warnings))
+        parts.append("\n".join(printable(f"warning: {text}") for text in found.warnings))
     return "\n\n".join(parts)
 
 
@@ -57,8 +67,8 @@ def _refused(found: ModelCheck) -> str:
     for one in found.refused:
         more = f" and {len(one.nodes) - MOST_NODES} more" if len(one.nodes) > MOST_NODES else ""
         rows.append([one.operator, one.reason, ", ".join(one.nodes[:MOST_NODES]) + more])
-    text = f"{found.message}\n\n{table(rows, header=['operator', 'why', 'nodes'])}"
-    return f"{text}\n\n{found.hint}" if found.hint else text
+    text = f"{printable(found.message)}\n\n{table(rows, header=['operator', 'why', 'nodes'])}"
+    return f"{text}\n\n{hint_lines(found.hint)}" if found.hint else text
 
 
 def _rules(found: ModelCheck) -> str:

@@ -9,8 +9,9 @@ import click
 
 from edgepack.cli.install_command import install_commands, missing
 from edgepack.cli.options import runner_option, sdk_option
-from edgepack.cli.output import Settings, heading, print_json, progress, table, verbosity_options
+from edgepack.cli.output import Settings, heading, print_json, progress, say, table, verbosity_options
 from edgepack.errors import ToolchainError
+from edgepack.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.doctor import Diagnosis
@@ -59,40 +60,40 @@ def _aside(d: Diagnosis) -> bool:
 
 def _explain(d: Diagnosis, settings: Settings) -> None:
     what = f"{d.kind} {d.name}"
-    click.echo(f"\n{heading(what)}: {d.problem.removeprefix(f'{what}: ')}")
+    say(f"\n{heading(what)}: {printable(d.problem.removeprefix(f'{what}: '))}")
     if d.detail and (settings.verbose or d.chosen):
-        click.echo("\n".join(f"  | {line}" for line in d.detail.splitlines()))
+        say("\n".join(f"  | {line}" for line in d.detail.splitlines()))
     if d.hint:
-        click.echo(f"  {d.hint}")
+        say(f"  {printable(d.hint)}")
 
 
 def _print(device: str, found: list[Diagnosis], lacking: list[Diagnosis], settings: Settings) -> None:
     if lacking:
-        click.echo(heading(f"Missing for {device}:"))
+        say(heading(f"Missing for {device}:"))
         for d in lacking:
-            click.echo(f"  {d.kind} {d.name}: {_why(d)}")
+            say(f"  {printable(f'{d.kind} {d.name}: {_why(d)}')}")
         if commands := install_commands(lacking):
-            click.echo("Get it:" if len(lacking) == 1 else "Get them:")
-            click.echo("\n".join(f"  {command}" for command in commands))
-        click.echo("")
+            say("Get it:" if len(lacking) == 1 else "Get them:")
+            say("\n".join(f"  {command}" for command in commands))
+        say()
     shown = [d for d in found if settings.verbose or d.ok or not _aside(d)]
     rows = [
         ("ok" if d.ok else "--", d.kind, d.name + (" *" if d.chosen else ""), d.version, d.found)
         for d in shown
     ]
-    click.echo(table(rows, header=("", "KIND", "NAME", "VERSION", "FOUND")))
+    say(table(rows, header=("", "KIND", "NAME", "VERSION", "FOUND")))
     failed = [d for d in shown if not d.ok]
     for d in failed:
         if not _aside(d):
             _explain(d, settings)
     if others := [d for d in failed if _aside(d)]:
-        click.echo("")
+        say()
     for d in others:
-        click.echo(f"{heading(f'{d.kind} {d.name}')}: {d.problem if d.kind == 'toolchain' else d.hint}")
+        say(f"{heading(f'{d.kind} {d.name}')}: {printable(d.problem if d.kind == 'toolchain' else d.hint)}")
     if not settings.quiet:
         hidden = len(found) - len(shown)
         also = f"; {hidden} more are for other devices or places: --verbose" if hidden else ""
-        click.echo(f"\n* what {device} uses unless told otherwise{also}")
+        say(f"\n* what {printable(device)} uses unless told otherwise{also}")
 
 
 def _why(d: Diagnosis) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgepack.cli.output import Settings, heading, print_json, table, verbosity_options
+from edgepack.cli.output import Settings, heading, print_json, say, table, verbosity_options
+from edgepack.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.plan.model_summary import TensorSummary
@@ -43,10 +44,9 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
     cpu = " ".join([device.cpu or "baseline", *device.features])
     parts = [
         heading(f"{manifest.name} for {device.name}")
-        + (f": {device.description}" if device.description else ""),
-        f"made by edgepack {manifest.edgepack} with {manifest.toolchain.version} "
-        f"from {manifest.model.file}\n"
-        f"{device.triple}, {cpu}\n"
+        + (f": {printable(device.description)}" if device.description else ""),
+        printable(f"made by edgepack {manifest.edgepack} with {manifest.toolchain.version}")
+        + f" from {printable(manifest.model.file)}\n{printable(f'{device.triple}, {cpu}')}\n"
         f"{len(manifest.steps)} steps, {len(manifest.kernels)} kernels, {human_count(manifest.flops)}FLOP",
         report.signature_table(manifest),
         report.files_table(manifest),
@@ -56,8 +56,8 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
     ]
     if kernels:
         parts.append(report.kernels_table(manifest))
-    parts += [f"warning: {text}" for text in manifest.warnings]
-    click.echo("\n\n".join(part for part in parts if part))
+    parts += [printable(f"warning: {text}") for text in manifest.warnings]
+    say("\n\n".join(part for part in parts if part))
 
 
 def _model(path: Path, as_json: bool, kernels: bool) -> None:
@@ -74,9 +74,12 @@ def _model(path: Path, as_json: bool, kernels: bool) -> None:
     opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in sorted(summary.opsets.items()))
     parts = [
         heading(f"{path.name}: {summary.nodes} nodes, {human_count(summary.params).strip()} parameters")
-        + f"\nby {summary.producer or 'an unnamed exporter'}, opset {opsets}, "
-        f"{human_bytes(summary.params_bytes)} of parameters"
-        + (f", external data in {', '.join(summary.external)}" if summary.external else ""),
+        + "\n"
+        + printable(
+            f"by {summary.producer or 'an unnamed exporter'}, opset {opsets}, "
+            f"{human_bytes(summary.params_bytes)} of parameters"
+            + (f", external data in {', '.join(summary.external)}" if summary.external else "")
+        ),
         table(
             [_tensor_row("input", tensor) for tensor in summary.inputs]
             + [_tensor_row("output", tensor) for tensor in summary.outputs],
@@ -90,10 +93,10 @@ def _model(path: Path, as_json: bool, kernels: bool) -> None:
     ]
     for name, dims in summary.unbound.items():
         options = f"bind them with --shape {name}=... or --dim NAME=..."
-        parts.append(f"note: input {name} has open dimensions ({', '.join(dims)}); {options}")
+        parts.append(printable(f"note: input {name} has open dimensions ({', '.join(dims)}); {options}"))
     for operator, nodes in summary.unsupported.items():
-        parts.append(f"warning: {operator} cannot be compiled: {', '.join(nodes[:5])}")
-    click.echo("\n\n".join(parts))
+        parts.append(printable(f"warning: {operator} cannot be compiled: {', '.join(nodes[:5])}"))
+    say("\n\n".join(parts))
 
 
 def _tensor_row(kind: str, tensor: TensorSummary) -> list[str]:

@@ -4,6 +4,7 @@ exit code."""
 from __future__ import annotations
 
 import importlib
+import io
 import signal
 import sys
 import traceback
@@ -14,8 +15,9 @@ from typing import Any, TextIO
 
 import click
 
-from edgepack.cli.output import Settings, settings_of
+from edgepack.cli.output import Settings, hint_lines, say, settings_of
 from edgepack.errors import EdgepackError, EdgepackWarning
+from edgepack.printable import printable
 from edgepack.version import __version__
 
 __all__ = ["cli", "main"]
@@ -110,10 +112,12 @@ def _run(arguments: list[str], settings: Settings) -> int:
         _report(error, settings)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(shown.getvalue(), end="", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
-        print("edgepack: interrupted; nothing was left behind.", file=sys.stderr)
+        say("edgepack: interrupted; nothing was left behind.", err=True)
         return 130
     except SystemExit as end:
         # Where the reader has gone (`edgepack inspect | head`), click leaves with 1, and with no other: it is
@@ -138,21 +142,22 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
+    del file
     if issubclass(category, EdgepackWarning):
-        text = f"edgepack: warning: {message}\n"
+        text = f"edgepack: warning: {printable(str(message))}\n"
     else:
         text = warnings.formatwarning(message, category, filename, lineno, line)
-    print(text, end="", file=file or sys.stderr)
+    say(text, end="", err=True)
 
 
 def _report(error: EdgepackError, settings: Settings) -> None:
-    lines = [f"edgepack: error: {error.message}"]
+    lines = [f"edgepack: error: {printable(error.message)}"]
     lines += [f"  | {line}" for line in error.detail.strip().splitlines()]
     if error.hint:
-        lines.append(f"  hint: {error.hint}")
-    print("\n".join(lines), file=sys.stderr)
+        lines.append(f"  hint: {hint_lines(error.hint)}")
+    say("\n".join(lines), err=True)
     if settings.verbose:
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)), end="", err=True)
 
 
 def _end_cleanly_on_sigterm() -> None:

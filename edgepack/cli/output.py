@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,21 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Settings", "heading", "print_json", "progress", "settings_of", "table", "verbosity_options"]
+from edgepack.printable import printable
+
+__all__ = [
+    "Settings",
+    "heading",
+    "hint_lines",
+    "print_json",
+    "progress",
+    "say",
+    "settings_of",
+    "table",
+    "verbosity_options",
+]
+
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -50,26 +65,53 @@ def verbosity_options(function: _F) -> _F:
 
 
 def heading(text: str) -> str:
-    """``text`` in bold where standard output is a terminal and NO_COLOR is not set."""
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        return click.style(text, bold=True)
-    return text
+    """``text``, a name of others too, in bold where standard output is a terminal and NO_COLOR is not set."""
+    return f"{_BOLD}{printable(text)}{_PLAIN}" if _styled() else printable(text)
+
+
+def _styled() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def hint_lines(hint: str) -> str:
+    """A hint, whose lines after the first are indented: no name in it begins a line of its own."""
+    return re.sub(r"\n(?! )", "\n  ", printable(hint, keep="\n"))
+
+
+def say(text: str = "", *, end: str = "\n", err: bool = False) -> None:
+    """Print lines: the one way from a command to the terminal.
+
+    Whatever in them would act on a terminal is spelled out (:func:`edgepack.printable.printable`), but for
+    line ends and tabs: what may hold one of others is spelled out before it becomes part of a line.
+
+    Args:
+        end: what follows the text.
+        err: on standard error.
+    """
+    styles = (_BOLD, _PLAIN) if _styled() and not err else ()
+    parts = re.split(r"(\x1b\[[01]m)", text)
+    shown = "".join(part if part in styles else printable(part, keep="\n\t") for part in parts)
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    click.echo((shown + end).encode(encoding, "backslashreplace").decode(encoding), nl=False, err=err)
 
 
 def print_json(data: Any) -> None:
-    """``data`` as JSON on standard output."""
-    click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+    """``data`` as JSON on standard output; in its texts, what would act on a terminal is escaped."""
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    if not all(line.isprintable() for line in text.split("\n")):
+        text = "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
+    say(text)
 
 
 def table(rows: Sequence[Sequence[str]], *, header: Sequence[str] = (), right: Sequence[int] = ()) -> str:
     """Rows in aligned columns.
 
     Args:
-        rows: texts; all rows have the same length.
+        rows: texts, names of others too; all rows have the same length.
         header: the columns' names; none: no header.
         right: indices of the columns that are aligned to the right.
     """
-    every = [list(header), *map(list, rows)] if header else [list(row) for row in rows]
+    every = [[printable(cell) for cell in row] for row in ([header, *rows] if header else rows)]
     if not every:
         return ""
     widths = [max(len(row[column]) for row in every) for column in range(len(every[0]))]
@@ -109,7 +151,7 @@ class _Lines:
         del detail
         if stage != self.stage:
             self.stage = stage
-            print(f"[{time.monotonic() - self.start:6.1f} s] {stage}", file=sys.stderr, flush=True)
+            say(f"[{time.monotonic() - self.start:6.1f} s] {printable(stage)}", err=True)
 
 
 @contextmanager
@@ -122,6 +164,6 @@ def _live() -> Iterator[Callable[[str, str], None]]:
         task = bar.add_task("start", total=None)
 
         def show(stage: str, detail: str) -> None:
-            bar.update(task, description=f"{stage}: {detail}" if detail else stage)
+            bar.update(task, description=printable(f"{stage}: {detail}" if detail else stage))
 
         yield show

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgepack.cli.options import json_option, kernel_options, model_options, sdk_option
-from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
+from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
+from edgepack.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.api import Bundle
@@ -97,7 +98,7 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
         seconds = {stage: round(value, 3) for stage, value in bundle.stage_seconds.items()}
         print_json({"bundle": str(bundle.path), "seconds": seconds, "manifest": bundle.inspect()})
         return
-    click.echo(_summary(bundle, settings))
+    say(_summary(bundle, settings))
 
 
 def _summary(bundle: Bundle, settings: Settings) -> str:
@@ -105,7 +106,8 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
 
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())
-    lines = [f"{manifest.model.file} for {manifest.device.name}: {_shown(bundle.path)} ({total:.1f} s)"]
+    about = f"{manifest.model.file} for {manifest.device.name}: {_shown(bundle.path)} ({total:.1f} s)"
+    lines = [printable(about)]
     if not settings.quiet:
         for part in (files_table(manifest), memory_table(manifest), footprint_table(manifest)):
             lines += ["", part] if part else []
@@ -114,7 +116,7 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
             [stage, f"{seconds:.1f} s"] for stage, seconds in bundle.stage_seconds.items() if seconds >= 0.05
         ]
         lines.append(table(rows, header=["stage", "time"], right=[1]))
-    lines += [f"warning: {text}" for text in manifest.warnings]
+    lines += [printable(f"warning: {text}") for text in manifest.warnings]
     return "\n".join(lines)
 
 

@@ -8,8 +8,9 @@ import click
 from typing_extensions import Unpack
 
 from edgepack.cli.options import json_option, run_options
-from edgepack.cli.output import Settings, print_json, progress, table, verbosity_options
+from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.options import RunKeywords
+from edgepack.printable import printable
 
 __all__ = ["command"]
 
@@ -44,15 +45,16 @@ def command(*, settings: Settings, bundle: Path, as_json: bool, **options: Unpac
         for output in outputs
     ]
     header = ["output", "result", "max abs error", "max abs reference", "tolerance"]
-    click.echo(table(rows, header=header, right=[2, 3]))
+    say(table(rows, header=header, right=[2, 3]))
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
     verdict = "ok" if result.ok else "FAILED"
-    click.echo(f"{verdict}: {bundle} on {result.where}, {threads_text}, against {result.reference}")
+    where = f"{bundle} on {result.where}, {threads_text}, against {result.reference}"
+    say(f"{verdict}: {printable(where)}")
     for variant in result.variants:
         if variant.missing:
-            click.echo(f"not run: the kernels of {variant.name}; this CPU lacks {variant.missing}")
+            say(printable(f"not run: the kernels of {variant.name}; this CPU lacks {variant.missing}"))
     for text in result.warnings:
-        click.echo(f"warning: {text}")
+        say(printable(f"warning: {text}"))
     if not result.ok:
-        click.echo(f"{STATUSES[result.status]}")
+        say(f"{STATUSES[result.status]}")
     return 0 if result.ok else 1

@@ -10,6 +10,7 @@ from typing import Any
 
 from edgepack.errors import ModelError
 from edgepack.options import PackOptions
+from edgepack.printable import printable
 
 __all__ = ["cut_command", "names_of", "suggesting_cuts"]
 
@@ -28,7 +29,7 @@ def suggesting_cuts(model: Path, device: str, options: PackOptions) -> Iterator[
         for cut in error.cuts:
             share = f"{cut['nodes']} of {cut['of']} nodes"
             command = cut_command(cut, model, device, options)
-            text = f"What stands {cut['part']} it ({share}) can be compiled:\n    {command}"
+            text = f"What stands {cut['part']} it ({share}) can be compiled:\n    {printable(command)}"
             error.hint = f"{error.hint}\n  {text}" if error.hint else text
         raise
 
