@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["combined_digest", "list_files", "sha256_file"]
+__all__ = ["combined_digest", "is_file", "list_files", "read_regular", "sha256_file"]
 
 _CHUNK = 1 << 20
 
@@ -18,6 +21,31 @@ def sha256_file(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a regular file; also of a path that none can have, such as one that is too long."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The content of a file that somebody else may have put there.
+
+    Raises:
+        OSError: it cannot be read, is no regular file (a pipe may wait for ever, a device never end), or has
+            more than ``most`` bytes.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes")
+    return content
 
 
 def combined_digest(files: Iterable[Path]) -> str:

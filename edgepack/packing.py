@@ -17,6 +17,7 @@ from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.custom import load_custom
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
+from edgepack.files import is_file
 from edgepack.formats import npm
 from edgepack.options import PackOptions, PathLike, check_optimize
 from edgepack.pipeline.cache import Cache, tool_versions
@@ -44,8 +45,8 @@ def pack_model(
         the bundle's folder, and how many seconds each stage took.
     """
     stages = _Stages(progress)
-    if not model.is_file():
-        what = "is a folder" if model.is_dir() else "does not exist"
+    if not is_file(model):
+        what = "is a folder" if os.path.isdir(model) else "does not exist"  # noqa: PTH112 (any text)
         raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
     profile = load_device(device) if isinstance(device, str | os.PathLike) else device
     compiler = resolve(profile, options.toolchain, options.sdk)
@@ -137,7 +138,7 @@ def _import_job(model: Path, options: PackOptions) -> ImportJob:
 def _files(role: str, given: Mapping[str, PathLike] | None) -> dict[str, Path]:
     paths = {name: Path(path) for name, path in (given or {}).items()}
     for name, path in paths.items():
-        if not path.is_file():
+        if not is_file(path):
             raise ConfigError(f"The file {path} for {role} {name} does not exist.", hint="Give a .npy file.")
     return paths
 

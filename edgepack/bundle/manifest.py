@@ -17,6 +17,7 @@ from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.paths import PathInBundle
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE
 from edgepack.errors import ConfigError
+from edgepack.files import read_regular
 
 __all__ = [
     "SCHEMA_FILE",
@@ -306,11 +307,7 @@ def load_manifest(root: Path) -> Manifest:
     """
     path = root / MANIFEST
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise ValueError(f"it has more than {_LARGEST} bytes")
-        data = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+        data = json.loads(read_regular(path, _LARGEST).decode("utf-8"), parse_constant=_no_constant)
         json.dumps(data, ensure_ascii=False, allow_nan=False).encode("utf-8")  # half of a character, 1e999
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error

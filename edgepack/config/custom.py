@@ -11,6 +11,7 @@ from edgepack.config.document import read
 from edgepack.config.load import validate
 from edgepack.config.models import Frozen
 from edgepack.errors import ConfigError
+from edgepack.files import is_file
 from edgepack.plan.custom import CustomOperator, CustomOutput
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -62,7 +63,7 @@ def load_custom(path: Path) -> tuple[CustomOperator, ...]:
         file, _, function = one.reference.partition(":")
         reference = path.parent / file if file else None
         for key, needed in (("source", source), ("reference", reference)):
-            if needed is not None and not needed.is_file():
+            if needed is not None and not is_file(needed):
                 where = document.origin(("operators", index, key))
                 raise ConfigError(f"{where}: {key}: there is no file {needed}", hint="Check the path.")
         found.append(

@@ -18,7 +18,7 @@ from pydantic import (
 from edgepack import resources
 from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
-from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Size
+from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
 from edgepack.errors import ConfigError
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
 from edgepack.plan.types import ParamsMode
@@ -128,7 +128,7 @@ class RunnerChoice(Frozen):
         description="CPU that an emulator shows to the program.",
     )
     sysroot: str = Field(default="", description="Folder with the target's dynamic linker and libc.")
-    environment: dict[str, str] = Field(default={}, description="Environment variables for the program.")
+    environment: dict[Variable, str] = Field(default={}, description="Environment variables for the program.")
     timeout: int = Field(default=600, ge=1, le=LONGEST_RUN, description="Seconds until a run is given up.")
     options: dict[str, str | int | bool] = Field(default={}, description="What else this runner knows.")
 
@@ -141,7 +141,7 @@ class AuditPolicy(Frozen):
     )
     glibc: str = Field(
         default="",
-        pattern=r"^([0-9]+\.[0-9]+)?$",
+        pattern=r"^([0-9]{1,4}\.[0-9]{1,4})?$",
         description='Oldest glibc that must do (`"2.28"`, in quotes); "" is not checked.',
     )
     symbols: tuple[str, ...] = Field(
@@ -162,7 +162,7 @@ class Device(Frozen):
     Made by :func:`load_device`.
     """
 
-    name: str = Field(description="The file's name without .yaml, unless given.")
+    name: Name = Field(description="The file's name without .yaml, unless given.")
     description: str = Field(default="", description="One line for the list of devices.")
     arch: Arch = Field(description="Architecture.")
     os: Os = Field(description="Operating system; `none` is bare metal.")

@@ -6,6 +6,7 @@ Scalars follow YAML 1.2's core schema: only ``true`` and ``false`` are booleans,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from edgepack.errors import ConfigError
+from edgepack.files import read_regular
 
 __all__ = ["Document", "KeyPath", "Origin", "merge", "parse", "read"]
 
@@ -26,9 +28,17 @@ except ImportError:  # PyYAML without libyaml
 #: Where a value stands in a document: mapping keys and list indices from the top.
 KeyPath = tuple[str | int, ...]
 
+#: Control characters, and halves of characters.
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\ud800-\udfff]")
 _TAG = "tag:yaml.org,2002:"
 #: Values in one file, aliases counted each time: more is a mistake or an attack ("billion laughs").
-_MOST_VALUES = 20_000
+_MOST_VALUES = 2_000
+#: Lists and mappings inside each other; what reads them afterwards goes down by calls.
+_DEEPEST = 32
+#: Bytes of a file, characters of one value.
+_LARGEST = 256 << 10
+_LONGEST = 10_000
+_INT64 = 1 << 63
 
 
 class _Loader(_Base):
@@ -78,23 +88,28 @@ class Document:
 def read(path: Path) -> Document:
     """The document in a file. Raises ConfigError with file and line."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason})") from None
+        content = read_regular(path, _LARGEST)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: is not UTF-8 text ({error.reason})") from None
     return parse(text, str(path))
 
 
 def parse(text: str, source: str) -> Document:
     """The document in ``text``; ``source`` names it in errors. Raises ConfigError with source and line."""
-    loader = _Loader(text)
     try:
-        node = loader.get_single_node()
+        _check_extent(text, source)
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
-        raise _syntax_error(error, source) from None
-    finally:
-        loader.dispose()
+        raise _syntax_error(error, text, source) from None
     if node is None:
         raise ConfigError(f"{source}: is empty", hint="Write at least `extends:` and what differs.")
     if not isinstance(node, yaml.MappingNode):
@@ -105,24 +120,52 @@ def parse(text: str, source: str) -> Document:
     return Document(data, reader.origins)
 
 
+def _check_extent(text: str, source: str) -> None:
+    """Raise ConfigError for a text that is nested too deep, or has too much in it, to be composed."""
+    loader = _Loader(text)
+    depth = count = 0
+    try:
+        while loader.check_event():
+            event = loader.get_event()
+            assert event is not None
+            assert event.start_mark is not None
+            count += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            where = f"{source}:{event.start_mark.line + 1}"
+            if depth > _DEEPEST:
+                raise ConfigError(f"{where}: more than {_DEEPEST} lists and mappings inside each other")
+            if count > 3 * _MOST_VALUES:
+                raise ConfigError(f"{where}: more than {_MOST_VALUES} values in one file")
+    finally:
+        loader.dispose()
+
+
 def merge(base: Document, over: Document) -> Document:
     """``over`` laid on ``base``: mappings are merged key by key, anything else (lists too) is replaced."""
-    origins = dict(over.origins)
-    return Document(_merge(base, over.data, (), origins), origins)
+    taken: set[KeyPath] = set()
+    data = _merge(base.data, over.data, (), taken)
+    origins = {
+        path: origin
+        for path, origin in base.origins.items()
+        if any(path[:length] in taken for length in range(1, len(path) + 1))
+    }
+    return Document(data, origins | over.origins)
 
 
-def _merge(base: Document, over: Mapping[str, Any], path: KeyPath, origins: dict[KeyPath, Origin]) -> Any:
-    under = base.data
-    for key in path:
-        under = under[str(key)]
+def _merge(
+    under: Mapping[str, Any], over: Mapping[str, Any], path: KeyPath, taken: set[KeyPath]
+) -> dict[str, Any]:
+    """The merged mapping at ``path``; what it takes from ``under`` is added to ``taken``."""
     result = dict(over)
     for key, value in under.items():
-        here = (*path, key)
         if key not in over:
             result[key] = value
-            origins.update({p: o for p, o in base.origins.items() if p[: len(here)] == here})
+            taken.add((*path, key))
         elif isinstance(value, dict) and isinstance(over[key], dict):
-            result[key] = _merge(base, over[key], here, origins)
+            result[key] = _merge(value, over[key], (*path, key), taken)
     # The base's order first: what `edgepack devices NAME` prints reads the same for all devices of a family.
     return {key: result[key] for key in (*under, *(k for k in over if k not in under))}
 
@@ -169,6 +212,7 @@ class _Reader:
                 raise self.fail(key_node, path, "a key must be one word")
             key = key_node.value
             here = (*path, key)
+            self.check_text(key_node, path, key)
             if key in result:
                 raise self.fail(key_node, here, f"is given twice (first in line {self.origins[here].line})")
             result[key] = self.value(value_node, here)
@@ -176,8 +220,15 @@ class _Reader:
             self.origins[here] = Origin(self.source, key_node.start_mark.line + 1)
         return result
 
+    def check_text(self, node: yaml.Node, path: KeyPath, text: str) -> None:
+        if len(text) > _LONGEST:
+            raise self.fail(node, path, f"has more than {_LONGEST} characters")
+        if bad := _NO_TEXT.search(text):
+            raise self.fail(node, path, f"holds the character {bad[0]!r}, which no value has")
+
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         text: str = node.value
+        self.check_text(node, path, text)
         kind = node.tag.removeprefix(_TAG)
         try:
             if kind == "str":
@@ -187,15 +238,21 @@ class _Reader:
             if kind == "bool":
                 return {"true": True, "false": False}[text.lower()]
             if kind == "int":
-                return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
-            if kind == "float":
-                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+                number = int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
+                if -_INT64 <= number < _INT64:
+                    return number
+            elif kind == "float":
+                real = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+                if math.isfinite(real):
+                    return real
         except (KeyError, ValueError):
-            raise self.fail(node, path, f"{text!r} is not a valid {kind}") from None
+            pass
+        if kind in {"bool", "int", "float"}:
+            raise self.fail(node, path, f"{text[:80]!r} is not a valid {kind}")
         raise self.fail(node, path, f"the tag {node.tag} is not allowed here")
 
 
-def _syntax_error(error: yaml.YAMLError, source: str) -> ConfigError:
+def _syntax_error(error: yaml.YAMLError, text: str, source: str) -> ConfigError:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
@@ -205,4 +262,7 @@ def _syntax_error(error: yaml.YAMLError, source: str) -> ConfigError:
             hint="Indent with spaces, and write `key: value` with a space after the colon.",
         )
     reason = str(error).splitlines()[0]
-    return ConfigError(f"{source}: is not valid YAML: {reason}")
+    line = 1
+    if isinstance(error, yaml.reader.ReaderError):
+        line += text.encode("utf-8", "replace").count(b"\n", 0, error.position)
+    return ConfigError(f"{source}:{line}: is not valid YAML: {reason}")

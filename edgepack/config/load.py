@@ -17,11 +17,14 @@ from pydantic import BaseModel, ValidationError
 
 from edgepack.config.document import Document, KeyPath, Origin, merge, read
 from edgepack.errors import ConfigError
+from edgepack.files import is_file
 
 __all__ = ["Kind", "Resolved", "nearest", "validate"]
 
 Model = TypeVar("Model", bound=BaseModel)
 _SUFFIXES = (".yaml", ".yml")
+_LONGEST_CHAIN = 16
+_LONGEST_SHOWN = 300
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,13 @@ class Kind(Generic[Model]):
 
     def folders(self) -> list[Path]:
         """Where names are looked for, in order: the folders of ``path_env``, then the built-in one."""
-        own = [Path(p).expanduser() for p in os.environ.get(self.path_env, "").split(os.pathsep) if p]
+        own = [_expanded(p) for p in os.environ.get(self.path_env, "").split(os.pathsep) if p]
         return [*own, self.directory]
 
     def names(self) -> list[str]:
         """All names that can be loaded, sorted."""
         found = {
-            path.stem
-            for folder in self.folders()
-            if folder.is_dir()
-            for path in folder.iterdir()
-            if path.suffix in _SUFFIXES
+            path.stem for folder in self.folders() for path in _entries(folder) if path.suffix in _SUFFIXES
         }
         return sorted(found)
 
@@ -81,12 +80,17 @@ class Kind(Generic[Model]):
             raise self._unknown(text, where="")
         files: list[Path] = []
         document = self._document(path, files)
-        document.data.setdefault("name", path.stem)
+        document.data.setdefault("name", os.fsencode(path.stem).decode("utf-8", "replace"))
         _anchor(document, document.data, ())
         return Resolved(validate(self.model, document), document, tuple(files))
 
     def _document(self, path: Path, chain: list[Path]) -> Document:
         chain.append(path.resolve())
+        if len(chain) > _LONGEST_CHAIN:
+            raise ConfigError(
+                f"{path}: more than {_LONGEST_CHAIN} files that extend each other, from {chain[0]} on",
+                hint="Extend one that is nearer to the end.",
+            )
         document = read(path)
         base = document.data.pop("extends", None)
         detect = document.data.pop("detect", False)
@@ -144,9 +148,9 @@ class Kind(Generic[Model]):
         self, text: str, relative_to: Path, without: Path | None, where: Origin | None = None
     ) -> Path | None:
         if _is_path(text):
-            path = Path(text).expanduser()
+            path = _expanded(text)
             path = path if path.is_absolute() else relative_to / path
-            if not path.is_file():
+            if not is_file(path):
                 raise ConfigError(
                     (f"{where}: extends: " if where else "") + f"there is no {self.noun} file {path}",
                     hint=f"`{self.command}` lists the {self.noun}s that need no file.",
@@ -155,15 +159,15 @@ class Kind(Generic[Model]):
         for folder in self.folders():
             for suffix in _SUFFIXES:
                 path = folder / (text + suffix)
-                if path.is_file() and not (without and path.samefile(without)):
+                if is_file(path) and not (without and path.samefile(without)):
                     return path
         return None
 
     def _unknown(self, text: str, *, where: str) -> ConfigError:
         names = self.names()
-        near = nearest(text, names)
+        near = nearest(text[:80], names)
         return ConfigError(
-            f"{where}there is no {self.noun} {text!r}",
+            f"{where}there is no {self.noun} {_shortened(repr(text))}",
             hint=(f"Did you mean {near}? " if near else "")
             + f"`{self.command}` lists all of them; a path to your own .yaml file works too.",
         )
@@ -183,7 +187,7 @@ def validate(model: type[Model], document: Document) -> Model:
     except ValidationError as error:
         mistakes = [_explain(model, document, e) for e in error.errors(include_url=False)]
     order = sorted(mistakes, key=lambda m: (m[0].source, m[0].line))
-    first, *others = [f"{origin}: {text}" for origin, text, _ in order]
+    first, *others = [f"{origin}: {_shortened(text)}" for origin, text, _ in order]
     raise ConfigError(first, hint=order[0][2], detail="\n".join(others))
 
 
@@ -194,7 +198,7 @@ def _explain(model: type[BaseModel], document: Document, error: Any) -> tuple[Or
     kind, found = error["type"], error["input"]
     if kind == "extra_forbidden":
         allowed = _fields(model, path[:-1])
-        near = nearest(str(path[-1]), allowed)
+        near = nearest(str(path[-1])[:80], allowed)
         hint = f"Did you mean {near}? " if near else ""
         return document.origin(path), f"{name}: unknown key", hint + f"Allowed here: {', '.join(allowed)}."
     if kind == "missing":
@@ -213,6 +217,10 @@ def _explain(model: type[BaseModel], document: Document, error: Any) -> tuple[Or
     if kind == "string_type" and isinstance(found, (int, float)):
         hint = f'Put it in quotes: "{found}".'
     return document.origin(path), f"{name}: {text}, found {_show(found)}", hint
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _show(found: Any) -> str:
@@ -272,7 +280,23 @@ def _anchor(document: Document, data: dict[str, Any], path: KeyPath) -> None:
         ):
             origin = document.origin(here)
             if origin.line and not value.startswith("{"):
-                data[key] = str(Path(origin.source).absolute().parent / Path(value).expanduser())
+                data[key] = str(Path(origin.source).absolute().parent / _expanded(value))
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing if it is none, or cannot be read."""
+    try:
+        return list(folder.iterdir())
+    except (OSError, ValueError):
+        return []
+
+
+def _expanded(text: str) -> Path:
+    """``~`` is the user's home; with a name behind it that nobody has, it is a character like others."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
 
 
 def _is_path(text: str) -> bool:

@@ -5,9 +5,27 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 
-__all__ = ["CPU_MODEL", "LONGEST_RUN", "MACHINE", "Frozen", "Size", "format_size", "parse_size"]
+__all__ = [
+    "CPU_MODEL",
+    "LONGEST_RUN",
+    "MACHINE",
+    "Frozen",
+    "Name",
+    "Size",
+    "Variable",
+    "format_size",
+    "parse_size",
+]
 
 #: What an emulator's option for a CPU may say: a name, then properties (``rv64,v=true,vlen=128``).
 CPU_MODEL = r"^([A-Za-z0-9][A-Za-z0-9_.+-]*(,[A-Za-z0-9_.+-]+(=[A-Za-z0-9_.+-]+)?)*)?$"
@@ -28,6 +46,7 @@ _UNITS = {
     "MB": 10**6,
     "GB": 10**9,
 }
+_LARGEST = 1 << 50
 _SIZE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*$")
 
 
@@ -48,6 +67,8 @@ def parse_size(value: Any) -> Any:
     if not match or match[2] not in _UNITS:
         raise ValueError(f"{value!r} is not a size; write bytes, or a number with one of {_unit_names()}")
     size = float(match[1]) * _UNITS[match[2]]
+    if size > _LARGEST:
+        raise ValueError(f"{value[:80]!r} is more than a machine can have")
     if size != int(size):
         raise ValueError(f"{value!r} is not a whole number of bytes")
     return int(size)
@@ -69,13 +90,32 @@ def _unit_names() -> str:
 Size = Annotated[
     int,
     BeforeValidator(parse_size),
-    Field(ge=0),
+    Field(ge=0, le=_LARGEST),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 0},
+                {"type": "integer", "minimum": 0, "maximum": _LARGEST},
                 {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|kB|MB|GB)?\s*$"},
             ]
         }
     ),
 ]
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(_NAME, value) or not value.isprintable() or len(value) > 100:
+        raise ValueError(
+            f"{value[:80]!r} is not a name; it names folders too, so it has no separators and no leading dot"
+        )
+    return value
+
+
+_NAME = r"""[^\s.\-/\\:*?"<>|](?:[^/\\:*?"<>|]*[^\s./\\:*?"<>|])?"""
+
+#: A word that can be a part of a file's name on every system.
+Name = Annotated[
+    str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME}$", "maxLength": 100})
+]
+
+#: Name of an environment variable.
+Variable = Annotated[str, StringConstraints(pattern=r"^[^=]+$")]

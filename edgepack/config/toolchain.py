@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from edgepack import resources
 from edgepack.config.load import Kind, Resolved
-from edgepack.config.models import Frozen
+from edgepack.config.models import Frozen, Name, Variable
 
-__all__ = ["TOOLCHAINS", "ToolchainConfig", "load_toolchain", "resolve_toolchain", "toolchain_names"]
+__all__ = [
+    "TOOLCHAINS",
+    "ToolchainConfig",
+    "load_toolchain",
+    "resolve_toolchain",
+    "split_command",
+    "toolchain_names",
+]
+
+
+def split_command(text: str) -> list[str]:
+    """Words of a command; quotes group, and a backslash is just a character (Windows paths).
+
+    Raises:
+        ValueError: there is no word, or a quote is not closed.
+    """
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
+    words = list(lexer)
+    if not words or not words[0]:
+        raise ValueError("names no program")
+    return words
+
+
+def _command(text: str) -> str:
+    try:
+        words = split_command(text)
+    except ValueError as error:
+        raise ValueError(f"{text[:80]!r} is not a command: {str(error).lower()}") from None
+    if words[:2] == ["{python}", "-m"] and not (len(words) > 2 and _MODULE.fullmatch(words[2])):
+        raise ValueError(f"{text[:80]!r} is not a command: it names no module of Python")
+    return text
+
+
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+Command = Annotated[str, AfterValidator(_command)]
 
 
 class ToolchainConfig(Frozen):
@@ -20,10 +58,10 @@ class ToolchainConfig(Frozen):
     ``{package}`` (the same as a Debian package spells it) and ``{python}`` (the Python that runs edgepack).
     """
 
-    name: str = Field(description="The file's name without .yaml, unless given.")
+    name: Name = Field(description="The file's name without .yaml, unless given.")
     description: str = Field(default="", description="One line for the list of toolchains.")
     family: str = Field(description="The module that knows its options (`zig`, `gcc`, `clang`).")
-    executables: dict[str, tuple[str, ...]] = Field(
+    executables: dict[str, tuple[Command, ...]] = Field(
         description="By tool (`cc`, `ar`): commands to try, in order; the first that is there and builds for "
         "the device is taken."
     )
@@ -32,8 +70,10 @@ class ToolchainConfig(Frozen):
     link_flags: tuple[str, ...] = Field(default=(), description="More flags, for linking.")
     sysroot: str = Field(default="", description="Folder with the target's headers and libraries.")
     sdk: str = Field(default="", description="Folder of the SDK, for a family that needs one (`ndk`).")
-    environment: dict[str, str] = Field(default={}, description="Environment variables for the commands.")
-    timeout: int = Field(default=600, ge=1, description="Seconds until a command is given up.")
+    environment: dict[Variable, str] = Field(
+        default={}, description="Environment variables for the commands."
+    )
+    timeout: int = Field(default=600, ge=1, le=86_400, description="Seconds until a command is given up.")
     install: str = Field(default="", description="What to do if it is missing.")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from edgepack.config.device import CompilerTarget, Device
-from edgepack.config.toolchain import ToolchainConfig
+from edgepack.config.toolchain import ToolchainConfig, split_command
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles.base import ObjectFormat, format_for
 from edgepack.process import run_checked, run_tool
@@ -209,7 +209,7 @@ class Toolchain(ABC):
         """
         tried: list[str] = []
         for text in self.config.executables.get(tool, ()):
-            command = self._split(text)
+            command = [self._fill(word) for word in split_command(text)]
             where = self._locate(command)
             if where is None:
                 tried.append(shlex.join(command))
@@ -302,12 +302,6 @@ class Toolchain(ABC):
         for key, value in values.items():
             text = text.replace(key, value)
         return text
-
-    def _split(self, text: str) -> list[str]:
-        """Words of a command; quotes group, and a backslash is just a character (Windows paths)."""
-        lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
-        lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
-        return [self._fill(word) for word in lexer]
 
     def _locate(self, command: Sequence[str]) -> str | None:
         if list(command[:2]) == [sys.executable, "-m"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,17 @@ def test_a_manifest_without_end_is_not_read_whole(tmp_path: Path) -> None:
     with (tmp_path / "manifest.json").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(ConfigError, match="it has more than"):
+        load_manifest(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices are POSIX's")
+def test_a_manifest_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        load_manifest(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "manifest.json").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="is not a regular file"):
         load_manifest(tmp_path)
 
 

@@ -33,7 +33,7 @@ MISTAKES = {
     "missing_field": (1, "llvm: is missing", "extends"),
     "missing_nested_field": (3, "compilers.mycc.target: is missing", "Add `target:`"),
     "no_artifact": (2, "artifacts: must name at least one", ""),
-    "not_utf8": (0, "not UTF-8", ""),
+    "not_utf8": (2, "not UTF-8", ""),
     "page_size_no_power_of_two": (2, "page_size: must be a power of two, found 5000", ""),
     "python_tag": (2, "description: the tag", ""),
     "several_mistakes": (2, "threads: must be greater than or equal to 1, found 0", ""),
