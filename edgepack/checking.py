@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edgepack.config.custom import load_custom
 from edgepack.config.device import Device, load_device
 from edgepack.errors import ModelError
-from edgepack.options import PackOptions, PathLike, check_optimize
-from edgepack.pipeline.compile import frontend_of
-from edgepack.pipeline.job import CheckJob
-from edgepack.pipeline.suggested_cuts import names_of, suggesting_cuts
-from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT, Worker
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
+from edgepack.pipeline.requested import check_job
+from edgepack.pipeline.suggested_cuts import suggesting_cuts
+from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_check import ModelCheck, Refused
 from edgepack.plan.types import Plan
-from edgepack.progress import Progress
+from edgepack.progress import Progress, Stages
 from edgepack.render.formatting import human_bytes
 from edgepack.temporary import temporary_folder
 
@@ -31,23 +29,14 @@ def check_model(
     asked = device.name if isinstance(device, Device) else str(device)
     target = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
     check_optimize(options.optimize)
-    job = CheckJob(
-        model,
-        frontend_of(model),
-        target,
-        shapes={key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()},
-        dims={key: int(size) for key, size in (options.dims or {}).items()},
-        cut_inputs=names_of(options.cut_inputs),
-        cut_outputs=names_of(options.cut_outputs),
-        batch=int(options.set_batch or 0),
-        custom=load_custom(Path(options.custom)) if options.custom is not None else (),
-        weights=options.weights,
-        maxima={key: int(size) for key, size in (options.maxima or {}).items()},
-    )
+    job = check_job(model, options, target)
+    stages = Stages(progress)
+    seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
     try:
         with (
+            stages.within(seconds, f"Checking {model.name}"),
             suggesting_cuts(model, asked, options),
-            Worker(progress=progress, timeout=options.timeout or DEFAULT_TIMEOUT) as worker,
+            Worker(progress=stages) as worker,
             temporary_folder() as folder,
         ):
             worker.run(job, Path(folder))

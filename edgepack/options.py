@@ -14,6 +14,7 @@ from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
 
 __all__ = [
+    "DEFAULT_TIMEOUT",
     "CheckKeywords",
     "PackKeywords",
     "PackOptions",
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 PathLike = str | os.PathLike[str]
+
+#: Seconds that a pack or a check may take unless `timeout` says otherwise.
+DEFAULT_TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class PackOptions:
             that have instructions to convert it, else float32.
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
-        timeout: seconds that each step of the compilation may take; default an hour.
+        timeout: seconds that all of it may take; 0 for no limit, default 600.
     """
 
     name: str | None = None
@@ -97,34 +101,6 @@ class PackOptions:
     timeout: float | None = None
 
 
-class PackKeywords(TypedDict, total=False):
-    """The fields of :class:`PackOptions` as keyword arguments."""
-
-    name: str | None
-    shapes: Mapping[str, Sequence[int]] | None
-    dims: Mapping[str, int] | None
-    toolchain: str | None
-    sdk: PathLike | None
-    params: ParamsMode | None
-    inputs: Mapping[str, PathLike] | None
-    seed: int
-    expected: Mapping[str, PathLike] | None
-    cut_inputs: Sequence[str]
-    cut_outputs: Sequence[str]
-    custom: PathLike | None
-    maxima: Mapping[str, int] | None
-    set_batch: int | None
-    optimize: Optimize
-    strict_math: bool
-    strict_speed: bool
-    package_name: str | None
-    package_version: str | None
-    weights: WeightsDtype | None
-    force: bool
-    cache: bool
-    timeout: float | None
-
-
 class CheckKeywords(TypedDict, total=False):
     """The fields of :class:`PackOptions` that decide about what is compiled, as keyword arguments."""
 
@@ -139,6 +115,23 @@ class CheckKeywords(TypedDict, total=False):
     strict_math: bool
     weights: WeightsDtype | None
     timeout: float | None
+
+
+class PackKeywords(CheckKeywords, total=False):
+    """The fields of :class:`PackOptions` as keyword arguments."""
+
+    name: str | None
+    toolchain: str | None
+    sdk: PathLike | None
+    params: ParamsMode | None
+    inputs: Mapping[str, PathLike] | None
+    seed: int
+    expected: Mapping[str, PathLike] | None
+    strict_speed: bool
+    package_name: str | None
+    package_version: str | None
+    force: bool
+    cache: bool
 
 
 @dataclass(frozen=True)
@@ -273,6 +266,10 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
+def _is_limit(value: Any) -> bool:
+    return _is_seconds(value) or (value == 0 and not isinstance(value, bool))
+
+
 def _is_shape(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str) and all(map(_is_whole, value))
 
@@ -315,5 +312,5 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "weights": ("a text", _is_text),
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
-    "timeout": ("a number of seconds above 0", _is_seconds),
+    "timeout": ("a number of seconds, 0 for no limit", _is_limit),
 }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,19 +13,19 @@ from edgepack.bundle.layout import check_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
-from edgepack.config.custom import load_custom
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
 from edgepack.files import is_file
 from edgepack.formats import npm
-from edgepack.options import PackOptions, PathLike, check_optimize
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
 from edgepack.pipeline.cache import Cache, tool_versions
-from edgepack.pipeline.compile import Compiler, Imported, frontend_of
+from edgepack.pipeline.compile import Compiler, Imported
 from edgepack.pipeline.job import CompileJob, ImportJob
-from edgepack.pipeline.suggested_cuts import names_of, suggesting_cuts
-from edgepack.pipeline.worker_process import DEFAULT_TIMEOUT, Worker
+from edgepack.pipeline.requested import import_job
+from edgepack.pipeline.suggested_cuts import suggesting_cuts
+from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.types import ParamsMode, Plan
-from edgepack.progress import Progress
+from edgepack.progress import Progress, Stages
 from edgepack.toolchains import resolve
 
 __all__ = ["pack_model"]
@@ -44,7 +43,16 @@ def pack_model(
     Returns:
         the bundle's folder, and how many seconds each stage took.
     """
-    stages = _Stages(progress)
+    stages = Stages(progress)
+    seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
+    with stages.within(seconds, f"Packing {model.name}"):
+        destination = _pack(model, device, output, options, stages)
+    return destination, stages.seconds
+
+
+def _pack(
+    model: Path, device: PathLike | Device, output: PathLike | None, options: PackOptions, stages: Stages
+) -> Path:
     if not is_file(model):
         what = "is a folder" if os.path.isdir(model) else "does not exist"  # noqa: PTH112 (any text)
         raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
@@ -57,7 +65,7 @@ def pack_model(
     _check_choices(options)
     package = _package(options, profile)
     devices = [*(load_variant(profile, other) for other in profile.variants), profile]
-    job = _import_job(model, options)
+    job = import_job(model, options)
     cache = Cache() if options.cache else None
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
@@ -86,7 +94,7 @@ def pack_model(
         assemble(recipe, stages)
         place.publish(force=options.force)
     stages.end()
-    return destination, stages.seconds
+    return destination
 
 
 def _package(options: PackOptions, device: Device) -> PackageIdentity:
@@ -115,34 +123,6 @@ def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
     return mode
 
 
-def _import_job(model: Path, options: PackOptions) -> ImportJob:
-    shapes = {key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()}
-    dims = {key: int(size) for key, size in (options.dims or {}).items()}
-    return ImportJob(
-        model,
-        frontend_of(model),
-        shapes=shapes,
-        dims=dims,
-        seed=options.seed,
-        inputs=_files("input", options.inputs),
-        expected=_files("output", options.expected),
-        cut_inputs=names_of(options.cut_inputs),
-        cut_outputs=names_of(options.cut_outputs),
-        batch=int(options.set_batch or 0),
-        custom=load_custom(Path(options.custom)) if options.custom is not None else (),
-        weights=options.weights,
-        maxima={key: int(size) for key, size in (options.maxima or {}).items()},
-    )
-
-
-def _files(role: str, given: Mapping[str, PathLike] | None) -> dict[str, Path]:
-    paths = {name: Path(path) for name, path in (given or {}).items()}
-    for name, path in paths.items():
-        if not is_file(path):
-            raise ConfigError(f"The file {path} for {role} {name} does not exist.", hint="Give a .npy file.")
-    return paths
-
-
 def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
     return ModelRecord(
         file=job.model.name,
@@ -167,7 +147,7 @@ def _compile(
 ) -> tuple[Imported, tuple[Compiled, ...]]:
     """The model for any target, and for each of ``devices``, the last of which is the bundle's own."""
     compiled = []
-    with Worker(progress=progress, timeout=options.timeout or DEFAULT_TIMEOUT) as worker:
+    with Worker(progress=progress) as worker:
         compiler = Compiler(worker, cache)
         imported = compiler.import_model(job, place.job / "import")
         for number, device in enumerate(devices):
@@ -197,27 +177,3 @@ def _check_speed(model: Path, compiled: Sequence[Compiled]) -> None:
             hint="Without --strict-speed it is packed all the same, with a warning for each slow kernel.",
             detail="\n".join(lines[1:]),
         )
-
-
-class _Stages:
-    """Passes progress on, and measures."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress = progress
-        self.seconds: dict[str, float] = {}
-        self._stage = ""
-        self._since = time.monotonic()
-
-    def __call__(self, stage: str, detail: str = "") -> None:
-        if stage != self._stage:
-            self.end()
-            self._stage = stage
-        if self.progress is not None:
-            self.progress(stage, detail)
-
-    def end(self) -> None:
-        now = time.monotonic()
-        if self._stage:
-            self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
-        self._since = now
-        self._stage = ""

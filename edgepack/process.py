@@ -8,7 +8,12 @@ By what is wanted of the program:
   text, in the order in which they were printed;
 - :func:`background` runs a tool for what it leaves in a cache;
 - :func:`ask` asks a tool for its version or its abilities;
-- :func:`start` starts a program that the caller talks to (a browser, an ssh connection).
+- :func:`start` starts a program that the caller talks to (a browser, an ssh connection);
+- :func:`side_by_side` runs several at once.
+
+Whatever waits for a program wakes up each :data:`edgepack.deadline.TICK` seconds, so that the time of the
+whole work (:func:`edgepack.deadline.time_limit`) and exceptions from outside end it. What a killed edgepack
+started is ended by :mod:`edgepack.guardian`.
 """
 
 from __future__ import annotations
@@ -19,31 +24,38 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
+from edgepack import guardian
+from edgepack.deadline import TICK, OutOfTimeError, time_left
 from edgepack.errors import ToolchainError
 
 __all__ = [
     "Completed",
     "ask",
     "background",
-    "end_with_parent",
     "execute",
     "kill_group",
     "printed",
     "run_checked",
     "run_tool",
     "show_command",
+    "side_by_side",
     "signal_name",
     "start",
 ]
 
 #: Characters of a tool's output that an error shows: its start (the first error) and its end.
 _SHOWN = 6000
+
+_A = TypeVar("_A")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True)
@@ -129,9 +141,9 @@ def run_tool(
     done, in_time = _communicate(process, timeout)
     if not in_time:
         raise ToolchainError(
-            f"{Path(command[0]).name} did not finish within {timeout} s",
-            detail=show_command(command),
-            hint="Raise `timeout:` in the toolchain's file if the machine is slow.",
+            f"{_tool(command)} did not end within {timeout:g} s, and was ended.",
+            detail=f"$ {show_command(command)}\n{_shorten(done.stdout.strip())}".rstrip(),
+            hint="Try the command by itself; on a slow machine raise `timeout:` in the toolchain's file.",
         )
     return done
 
@@ -210,31 +222,92 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, so that :func:`kill_group` ends its children too (not on
     Windows). ``stdin``: default nothing; ``env``: all of its environment. Raises OSError."""
-    return subprocess.Popen(
+    process = guardian.Process(
         list(command),
         cwd=cwd,
-        env=None if env is None else dict(env),
+        env=dict(os.environ if env is None else env),
         stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
     )
+    if (siblings := _siblings.get()) is not None:
+        siblings.add(process)
+    return process
+
+
+class _Siblings:
+    """What the threads of one :func:`side_by_side` have started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._over = False
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._processes.append(process)
+            if not self._over:
+                return
+        kill_group(process)
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            running = [process for process in self._processes if process.returncode is None]
+        for process in running:
+            kill_group(process)
+
+
+_siblings: ContextVar[_Siblings | None] = ContextVar("edgepack_siblings", default=None)
+
+
+def side_by_side(function: Callable[[_A], _R], items: Iterable[_A]) -> list[_R]:
+    """``function`` of each item, in as many threads as there are CPUs. The first exception, or one that comes
+    from outside (Ctrl-C), ends what the others run."""
+    siblings = _Siblings()
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+    token = _siblings.set(siblings)
+    try:
+        futures = [pool.submit(copy_context().run, function, item) for item in items]
+        while True:
+            done, waiting = wait(futures, timeout=TICK, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+            if not waiting:
+                return [future.result() for future in futures]
+    except BaseException:
+        siblings.end()
+        raise
+    finally:
+        _siblings.reset(token)
+        pool.shutdown(cancel_futures=True)
 
 
 def _communicate(process: subprocess.Popen[bytes], timeout: float) -> tuple[Completed, bool]:
     """What a process printed until it ended, and whether it ended by itself within ``timeout`` seconds.
 
-    Else, and if an exception (an interrupt) comes, it is ended with what it started.
+    Else, and if an exception (an interrupt) comes, it is ended with what it started. OutOfTimeError: the time
+    of the whole work is over.
     """
     in_time = True
     stdout: bytes | None
     stderr: bytes | None
+    end = time.monotonic() + timeout
     try:
-        stdout, stderr = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        in_time = False
-        kill_group(process)
-        stdout, stderr = _rest(process)
+        while True:
+            try:
+                left = min(end - time.monotonic(), time_left())
+                stdout, stderr = process.communicate(timeout=max(0.0, min(left, TICK)))
+                break
+            except subprocess.TimeoutExpired:
+                if time_left() <= 0:
+                    raise OutOfTimeError from None
+                if time.monotonic() >= end:
+                    in_time = False
+                    kill_group(process)
+                    stdout, stderr = _rest(process)
+                    break
     except BaseException:
         kill_group(process)
         _rest(process)
@@ -269,22 +342,6 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def end_with_parent(interval: float = 0.5) -> None:
-    """End this process soon after its parent has ended, however that was: nobody waits for its work any more.
-
-    The parent is looked for each ``interval`` seconds. On Windows a process does not learn of its parent's
-    end, and runs to its own.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(interval)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="edgepack-parent").start()
-
-
 def signal_name(number: int) -> str:
     """``SIGSEGV`` for 11; ``signal 99`` if it has no name here."""
     try:
@@ -306,6 +363,11 @@ def printed(stdout: str, stderr: str, limit: int = 4000) -> str:
         if text
     ]
     return "\n".join(parts) or "It printed nothing."
+
+
+def _tool(command: Sequence[str]) -> str:
+    """A tool's name: that of its module where it is a module of Python."""
+    return command[2] if list(command[1:2]) == ["-m"] and len(command) > 2 else Path(command[0]).name
 
 
 def _shorten(text: str) -> str:

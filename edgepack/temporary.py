@@ -1,7 +1,8 @@
 """Folders for what is made on the way, and what killed processes left of such folders.
 
 A folder of edgepack's ends in a random token, and its marker holds the same token. Its lock file is locked as
-long as its process lives. Only what is so marked, belongs to this user, and can be written by nobody else is
+long as its process lives. (One whose process was killed before the marker was written is empty but for them.)
+Only what is so marked, belongs to this user, and can be written by nobody else is
 taken for edgepack's: in a folder that others write to, such as the system's for temporary files, they can
 make folders of any name with anything in them (``owned.py`` asks).
 """
@@ -63,7 +64,7 @@ def temporary_folder(
         os.close(lock)
         with suppress(OSError), entered(parent) as beside, entered(Path(root.name), beside) as folder:
             _put_back(folder, beside, destination)
-        shutil.rmtree(root, ignore_errors=True)
+        _remove(root)
 
 
 def remove_dead(parent: Path) -> None:
@@ -99,48 +100,110 @@ def _remove_dead_once(parent: Path) -> None:
     remove_dead(parent)
 
 
+#: This process's folders that are still there.
+_own: dict[Path, int] = {}
+
+
+def _order(name: str) -> int:
+    return (MARKER, LOCK).index(name) + 1 if name in (MARKER, LOCK) else 0
+
+
+def _remove(root: Path) -> None:
+    """The marker and the lock last: by them the rest is known if this process is killed here."""
+    with suppress(OSError):
+        for inside in sorted(os.listdir(root), key=_order):
+            path = root / inside
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        root.rmdir()
+    _own.pop(root, None)
+
+
+@atexit.register
+def _remove_own() -> None:
+    """What an exception from outside (a signal), between two steps of this module, kept it from removing."""
+    for root in [root for root, process in _own.items() if process == os.getpid()]:
+        _remove(root)
+
+
 def _make(parent: Path, prefix: str, destination: str) -> tuple[Path, int]:
     while True:
         token = secrets.token_hex(6)
         root = parent / f"{prefix}edgepack-{token}"
+        _own[root] = os.getpid()
         try:
             root.mkdir(mode=0o700)
-            break
         except FileExistsError:
+            del _own[root]
             continue
+        except OSError:
+            del _own[root]
+            raise
+        lock = _marked(root, token, destination)
+        if lock is not None:
+            return root, lock
+        _remove(root)
+
+
+def _marked(root: Path, token: str, destination: str) -> int | None:
+    """Lock a new folder and write its marker. None if somebody took it for one that a killed process left."""
     new = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    lock = -1
     try:
         with entered(root) as folder:
             lock = folder.open(LOCK, new)
-            _try_lock(lock)
+            if not _try_lock(lock) or os.fstat(lock).st_nlink == 0:
+                os.close(lock)
+                return None
             with os.fdopen(folder.open(MARKER, new), "w", encoding="utf-8") as marker:
                 json.dump({"token": token, "destination": destination}, marker)
-    except BaseException:  # a full disk, an interrupt: without a marker nobody would ever remove it
-        shutil.rmtree(root, ignore_errors=True)
+    except BaseException as error:  # a full disk, an interrupt: without a marker nobody would ever remove it
+        if lock >= 0:
+            os.close(lock)
+        elif isinstance(error, FileNotFoundError) and root.parent.is_dir():
+            return None
+        _remove(root)
         raise
-    return root, lock
+    return lock
 
 
 def _remove_if_dead(beside: OwnFolder, name: str, token: str) -> None:
     with entered(Path(name), beside) as folder:
         if not ours_alone(folder.own()):
             return
-        destination = _destination(folder, token)
-        lock = folder.open(LOCK, os.O_RDWR)
-        try:
-            if destination is None or not ours_alone(os.fstat(lock)) or not _try_lock(lock):
-                return
-        finally:
-            os.close(lock)
+        if folder.names() and not _emptied(folder, beside, token):
+            return
+    path, where = beside.at(name)
+    os.rmdir(path, **where)  # by its name, so no more than an empty folder
+
+
+def _emptied(folder: OwnFolder, beside: OwnFolder, token: str) -> bool:
+    """Remove all that a process left in its folder, if that process has ended."""
+    lock = folder.open(LOCK, os.O_RDWR)
+    try:
+        if not ours_alone(os.fstat(lock)) or not _try_lock(lock):
+            return False
+        destination = "" if _unfinished(folder) else _destination(folder, token)
+        if destination is None:
+            return False
         _put_back(folder, beside, destination)
-        for inside in folder.names():
+        for inside in sorted(folder.names(), key=_order):
             path, where = folder.at(inside)
             if stat.S_ISDIR(folder.status(inside).st_mode):
                 shutil.rmtree(path, ignore_errors=True, **where)
             else:
                 os.unlink(path, **where)
-    path, where = beside.at(name)
-    os.rmdir(path, **where)  # by its name, so no more than an empty folder
+        return True
+    finally:
+        os.close(lock)
+
+
+def _unfinished(folder: OwnFolder) -> bool:
+    """Whether its process was killed before the marker was written: nothing is in it but what that needs."""
+    names = set(folder.names())
+    return names == {LOCK} or (names == {LOCK, MARKER} and folder.status(MARKER).st_size == 0)
 
 
 def _destination(folder: OwnFolder, token: str) -> str | None:

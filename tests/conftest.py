@@ -86,7 +86,7 @@ def shared_worker(_worker: Worker) -> Iterator[None]:
     """All packs of this process are compiled by one child: TVM is loaded once, not for each of them."""
 
     @contextmanager
-    def lend(*, progress: Progress, timeout: float) -> Iterator[Worker]:
+    def lend(*, progress: Progress) -> Iterator[Worker]:
         _worker.progress = progress
         yield _worker
 

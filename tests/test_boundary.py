@@ -132,7 +132,7 @@ def test_what_the_callers_own_code_raises_reaches_the_caller(small_model: Path, 
         ),
         ({"seed": "one"}, "seed of pack is a whole number, not the str 'one'."),
         ({"force": "no"}, "force of pack is True or False, not the str 'no'."),
-        ({"timeout": -1}, "timeout of pack is a number of seconds above 0, not the int -1."),
+        ({"timeout": -1}, "timeout of pack is a number of seconds, 0 for no limit, not the int -1."),
         ({"name": b"net"}, "name of pack is a text, not the bytes b'net'."),
     ],
 )

@@ -66,7 +66,9 @@ def decorated_as_command(node: ast.FunctionDef) -> bool:
 
 def test_options_of_pack_are_keywords_of_the_same_types() -> None:
     fields = {name: field.type for name, field in PackOptions.__dataclass_fields__.items()}
-    assert fields == PackKeywords.__annotations__ or list(fields) == list(PackKeywords.__annotations__)
+    keywords = PackKeywords.__annotations__
+    assert fields == {name: getattr(keywords[name], "__forward_arg__", keywords[name]) for name in fields}
+    assert fields.keys() == keywords.keys()
     assert {name: str(kind) for name, kind in fields.items()} == {
         name: getattr(kind, "__forward_arg__", str(kind))
         for name, kind in PackKeywords.__annotations__.items()

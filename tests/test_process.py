@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from edgepack.deadline import OutOfTimeError, check_time, time_limit
 from edgepack.errors import ToolchainError
-from edgepack.process import Completed, ask, background, execute, run_checked, run_tool
+from edgepack.process import Completed, ask, background, execute, run_checked, run_tool, side_by_side
 from tests.support.processes import ends
 
 
@@ -124,3 +126,104 @@ def test_an_error_of_the_body_is_passed_on(tmp_path: Path) -> None:
         raise KeyError
     with pytest.raises(KeyError), background([sys.executable, "-c", "pass"]):
         raise KeyError
+
+
+def killed_with_a_child(folder: Path, code: str, *, server: bool = False) -> int:
+    """Runs Python code that starts ``tool``, kills it when that has started a child; gives the child's id.
+
+    Args:
+        folder: for the id.
+        code: what is run; it may use ``tool``, a command.
+        server: the tool's child has a session of its own, and the tool ends when it has started it.
+    """
+    pid = folder / "pid"
+    tool = (
+        "import os, subprocess, sys, time\n"
+        f"wait = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        f"child = subprocess.Popen(wait, start_new_session={server}, stdout=-3, stderr=-3)\n"
+        f"open({str(pid) + '0'!r}, 'w').write(str(child.pid))\n"
+        f"os.rename({str(pid) + '0'!r}, {str(pid)!r})\n"
+        f"time.sleep({0 if server else 600})"
+    )
+    text = (
+        "import os, sys, time\nfrom edgepack import guardian, process\n"
+        f"pid, tool = {str(pid)!r}, [sys.executable, '-c', {tool!r}]\n{code}"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", text], cwd=Path(__file__).parents[1])
+    late = time.monotonic() + 120
+    while not (pid if not server else folder / "over").exists():
+        assert parent.poll() is None and time.monotonic() < late
+        time.sleep(0.02)
+    parent.kill()
+    parent.wait()
+    return int(pid.read_text())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
+def test_what_runs_when_edgepack_is_killed_ends(tmp_path: Path) -> None:
+    assert ends(killed_with_a_child(tmp_path, "process.run_tool(tool, timeout=600)"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
+def test_what_was_just_being_started_when_edgepack_is_killed_ends(tmp_path: Path) -> None:
+    code = "guardian._tell = print\nprocess.run_tool(tool, timeout=600)"
+    assert ends(killed_with_a_child(tmp_path, code))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
+def test_what_a_tool_left_running_on_purpose_stays(tmp_path: Path) -> None:
+    """Such as adb's server, which serves other programs too."""
+    code = "process.run_tool(tool, timeout=600)\nopen(pid[:-3] + 'over', 'w')\ntime.sleep(600)"
+    server = killed_with_a_child(tmp_path, code, server=True)
+    assert not ends(server, seconds=2)
+    os.kill(server, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_has_a_guardian_of_its_own(tmp_path: Path) -> None:
+    code = (
+        "process.ask([sys.executable, '-c', ''])\nmine = guardian._current['guardian'].process.pid\n"
+        "if os.fork():\n    time.sleep(600)\n"
+        "assert not guardian._current\nprocess.run_tool(tool, timeout=600)"
+    )
+    child = killed_with_a_child(tmp_path, code)  # the parent is killed, and its child goes on
+    assert not ends(child, seconds=2)
+    os.killpg(os.getpgid(child), signal.SIGKILL)
+
+
+def test_time_for_all_of_it_ends_what_runs(tmp_path: Path) -> None:
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    with pytest.raises(OutOfTimeError), time_limit(5):
+        run_tool([sys.executable, "-c", code], timeout=600)
+    with pytest.raises(OutOfTimeError), time_limit(0.01), time_limit(600):
+        while True:
+            check_time()
+    with time_limit(0), time_limit(None):
+        check_time()
+    assert os.name != "posix" or ends(int((tmp_path / "pid").read_text()))
+
+
+def test_the_first_failure_of_those_side_by_side_ends_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    pid = tmp_path / "pid"
+    code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+
+    def work(number: int) -> None:
+        if number == 0:
+            run_tool([sys.executable, "-c", code], timeout=600)
+        while not (pid.exists() and pid.read_text()):
+            time.sleep(0.02)
+        raise KeyError(number)
+
+    with pytest.raises(KeyError, match="1"):
+        side_by_side(work, range(2))
+    assert ends(int(pid.read_text()))
+
+
+def test_those_side_by_side_answer_in_order_and_share_the_time() -> None:
+    assert side_by_side(lambda number: number * 2, range(9)) == list(range(0, 18, 2))
+    wait = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(OutOfTimeError), time_limit(0.01):
+        side_by_side(lambda _: run_tool(wait, timeout=600), [1])

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.temporary import LOCK, MARKER, OLD, remove_dead, temporary_folder
+import edgepack.temporary
+from edgepack.temporary import LOCK, MARKER, OLD, _remove_own, remove_dead, temporary_folder
 
 TOKEN = "0123456789ab"
 
@@ -37,6 +38,63 @@ def test_what_was_left_is_removed(tmp_path: Path) -> None:
     left(tmp_path, prefix="", destination="")
     remove_dead(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("had", ["nothing", LOCK, MARKER])
+def test_what_was_killed_before_its_marker_was_written_is_removed(had: str, tmp_path: Path) -> None:
+    root = left(tmp_path)
+    shutil.rmtree(root / "job")
+    (root / MARKER).write_text("")
+    for name in {"nothing": (LOCK, MARKER), LOCK: (MARKER,), MARKER: ()}[had]:
+        (root / name).unlink()
+    remove_dead(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_killed_while_it_cleaned_up_is_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed_here(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), temporary_folder(tmp_path) as root:
+        for name in ("a", "job", "z"):
+            (root / name).mkdir()
+        monkeypatch.setattr(shutil, "rmtree", killed_here)
+    monkeypatch.undo()
+    assert root.exists()
+    remove_dead(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_signal_kept_from_being_removed_goes_when_python_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def signal_here(*_: object, **__: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(edgepack.temporary, "_marked", signal_here)
+    with pytest.raises(KeyboardInterrupt), temporary_folder(tmp_path):
+        pass
+    assert len(list(tmp_path.iterdir())) == 1
+    _remove_own()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_another_process_takes_for_a_dead_one_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its lock it looks as if its process had been killed."""
+    try_lock, times = edgepack.temporary._try_lock, []
+
+    def once_taken(lock: int) -> bool:
+        times.append(lock)
+        return len(times) > 1 and try_lock(lock)
+
+    monkeypatch.setattr(edgepack.temporary, "_try_lock", once_taken)
+    with temporary_folder(tmp_path) as root:
+        assert (root / MARKER).is_file()
+        assert list(tmp_path.iterdir()) == [root]
 
 
 def _nothing(root: Path) -> None:

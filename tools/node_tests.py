@@ -251,7 +251,7 @@ class _Child:
         with Worker() as worker:
 
             @contextmanager
-            def lend(*, progress: Any, timeout: float) -> Iterator[Worker]:
+            def lend(*, progress: Any) -> Iterator[Worker]:
                 yield worker
 
             edgepack.packing.Worker = lend  # type: ignore[assignment,misc]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from edgepack.bundle.firmware import project as firmware
 from edgepack.bundle.recipe import Recipe
 from edgepack.files import sha256_file
 from edgepack.pipeline.cache import objects_key
+from edgepack.process import side_by_side
 from edgepack.render import sources
 
 __all__ = ["compile_sources", "included_files"]
@@ -47,8 +47,7 @@ def compile_sources(recipe: Recipe) -> dict[str, Path]:
     key, cache = _key(recipe, common), recipe.cache
     found = cache is not None and key and cache.fetch(key, recipe.build / "common")
     wanted = [name for name in names if not (found and name in common)]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        list(pool.map(compile_one, wanted))
+    side_by_side(compile_one, wanted)
     if cache is not None and key and not found:
         cache.store(key, recipe.build / "common")
     return objects

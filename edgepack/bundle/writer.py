@@ -1,7 +1,7 @@
 """Writes a folder as one act: made in a hidden folder beside its destination, then renamed into place.
 
-Whatever ends the process in between, the destination is either what it was or complete. An error, SIGINT
-or (with the CLI's handler) SIGTERM leaves nothing; what SIGKILL or a power cut leaves is removed by the
+Whatever ends the process in between, the destination is either what it was or complete. An error or a
+signal leaves nothing (`cli/signals.py`); what SIGKILL or a power cut leaves is removed by the
 next write beside it.
 """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.cli.options import json_option, kernel_options, model_options
+from edgepack.cli.options import json_option, kernel_options, limit_option, model_options
 from edgepack.cli.output import (
     Settings,
     heading,
@@ -35,7 +35,7 @@ MOST_NODES = 5
 @click.option("-d", "--device", default="host", show_default=True, help="Name of a device, or its YAML file.")
 @model_options
 @kernel_options
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that it may take.")
+@limit_option
 @json_option
 @verbosity_options
 def command(settings: Settings, as_json: bool, **options: Any) -> int:

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import importlib
 import io
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
 from edgepack.cli.output import Settings, hint_lines, say, settings_of
+from edgepack.cli.signals import run_cleanly
 from edgepack.errors import EdgepackError, EdgepackWarning
 from edgepack.printable import printable
 from edgepack.version import __version__
@@ -95,16 +94,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit code.
     """
+    return run_cleanly(lambda: _run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(arguments: list[str]) -> int:
     settings = Settings()
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    _end_cleanly_on_sigterm()
     with warnings.catch_warnings():
         warnings.simplefilter("always", EdgepackWarning)
         warnings.showwarning = _show_warning
-        return _run(arguments, settings)
+        return _answer(arguments, settings)
 
 
-def _run(arguments: list[str], settings: Settings) -> int:
+def _answer(arguments: list[str], settings: Settings) -> int:
     try:
         result = cli.main(args=arguments, prog_name="edgepack", standalone_mode=False, obj=settings)
         return result if isinstance(result, int) else 0
@@ -116,12 +117,11 @@ def _run(arguments: list[str], settings: Settings) -> int:
         error.show(shown)
         say(shown.getvalue(), end="", err=True)
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        say("edgepack: interrupted; nothing was left behind.", err=True)
-        return 130
+    except click.Abort:  # click's for KeyboardInterrupt
+        raise KeyboardInterrupt from None
     except SystemExit as end:
         # Where the reader has gone (`edgepack inspect | head`), click leaves with 1, and with no other: it is
-        # not an error. A signal's code (`_end_cleanly_on_sigterm`) is passed on.
+        # not an error.
         if end.code == 1:
             return 0
         raise
@@ -158,17 +158,3 @@ def _report(error: EdgepackError, settings: Settings) -> None:
     say("\n".join(lines), err=True)
     if settings.verbose:
         say("".join(traceback.format_exception(error)), end="", err=True)
-
-
-def _end_cleanly_on_sigterm() -> None:
-    """Let SIGTERM unwind the stack, so that temporary folders and child processes go with the process."""
-
-    def on_term(number: int, frame: FrameType | None) -> Any:
-        del frame
-        signal.signal(number, signal.SIG_IGN)  # one is enough; cleaning up must not be interrupted
-        raise SystemExit(128 + number)
-
-    try:
-        signal.signal(signal.SIGTERM, on_term)
-    except ValueError:
-        return  # not the main thread: the caller's process decides

@@ -11,6 +11,7 @@ import click
 __all__ = [
     "json_option",
     "kernel_options",
+    "limit_option",
     "model_options",
     "run_options",
     "runner_option",
@@ -27,6 +28,12 @@ runner_option = click.option(
 )
 
 #: Of those that compile.
+limit_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="All of it may take; 0 for no limit.  [default: 600]",
+)
 sdk_option = click.option(
     "--sdk",
     type=click.Path(path_type=Path),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.cli.options import json_option, kernel_options, model_options, sdk_option
+from edgepack.cli.options import json_option, kernel_options, limit_option, model_options, sdk_option
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.printable import printable
 
@@ -81,11 +81,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 )
 @click.option("--force", is_flag=True, help="Replace a bundle at the output.")
 @click.option("--no-cache", is_flag=True, help="Compile anew; neither read nor fill the cache.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Seconds that compiling may take.  [default: 3600]",
-)
+@limit_option
 @json_option
 @verbosity_options
 def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -> None:

@@ -177,7 +177,7 @@ def _run(folder: Path, events: _Events) -> None:
 
 def main() -> int:
     """Does the jobs whose folders are on stdin, until it ends."""
-    from edgepack.process import end_with_parent
+    from edgepack.guardian import end_with_parent
 
     end_with_parent()
     events = _Events()

@@ -63,19 +63,16 @@ class SummariseJob(ReadJob):
 
 
 @dataclass(frozen=True)
-class ImportJob:
-    """Prepare a model for any target, and record what it computes.
+class _OfModel:
+    """What of a model is taken, whatever is done with it.
 
     Attributes:
         frontend: name of what reads the model's format.
         shapes: whole shapes of inputs, by name.
         dims: sizes of named dimensions.
-        seed: of the recorded inputs.
-        inputs: an input's name to a .npy file with its value for the recorded data.
         batch: what a batch of 1, written in the model, is changed to; 0 leaves it.
         cut_inputs, cut_outputs: tensors of the model to cut it at; empty for the model's own.
         custom: operators that the user computes in C.
-        expected: an output's name to a .npy file with its value for the recorded data; empty to compute them.
         weights: what they are rounded to; None as the model has them.
         maxima: room for entries of results whose size the data decide, by name.
     """
@@ -84,18 +81,12 @@ class ImportJob:
     frontend: str
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
-    seed: int = 0
-    inputs: Mapping[str, Path] = field(default_factory=dict)
     cut_inputs: Sequence[str] = ()
     cut_outputs: Sequence[str] = ()
     custom: Sequence[CustomOperator] = ()
-    expected: Mapping[str, Path] = field(default_factory=dict)
     batch: int = 0
     weights: WeightsDtype | None = None
     maxima: Mapping[str, int] = field(default_factory=dict)
-
-    task: ClassVar[str] = "import"
-    results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -103,11 +94,8 @@ class ImportJob:
             "model": str(self.model.absolute()),
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "dims": dict(self.dims),
-            "seed": self.seed,
-            "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
             "cut_inputs": list(self.cut_inputs),
             "cut_outputs": list(self.cut_outputs),
-            "expected": {name: str(path.absolute()) for name, path in self.expected.items()},
             "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
             "weights": self.weights,
@@ -116,44 +104,46 @@ class ImportJob:
 
 
 @dataclass(frozen=True)
-class CheckJob:
+class ImportJob(_OfModel):
+    """Prepare a model for any target, and record what it computes.
+
+    Attributes:
+        seed: of the recorded inputs.
+        inputs: an input's name to a .npy file with its value for the recorded data.
+        expected: an output's name to a .npy file with its value for the recorded data; empty to compute them.
+    """
+
+    seed: int = 0
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    expected: Mapping[str, Path] = field(default_factory=dict)
+
+    task: ClassVar[str] = "import"
+    results: ClassVar[tuple[str, ...]] = ("recorded/recorded.json",)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "seed": self.seed,
+            "inputs": {name: str(path.absolute()) for name, path in self.inputs.items()},
+            "expected": {name: str(path.absolute()) for name, path in self.expected.items()},
+        }
+
+
+@dataclass(frozen=True)
+class CheckJob(_OfModel):
     """Plan a model for one target, without recording and without machine code.
 
     Attributes:
-        frontend: name of what reads the model's format.
         target: what the kernels would be for.
-        shapes, dims, cut_inputs, cut_outputs, batch, custom, weights, maxima: as those of :class:`ImportJob`.
     """
 
-    model: Path
-    frontend: str
-    target: Target
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-    cut_inputs: Sequence[str] = ()
-    cut_outputs: Sequence[str] = ()
-    custom: Sequence[CustomOperator] = ()
-    batch: int = 0
-    weights: WeightsDtype | None = None
-    maxima: Mapping[str, int] = field(default_factory=dict)
+    target: Target = field(kw_only=True)
 
     task: ClassVar[str] = "check"
     results: ClassVar[tuple[str, ...]] = ("plan.json",)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "frontend": self.frontend,
-            "model": str(self.model.absolute()),
-            "target": self.target.to_json(),
-            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-            "dims": dict(self.dims),
-            "cut_inputs": list(self.cut_inputs),
-            "cut_outputs": list(self.cut_outputs),
-            "custom": [one.to_json() for one in self.custom],
-            "batch": self.batch,
-            "weights": self.weights,
-            "maxima": dict(self.maxima),
-        }
+        return {**super().to_json(), "target": self.target.to_json()}
 
 
 @dataclass(frozen=True)

@@ -15,22 +15,21 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import IO, Any
 
 from edgepack import errors
+from edgepack.deadline import TICK, check_time
 from edgepack.errors import EdgepackError, InternalError, ModelError
 from edgepack.log import save_log
 from edgepack.pipeline.job import WARNINGS, Job
-from edgepack.process import kill_group, signal_name
+from edgepack.process import kill_group, signal_name, start
 from edgepack.progress import Progress
 from edgepack.resources import PACKAGE
 from edgepack.temporary import temporary_folder
 
-__all__ = ["DEFAULT_TIMEOUT", "Worker", "worker_command"]
-
-#: Seconds after which a job counts as hung.
-DEFAULT_TIMEOUT = 3600.0
+__all__ = ["Worker", "worker_command"]
 
 
 def worker_command() -> list[str]:
@@ -46,7 +45,6 @@ class Worker:
 
     Args:
         progress: is told of each stage and kernel.
-        timeout: seconds that a job may take.
         command: the child's command line, instead of :func:`worker_command`.
     """
 
@@ -54,14 +52,13 @@ class Worker:
         self,
         *,
         progress: Progress | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
         command: Sequence[str] | None = None,
     ) -> None:
         self.progress = progress or (lambda _stage, _detail: None)
-        self._timeout = timeout
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
         self._open = ExitStack()
 
     def __enter__(self) -> Worker:
@@ -80,7 +77,7 @@ class Worker:
 
         Raises:
             EdgepackError: of the class that the child reported.
-            ModelError: it ran out of time.
+            OutOfTimeError: there is no more time; the child has been ended.
             InternalError: it crashed or left no result. The message names the stage or kernel and the saved
                 log.
         """
@@ -88,22 +85,17 @@ class Worker:
         (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")
         watch = _Watch(self.progress)
         process = self._started()
-        timer = threading.Timer(self._timeout, watch.give_up, [process])
-        timer.daemon = True
-        timer.start()
         try:
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
             with suppress(OSError):  # of one that has ended; what it printed and left is looked at below
                 process.stdin.write(json.dumps(str(directory.absolute())).encode() + b"\n")
                 process.stdin.flush()
-            for line in process.stdout:
+            while line := self._line():
                 if watch.line(line.decode("utf-8", errors="replace")):
                     break
         except BaseException:
             self.close()
             raise
-        finally:
-            timer.cancel()
         self._check(watch, job, directory)
         (directory / WARNINGS).write_text(
             json.dumps(watch.warnings, ensure_ascii=False), encoding="utf-8", newline="\n"
@@ -118,31 +110,36 @@ class Worker:
             process.wait()
         self._open.close()
 
+    def _line(self) -> bytes:
+        """The next line that the child prints; empty when it has ended."""
+        while True:
+            check_time()
+            with suppress(Empty):
+                return self._lines.get(timeout=TICK)
+
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             folder = temporary_folder()
             self._stderr = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-            self._process = process = subprocess.Popen(
+            self._process = process = start(
                 self._command or worker_command(),
                 # Not the user's working folder: a file `onnx.py` there must not be imported.
                 cwd=self._open.enter_context(folder),
                 env=_environment(),
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
                 stderr=self._stderr,
-                start_new_session=os.name == "posix",
             )
-            for stream in (process.stdin, process.stdout):
-                assert stream is not None
-                self._open.callback(_close, stream)
+            assert process.stdin is not None and process.stdout is not None
+            self._open.callback(_close, process.stdin)
+            self._lines = SimpleQueue()
+            reader = threading.Thread(target=_read, args=(process.stdout, self._lines), daemon=True)
+            reader.start()
         return self._process
 
     def _check(self, watch: _Watch, job: Job, directory: Path) -> None:
         """Turn how the job ended into an error, unless all is well. A child that it ended is closed."""
         missing = [name for name in job.results if not (directory / name).is_file()]
         if watch.done and not missing:
-            if watch.timed_out:  # just after it was done
-                self.close()
             return
         if watch.error is not None and not isinstance(watch.error, InternalError):
             raise watch.error
@@ -158,12 +155,6 @@ class Worker:
         if watch.error is not None:
             watch.error.hint = f"{watch.error.hint} {hint}".strip()
             raise watch.error
-        if watch.timed_out:
-            raise ModelError(
-                f"Compiling {job.model.name} did not end within {self._timeout:g} s; it was {watch.where}.",
-                hint=f"Give it more time with --timeout. {hint}",
-                detail=tail,
-            )
         if code is None:
             how = f"left no {missing[0]}"
         elif code < 0:
@@ -173,6 +164,15 @@ class Worker:
         if code == -9:  # nobody but the system's out-of-memory killer sends it unasked
             hint = f"Perhaps there was not enough memory. {hint}"
         raise InternalError(f"The compiler of {job.model.name} {how} {watch.where}.", hint=hint, detail=tail)
+
+
+def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:
+    """Hand a stream's lines on, and an empty one at its end: a thread of its own may wait for them without an
+    end, as the thread that does the work may not."""
+    with stream, suppress(OSError, ValueError):
+        for line in stream:
+            lines.put(line)
+    lines.put(b"")
 
 
 def _close(stream: IO[bytes]) -> None:
@@ -192,11 +192,6 @@ class _Watch:
         self.error: EdgepackError | None = None
         self.done = False
         self.result: Any = None
-        self.timed_out = False
-
-    def give_up(self, process: subprocess.Popen[bytes]) -> None:
-        self.timed_out = True
-        kill_group(process)
 
     def line(self, line: str) -> bool:
         """Take in one line of the child's; whether it was the last one of the job."""

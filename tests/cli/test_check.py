@@ -107,7 +107,7 @@ def test_the_plan_is_that_of_a_pack(tmp_path: Path) -> None:
 
     imported = do(ImportJob(model, "onnx"), "import")
     compiled = do(CompileJob(model, imported, "onnx", "model", target, ""), "compile")
-    checked = do(CheckJob(model, "onnx", target), "check")
+    checked = do(CheckJob(model, "onnx", target=target), "check")
     plans = [Plan.from_json((folder / "plan.json").read_text()) for folder in (compiled, checked)]
     assert plans[0] == plans[1]
     assert not (checked / "kernels.o").exists()

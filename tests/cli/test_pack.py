@@ -3,12 +3,15 @@ and leaves."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -217,44 +220,147 @@ def test_slow_kernels_are_warnings_and_with_strict_speed_an_error(small_model: P
 def test_a_compiler_out_of_time_is_one_error_and_leaves_nothing(small_model: Path, tmp_path: Path) -> None:
     done = fake.run("hang", "pack", small_model, "-o", tmp_path / "out", "--timeout", "3")
     assert done.returncode == 3
-    assert "did not end within 3 s; it was in kernel conv2d_17" in done.stderr
+    assert "Packing small.onnx did not end within 3 s; it was in kernel conv2d_17" in done.stderr
+    assert "--timeout" in done.stderr
     assert entries(tmp_path) == []
 
 
-def start_hanging(model: Path, output: Path) -> tuple[subprocess.Popen[str], int]:
+def start_hanging(
+    model: Path, output: Path, mode: str = "hang", **environment: str
+) -> tuple[subprocess.Popen[str], int]:
     """A pack whose worker hangs, and the worker's process id."""
-    process = subprocess.Popen(
-        fake.argv("hang", "pack", model, "-o", output),
-        env=fake.env(),
+    process = start_pack(mode, model, "-o", output, **environment)
+    return process, wait_for_pid(process, output.parent, ".*/job/*/pid")
+
+
+def start_pack(mode: str, *arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        fake.argv(mode, "pack", *arguments),
+        env=fake.env(**environment),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         # A job in the background of a shell ignores SIGINT, and so would its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
+        start_new_session=True,
     )
+
+
+def wait_for_pid(process: subprocess.Popen[str], folder: Path, pattern: str) -> int:
+    """The process id in the file that appears."""
     late = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < late:
-        for path in output.parent.glob(".*/job/*/pid"):
+        for path in folder.glob(pattern):
             if text := path.read_text():
-                return process, int(text)
+                return int(text)
         time.sleep(0.02)
     process.kill()
     raise AssertionError(process.communicate())
 
 
 @POSIX
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_nothing_neither_files_nor_processes(
-    number: signal.Signals, small_model: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "mode", "said"),
+    [
+        (signal.SIGINT, "hang", "interrupted"),
+        (signal.SIGTERM, "hang:import", "terminated"),
+        (signal.SIGHUP, "hang:read", "its terminal is gone"),
+    ],
+)
+def test_a_signal_leaves_one_line_and_neither_files_nor_processes(
+    number: signal.Signals, mode: str, said: str, small_model: Path, tmp_path: Path
 ) -> None:
-    process, worker = start_hanging(small_model, tmp_path / "out")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process, worker = start_hanging(small_model, tmp_path / "out", mode, TMPDIR=str(temporary))
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
+    assert err.splitlines()[-1] == f"edgepack: {said}; nothing was left behind."
     assert "Traceback" not in err
-    assert entries(tmp_path) == []
+    assert (entries(tmp_path), entries(temporary)) == (["temporary"], [])
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
+
+
+HANGING_COMPILER = """#!/bin/sh
+case " $* " in
+*" -c "*) ;;
+*) exec cc "$@" ;;
+esac
+sleep 600 &
+echo $! > {pid}.$$
+mv {pid}.$$ {pid}
+wait
+"""
+
+
+def hanging_toolchain(folder: Path) -> Path:
+    """A toolchain whose compiler waits for a child of its own, whose process id is in the file ``pid``."""
+    compiler = folder / "hanging-cc"
+    compiler.write_text(HANGING_COMPILER.format(pid=folder / "pid"))
+    compiler.chmod(0o755)
+    path = folder / "hanging.yaml"
+    path.write_text(f"family: gcc\nexecutables: {{cc: ['{compiler}'], ar: [ar]}}\n")
+    return path
+
+
+@POSIX
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler beside zig")
+def test_ctrl_c_ends_the_c_compilers_and_their_children(small_model: Path, tmp_path: Path) -> None:
+    """As a terminal sends it, to the whole group, and twice."""
+    toolchain = hanging_toolchain(tmp_path)
+    process = start_pack("ok", small_model, "-o", tmp_path / "out", "--toolchain", toolchain)
+    child = wait_for_pid(process, tmp_path, "pid")
+    for _ in range(2):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) == (130, False)
+    assert ends(child)
+    left = [name for name in entries(tmp_path) if not name.startswith("pid")]
+    assert left == ["hanging-cc", "hanging.yaml"]
+
+
+@POSIX
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler beside zig")
+def test_the_time_of_a_pack_is_that_of_all_its_stages(small_model: Path, tmp_path: Path) -> None:
+    toolchain = hanging_toolchain(tmp_path)
+    limit = ("--timeout", "4")
+    done = fake.run("ok", "pack", small_model, "-o", tmp_path / "out", "--toolchain", toolchain, *limit)
+    assert done.returncode == 3
+    assert "Packing small.onnx did not end within 4 s; it was in the stage" in done.stderr
+    assert not (tmp_path / "out").exists()
+    if (tmp_path / "pid").exists():  # a busy machine may not get so far
+        assert "in the stage compile C." in done.stderr
+        assert ends(int((tmp_path / "pid").read_text()))
+
+
+@POSIX
+def test_an_exception_raised_in_the_thread_of_a_pack_ends_it(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.install("hang", monkeypatch.setattr)
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pack(small_model, "host", tmp_path / "out", cache=False)
+        except BaseException as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    late = time.monotonic() + 120
+    while not (pids := list(tmp_path.glob(".*/job/*/pid"))) and time.monotonic() < late:
+        time.sleep(0.02)
+    worker = int(pids[0].read_text() or 0)
+    raised = ctypes.py_object(KeyboardInterrupt)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), raised)
+    thread.join(timeout=120)
+    assert [type(error) for error in caught] == [KeyboardInterrupt]
+    assert entries(tmp_path) == []
+    assert not worker or ends(worker)
 
 
 @POSIX

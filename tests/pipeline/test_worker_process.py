@@ -16,6 +16,7 @@ from edgepack.errors import InternalError, ModelError
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob, ReadJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.target import CpuTarget, target_from_json
+from edgepack.progress import Stages
 from tests.support import fake
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
@@ -121,8 +122,10 @@ def test_a_crash_names_signal_kernel_stage_and_log(
 
 
 def test_running_out_of_time_ends_the_child_and_names_the_kernel(directory: Path) -> None:
-    with pytest.raises(ModelError, match=r"did not end within 10 s; it was in kernel conv2d_17") as caught:
-        compile_("hang", directory, timeout=10)
+    stages = Stages(None)
+    message = r"did not end within 10 s; it was in kernel conv2d_17"
+    with pytest.raises(ModelError, match=message) as caught, stages.within(10, "Packing net.onnx"):
+        compile_("hang", directory, progress=stages)
     assert "--timeout" in caught.value.hint
     if os.name == "posix":
         with pytest.raises(ProcessLookupError):

@@ -4,7 +4,7 @@ model is.
     python -m tests.support.worker MODE
 
 MODE is ``ok``, or a way to fail when it compiles: ``crash``, ``abort``, ``hang``, ``error``, ``empty``,
-``noise``, ``wrong``, or ``slow``, which compiles to a slow kernel.
+``noise``, ``wrong``, or ``slow``, which compiles to a slow kernel. ``hang:TASK`` hangs in another task.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from edgepack.guardian import end_with_parent
 from edgepack.plan.binary import Binary, write_binaries
 from edgepack.plan.types import (
     Arena,
@@ -32,7 +33,6 @@ from edgepack.plan.types import (
     Step,
     TensorSpec,
 )
-from edgepack.process import end_with_parent
 
 ROWS, COLUMNS = 4, 8
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -151,6 +151,11 @@ def record(job: dict[str, Any], folder: Path, *, wrong: bool) -> None:
     (folder / "recorded.json").write_text(json.dumps(recorded), encoding="utf-8")
 
 
+def hang(directory: Path) -> None:
+    (directory / "pid").write_text(str(os.getpid()), encoding="utf-8")
+    time.sleep(600)
+
+
 def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
     event(event="stage", name="kernels")
     event(event="kernel", name="conv2d_17")
@@ -160,8 +165,7 @@ def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
     if mode == "abort":
         os.abort()
     if mode == "hang":
-        (directory / "pid").write_text(str(os.getpid()), encoding="utf-8")
-        time.sleep(600)
+        hang(directory)
     if mode == "noise":
         print("{half a line of TVM's\n[1, 2]\nnull")
     if mode != "empty":
@@ -171,6 +175,8 @@ def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
 def run(mode: str, directory: Path) -> None:
     job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
     result = None
+    if mode == f"hang:{job['task']}":
+        hang(directory)
     if job["task"] == "read":
         result = {"files": [job["model"]]}
     elif job["task"] == "import":

@@ -1,0 +1,57 @@
+"""The jobs that a user's options ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgepack.config.custom import load_custom
+from edgepack.errors import ConfigError
+from edgepack.files import is_file
+from edgepack.options import PackOptions, PathLike
+from edgepack.pipeline.compile import frontend_of
+from edgepack.pipeline.job import CheckJob, ImportJob
+from edgepack.pipeline.suggested_cuts import names_of
+from edgepack.plan.target import Target
+
+__all__ = ["check_job", "import_job"]
+
+
+def import_job(model: Path, options: PackOptions) -> ImportJob:
+    """Raises ConfigError for a file that there is not."""
+    return ImportJob(
+        **_of_model(model, options),
+        seed=options.seed,
+        inputs=_files("input", options.inputs),
+        expected=_files("output", options.expected),
+    )
+
+
+def check_job(model: Path, options: PackOptions, target: Target) -> CheckJob:
+    """``target``: what the kernels would be for."""
+    return CheckJob(**_of_model(model, options), target=target)
+
+
+def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:
+    """What all jobs have that read a model."""
+    return {
+        "model": model,
+        "frontend": frontend_of(model),
+        "shapes": {key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()},
+        "dims": {key: int(size) for key, size in (options.dims or {}).items()},
+        "cut_inputs": names_of(options.cut_inputs),
+        "cut_outputs": names_of(options.cut_outputs),
+        "batch": int(options.set_batch or 0),
+        "custom": load_custom(Path(options.custom)) if options.custom is not None else (),
+        "weights": options.weights,
+        "maxima": {key: int(size) for key, size in (options.maxima or {}).items()},
+    }
+
+
+def _files(role: str, given: Mapping[str, PathLike] | None) -> dict[str, Path]:
+    paths = {name: Path(path) for name, path in (given or {}).items()}
+    for name, path in paths.items():
+        if not is_file(path):
+            raise ConfigError(f"The file {path} for {role} {name} does not exist.", hint="Give a .npy file.")
+    return paths
