@@ -131,25 +131,28 @@ class Bundle:
         """The manifest as plain data (what ``edgepack inspect --json`` prints)."""
         return self.manifest.model_dump(mode="json")
 
-    def load(self, *, threads: int | None = None) -> Session:
+    def load(self, *, threads: int | None = None, check: bool = False) -> Session:
         """Open it in this process: see :func:`load`."""
-        return load(self, threads=threads)
+        return load(self, threads=threads, check=check)
 
 
 @guarded
-def load(bundle: Bundle | PathLike, *, threads: int | None = None) -> Session:
+def load(bundle: Bundle | PathLike, *, threads: int | None = None, check: bool = False) -> Session:
     """Open a bundle for this machine through its C ABI.
 
     Args:
         bundle: the bundle or its folder.
         threads: how many compute; default what the device's profile says.
+        check: compare all of the library and of the params with their hashes first, at the cost of reading
+            them. Without it, the library's size, headers and what the system's loader reads are looked at,
+            and of the params the header: weights that were damaged later are not seen.
 
     Returns:
         a session: ``outputs = session.run({"input": array})``. Close it, or use it in a ``with`` statement.
     """
     from edgepack.session import Session
 
-    return Session(bundle, threads=threads)
+    return Session(bundle, threads=threads, check=check)
 
 
 @guarded

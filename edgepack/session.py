@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edgepack import abi
 from edgepack.boundary import guarded
 from edgepack.bundle.layout import find_bundle
+from edgepack.bundle.libraries import check_library, check_whole_file
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError, ConfigError
@@ -43,10 +44,13 @@ class Session:
     Args:
         bundle: a bundle for this machine, or its folder.
         threads: how many compute; default what the device's profile says.
+        check: compare all of the library and of the params with their hashes first. Without it, the library's
+            size, headers and what the system's loader reads are looked at, and of the params the header.
 
     Raises:
         ConfigError: no bundle, one without a shared library, one for another machine, or a wrong option.
-        CheckFailedError: the library refuses (a CPU without its features, params that are not its own, ...).
+        CheckFailedError: the library is damaged, or refuses (a CPU without its features, params that are not
+            its own, ...).
 
     Attributes:
         path: the bundle's folder.
@@ -54,7 +58,9 @@ class Session:
     """
 
     @guarded
-    def __init__(self, bundle: HasPath | PathLike, *, threads: int | None = None) -> None:
+    def __init__(
+        self, bundle: HasPath | PathLike, *, threads: int | None = None, check: bool = False
+    ) -> None:
         self._handle: abi.SessionHandle | None = None
         self._model = abi.Model()
         self.path = find_bundle(_folder(bundle))
@@ -71,7 +77,9 @@ class Session:
             raise ConfigError(
                 f"The bundle {self.path} is for {manifest.device.name} and cannot be loaded here.", hint=hint
             )
-        self._library = _open_library(inside(self.path, artifact.path))
+        if check and manifest.params.file:
+            check_whole_file(self.path, manifest, manifest.params.file)
+        self._library = _open_library(check_library(self.path, manifest, artifact, whole=check))
         self._descriptor = _descriptor(self._library, manifest.symbol)
         self._api = self._descriptor.api.contents
         self.inputs = _specs(self._descriptor.inputs, self._descriptor.input_count)

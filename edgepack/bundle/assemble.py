@@ -31,6 +31,7 @@ from edgepack.config.device import ArtifactKind
 from edgepack.files import list_files, sha256_file
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes
+from edgepack.objectfiles.loading import loader_digest
 from edgepack.pipeline.job import WARNINGS
 from edgepack.plan.types import Plan
 from edgepack.progress import Progress
@@ -151,7 +152,9 @@ def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifac
     path = recipe.layout.artifacts[kind]
     report = audit(recipe.bundle / path, recipe.device, kind=kind, exported=exported)
     nbytes = (recipe.bundle / path).stat().st_size
-    return Artifact(kind=kind, path=path, nbytes=nbytes, audit=report.to_json())
+    loads = kind == "shared" and recipe.device.object_format != "wasm"
+    read = loader_digest(recipe.bundle / path, recipe.device.os, recipe.device.arch) if loads else ""
+    return Artifact(kind=kind, path=path, nbytes=nbytes, loader_sha256=read, audit=report.to_json())
 
 
 def _runtime_bytes(recipe: Recipe) -> int | None:

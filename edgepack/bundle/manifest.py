@@ -140,6 +140,10 @@ class Artifact(_Record):
     kind: Literal["shared", "static", "program"]
     path: PathInBundle
     nbytes: int = Field(ge=0)
+    loader_sha256: str = Field(
+        default="",
+        description="of a shared library: over what the system's loader reads of it; see bundle.md",
+    )
     audit: dict[str, Any] = Field(default={}, description="what was found in the file when packing")
 
 

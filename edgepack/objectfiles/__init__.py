@@ -2,5 +2,6 @@
 
 A package per format, each with the same modules: ``format`` (the linker's options, a subclass of
 :class:`edgepack.objectfiles.base.ObjectFormat`), ``audit`` (what is wrong with a file, a subclass of
-:class:`edgepack.objectfiles.auditor.Auditor`) and ``relocatable`` (reads and edits what a compiler writes).
+:class:`edgepack.objectfiles.auditor.Auditor`), ``relocatable`` (reads and edits what a compiler writes) and,
+of those that a process loads, ``headers`` (whether a library's hold together).
 """
