@@ -403,8 +403,8 @@ typedef struct call {
 
 static void *thread_run(void *argument) {
     call *mine = argument;
-    mine->status = ep_session_run(mine->of->session, mine->data.inputs, MINI_INPUTS, mine->data.outputs,
-                                  MINI_OUTPUTS);
+    mine->status =
+        ep_session_run(mine->of->session, mine->data.inputs, MINI_INPUTS, mine->data.outputs, MINI_OUTPUTS);
     return NULL;
 }
 

@@ -2,6 +2,10 @@
  * counts. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
 
 #include "check.h"
 
@@ -62,6 +66,49 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
         return 11;
     }
     return __real_pthread_create(thread, attributes, entry, argument);
+}
+
+/* What a system may refuse: after so many more calls it does. */
+static int locks_allowed = 1000;
+static int maps_allowed = 1000;
+static int clocks_allowed = 1000;
+static int masks_allowed = 1000;
+
+int __real_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
+int __real_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes);
+int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes);
+void *__real_mmap64(void *at, size_t nbytes, int protection, int flags, int file, off_t offset);
+void *__wrap_mmap64(void *at, size_t nbytes, int protection, int flags, int file, off_t offset);
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_sched_getaffinity(pid_t thread, size_t nbytes, cpu_set_t *mask);
+int __wrap_sched_getaffinity(pid_t thread, size_t nbytes, cpu_set_t *mask);
+int __real_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
+int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes) {
+    return locks_allowed-- <= 0 ? 12 : __real_pthread_mutex_init(mutex, attributes);
+}
+
+int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes) {
+    return locks_allowed-- <= 0 ? 12 : __real_pthread_cond_init(condition, attributes);
+}
+
+void *__wrap_mmap64(void *at, size_t nbytes, int protection, int flags, int file, off_t offset) {
+    return maps_allowed-- <= 0 ? MAP_FAILED : __real_mmap64(at, nbytes, protection, flags, file, offset);
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+    return clocks_allowed-- <= 0 ? -1 : __real_clock_gettime(clock, now);
+}
+
+int __wrap_sched_getaffinity(pid_t thread, size_t nbytes, cpu_set_t *mask) {
+    return masks_allowed-- <= 0 ? -1 : __real_sched_getaffinity(thread, nbytes, mask);
+}
+
+int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old) {
+    return masks_allowed-- <= 0 ? 22 : __real_pthread_sigmask(how, set, old);
 }
 
 static unsigned char block[1 << 18];
@@ -226,6 +273,32 @@ static void thread_failure(const char *root) {
     ep_model_close(&model);
 }
 
+/* Whatever the system refuses is a status, or does without. */
+static void refusals(const char *root) {
+    ep_options options = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    uint64_t ns[7];
+    setup(root);
+    options.threads = 3;
+    for (int i = 0; i < 2; i++) { /* the mutex, its condition */
+        locks_allowed = i;
+        CHECK_STATUS(ep_session_create(&model, &options, &session), EP_E_THREAD_START);
+    }
+    locks_allowed = 1000;
+    masks_allowed = 0; /* the threads run where the system puts them */
+    CHECK_STATUS(ep_session_create(&model, &options, &session), EP_OK);
+    clocks_allowed = 0;
+    CHECK_STATUS(ep_session_profile(session, ns, 7), EP_E_UNSUPPORTED);
+    CHECK_STATUS(data_run(&d, session), EP_OK);
+    data_check(&d);
+    clocks_allowed = masks_allowed = 1000;
+    ep_session_destroy(session);
+    ep_model_close(&model);
+    maps_allowed = 0;
+    CHECK_STATUS(mini_open(path_in(root, "params/mini.params"), &model), EP_E_IO);
+    maps_allowed = 1000;
+}
+
 TEST_MAIN({"callers_memory", callers_memory}, {"callers_threads", callers_threads},
           {"one_allocation", one_allocation}, {"allocator_hooks", allocator_hooks},
-          {"thread_failure", thread_failure})
+          {"thread_failure", thread_failure}, {"refusals", refusals})

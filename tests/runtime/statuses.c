@@ -97,6 +97,65 @@ static void libraries(const char *root) {
     CHECK(ep_model_missing_features(NULL, missing, sizeof missing) == 0);
 }
 
+/* A table that does not fit the file, in a header whose hash is right. */
+static void params_tables(const char *root) {
+    static const char *const bad[] = {"name_beyond",  "names_end_beyond", "unknown_dtype",  "rank_beyond",
+                                      "shape_before", "data_beyond",      "data_misaligned"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "bad/%s.params", bad[i]);
+        CHECK_STATUS(mini_open(path_in(root, name), &model), EP_OK);
+        CHECK_STATUS(ep_model_check_params(&model), EP_E_PARAMS_CORRUPT);
+        ep_model_close(&model);
+    }
+}
+
+/* Each feature that a model may need is there or missing, by its own name. */
+static void cpu_features(const char *root) {
+    ep_descriptor copy = edgepack_model_mini;
+    char all[1024];
+    size_t missing = 0;
+    const char *path = path_in(root, "params/mini.params");
+    for (unsigned bit = 0; bit < 64; bit++) {
+        char name[32];
+        copy.cpu_features = UINT64_C(1) << bit;
+        size_t count = ep_model_missing_features(&copy, name, sizeof name);
+        CHECK(count <= 1 && (count == 1) == (name[0] != 0) && strchr(name, ',') == NULL);
+        CHECK_STATUS(ep_model_open(&copy, path, &model), count == 1 ? EP_E_CPU : EP_OK);
+        ep_model_close(&model);
+        missing += count;
+    }
+    copy.cpu_features = UINT64_MAX;
+    CHECK(ep_model_missing_features(&copy, all, sizeof all) == missing && missing > 0 && missing <= 64);
+    for (const char *comma = strchr(all, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
+        missing--;
+    }
+    CHECK(missing == 1);
+#if defined(__x86_64__) && defined(__SSE3__)
+    copy.cpu_features = 1;
+    CHECK(ep_model_missing_features(&copy, all, sizeof all) == 0);
+#endif
+}
+
+/* Of a library's variants, the first that this CPU can run. */
+static void variants(const char *root) {
+    ep_descriptor none = edgepack_model_mini;
+    ep_descriptor second = edgepack_model_mini;
+    ep_descriptor exported = edgepack_model_mini;
+    const ep_descriptor *const list[] = {&none, &second};
+    const char *path = path_in(root, "params/mini.params");
+    none.cpu_features = UINT64_C(1) << 63;
+    exported.variants = list;
+    exported.variant_count = 2;
+    CHECK_STATUS(ep_model_open(&exported, path, &model), EP_OK);
+    CHECK(model.descriptor == &second);
+    ep_model_close(&model);
+    exported.variant_count = 1;
+    CHECK_STATUS(ep_model_open(&exported, path, &model), EP_OK);
+    CHECK(model.descriptor == &exported);
+    ep_model_close(&model);
+}
+
 static void closed_models(const char *root) {
     ep_model closed;
     ep_session *session = NULL;
@@ -217,6 +276,7 @@ static void sentences(const char *root) {
     CHECK(strcmp(ep_status_string(1000), "Unknown status.") == 0);
 }
 
-TEST_MAIN({"params_files", params_files}, {"flipped_bytes", flipped_bytes}, {"params_memory", params_memory},
+TEST_MAIN({"params_files", params_files}, {"flipped_bytes", flipped_bytes}, {"params_tables", params_tables},
+          {"cpu_features", cpu_features}, {"variants", variants}, {"params_memory", params_memory},
           {"libraries", libraries}, {"closed_models", closed_models}, {"options", options},
           {"buffers", buffers}, {"sentences", sentences})

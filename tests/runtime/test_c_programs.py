@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import struct
 from collections.abc import Callable
@@ -31,6 +32,9 @@ RUNS = (
 STATUSES = (
     "params_files",
     "flipped_bytes",
+    "params_tables",
+    "cpu_features",
+    "variants",
     "params_memory",
     "libraries",
     "closed_models",
@@ -38,8 +42,25 @@ STATUSES = (
     "buffers",
     "sentences",
 )
-MEMORY = ("callers_memory", "callers_threads", "one_allocation", "allocator_hooks", "thread_failure")
-WRAPPED = ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "pthread_create")
+MEMORY = (
+    "callers_memory",
+    "callers_threads",
+    "one_allocation",
+    "allocator_hooks",
+    "thread_failure",
+    "refusals",
+)
+WRAPPED = (
+    *("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "pthread_create"),
+    *(
+        "pthread_mutex_init",
+        "pthread_cond_init",
+        "mmap64",
+        "clock_gettime",
+        "sched_getaffinity",
+        "pthread_sigmask",
+    ),
+)
 
 Program = Callable[[str, str], tuple[Path, MiniBundle]]
 
@@ -73,11 +94,12 @@ def test_embedded_params(build: Build, variant: str) -> None:
     run([program, "numbers", bundle.root])  # a file can still be given
 
 
-def test_large_arena(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", ["gcc", "address"])
+def test_large_arena(variant: str, tmp_path: Path) -> None:
     """One that begins on a page, in memory for huge pages."""
-    cc, flags = VARIANTS["address"]
+    cc, flags = VARIANTS[variant]
     bundle = make_sources(tmp_path / "bundle", unused_arena=3 << 20).build(cc=cc, flags=flags, shared=False)
-    run([link(bundle, "address", "runs.c"), "numbers", bundle.root])
+    run([link(bundle, variant, "runs.c"), "numbers", bundle.root])
 
 
 @pytest.mark.parametrize("variant", ["gcc", "address"])
@@ -109,7 +131,15 @@ def write_bad_params(good: Path, folder: Path, tmp_path: Path) -> None:
         struct.pack_into(form, changed, offset, value)
         return bytes(changed)
 
+    def resealed(offset: int, form: str, value: int) -> bytes:
+        """With the header's own hash set right."""
+        changed = bytearray(patched(offset, form, value))
+        changed[80:112] = bytes(32)
+        changed[80:112] = hashlib.sha256(changed[: struct.unpack_from("<I", changed, 12)[0]]).digest()
+        return bytes(changed)
+
     other = make_sources(tmp_path / "other", seed=2)
+    entry = 128 + 72  # the second tensor's
     files = {
         "other_model": other.params.read_bytes(),
         "not_params": b"PK\x03\x04" + data,
@@ -120,6 +150,13 @@ def write_bad_params(good: Path, folder: Path, tmp_path: Path) -> None:
         "next_version": patched(8, "<I", 2),
         "offset_beyond_file": patched(24, "<Q", 1 << 40),
         "table_beyond_header": patched(40, "<I", 0xFFFFFFFF),
+        "name_beyond": resealed(entry, "<I", 0xFFFFFFFF),
+        "names_end_beyond": resealed(entry + 4, "<I", 0xFFFFFFFF),
+        "unknown_dtype": resealed(entry + 8, "<I", 14),
+        "rank_beyond": resealed(entry + 12, "<I", 0xFFFFFFFF),
+        "shape_before": resealed(entry + 16, "<I", 8),
+        "data_beyond": resealed(entry + 24, "<Q", 1 << 63),
+        "data_misaligned": resealed(entry + 24, "<Q", 1),
     }
     for name, content in files.items():
         (folder / f"{name}.params").write_bytes(content)

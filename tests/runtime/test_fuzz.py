@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.conftest import VARIANTS, Build
-from tests.support.mini import WARNINGS, run
+from tests.support.mini import WARNINGS, MiniBundle, run
 
 HERE = Path(__file__).parent
-COUNT = 4000
+COUNT = {"fuzz_session": 16}
+#: What fuzz_session lets fail.
+WRAPPED = ("malloc", "pthread_create", "pthread_mutex_init", "pthread_cond_init")
 
 
 def corpus(target: str, params: Path, test: Path, folder: Path) -> list[Path]:
     """Files that the corruption starts from."""
     if target.startswith("fuzz_params"):
         return [params]
+    if target == "fuzz_session":
+        return sorted((HERE / "corpus" / "session").iterdir())
     if target == "fuzz_compare":
         specials = folder / "specials.bin"
         specials.write_bytes(b"\x00\x7c\x00\xfc\xff\x7f\x00\x00\x00\x00\x80\x7f\x00\x00\xc0\x7f" * 8)
@@ -26,22 +30,32 @@ def corpus(target: str, params: Path, test: Path, folder: Path) -> list[Path]:
     return [test / "tolerances.txt", full]
 
 
-@pytest.mark.parametrize("target", ["fuzz_params", "fuzz_params_table", "fuzz_tolerances", "fuzz_compare"])
-def test_corrupted_input_is_handled(build: Build, target: str, tmp_path: Path) -> None:
-    bundle = build("address")
-    cc, flags = VARIANTS["address"]
+TARGETS = ("fuzz_params", "fuzz_params_table", "fuzz_tolerances", "fuzz_compare", "fuzz_session")
+
+
+def link(build: Build, target: str, program: Path, flags: tuple[str | Path, ...]) -> MiniBundle:
+    """Builds a target with what it is linked with: its bundle."""
+    bundle = build("address", "embed" if target == "fuzz_session" else "file")
+    cc, sanitizers = VARIANTS["address"]
     sources: dict[str, list[str | Path]] = {
         "fuzz_params": [bundle.static],
         "fuzz_params_table": ["-Wno-unused-function"],
         "fuzz_tolerances": [bundle.root / "src/loader/tolerances.c"],
         "fuzz_compare": [bundle.root / "src/loader/compare.c"],
+        "fuzz_session": [bundle.static, *(f"-Wl,--wrap={function}" for function in WRAPPED)],
     }
-    program = tmp_path / target
     run(
         [
-            *(*cc, *WARNINGS, *flags, *bundle.includes, HERE / f"{target}.c", HERE / "fuzz_main.c"),
+            *(*cc, *WARNINGS, *sanitizers, *flags, *bundle.includes, HERE / f"{target}.c"),
             *(*sources[target], "-o", program, "-lpthread", "-lm"),
         ]
     )
+    return bundle
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_corrupted_input_is_handled(build: Build, target: str, tmp_path: Path) -> None:
+    program = tmp_path / target
+    bundle = link(build, target, program, (HERE / "fuzz_main.c",))
     files = corpus(target, bundle.params, bundle.root / "test", tmp_path)
-    run([program, "1", str(COUNT), *files])
+    run([program, "1", str(COUNT.get(target, 4000)), *files])
