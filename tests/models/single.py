@@ -16,10 +16,15 @@ Body = Callable[[Graph, str], str]
 
 
 def single(
-    shape: tuple[int, ...], body: Body, dtype: str = "float32", result: str = "float32"
+    shape: tuple[int, ...],
+    body: Body,
+    dtype: str = "float32",
+    result: str = "float32",
+    *,
+    opset: int = 17,
 ) -> onnx.ModelProto:
     """``x`` of this shape, what ``body`` puts behind it, and ``y``."""
-    g = Graph("single", seed=4)
+    g = Graph("single", seed=4, opset=opset)
     g.op("Identity", body(g, g.input("x", shape, dtype)), name="y")
     g.output("y", result)
     return g.model()

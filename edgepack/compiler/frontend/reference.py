@@ -74,8 +74,8 @@ CONDITION_LIMIT = 1e-2
 #: What is said to have computed outputs that the user gave.
 GIVEN = "the given outputs"
 
-#: Operators that round to steps: an integer output of theirs may be off by one.
-ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
+#: Operators that round to steps, or sum up integers as floats: an integer output may be off by one.
+ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "Resize"}
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,8 @@ def tolerances(model: onnx.ModelProto, weights: str | None = None) -> dict[str, 
     found: dict[str, Tolerance | int] = {}
     for value in graph.output:
         ancestors = _ancestors(value.name, producers)
-        ops = {producers[name].op_type for name in ancestors if name in producers}
+        exact = {name for name in ancestors if name in producers and types.get(name) not in floats}
+        ops = {producers[name].op_type for name in exact}
         kinds = {floats[types[name]] for name in ancestors if types.get(name) in floats}
         if ops & ROUNDING:
             kinds.add("quantised")

@@ -57,6 +57,7 @@ REWRITTEN = {
     "Resize": ["resize_fractional", "resize_nearest_fractional", "resize_opset10", "resize_opset18_axes",
                "resize_antialias", "resize_antialias_cubic", "resize_channels_last",
                "resize_cubic_exclude_outside", "resize_not_larger", "resize_symmetric",
+               "resize_channels_last_uint8", "resize_antialias_uint8", "resize_antialias_int32",
                "resize_down_opset10", "resize_nearest_undecided", "resize_crop", "resize_crop_axes"],
     "RoiAlign": ["roialign_scaled"],
     "Slice": ["slice_opset9"],

@@ -67,6 +67,13 @@ def _depth_to_space(g: Graph, x: str) -> str:
     return g.op("DepthToSpace", x, blocksize=2)
 
 
+def _upsampled(g: Graph, x: str) -> str:
+    """What is repeated is computed by the same kernel, and so is what reads it."""
+    sizes = g.const(np.array([1, 3, 10, 46]))
+    form = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return g.op("Mul", g.op("Resize", g.op("Relu", x), "", "", sizes, **form), g.weight(3, 1, 46))
+
+
 def _triangle(g: Graph, x: str) -> str:
     return g.op("Trilu", x, upper=0)
 
@@ -110,6 +117,12 @@ MODELS: dict[str, onnx.ModelProto] = {
     "pad by reflection, one axis": pad((3, 6, 18), [0, 0, 0, 0, 0, 8], "reflect"),
     "pad by nothing": single((3, 6), lambda g, x: g.op("Neg", g.op("Pad", x, g.const(np.zeros(4, int))))),
     "pad with the edge": pad((5, 18), [1, 3, 2, 4], "edge"),
+    "pad with long edges": pad((3, 5, 70), [0, 2, 9, 0, 1, 21], "edge"),
+    "pad by wrapping": single(
+        (3, 5, 50),
+        lambda g, x: g.op("Pad", x, g.const(np.array([0, 2, 37, 0, 1, 40])), mode="wrap"),
+        opset=19,
+    ),
     "triangle": single((2, 13, 21), _triangle),
     "gather": single((3, 5), _gather_rows),
     "depth to space": single((1, 20, 3, 5), _depth_to_space),
@@ -125,6 +138,11 @@ MODELS: dict[str, onnx.ModelProto] = {
     "resize bilinear": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "half_pixel"),
     "resize corners": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "align_corners"),
     "resize nearest": resize((1, 18, 5, 6), [1, 18, 10, 12], "nearest", "asymmetric"),
+    "resize nearest, a long row": resize((1, 2, 3, 41), [1, 2, 6, 82], "nearest", "asymmetric"),
+    "resize nearest, four times": resize((1, 2, 3, 41), [1, 2, 12, 164], "nearest", "asymmetric"),
+    "resize nearest, forty times": resize((1, 2, 3, 3), [1, 2, 6, 120], "nearest", "asymmetric"),
+    "resize nearest, a third": resize((1, 2, 12, 123), [1, 2, 4, 41], "nearest", "half_pixel"),
+    "repeated in the middle": single((1, 3, 5, 23), _upsampled),
 }
 
 
@@ -142,6 +160,7 @@ SENTINELS = (
     "transpose of heads",
     "transposed sum",
     "resize bilinear",
+    "resize nearest, a long row",
 )
 ON_REGISTER_FILES = on_register_files(MODELS, SENTINELS, others=("scalar", "128x32", "256x16"))
 

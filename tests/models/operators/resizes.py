@@ -17,14 +17,15 @@ def _resize(
     scales: list[float] | None = None,
     sizes: list[int] | None = None,
     opset: int = 17,
+    dtype: str = "float32",
     **attributes: Any,
 ) -> None:
     @case(name, opset=opset)
     def build(g: Graph) -> None:
-        inputs = [g.input("x", shape), g.const(np.zeros(0, "float32")) if opset < 13 else ""]
+        inputs = [g.input("x", shape, dtype), g.const(np.zeros(0, "float32")) if opset < 13 else ""]
         inputs += [g.const(scales)] if scales is not None else ["", g.const(sizes)]
         g.op("Resize", *inputs, name="y", **attributes)
-        g.output("y")
+        g.output("y", dtype)
 
 
 _UP = [1.0, 1.0, 2.0, 2.0]
@@ -83,6 +84,25 @@ _resize(
 _resize("resize_opset18_axes", [1, 2, 5, 6], scales=[2.0, 2.0], mode="linear", opset=18, axes=[2, 3])
 _resize("resize_antialias", [1, 2, 8, 8], sizes=[1, 2, 4, 5], mode="linear", opset=18, antialias=1)
 _resize("resize_channels_last", [1, 5, 6, 2], scales=[1.0, 2.0, 2.0, 1.0], mode="linear")
+_resize("resize_channels_last_uint8", [1, 6, 6, 3], sizes=[1, 9, 9, 3], mode="linear", dtype="uint8")
+_resize(
+    "resize_antialias_uint8",
+    [1, 2, 10, 12],
+    sizes=[1, 2, 4, 5],
+    opset=18,
+    dtype="uint8",
+    mode="linear",
+    antialias=1,
+)
+_resize(
+    "resize_antialias_int32",
+    [1, 2, 10, 12],
+    sizes=[1, 2, 4, 5],
+    opset=18,
+    dtype="int32",
+    mode="linear",
+    antialias=1,
+)
 
 
 @case("resize_opset10", opset=10)

@@ -11,9 +11,7 @@ from tests.models.realistic.row import between, row
 def _resize(
     name: str, shape: list[int], sizes: list[int], mode: str, coordinates: str, **attributes: object
 ) -> None:
-    why_slow = str(attributes.pop("why_slow", ""))
-
-    @row(name, opset=18, why_slow=why_slow)
+    @row(name, opset=18)
     def build(g: Graph) -> None:
         sizes_ = g.const(np.int64([*shape[:2], *sizes]))
         x = g.input("x", shape)
@@ -22,15 +20,7 @@ def _resize(
 
 
 _SMALL, _LARGE = [1, 64, 28, 28], [1, 64, 56, 56]
-_resize(
-    "resize nearest up",
-    _SMALL,
-    [56, 56],
-    "nearest",
-    "asymmetric",
-    nearest_mode="floor",
-    why_slow="channels first it gathers each element; behind a convolution it is channels last",
-)
+_resize("resize nearest up", _SMALL, [56, 56], "nearest", "asymmetric", nearest_mode="floor")
 _resize("resize nearest up 1.5", _SMALL, [42, 42], "nearest", "half_pixel")
 _resize("resize nearest down", _LARGE, [28, 28], "nearest", "asymmetric", nearest_mode="floor")
 for _mode in ("linear", "cubic"):

@@ -8,7 +8,7 @@ resizes the wrong axes of any other layout, and reads all taps of both axes for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,59 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["resize"]
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What elements are while they are resized: those of integers float32.
+
+    ONNX Runtime truncates sums of a linear resize, and rounds those of an antialiased one after each axis,
+    as Pillow does; it resizes integers in no other way, and the standard's reference rounds.
+    """
+
+    editor: Editor
+    dtype: np.dtype[Any]
+    sampling: Sampling
+
+    @property
+    def whole(self) -> bool:
+        """Whether they are integers that are computed with."""
+        return self.dtype.kind in "iu" and self.sampling.mode != "nearest"
+
+    @property
+    def truncated(self) -> bool:
+        return self.whole and self.sampling.mode == "linear" and not self.sampling.antialias
+
+    @property
+    def computed(self) -> np.dtype[Any]:
+        """The type that sums and weights have."""
+        import numpy as np
+
+        return np.dtype(np.float32) if self.whole else self.dtype
+
+    def widened(self, x: str) -> str:
+        """The input as it is computed with."""
+        return self.editor.cast(x, self.computed) if self.whole else x
+
+    def between_axes(self, x: str) -> str:
+        """After one axis."""
+        return self._rounded(x) if self.whole and self.sampling.antialias else x
+
+    def _rounded(self, x: str) -> str:
+        import numpy as np
+
+        editor, wide, limits = self.editor, self.computed, np.iinfo(self.dtype)
+        rounded = editor.op("Floor", editor.op("Add", x, editor.scalar(0.5, wide)))
+        # float32 has no largest int32: the next number below it
+        most = np.nextafter(np.float32(limits.max), np.float32(0)) if limits.bits > 16 else limits.max
+        return editor.op("Clip", rounded, editor.scalar(limits.min, wide), editor.scalar(float(most), wide))
+
+    def narrowed(self, x: str) -> str:
+        """As the output has them."""
+        if not self.whole:
+            return x
+        rounded = x if self.truncated or self.sampling.antialias else self._rounded(x)
+        return self.editor.cast(rounded, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -53,20 +106,48 @@ def resize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     plain = len(source) == 4 and all(axis >= 2 for axis in changed) and "axes" not in values
     policy = values.get("keep_aspect_ratio_policy", "stretch")
     known = sampling.rounding != "simple" and sampling.coordinates != "half_pixel_symmetric"
+    positions = {a: _positions(sampling.coordinates, source[a], target[a], scales[a]) for a in changed}
+    if changed and sampling.mode == "nearest":
+        tables = {a: _nearest(sampling, positions[a], source[a], scales[a]) for a in changed}
+        if all(_step(table) for table in tables.values()):
+            return [_every(editor, x, tables)]
+    numbers = _Numbers(editor, editor.dtype(x), sampling)
     if (
         exact
         and plain
         and known
         and policy == "stretch"
-        and (sampling.mode == "nearest" or not np.issubdtype(editor.dtype(x), np.floating))
+        and (sampling.mode == "nearest" or numbers.truncated)
         and not any(_undecided(sampling, source[a], target[a], scales[a]) for a in changed)
     ):
         return None
+    x = numbers.widened(x)
     for axis in sorted(changed, key=lambda axis: _turn(axis, source, target)):
-        positions = _positions(sampling.coordinates, source[axis], target[axis], scales[axis])
-        taps = _taps(sampling, positions, source[axis], scales[axis])
-        x = _apply(editor, x, axis, len(source), taps=taps, dtype=editor.dtype(node.input[0]))
-    return [x]
+        taps = _taps(sampling, positions[axis], source[axis], scales[axis])
+        x = numbers.between_axes(_apply(editor, x, axis, len(source), taps=taps, dtype=numbers.computed))
+    return [numbers.narrowed(x)]
+
+
+def _nearest(sampling: Sampling, x: NDArray[np.float32], source: int, scale: float) -> NDArray[np.int64]:
+    """The element of the input that each of the output is."""
+    import numpy as np
+
+    return np.clip(_round(sampling.rounding, x, scale), 0, source - 1).astype(np.int64)
+
+
+def _step(table: NDArray[np.int64]) -> int:
+    """How far neighbours are apart, where all of them are equally far; otherwise 0."""
+    steps = {int(n) for n in table[1:] - table[:-1]}
+    return steps.pop() if len(steps) == 1 else 0
+
+
+def _every(editor: Editor, x: str, tables: Mapping[int, NDArray[np.int64]]) -> str:
+    """A slice: every so many elements along each axis."""
+    import numpy as np
+
+    bounds = [(int(t[0]), int(t[-1]) + 1, axis, _step(t)) for axis, t in tables.items()]
+    operands = (editor.const(np.asarray(numbers, np.int64)) for numbers in zip(*bounds, strict=True))
+    return editor.op("Slice", x, *operands)
 
 
 def _turn(axis: int, source: Sequence[int], target: Sequence[int]) -> tuple[int, int]:
@@ -101,6 +182,8 @@ def _crop_and_resize(
     if region is None:
         return None
     x, dtype, sampling = str(node.input[0]), editor.dtype(node.input[0]), _sampling(editor, node, values)
+    numbers = _Numbers(editor, dtype, sampling)
+    x = numbers.widened(x)
     axes = [axis % len(source) for axis in values.get("axes", range(len(source)))]
     inside = np.ones(target, bool)
     for number, axis in enumerate(axes):
@@ -111,9 +194,10 @@ def _crop_and_resize(
         shares = np.linspace(begin, end, target[axis]) if target[axis] > 1 else np.array([(begin + end) / 2])
         positions = (shares * last).astype(np.float32)
         taps = _taps(sampling, positions, source[axis], target[axis] / source[axis])
-        x = _apply(editor, x, axis, len(source), taps=taps, dtype=dtype)
+        x = numbers.between_axes(_apply(editor, x, axis, len(source), taps=taps, dtype=numbers.computed))
         kept = ((positions >= 0) & (positions <= last)).reshape([-1, *[1] * (len(source) - axis - 1)])
         inside &= kept
+    x = numbers.narrowed(x)
     if not inside.all():
         x = editor.op("Where", editor.const(inside), x, editor.scalar(sampling.extrapolation, dtype))
     return [x]
@@ -196,7 +280,7 @@ def _taps(
     import numpy as np
 
     if sampling.mode == "nearest":
-        return [(np.clip(_round(sampling.rounding, x, scale), 0, source - 1).astype(np.int64), None)]
+        return [(_nearest(sampling, x, source, scale), None)]
     if sampling.antialias and scale < 1:
         return _antialiased(sampling, x.astype(np.float64), source, scale)
     if sampling.mode == "linear":

@@ -13,7 +13,7 @@ from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariab
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, narrowed, widened
 
-__all__ = ["COMPARISONS", "DTYPES", "FLOATS", "Value", "Values", "storage_dtype"]
+__all__ = ["COMPARISONS", "DTYPES", "FLOATS", "Pattern", "Value", "Values", "storage_dtype"]
 
 Expr = Any
 
@@ -35,6 +35,14 @@ def storage_dtype(dtype: str) -> str:
 
 
 @dataclass(frozen=True)
+class Pattern:
+    """A position for each lane: ``base + offsets[lane]``, the base the same in all lanes."""
+
+    base: Affine
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Value:
     """``lanes`` elements, or one that stands for all of them.
 
@@ -42,6 +50,7 @@ class Value:
         expr: the elements; those of half precision as they lie in memory.
         number: the value where it is a constant.
         low, high: bounds of an integer, where known.
+        pattern: the same whole numbers as positions, where they are known to be such.
     """
 
     expr: Expr
@@ -50,6 +59,7 @@ class Value:
     number: float | None = None
     low: int | None = None
     high: int | None = None
+    pattern: Pattern | None = None
 
 
 class Values:
@@ -72,7 +82,7 @@ class Values:
 
     def named(self, value: Any) -> Any:
         if isinstance(value, Value) and value.number is None and value.dtype != "bool":
-            return Value(self.e.let(value.expr), value.lanes, value.dtype)
+            return Value(self.e.let(value.expr), value.lanes, value.dtype, pattern=value.pattern)
         return value
 
     def value(self, x: Any, dtype: str) -> Value:
@@ -168,7 +178,15 @@ class Values:
             q = self.e.let(tirx.truncdiv(vector, steps))
             offset = self.expr(self.value(whole.plus(extra), "int32"), self.lanes)
             r = self.e.let(vector - q * steps)
-            return Value(self.e.let(q + offset), self.lanes, "int32"), Value(r, self.lanes, "int32")
+            patterns: list[Pattern | None] = [None, None]
+            if not rest.terms:
+                numbers = [rest.constant + rest.lane_step * lane for lane in range(self.lanes)]
+                patterns[0] = Pattern(whole, tuple(n // divisor for n in numbers))
+                patterns[1] = Pattern(constant(0), tuple(n % divisor for n in numbers))
+            return (
+                Value(self.e.let(q + offset), self.lanes, "int32", pattern=patterns[0]),
+                Value(r, self.lanes, "int32", pattern=patterns[1]),
+            )
         q = self._variable(
             tirx.truncdiv(self.variables.scalar(rest + shift), index(divisor)), 0, high // divisor - extra
         )

@@ -8,6 +8,7 @@ is a vector load; one that does not depend on the lane is a scalar; any other is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -15,10 +16,17 @@ from tvm.tirx import BufferLoad, Ramp
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
+from edgepack.compiler.kernels.cpu.emit.conditions import Conditions, Crosswise, NeedsBranch, NeedsSplit
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, number_of
+from edgepack.compiler.kernels.cpu.emit.patterns import (
+    combined_patterns,
+    flat_pattern,
+    load_pattern,
+    pattern_of,
+)
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, FLOATS, Value, Values
+from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, FLOATS, Value
 from edgepack.compiler.kernels.cpu.emit.vector_double import double
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
@@ -47,27 +55,7 @@ BITWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
 }
 
 
-class NeedsBranch(Exception):  # noqa: N818 - a request, not a failure
-    """A branch on ``position <= 0`` that the generator cannot decide; the same in all lanes."""
-
-    def __init__(self, position: Affine) -> None:
-        super().__init__(position)
-        self.position = position
-
-
-class NeedsSplit(Exception):  # noqa: N818
-    """A branch that changes along the lanes: where the lane axis' variable reaches ``at``."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__(at)
-        self.at = at
-
-
-class _Crosswise(Exception):  # noqa: N818
-    """A branch on several axes at once that changes along the lanes: both sides are evaluated."""
-
-
-class Vectors(Values):
+class Vectors(Conditions):
     """Evaluates expressions at one position.
 
     Args:
@@ -77,8 +65,8 @@ class Vectors(Values):
         blocks: elementwise blocks by the buffer that they write.
         pointers: flat arrays by buffer.
         facts: for positions, whether they are <= 0 here.
-        lane_variable: the variable that the lanes count on from; branches on it can be cut.
-        origin: what the lanes count on from where it is a number.
+        lane_variable: the number of the vector in its loop; conditions on it can be cut.
+        origin: where along the lanes' axis the first vector begins.
     """
 
     def __init__(
@@ -92,10 +80,8 @@ class Vectors(Values):
         lane_variable: str = "",
         origin: int = 0,
     ) -> None:
-        super().__init__(e, lanes, variables)
+        super().__init__(e, lanes, variables, facts, lane_variable, origin)
         self.blocks, self.pointers = blocks, pointers
-        self.facts, self.lane_variable = dict(facts or {}), lane_variable
-        self.origin = origin
         self.guarded = 0
         self._memo: dict[Any, Any] = {}
 
@@ -106,8 +92,9 @@ class Vectors(Values):
         block = self.blocks.get(buffer)
         if block is None:
             return self.load(buffer, at)
-        positions = [self.position(i) for i in at]
-        key = (buffer, tuple(positions))
+        patterns = [i.pattern if isinstance(i, Value) else None for i in at]
+        positions = [i if p else self.position(i) for i, p in zip(at, patterns, strict=True)]
+        key = (buffer, tuple(p or i for i, p in zip(positions, patterns, strict=True)))
         if key not in self._memo:
             env = dict(zip(block.iters, positions, strict=True))
             value = self.evaluate(block.value, env)
@@ -121,7 +108,9 @@ class Vectors(Values):
         if any(isinstance(i, Value) and i.lanes > 1 for i in at):
             if self.guarded:
                 raise RuleError(f"a read of {buffer.name} that its condition guards")
-            loaded = self._loaded(self._gather(buffer, at), self.lanes, self._stored_dtype(buffer))
+            found = self._patterned(buffer, at)
+            expr = self._gather(buffer, at) if found is None else found
+            loaded = self._loaded(expr, self.lanes, self._stored_dtype(buffer))
             return self._as(buffer, loaded)
         address = constant(0)
         for dimension, i in zip(buffer.shape, at, strict=True):
@@ -154,6 +143,14 @@ class Vectors(Values):
 
     # Values -----------------------------------------------------------------------------------------------
 
+    def _patterned(self, buffer: Any, at: list[Any]) -> Expr | None:
+        """A load at lanes whose distances are known; None where they are not, or too far apart."""
+        pattern = flat_pattern(buffer.shape, at, self.lanes)
+        if pattern is None:
+            return None
+        elements = prod(int(d) for d in buffer.shape)
+        return load_pattern(self.e, self.pointers[buffer], elements, pattern, self.variables)
+
     def _gather(self, buffer: Any, at: list[Any]) -> Expr:
         """A load at lanes that are computed; they must not leave the buffer, so they have been clamped."""
         total: Expr = self.e.splat(index(0), self.lanes)
@@ -164,7 +161,7 @@ class Vectors(Values):
 
     # Expressions ------------------------------------------------------------------------------------------
 
-    def evaluate(self, x: Any, env: Mapping[Any, Affine]) -> Any:
+    def evaluate(self, x: Any, env: Mapping[Any, Any]) -> Any:
         """An Affine, a bool (a decided condition) or a Value."""
         kind = type(x).__name__
         if kind == "IntImm":
@@ -201,16 +198,17 @@ class Vectors(Values):
             return constant(value)
         return Value(x, 1, str(x.ty.dtype), float(value))
 
-    def _cast(self, x: Any, env: Mapping[Any, Affine]) -> Any:
+    def _cast(self, x: Any, env: Mapping[Any, Any]) -> Any:
         value, dtype = self.evaluate(x.value, env), str(x.ty.dtype)
-        if isinstance(value, Affine) and dtype in {"int32", "int64"}:
+        position = isinstance(value, Affine) or (isinstance(value, Value) and value.pattern is not None)
+        if position and dtype in {"int32", "int64"}:
             return value
         if isinstance(value, bool) and dtype in {"int32", "int64"}:
             return constant(int(value))
         source = str(x.value.ty.dtype)
         return self.cast(self.value(value, "int32" if isinstance(value, Affine) else source), dtype)
 
-    def _call(self, x: Any, env: Mapping[Any, Affine]) -> Any:
+    def _call(self, x: Any, env: Mapping[Any, Any]) -> Any:
         name = str(getattr(x.op, "name", "")).rpartition(".")[2]
         dtype = str(x.ty.dtype)
         if name == "if_then_else":
@@ -235,7 +233,7 @@ class Vectors(Values):
             return Value(tirx.Not(x.expr), x.lanes, x.dtype)
         return Value(self.e.let(tirx.bitwise_not(x.expr)), x.lanes, x.dtype)
 
-    def _logical(self, kind: str, x: Any, env: Mapping[Any, Affine]) -> Any:
+    def _logical(self, kind: str, x: Any, env: Mapping[Any, Any]) -> Any:
         absorbing = kind == "Or"
         a = self.evaluate(x.a, env)
         if isinstance(a, bool):
@@ -247,12 +245,12 @@ class Vectors(Values):
         both = (tirx.Or if absorbing else tirx.And)(self.expr(a, lanes), self.expr(b, lanes))
         return Value(both, lanes, "bool")
 
-    def _choose(self, condition: Any, yes: Any, no: Any, env: Mapping[Any, Affine]) -> Any:
+    def _choose(self, condition: Any, yes: Any, no: Any, env: Mapping[Any, Any]) -> Any:
         """A condition on positions is decided here, or by a branch or a cut outside; one on data selects."""
         try:
             decided = self._decide(condition, env)
             guards = False
-        except _Crosswise:
+        except Crosswise:
             decided, guards = None, True
         if decided is not None:
             return self.evaluate(yes if decided else no, env)
@@ -268,7 +266,7 @@ class Vectors(Values):
         result = Value(tirx.Select(mask, a_expr, b_expr), lanes, dtype)
         return result if dtype == "bool" else self.named(result)
 
-    def _decide(self, x: Any, env: Mapping[Any, Affine]) -> bool | None:
+    def _decide(self, x: Any, env: Mapping[Any, Any]) -> bool | None:
         """A condition on positions; None where it depends on data."""
         kind = type(x).__name__
         if kind == "Call" and str(getattr(x.op, "name", "")).endswith(".likely"):
@@ -293,30 +291,16 @@ class Vectors(Values):
             a, b, kind = b, a, {"GT": "LT", "GE": "LE"}[kind]
         return self._at_most((a - b).plus(1 if kind == "LT" else 0))
 
-    def _at_most(self, d: Affine) -> bool:
-        """Whether d <= 0, by bounds or by what is known here; raises NeedsBranch or NeedsSplit."""
-        low, high = self.variables.bounds(d, self.lanes)
-        if high <= 0:
-            return True
-        if low > 0:
-            return False
-        if d in self.facts:
-            return self.facts[d]
-        if d.uniform and not d.coefficient(self.lane_variable):
-            raise NeedsBranch(d)
-        step = d.lane_step or d.coefficient(self.lane_variable)
-        if d.terms not in {(), ((self.lane_variable, step),)}:
-            raise _Crosswise
-        # d = step * x + offset changes its truth between x = at - 1 and x = at.
-        offset = d.constant if d.terms else d.constant - step * self.origin
-        raise NeedsSplit(-offset // step + 1 if step > 0 else -(offset // step))
-
     def _binary(self, kind: str, x: Any, a: Any, b: Any) -> Any:
         dtype = str(x.a.ty.dtype)
+        pattern = None
         if isinstance(a, Affine) and isinstance(b, Affine):
             folded = self._positions(kind, a, b)
             if folded is not None:
                 return folded
+        else:
+            patterns = pattern_of(a, self.lanes), pattern_of(b, self.lanes)
+            pattern = combined_patterns(kind, *patterns, self.variables)
         if dtype in HALVES:
             raise RuleError(f"arithmetic on {dtype} has no vector form")
         left, right = self.value(a, dtype), self.value(b, dtype)
@@ -337,7 +321,8 @@ class Vectors(Values):
         if kind not in ARITHMETIC:
             raise RuleError(f"{kind} of {dtype} has no vector form")
         ratio = kind == "Div" and dtype == "float32"
-        result = Value(self.e.let(quotient(self.e, p, q) if ratio else type(x)(p, q)), lanes, dtype)
+        expr = self.e.let(quotient(self.e, p, q) if ratio else type(x)(p, q))
+        result = Value(expr, lanes, dtype, pattern=pattern)
         if kind in {"Max", "Min"} and lanes == 1 and dtype in {"int32", "int64"}:
             return self._clamped(kind, result, a, b)
         return result

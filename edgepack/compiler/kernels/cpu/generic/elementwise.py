@@ -276,7 +276,7 @@ class ElementwiseKernel(KernelBuilder):
         """The first lane's position of vector ``i`` from ``low`` on, which is at most ``high``."""
         if type(i).__name__ == "IntImm":
             return constant(low)
-        return variables.add(LANE_VARIABLE, self.e.let(i * index(lanes) + index(low)), low, high)
+        return (variables.add(LANE_VARIABLE, i, 0, (high - low) // lanes) * lanes).plus(low)
 
     def _store(self, reader: Vectors, position: Sequence[Affine]) -> None:
         """Evaluates and stores a vector at a position along the merged axes."""

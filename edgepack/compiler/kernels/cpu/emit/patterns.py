@@ -1,0 +1,103 @@
+"""Positions that differ between lanes by known distances: x // 2 for neighbouring x is 0, 0, 1, 1, ...
+
+They come of dividing positions whose remainder is known, and stay known under arithmetic with each other and
+with affine positions. What is read at them is loaded as whole vectors and shuffled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.values import Pattern, Value
+
+__all__ = ["combined_patterns", "flat_pattern", "load_pattern", "pattern_of"]
+
+Expr = Any
+
+#: Vectors that are loaded for one, at most.
+MOST_VECTORS = 4
+
+
+def pattern_of(x: Any, lanes: int) -> Pattern | None:
+    """An affine position, or a value that is one, lane by lane; None for what is read or computed."""
+    if isinstance(x, Affine):
+        step = x.lane_step
+        return Pattern(Affine(x.constant, x.terms), tuple(step * lane for lane in range(lanes)))
+    return x.pattern if isinstance(x, Value) else None
+
+
+def combined_patterns(
+    kind: str, a: Pattern | None, b: Pattern | None, variables: IndexVariables
+) -> Pattern | None:
+    """Sums, differences, multiples, and what is greater or less in all lanes; None for all else."""
+    if a is None or b is None:
+        return None
+    pairs = list(zip(a.offsets, b.offsets, strict=True))
+    if kind in {"Add", "Sub"}:
+        sign = 1 if kind == "Add" else -1
+        return Pattern(a.base + b.base * sign, tuple(m + n * sign for m, n in pairs))
+    if kind == "Mul":
+        factor, other = (a, b) if a.base.known and len(set(a.offsets)) == 1 else (b, a)
+        if not factor.base.known or len(set(factor.offsets)) > 1:
+            return None
+        times = factor.base.constant + factor.offsets[0]
+        return Pattern(other.base * times, tuple(n * times for n in other.offsets))
+    if kind in {"Max", "Min"}:
+        low, high = variables.bounds(a.base - b.base)
+        if all(low + m - n >= 0 for m, n in pairs):
+            return a if kind == "Max" else b
+        if all(high + m - n <= 0 for m, n in pairs):
+            return b if kind == "Max" else a
+    return None
+
+
+def flat_pattern(shape: Sequence[Any], at: Sequence[Any], lanes: int) -> Pattern | None:
+    """The flat address of an element of a buffer; None where a position of it is not known."""
+    base, offsets = constant(0), [0] * lanes
+    for dimension, position in zip(shape, at, strict=True):
+        own = pattern_of(position, lanes)
+        if own is None:
+            return None
+        base = base * int(dimension) + own.base
+        offsets = [m * int(dimension) + n for m, n in zip(offsets, own.offsets, strict=True)]
+    return Pattern(base, tuple(offsets))
+
+
+def load_pattern(
+    e: Emitter, array: Any, elements: int, pattern: Pattern, variables: IndexVariables
+) -> Expr | None:
+    """The elements at a pattern of addresses, by loads of what lies between the first and the last of them.
+
+    Args:
+        elements: of the array, beyond which nothing is read.
+
+    Returns:
+        None where they lie too far apart.
+    """
+    lanes = len(pattern.offsets)
+    first, last = min(pattern.offsets), max(pattern.offsets)
+    span = last - first + 1
+    if span > MOST_VECTORS * lanes:
+        return None
+    width = lanes
+    while width // 2 >= span:
+        width //= 2
+    whole = -(-span // width) * width
+    low, high = variables.bounds(pattern.base)
+    if high + first + whole <= elements:
+        begin, widths = first, [width] * (whole // width)
+    elif low + last + 1 - whole >= 0:
+        begin, widths = last + 1 - whole, [width] * (whole // width)
+    else:
+        begin, widths = first, [width] * (span // width) + [span % width] * (span % width > 0)
+    loaded, at = [], begin
+    for own in widths:
+        loaded.append(e.let(e.vload(array, variables.scalar(pattern.base.plus(at)), own)))
+        at += own
+    loaded *= -(-lanes // sum(widths))  # a shuffle has no more lanes than what it is made of
+    return tirx.Shuffle(loaded, [offset - begin for offset in pattern.offsets])
