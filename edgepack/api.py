@@ -76,6 +76,7 @@ class Bundle:
         device: PathLike | Device | None = None,
         threads: int | None = None,
         timeout: float | None = None,
+        sandbox: bool = False,
     ) -> Verification:
         """Check the files, then run the bundle's own program on the recorded data.
 
@@ -85,6 +86,8 @@ class Bundle:
                 device; default what this machine has under the name of the bundle's device.
             threads: default what the device's profile says.
             timeout: seconds.
+            sandbox: run it under bubblewrap: it sees its bundle and the system's libraries, and changes
+                nothing.
 
         Raises:
             CheckFailedError: a file is damaged, or the program refuses or crashes. A mismatch is a result.
@@ -92,7 +95,7 @@ class Bundle:
         """
         from edgepack.runners.verify import verify
 
-        options = RunOptions(runner, device, threads, timeout)
+        options = RunOptions(runner, device, threads, timeout, sandbox)
         check_run(options)
         self.check_sums()
         return verify(self.path, self.manifest, options)
@@ -115,7 +118,7 @@ class Bundle:
             profile: whether each step is measured too.
             variant: device whose kernels are measured, of a library for several kinds of CPU; default those
                 that the CPU takes.
-            options: ``runner``, ``device``, ``threads`` and ``timeout`` as in :meth:`verify`.
+            options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in :meth:`verify`.
         """
         from edgepack.runners.bench import BenchOptions, bench
 

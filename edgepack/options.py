@@ -145,12 +145,14 @@ class RunOptions:
             taken; default what this machine has under the name of the bundle's device.
         threads: that compute; default what the device's profile says.
         timeout: seconds for each run of the program; default what the device's profile says.
+        sandbox: run it under bubblewrap: it sees its bundle and the system's libraries, and changes nothing.
     """
 
     runner: str | None = None
     device: Any = None
     threads: int | None = None
     timeout: float | None = None
+    sandbox: bool = False
 
 
 class RunKeywords(TypedDict, total=False):
@@ -160,6 +162,7 @@ class RunKeywords(TypedDict, total=False):
     device: Any
     threads: int | None
     timeout: float | None
+    sandbox: bool
 
 
 def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
@@ -219,6 +222,8 @@ def check_run(options: RunOptions) -> None:
         raise ConfigError(f"device is {wanted}, not {_shown(options.device)}.")
     check_whole("threads", options.threads, least=1)
     check_seconds("timeout", options.timeout)
+    if not _is_flag(options.sandbox):
+        raise ConfigError(f"sandbox is True or False, not {_shown(options.sandbox)}.")
 
 
 def _shown(value: Any) -> str:

@@ -156,6 +156,11 @@ def run_options(function: _F) -> _F:
             type=click.FloatRange(min=0, min_open=True),
             help="Seconds that the program may take.",
         ),
+        click.option(
+            "--sandbox",
+            is_flag=True,
+            help="Run the program under bubblewrap: it reads its bundle, writes nothing, has no network.",
+        ),
     )
     return _with(function, options)
 

@@ -11,6 +11,7 @@ from edgepack.process import Completed
 
 __all__ = [
     "Availability",
+    "Call",
     "DeviceLike",
     "Runner",
     "arch_of",
@@ -65,12 +66,30 @@ class Availability(NamedTuple):
     hint: str
 
 
+class Call(NamedTuple):
+    """A command of this machine that runs a program.
+
+    Attributes:
+        argv: the command.
+        environment: variables to set besides this process's.
+        what: what is run, for messages.
+        reads: files and folders outside of the bundle that it needs, besides the system's.
+    """
+
+    argv: Sequence[str | Path]
+    environment: Mapping[str, str]
+    what: str
+    reads: Sequence[str | Path] = ()
+
+
 class Runner(Protocol):
     """A module of ``edgepack.runners``, or of another package by the entry point group
     ``edgepack.runners``.
 
     One that runs programs elsewhere also has ``PLACE``, a text: how a place is written (``USER@HOST``). What
-    the user wrote is then the setting ``place``.
+    the user wrote is then the setting ``place``. One that starts a single command of this machine may have
+    ``call(device, argv, cwd)``, which returns that :class:`Call` and starts nothing: then it can be confined
+    to a sandbox (:mod:`edgepack.runners.sandbox`).
     """
 
     #: Whether its times are the device's own (an emulator's are not).

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgepack.process import Completed, execute
-from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
+from edgepack.runners.base import Availability, Call, DeviceLike, arch_of, host_os, setting
 
-__all__ = ["REAL_SPEED", "available", "run"]
+__all__ = ["REAL_SPEED", "available", "call", "run"]
 
 REAL_SPEED = True
 
@@ -25,8 +25,15 @@ def available(device: DeviceLike) -> Availability:
     )
 
 
-def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
-    """Run the program directly; ``device`` was checked by :func:`available`."""
+def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
+    """The program itself."""
+    del cwd
     # The environment of the profile is for the device's own runner, which may be another one.
     environment = setting(device, "environment") if setting(device, "name") == "native" else None
-    return execute(argv, timeout=timeout, cwd=cwd, env=environment or {})
+    return Call(argv, environment or {}, Path(argv[0]).name)
+
+
+def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
+    """Run the program directly; ``device`` was checked by :func:`available`."""
+    argv, environment, what, _ = call(device, argv, cwd=cwd)
+    return execute(argv, timeout=timeout, cwd=cwd, env=environment, what=what)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from edgepack.errors import ToolchainError
 from edgepack.process import Completed, ask, execute
-from edgepack.runners.base import Availability, DeviceLike, setting
+from edgepack.runners.base import Availability, Call, DeviceLike, setting
 
-__all__ = ["REAL_SPEED", "available", "run", "sandboxed"]
+__all__ = ["REAL_SPEED", "available", "call", "run", "sandboxed"]
 
 #: WebAssembly has no CPU of its own: this machine's is as real as any.
 REAL_SPEED = True
@@ -55,21 +55,25 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     Raises:
         ToolchainError: node is missing, or the time is up.
     """
+    argv, environment, what, _ = call(device, argv, cwd=cwd)
+    return execute(argv, timeout=timeout, cwd=cwd, env=environment, what=what)
+
+
+def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
+    """node with the program. ToolchainError if it is missing."""
     ok, _, hint = available(device)
     if not ok:
         raise ToolchainError(f"node cannot run programs of {device.name} here.", hint=hint)
     node = str(_find_node(device))
     command: list[str | Path] = [node, "--no-warnings"]
     command += _FLAGS.get(_major(_version(node)), ())
-    what = f"{Path(argv[0]).name} in node"
+    what, environment = f"{Path(argv[0]).name} in node", setting(device, "environment") or {}
     if device.os == "emscripten":
         program = Path(cwd, argv[0]).with_suffix(".cjs")
         command += [program, *argv[1:]]
-        return execute(command, timeout=timeout, cwd=cwd, env=setting(device, "environment") or {}, what=what)
+        return Call(command, environment, what, [node])
     command += [_SCRIPT, Path(cwd, argv[0]), cwd]
-    environment = setting(device, "environment") or {}
-    what = f"{Path(argv[0]).name} in node"
-    return execute([*command, *sandboxed(argv, cwd)], timeout=timeout, cwd=cwd, env=environment, what=what)
+    return Call([*command, *sandboxed(argv, cwd)], environment, what, [node, _SCRIPT])
 
 
 def sandboxed(argv: Sequence[str | Path], folder: Path) -> list[str]:

@@ -18,6 +18,7 @@ from edgepack.process import Completed, signal_name
 from edgepack.runners import Selected, select_runner
 from edgepack.runners.base import setting
 from edgepack.runners.recorded import device_of
+from edgepack.runners.sandbox import run_confined, sandbox_name
 
 __all__ = ["DEFAULT_TIMEOUT", "STATUSES", "Result", "number", "run_program", "threads_arguments"]
 
@@ -62,6 +63,8 @@ def run_program(
         )
     own = load_device(options.device) if isinstance(options.device, str | os.PathLike) else options.device
     selected = select_runner(device_of(manifest.device, own), options.runner)
+    if options.sandbox:
+        selected = _sandboxed(selected)
     root = root.absolute()
     program = inside(root, artifact.path)
     # Copies by zip or a file share lose the mode.
@@ -71,6 +74,9 @@ def run_program(
 
     def call(parts: Sequence[str | Path]) -> Result:
         argv = [program, *(root / part if isinstance(part, Path) else part for part in parts)]
+        if options.sandbox:
+            command = getattr(selected.runner, "call")(selected.device, argv, cwd=root)  # noqa: B009
+            return _result(selected, run_confined(command, timeout=seconds, cwd=root))
         return _result(selected, selected.runner.run(selected.device, argv, timeout=seconds, cwd=root))
 
     result = call(arguments)
@@ -81,6 +87,17 @@ def run_program(
             message += f" (missing: {call(['info']).get('missing_cpu_features')})"
         raise CheckFailedError(f"The bundle's program refused to run ({code}): {message}.")
     return selected, result
+
+
+def _sandboxed(selected: Selected) -> Selected:
+    """A runner that can be confined, with the sandbox's name. ConfigError for another one, ToolchainError if
+    there is no sandbox here."""
+    if not hasattr(selected.runner, "call"):
+        raise ConfigError(
+            f"The runner {selected.name} cannot be run in a sandbox.",
+            hint="native, qemu, qemu-system and node can.",
+        )
+    return selected._replace(where=f"{selected.where}, in {sandbox_name()}")
 
 
 def threads_arguments(threads: int | None) -> list[str]:

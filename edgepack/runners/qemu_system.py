@@ -14,9 +14,9 @@ from typing import Any
 
 from edgepack.errors import ToolchainError
 from edgepack.process import Completed, ask, execute
-from edgepack.runners.base import Availability, DeviceLike, setting
+from edgepack.runners.base import Availability, Call, DeviceLike, setting
 
-__all__ = ["REAL_SPEED", "available", "run"]
+__all__ = ["REAL_SPEED", "available", "call", "run"]
 
 #: Emulated times say nothing about a device.
 REAL_SPEED = False
@@ -51,6 +51,13 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     Raises:
         ToolchainError: qemu is missing or lacks the board, or the image ran out of time.
     """
+    argv, environment, what, _ = call(device, argv, cwd=cwd)
+    return execute(argv, timeout=timeout, cwd=cwd, env=environment, what=what)
+
+
+def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
+    """qemu with the image. ToolchainError if it is missing or lacks the board."""
+    del cwd
     ok, _, hint = available(device)
     if not ok:
         raise ToolchainError(f"qemu-system cannot run firmware of {device.name}.", hint=hint)
@@ -65,7 +72,7 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     ]
     what = f"{Path(image).name} on {_machine(device)} under {_PROGRAM}"
     environment = setting(device, "environment") or {}
-    return execute(command, timeout=timeout, cwd=cwd, env=environment, what=what)
+    return Call(command, environment, what, [command[0]])
 
 
 def _machine(device: DeviceLike) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from edgepack.errors import ToolchainError
 from edgepack.process import Completed, ask, execute
-from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
+from edgepack.runners.base import Availability, Call, DeviceLike, arch_of, host_os, setting
 
-__all__ = ["REAL_SPEED", "available", "run"]
+__all__ = ["REAL_SPEED", "available", "call", "run"]
 
 #: Emulated times say nothing about a device.
 REAL_SPEED = False
@@ -74,8 +74,15 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     """Run the program under ``qemu-<arch> -L SYSROOT``.
 
     Raises:
-        ToolchainError: qemu or the libc is missing, the program crashed, or it ran out of time.
+        ToolchainError: qemu or the libc is missing, or the program ran out of time.
     """
+    argv, environment, what, _ = call(device, argv, cwd=cwd)
+    return execute(argv, timeout=timeout, cwd=cwd, env=environment, what=what)
+
+
+def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
+    """``qemu-<arch> -L SYSROOT PROGRAM``. ToolchainError if qemu or the libc is missing."""
+    del cwd
     ok, _, hint = available(device)
     if not ok:
         raise ToolchainError(f"qemu-user cannot run programs of {device.name}.", hint=hint)
@@ -89,7 +96,7 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
         prefix += ["-cpu", cpu]
     what = f"{Path(argv[0]).name} under qemu-{guest.qemu}"
     environment = setting(device, "environment") or {}
-    return execute([*prefix, *argv], timeout=timeout, cwd=cwd, env=environment, what=what)
+    return Call([*prefix, *argv], environment, what, [str(qemu), *([sysroot] if sysroot else [])])
 
 
 def _find_qemu(device: DeviceLike, guest: _Guest) -> str | None:
