@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["combined_digest", "is_file", "list_files", "read_regular", "sha256_file"]
+__all__ = ["as_text", "combined_digest", "is_file", "is_text", "list_files", "read_regular", "sha256_file"]
 
 _CHUNK = 1 << 20
 
@@ -29,6 +29,16 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def as_text(name: str) -> str:
+    """A file's name as text that can be written anywhere: what in it is no UTF-8 becomes U+FFFD."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def is_text(name: str) -> bool:
+    """Whether a path can be written as UTF-8; one of other bytes has halves of characters for them."""
+    return not any("\ud800" <= one <= "\udfff" for one in name)
 
 
 def read_regular(path: Path, most: int) -> bytes:

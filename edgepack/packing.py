@@ -15,7 +15,7 @@ from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
-from edgepack.files import is_file
+from edgepack.files import as_text, is_file
 from edgepack.formats import npm
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
 from edgepack.pipeline.cache import Cache, tool_versions
@@ -125,7 +125,7 @@ def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
 
 def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
     return ModelRecord(
-        file=job.model.name,
+        file=as_text(job.model.name),
         sha256=imported.digest,
         shapes={key: tuple(value) for key, value in sorted(job.shapes.items())},
         dims=dict(sorted(job.dims.items())),

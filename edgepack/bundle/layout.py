@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.errors import ConfigError
+from edgepack.files import as_text
 from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS
 
 __all__ = ["MANIFEST", "SBOM", "SUMS", "BundleLayout", "check_name", "default_name", "find_bundle"]
@@ -28,7 +29,9 @@ _RESERVED = (
 
 def default_name(model: Path) -> str:
     """The model file's stem as a lower-case C identifier: ``ResNet-18 (v2).onnx`` gives ``resnet_18_v2``."""
-    stem = unicodedata.normalize("NFKD", model.stem).encode("ascii", "ignore").decode("ascii").lower()
+    stem = (
+        unicodedata.normalize("NFKD", as_text(model.stem)).encode("ascii", "ignore").decode("ascii").lower()
+    )
     name = re.sub(r"[^a-z0-9]+", "_", stem).strip("_")[:MAX_NAME].rstrip("_")
     if not name:
         return "model_1"

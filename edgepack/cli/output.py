@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -97,7 +98,8 @@ def say(text: str = "", *, end: str = "\n", err: bool = False) -> None:
 
 def print_json(data: Any) -> None:
     """``data`` as JSON on standard output; in its texts, what would act on a terminal is escaped."""
-    text = json.dumps(data, indent=1, ensure_ascii=False)
+    known = getattr(sys.stdout, "encoding", None) or "utf-8"
+    text = json.dumps(data, indent=1, ensure_ascii=codecs.lookup(known).name != "utf-8")
     if not all(line.isprintable() for line in text.split("\n")):
         text = "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
     say(text)

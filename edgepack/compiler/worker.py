@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.openable import openable_folder, openable_paths
 from edgepack.compiler.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -164,7 +166,10 @@ def _run(folder: Path, events: _Events) -> None:
     from edgepack.errors import EdgepackError
 
     try:
+        folder = openable_folder(folder)
         job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        if job["task"] != "read":  # which answers with paths
+            job = openable_paths(job)
         result = _TASKS[job["task"]](job, folder, events)
     except EdgepackError as error:
         name = next(c.__name__ for c in type(error).__mro__ if c.__module__ == EdgepackError.__module__)
@@ -180,6 +185,7 @@ def main() -> int:
     from edgepack.guardian import end_with_parent
 
     end_with_parent()
+    tempfile.tempdir = str(openable_folder(Path(tempfile.gettempdir())))
     events = _Events()
     while line := sys.stdin.buffer.readline():
         _run(Path(json.loads(line)), events)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from edgepack.config.document import Document, KeyPath, Origin, merge, read
 from edgepack.errors import ConfigError
-from edgepack.files import is_file
+from edgepack.files import as_text, is_file
 
 __all__ = ["Kind", "Resolved", "nearest", "validate"]
 
@@ -80,7 +80,7 @@ class Kind(Generic[Model]):
             raise self._unknown(text, where="")
         files: list[Path] = []
         document = self._document(path, files)
-        document.data.setdefault("name", os.fsencode(path.stem).decode("utf-8", "replace"))
+        document.data.setdefault("name", as_text(path.stem))
         _anchor(document, document.data, ())
         return Resolved(validate(self.model, document), document, tuple(files))
 

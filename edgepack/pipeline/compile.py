@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +64,9 @@ class Compiler:
         folder.mkdir(parents=True)
         self._worker.progress("read model", "")
         answer = self._worker.run(ReadJob(job.model, job.frontend), folder)
-        digest = combined_digest(Path(file) for file in answer["files"])
+        # The worker's encoding is UTF-8, whatever this process's is.
+        files = (os.fsdecode(file.encode("utf-8", "surrogateescape")) for file in answer["files"])
+        digest = combined_digest(Path(file) for file in files)
         key = import_key(job, digest)
         self._do(job, key, folder)
         return Imported(folder, digest, key, job.frontend)

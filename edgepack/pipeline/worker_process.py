@@ -81,7 +81,7 @@ class Worker:
             InternalError: it crashed or left no result. The message names the stage or kernel and the saved
                 log.
         """
-        text = json.dumps({"task": job.task, **job.to_json()}, indent=1, ensure_ascii=False)
+        text = json.dumps({"task": job.task, **job.to_json()}, indent=1)  # ASCII: not all paths are UTF-8
         (directory / "job.json").write_text(text, encoding="utf-8", newline="\n")
         watch = _Watch(self.progress)
         process = self._started()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.paths import inside
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.files import is_text
 from edgepack.options import RunOptions
 from edgepack.process import Completed, signal_name
 from edgepack.runners import Selected, select_runner
 from edgepack.runners.base import setting
 from edgepack.runners.recorded import device_of
 from edgepack.runners.sandbox import run_confined, sandbox_name
+from edgepack.temporary import temporary_folder
 
 __all__ = ["DEFAULT_TIMEOUT", "STATUSES", "Result", "number", "run_program", "threads_arguments"]
 
@@ -65,8 +68,15 @@ def run_program(
     selected = select_runner(device_of(manifest.device, own), options.runner)
     if options.sandbox:
         selected = _sandboxed(selected)
-    root = root.absolute()
-    program = inside(root, artifact.path)
+        return _run_at(root.absolute(), artifact.path, selected, arguments, options)
+    with _path_of_text(root.absolute()) as place:
+        return _run_at(place, artifact.path, selected, arguments, options)
+
+
+def _run_at(
+    root: Path, path: str, selected: Selected, arguments: Sequence[str | Path], options: RunOptions
+) -> tuple[Selected, Result]:
+    program = inside(root, path)
     # Copies by zip or a file share lose the mode.
     if selected.name == "native" and program.is_file() and not program.stat().st_mode & 0o100:
         raise ConfigError(f"{program} is not executable.", hint=f'Run: chmod +x "{program}"')
@@ -98,6 +108,21 @@ def _sandboxed(selected: Selected) -> Selected:
             hint="native, qemu, qemu-system and node can.",
         )
     return selected._replace(where=f"{selected.where}, in {sandbox_name()}")
+
+
+@contextmanager
+def _path_of_text(root: Path) -> Iterator[Path]:
+    """The folder, or a link to it if its path is no UTF-8: engines of WebAssembly take text only."""
+    if is_text(str(root)):
+        yield root
+        return
+    with temporary_folder() as folder:
+        link = folder / "bundle"
+        try:
+            link.symlink_to(root, target_is_directory=True)
+        except (OSError, NotImplementedError):
+            link = root
+        yield link
 
 
 def threads_arguments(threads: int | None) -> list[str]:
