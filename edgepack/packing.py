@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from edgepack.errors import ConfigError, ModelError
 from edgepack.files import as_text, is_file
 from edgepack.formats import npm
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
+from edgepack.paths import cache_dir
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported
 from edgepack.pipeline.job import CompileJob, ImportJob
@@ -26,6 +28,7 @@ from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.types import ParamsMode, Plan
 from edgepack.progress import Progress, Stages
+from edgepack.storage import writing_to
 from edgepack.toolchains import resolve
 
 __all__ = ["pack_model"]
@@ -70,7 +73,14 @@ def _pack(
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
     asked = device.name if isinstance(device, Device) else str(device)
-    with suggesting_cuts(model, asked, options), workplace(destination) as place, compiler.preparation():
+    folders = {"output folder": destination.parent, "cache folder": cache_dir()}
+    folders["temporary folder"] = Path(tempfile.gettempdir())
+    with (
+        writing_to(folders),
+        suggesting_cuts(model, asked, options),
+        workplace(destination) as place,
+        compiler.preparation(),
+    ):
         imported, compiled = _compile(job, name, devices, place, cache, options, stages)
         recipe = Recipe(
             name=name,

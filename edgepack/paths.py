@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 __all__ = ["CACHE_ENV", "cache_dir", "config_dir"]
@@ -17,7 +18,16 @@ def cache_dir() -> Path:
 
     ``EDGEPACK_CACHE_DIR`` if set, else the platform's place: ``%LOCALAPPDATA%/edgepack/cache`` on Windows,
     ``~/Library/Caches/edgepack`` on macOS, ``$XDG_CACHE_HOME/edgepack`` or ``~/.cache/edgepack`` elsewhere.
+    For a user without a home (``HOME`` is not set, and the system does not know the user), a folder of the
+    user's number among the temporary files; who uses it looks whose it is.
     """
+    try:
+        return _cache_dir()
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"edgepack-cache-{os.getuid() if hasattr(os, 'getuid') else ''}"
+
+
+def _cache_dir() -> Path:
     if chosen := os.environ.get(CACHE_ENV):
         return Path(chosen).expanduser().absolute()
     if sys.platform == "win32":

@@ -35,6 +35,7 @@ from typing import IO, TypeVar
 from edgepack import guardian
 from edgepack.deadline import TICK, OutOfTimeError, time_left
 from edgepack.errors import ToolchainError
+from edgepack.storage import blamed
 
 __all__ = [
     "Completed",
@@ -166,10 +167,13 @@ def run_checked(
     Raises:
         ToolchainError: as :func:`run_tool`, and for an exit code that is not 0, with the command and what it
             printed.
+        ConfigError: it failed because a folder cannot be written to (:func:`edgepack.storage.writing_to`).
     """
     done = run_tool(command, timeout=timeout, cwd=cwd, env=env)
     if done.returncode != 0:
         code = done.returncode
+        if (refused := blamed(done.stdout, code)) is not None:
+            raise refused
         ended = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
         raise ToolchainError(
             f"{what} failed ({ended})",

@@ -36,6 +36,9 @@ LOCK = ".lock"
 #: What stood where the folder is to go, moved into it: a killed process' neighbour puts it back.
 OLD = "old"
 
+#: Bytes that a cache must take to be used.
+_PROBED = 1 << 16
+
 _NAME = re.compile(r"(?:\..{0,40}\.)?edgepack-([0-9a-f]{12})", re.DOTALL)
 
 
@@ -77,16 +80,19 @@ def remove_dead(parent: Path) -> None:
 
 
 def cache_folder(name: str) -> Path:
-    """The folder ``name`` of the cache, which only this user may enter. Where it cannot be made, or others
-    can write to it, a temporary one, for as long as this process lives: what another user may have put there
-    would end up in bundles."""
+    """The folder ``name`` of the cache, which only this user may enter. Where it cannot be made or written
+    (there is no home, the disk is full or read-only), or others can write to it, a temporary one, for as long
+    as this process lives: what another user may have put there would end up in bundles."""
     return _cache_folder(cache_dir() / name)
 
 
 @cache
 def _cache_folder(path: Path) -> Path:
     try:
-        return private_folder(path)
+        folder = private_folder(path)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBED))
+        return folder
     except OSError as error:
         text = f"the cache {path} is not used: {error.strerror or error}. {CACHE_ENV} names another folder."
         warnings.warn(text, EdgepackWarning, stacklevel=3)

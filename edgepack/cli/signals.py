@@ -1,6 +1,10 @@
 """What Ctrl-C, SIGTERM and a terminal that goes away do to the program: they unwind the stack, so that child
 processes and temporary folders go with it, and leave one line and the usual exit code, 128 and the signal's
-number."""
+number.
+
+They do so at the next step of Python's that is not in the middle of an import or of pydantic's: compiled
+modules that are being made, and code in Rust, may take a foreign exception for their own defect, and abort.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,10 @@ __all__ = ["run_cleanly"]
 
 #: What is said of each, by name: Windows has not all of them.
 _SAID = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "its terminal is gone"}
+
+
+#: Seconds after which a signal that came at a delicate moment is looked at again.
+_LATER = 0.02
 
 
 class _Ended(BaseException):
@@ -45,24 +53,46 @@ def _handlers() -> Iterator[None]:
     usual = (signal.SIG_DFL, signal.default_int_handler)
     numbers = [number for name in _SAID if (number := getattr(signal, name, None)) is not None]
     mine: dict[int, object] = {}
-    came = False
+    came: list[int] = []
+    over = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal came
-        del frame
-        if not came:
-            came = True
-            raise _Ended(number)
+        nonlocal over
+        if over:
+            return
+        came.append(number)
+        if _is_delicate(frame) and hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, _LATER)
+            return
+        over = True
+        raise _Ended(came[0])
+
+    def on_alarm(number: int, frame: FrameType | None) -> None:
+        del number
+        if came:
+            on_signal(came[0], frame)
 
     try:
         for number in numbers:
             if signal.getsignal(number) in usual:
                 mine[number] = signal.signal(number, on_signal)
+        if mine and hasattr(signal, "SIGALRM"):
+            mine[signal.SIGALRM] = signal.signal(signal.SIGALRM, on_alarm)
     except ValueError:
         pass  # not the main thread: the caller's process decides
     try:
         yield
     finally:
-        if not came:  # else the process is about to end
+        if not over:  # else the process is about to end
             for number, before in mine.items():
                 signal.signal(number, before)  # type: ignore[arg-type]
+
+
+def _is_delicate(frame: FrameType | None) -> bool:
+    """Whether a module is being imported, or pydantic works."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if frame.f_code.co_filename.startswith("<frozen importlib") or module.startswith("pydantic"):
+            return True
+        frame = frame.f_back
+    return False

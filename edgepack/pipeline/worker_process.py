@@ -27,6 +27,7 @@ from edgepack.pipeline.job import WARNINGS, Job
 from edgepack.process import kill_group, signal_name, start
 from edgepack.progress import Progress
 from edgepack.resources import PACKAGE
+from edgepack.storage import blamed
 from edgepack.temporary import temporary_folder
 
 __all__ = ["Worker", "worker_command"]
@@ -77,6 +78,7 @@ class Worker:
 
         Raises:
             EdgepackError: of the class that the child reported.
+            ConfigError: it could not write (:func:`edgepack.storage.writing_to`).
             OutOfTimeError: there is no more time; the child has been ended.
             InternalError: it crashed or left no result. The message names the stage or kernel and the saved
                 log.
@@ -149,6 +151,8 @@ class Worker:
         self._stderr.seek(0)
         log = "".join(watch.noise) + self._stderr.read().decode("utf-8", errors="replace")
         self.close()
+        if (refused := blamed(log, code or 0)) is not None:
+            raise refused
         head = f"model: {job.model.name}\nexit code: {code}\nstage: {watch.stage}\nkernel: {watch.kernel}\n\n"
         hint = _log_hint(job.model.stem, head + log)
         tail = "\n".join(log.strip().splitlines()[-15:])

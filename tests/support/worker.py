@@ -33,6 +33,7 @@ from edgepack.plan.types import (
     Step,
     TensorSpec,
 )
+from edgepack.temporary import cache_folder
 
 ROWS, COLUMNS = 4, 8
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -116,7 +117,9 @@ def write_results(job: dict[str, Any], directory: Path, slow_kernels: tuple[str,
     ]
     # Run where the source is: its name, not its path, is written into the object.
     source = [*flags, "-c", SOURCE.name, "-o", str(directory / "kernels.o")]
-    subprocess.run([*command, *source], check=True, cwd=SOURCE.parent)
+    cache = str(cache_folder("zig"))
+    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+    subprocess.run([*command, *source], check=True, cwd=SOURCE.parent, env=environment)
     write_binaries(directory, [Binary("kernels.o", "zig", "object")])
 
 

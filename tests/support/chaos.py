@@ -1,0 +1,244 @@
+"""Packs that are killed, interrupted, and robbed of their disk at random times, two at once into the same
+places, and what must hold whatever came between."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgepack.api import Bundle
+from edgepack.paths import cache_dir
+from tests.support import fake
+
+#: In the environment of each pack, and so of all that it starts.
+MARK = "EDGEPACK_CHAOS"
+
+SIGNALS = {"kill -9": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signal.SIGINT}
+DISKS = ("full", "read-only")
+
+_PACK = Path(__file__).with_name("chaos_pack.py")
+
+#: Exit codes of a pack that may follow each harm. It may be over before; two with the same output may be in
+#: each other's way (2).
+CODES = {
+    "kill -9": {0, 2, -signal.SIGKILL},
+    "SIGTERM": {0, 2, 143},
+    "Ctrl-C": {0, 2, 130},
+    "full": {0, 2},
+    "read-only": {0, 2},
+    "none": {0, 2},
+}
+
+
+class Disk:
+    """A small file system of its own, where this user may mount one; else a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir()
+        self.mounted = self._mount("-t", "tmpfs", "-o", "size=256m", "tmpfs", str(root))
+
+    @staticmethod
+    def _mount(*arguments: str) -> bool:
+        with suppress(OSError):
+            return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode == 0
+        return False
+
+    def leave(self, nbytes: int) -> None:
+        """Leave room for so many bytes."""
+        status = os.statvfs(self.root)
+        used = (status.f_blocks - status.f_bfree) * status.f_frsize
+        self._mount("-o", f"remount,size={used + nbytes}", str(self.root))
+
+    def lock(self) -> bool:
+        """Make it read-only; false where it is just being written to."""
+        return self._mount("-o", "remount,ro", str(self.root))
+
+    def restore(self) -> None:
+        if self.mounted:
+            self._mount("-o", "remount,rw,size=256m", str(self.root))
+
+    def close(self) -> None:
+        if self.mounted:
+            subprocess.run(["umount", "-l", str(self.root)], check=False)
+
+
+@dataclass
+class Chaos:
+    """One run of it.
+
+    Attributes:
+        model: what is packed, by the fake worker.
+        disk: for output, cache and temporary files.
+        token: marks the processes.
+        harms: what is done to packs.
+        seed: decides what is done, to which pack, and after which part of a pack's time. (What that meets is
+            another thing on another machine.)
+        seen: how often each harm ended in each exit code.
+        broken: what did not hold, in sentences.
+    """
+
+    model: Path
+    disk: Disk
+    token: str
+    harms: tuple[str, ...]
+    seed: int
+    seen: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+    seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.round = 0
+        for name in ("output", "cache", "temporary", "config"):
+            (self.disk.root / name).mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            (self.disk.root / "cache" / "zig").symlink_to(cache_dir() / "zig", target_is_directory=True)
+
+    @property
+    def output(self) -> Path:
+        return self.disk.root / "output" / "bundle"
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        root = self.disk.root
+        places = {"EDGEPACK_CACHE_DIR": "cache", "TMPDIR": "temporary", "XDG_CONFIG_HOME": "config"}
+        return subprocess.Popen(
+            [
+                sys.executable,
+                str(_PACK),
+                "pack",
+                str(self.model),
+                "-o",
+                str(self.output),
+                "--force",
+                *options,
+            ],
+            env=fake.env(**{MARK: self.token}, **{name: str(root / of) for name, of in places.items()}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
+        )
+
+    def good_pack(self) -> None:
+        """One that is left alone: afterwards nothing of the others is there any more."""
+        self.disk.restore()
+        since = time.monotonic()
+        process = self.start()
+        err = self.wait(process)
+        self.seconds = time.monotonic() - since
+        self.expect(process.returncode == 0, f"a pack that was left alone failed: {err}")
+        self.check_bundle()
+        root = self.disk.root
+        self.expect(_names(root / "output") == ["bundle"], f"left: {_names(root / 'output')}")
+        self.expect(_names(root / "temporary") == [], f"left: {_names(root / 'temporary')}")
+        results = [name for path in (root / "cache").glob("results-*") for name in _names(path)]
+        hidden = [name for name in results if name.startswith(".") and name != ".key"]
+        self.expect(not hidden, f"left in the cache: {hidden}")
+
+    def pair(self) -> int:
+        """Two packs at once, each harmed in its way; how many they were."""
+        self.round += 1
+        plans = [(self.random.choice(self.harms), self.random.random()) for _ in range(2)]
+        options = ("--no-cache",) if self.random.random() < 0.3 else ()
+        room = int(2 ** self.random.uniform(12, 20))
+        since = time.monotonic()
+        processes = [self.start(*options) for _ in plans]
+        for number, (harm, moment) in sorted(enumerate(plans), key=lambda plan: plan[1][1]):
+            process = processes[number]
+            until = since + moment * self.seconds * 1.6
+            while time.monotonic() < until and process.poll() is None:
+                time.sleep(0.002)
+            self.harm(harm, process, room)
+        for process, (harm, _) in zip(processes, plans, strict=True):
+            err = self.wait(process)
+            # Of two harms to the disk each meets both packs.
+            harms = {harm, *(other for other, _ in plans if other in DISKS)}
+            allowed = set().union(*(CODES[one] for one in harms))
+            self.seen[f"{harm}: {process.returncode}"] += 1
+            self.expect(process.returncode in allowed, f"{plans} ended with {process.returncode}: {err}")
+            self.expect("Traceback" not in err, f"{plans} ended with a traceback: {err}")
+            if process.returncode == 2:
+                self.seen[_gist(err)] += 1
+        self.check_processes()
+        self.disk.restore()
+        self.check_bundle()
+        return len(processes)
+
+    def harm(self, harm: str, process: subprocess.Popen[str], room: int) -> None:
+        if harm == "full":
+            self.disk.leave(room)
+        elif harm == "read-only":
+            while not self.disk.lock() and process.poll() is None:
+                time.sleep(0.002)
+        elif harm in SIGNALS:
+            if harm != "kill -9" and process.stdout is not None:
+                process.stdout.readline()  # Python itself has started
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGNALS[harm])
+
+    def wait(self, process: subprocess.Popen[str]) -> str:
+        try:
+            return process.communicate(timeout=300)[1]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            self.expect(False, "a pack did not end in five minutes")
+            return process.communicate()[1]
+
+    def check_bundle(self) -> None:
+        """Whatever is at the destination is whole."""
+        if self.output.exists():
+            try:
+                Bundle(self.output).check_sums()
+            except Exception as error:
+                self.expect(False, f"a broken bundle: {error}")
+
+    def check_processes(self) -> None:
+        """Nothing runs any more of what the packs started."""
+        until = time.monotonic() + 60
+        while (left := self.processes()) and time.monotonic() < until:
+            time.sleep(0.05)
+        self.expect(not left, f"still running: {left}")
+
+    def processes(self) -> list[str]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if f"{MARK}={self.token}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return found
+
+    def expect(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.broken.append(f"round {self.round}: {otherwise}")
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _gist(err: str) -> str:
+    """The error's sentence without what is another one in each run."""
+    line = next((line for line in err.splitlines() if "error:" in line), err[-200:])
+    return line.split("error:")[-1].strip()[:160]
+
+
+@contextmanager
+def chaos(model: Path, folder: Path, *, seed: int, disks: bool) -> Iterator[Chaos]:
+    """A run; what is mounted is unmounted after it."""
+    disk = Disk(folder / "disk")
+    try:
+        harms = (*SIGNALS, "none", *(DISKS if disks and disk.mounted else ()))
+        yield Chaos(model, disk, f"{os.getpid()}-{seed}-{time.time_ns()}", harms, seed)
+    finally:
+        disk.close()

@@ -1,0 +1,20 @@
+"""``edgepack`` with the fake worker, started as :mod:`edgepack.__main__` does it; says when it is ready."""
+
+from __future__ import annotations
+
+import sys
+
+from edgepack.cli.signals import run_cleanly
+
+
+def run() -> int:
+    print("ready", flush=True)
+    from edgepack.cli.main import main
+    from tests.support import fake
+
+    fake.install("ok")
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(run_cleanly(run))
