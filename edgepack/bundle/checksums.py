@@ -8,10 +8,11 @@ from edgepack.bundle.layout import MANIFEST, SUMS
 from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError
-from edgepack.files import list_files, sha256_file
+from edgepack.files import list_files, read_regular, sha256_file
 
 __all__ = ["check_sums", "write_sums"]
 
+_LARGEST = 64 << 20
 _HINT = "Pack the model again, or copy the bundle again."
 
 
@@ -36,8 +37,8 @@ def check_sums(root: Path, manifest: Manifest) -> int:
     """
     sums = root / SUMS
     try:
-        lines = sums.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_regular(sums, _LARGEST).decode("utf-8").splitlines()
+    except (OSError, ValueError) as error:
         raise CheckFailedError(f"{sums} cannot be read: {error}.", hint=_HINT) from error
     listed: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgepack.bundle.layout import MANIFEST
+from edgepack.bundle.limits import check_limits
 from edgepack.bundle.paths import PathInBundle
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE
 from edgepack.errors import ConfigError
@@ -307,12 +308,14 @@ def load_manifest(root: Path) -> Manifest:
 
     Raises:
         ConfigError: it cannot be read, is larger than 64 MiB, is no JSON (which has no NaN and no infinity),
-            is of another schema version, or has a wrong field.
+            is nested more than 32 deep, has numbers of more than 63 bits, is of another schema version, or
+            has a wrong field.
     """
     path = root / MANIFEST
     try:
         data = json.loads(read_regular(path, _LARGEST).decode("utf-8"), parse_constant=_no_constant)
-        json.dumps(data, ensure_ascii=False, allow_nan=False).encode("utf-8")  # half of a character, 1e999
+        check_limits(data)
+        json.dumps(data, ensure_ascii=False).encode("utf-8")  # half of a character
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
@@ -320,7 +323,7 @@ def load_manifest(root: Path) -> Manifest:
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         raise ConfigError(
-            f"{path} has schema version {version!r}; this edgepack reads version {SCHEMA_VERSION}.",
+            f"{path} has schema version {str(version)[:40]}; this edgepack reads version {SCHEMA_VERSION}.",
             hint="Use the edgepack that made the bundle, or pack the model again.",
         )
     try:

@@ -109,12 +109,16 @@ def kernels_table(manifest: Manifest) -> str:
     return table(rows, header=["kernel", "rule", "parameters", "steps", "each", "operators"], right=[3, 4])
 
 
+def _words(value: object) -> str:
+    """A text, or a list of them, whatever a manifest has there."""
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def audit_table(manifest: Manifest) -> str:
     """What each library and program needs, and what it exports. (The manifest has more.)"""
     rows = []
     for artifact in manifest.artifacts:
         found = artifact.audit
-        glibc = found.get("glibc", "")
-        needed = " ".join(found.get("needed", []))
-        rows.append([artifact.path, needed, glibc, " ".join(found.get("exported", []))])
+        needed, glibc, exported = (_words(found.get(key, "")) for key in ("needed", "glibc", "exported"))
+        rows.append([artifact.path, needed, glibc, exported])
     return table(rows, header=["audited", "needs", "glibc", "exports"])

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.manifest import Manifest
-from edgepack.errors import ConfigError
+from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.options import RunOptions
-from edgepack.runners.program import run_program, threads_arguments
+from edgepack.runners import Selected
+from edgepack.runners.program import Result, run_program, threads_arguments, understood
 
 __all__ = ["BenchOptions", "Measurement", "bench", "percentile"]
 
@@ -106,20 +107,40 @@ def bench(root: Path, manifest: Manifest, options: BenchOptions | None = None) -
     arguments = options.arguments()
     _check_variant(root, manifest, options.variant)
     selected, result = run_program(root, manifest, arguments, options.where)
+    with understood():
+        measured = _measurement(options, selected, result)
+    if len(measured.runs_ms) != options.runs:
+        raise CheckFailedError(f"The program measured {len(measured.runs_ms)} runs, not {options.runs}.")
+    steps = len(manifest.code(measured.variant).steps)
+    if len(measured.steps_us) not in ({steps} if options.profile else {0, steps}):
+        raise CheckFailedError(
+            f"The program measured {len(measured.steps_us)} steps, the manifest has {steps}."
+        )
+    return measured
+
+
+def _measurement(options: BenchOptions, selected: Selected, result: Result) -> Measurement:
     return Measurement(
         runner=selected.name,
         where=selected.where,
         real_speed=selected.runner.REAL_SPEED,
         threads=int(result["threads"]),
         warmup=options.warmup,
-        runs_ms=tuple(float(value) for value in result["runs_ms"]),
+        runs_ms=_times(result["runs_ms"]),
         load_ms=float(result["load_ms"]),
         first_result_ms=float(result["first_result_ms"]),
         peak_rss_bytes=int(result["peak_rss_bytes"]),
         arena_bytes=int(result["arena_bytes"]),
-        steps_us=tuple(float(value) for value in result.get("steps_us", ())),
+        steps_us=_times(result.get("steps_us", [])),
         variant=str(result.get("variant", "")),
     )
+
+
+def _times(values: Any) -> tuple[float, ...]:
+    """A list of numbers of the program's JSON; TypeError for anything else."""
+    if not isinstance(values, list):
+        raise TypeError(f"{type(values).__name__} is no list of times")
+    return tuple(float(value) for value in values)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from edgepack.bundle.manifest import KernelRecord, Manifest, VariantRecord
+from edgepack.errors import ConfigError
 
 __all__ = ["ProfileEntry", "profile_entries"]
 
@@ -61,8 +62,16 @@ def profile_entries(
         manifest: or the record of the variant that was measured: :meth:`Manifest.code`.
         steps_us: microseconds of each step.
         peak_gflops: what all the threads together can do at most, in 1e9 operations per second.
+
+    Raises:
+        ConfigError: a step of the manifest has no kernel.
     """
     kernels = {kernel.symbol: kernel for kernel in manifest.kernels}
+    if unknown := {step.kernel for step in manifest.steps} - kernels.keys():
+        raise ConfigError(
+            f"The manifest's steps name the kernel {min(unknown)!r}, which it has not.",
+            hint="Pack the model again.",
+        )
     total = sum(steps_us) or 1.0
 
     def what_it_computes(index: int) -> tuple[object, ...]:

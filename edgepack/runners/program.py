@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from edgepack.bundle.limits import check_limits
 from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.paths import inside
 from edgepack.config.device import load_device
@@ -23,7 +24,15 @@ from edgepack.runners.recorded import device_of
 from edgepack.runners.sandbox import run_confined, sandbox_name
 from edgepack.temporary import temporary_folder
 
-__all__ = ["DEFAULT_TIMEOUT", "STATUSES", "Result", "number", "run_program", "threads_arguments"]
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "STATUSES",
+    "Result",
+    "number",
+    "run_program",
+    "threads_arguments",
+    "understood",
+]
 
 #: Seconds that the program may take unless the device's profile or the caller says otherwise.
 DEFAULT_TIMEOUT = 600.0
@@ -134,6 +143,20 @@ def threads_arguments(threads: int | None) -> list[str]:
     return ["--threads", str(threads)]
 
 
+@contextmanager
+def understood() -> Iterator[None]:
+    """Reads what a program printed: CheckFailedError for a field that is missing or is something else."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise CheckFailedError(
+            "The bundle's program printed a result that edgepack does not understand.",
+            hint="Is it the program that was packed? `edgepack verify` checks that first.",
+            detail=said,
+        ) from error
+
+
 def number(value: float | str | None) -> float:
     """A float of the program's JSON, which has no NaN or infinity: they are texts, or null."""
     return math.nan if value is None else float(value)
@@ -148,9 +171,10 @@ def _result(selected: Selected, done: Completed) -> Result:
         )
     try:
         result: Result = json.loads(done.stdout)
+        check_limits(result)
         if not isinstance(result["status"], str) or done.returncode > 2:
             raise ValueError(result)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckFailedError(
             f"The bundle's program ended with exit code {done.returncode} and no result ({selected.name}).",
             detail=done.printed,

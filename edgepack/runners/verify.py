@@ -11,7 +11,7 @@ from typing import Any
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import CheckFailedError
 from edgepack.options import RunOptions
-from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments
+from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments, understood
 
 __all__ = ["OutputCheck", "VariantCheck", "Verification", "verify"]
 
@@ -121,19 +121,22 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
     variants: list[VariantCheck] = []
     if manifest.variants:
         _, info = run_program(root, manifest, ["info"], options)
-        for variant in info["variants"]:
-            name, missing = str(variant["name"]), str(variant["missing_cpu_features"])
+        with understood():
+            listed = [(str(one["name"]), str(one["missing_cpu_features"])) for one in info["variants"]]
+        for name, missing in listed:
             if missing:
                 variants.append(VariantCheck(name, "ok", (), missing))
                 continue
             _, result = run_program(root, manifest, [*arguments, "--variant", name], options)
             variants.append(VariantCheck(name, result["status"], _outputs(manifest, result)))
     selected, result = run_program(root, manifest, arguments, options)
+    with understood():
+        ran_with = int(result["threads"])
     return Verification(
         next((v.status for v in variants if v.status != "ok"), result["status"]),
         selected.name,
         selected.where,
-        int(result["threads"]),
+        ran_with,
         manifest.recorded.reference,
         _outputs(manifest, result),
         tuple(variants),
@@ -141,18 +144,19 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
 
 
 def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
-    outputs = tuple(
-        OutputCheck(
-            name=str(output["name"]),
-            max_abs_err=number(output["max_abs_err"]),
-            max_abs_ref=number(output["max_abs_ref"]),
-            atol=number(output["atol"]),
-            rtol=number(output["rtol"]),
-            elements=int(output["elements"]),
-            mismatches=int(output["mismatches"]),
+    with understood():
+        outputs = tuple(
+            OutputCheck(
+                name=str(output["name"]),
+                max_abs_err=number(output["max_abs_err"]),
+                max_abs_ref=number(output["max_abs_ref"]),
+                atol=number(output["atol"]),
+                rtol=number(output["rtol"]),
+                elements=int(output["elements"]),
+                mismatches=int(output["mismatches"]),
+            )
+            for output in result["outputs"]
         )
-        for output in result["outputs"]
-    )
     if len(outputs) != len(manifest.outputs):
         raise CheckFailedError(
             f"The program checked {len(outputs)} outputs, the manifest has {len(manifest.outputs)}."

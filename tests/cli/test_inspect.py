@@ -42,6 +42,7 @@ def test_inspect_reads_the_manifest_starts_nothing_and_loads_nothing(
     done = subprocess.run(
         [
             sys.executable,
+            "-B",  # a cache of compiled modules would be written where there is none
             "-P" if sys.version_info >= (3, 11) else "-I",
             "-c",
             _AUDITED,
