@@ -8,6 +8,11 @@ BIN := $(VENV)/bin
 DEMO := demo
 # Tests that run beside each other: one more than two cores, because some tests wait (for a time-out, a server).
 JOBS ?= 3
+# Whether the tests' packages are those of requirements-ci.txt, each file checked by its hash. Elsewhere some may
+# not have a file there, and what pyproject.toml allows is taken: make test LOCKED=no does so everywhere.
+MATCHES := (3, 11) <= sys.version_info < (3, 14) and (platform.system(), platform.machine()) == ("Linux", "x86_64")
+LOCKED ?= $(shell $(PYTHON) -c 'import platform, sys; print("yes" if $(MATCHES) else "no")' 2>/dev/null)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test lint check-python system-packages clean
 
@@ -37,12 +42,17 @@ $(VENV)/.created: | check-python
 # The demo installs the package as a user would. Its stamp depends on the sources: a changed package is installed anew.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml $(shell find edgepack templates toolchains -type f -not -name '*.pyc' 2>/dev/null)
 	@echo "Installing edgepack into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check .
+	@$(PIP) .
 	@touch $@
 
 # The tests run on the sources in place.
-$(VENV)/.test-installed: $(VENV)/.created pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+$(VENV)/.test-installed: $(VENV)/.created pyproject.toml requirements-ci.txt
+ifeq ($(LOCKED),yes)
+	@$(PIP) --require-hashes --only-binary :all: --requirement requirements-ci.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+else
+	@$(PIP) --editable ".[dev]"
+endif
 	@touch $@
 
 system-packages:

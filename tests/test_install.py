@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from edgepack.files import list_files, sha256_file
 from edgepack.resources import PACKAGE, data_folder
@@ -109,3 +112,36 @@ def test_an_installed_wheel_packs_and_verifies_from_another_folder(site: Path, t
     assert verified["ok"] is True
     known = [device["name"] for device in json.loads(edgepack(site, tmp_path, "devices", "--json"))]
     assert known == sorted(path.stem for path in (ROOT / "toolchains" / "devices").glob("*.yaml"))
+
+
+def locked() -> dict[str, list[tuple[str, int]]]:
+    """Package -> each version of it in the lock file, and how many hashes it has."""
+    text = (ROOT / "requirements-ci.txt").read_text(encoding="utf-8")
+    found: dict[str, list[tuple[str, int]]] = {}
+    for one in text.replace("\\\n", " ").splitlines():
+        if not one.startswith("#"):
+            requirement = Requirement(one.split(" --hash=")[0])
+            (pinned,) = requirement.specifier
+            assert pinned.operator == "==", one
+            name = canonicalize_name(requirement.name)
+            found.setdefault(name, []).append((pinned.version, one.count("--hash=sha256:")))
+    return found
+
+
+def test_the_lock_has_all_that_the_tests_need_and_only_files_with_hashes() -> None:
+    """After a change of pyproject.toml: tools/lock_requirements.py."""
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none, and the lock is for newer ones")
+    lock = locked()
+    assert all(hashes > 0 for versions in lock.values() for _, hashes in versions)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *(one for name in ("wasm", "test", "dev") for one in extras[name])]
+    for requirement in map(Requirement, asked):
+        if requirement.name != "edgepack":
+            versions = lock[canonicalize_name(requirement.name)]
+            assert all(requirement.specifier.contains(version) for version, _ in versions), requirement
+
+
+def test_the_lock_names_no_place() -> None:
+    text = (ROOT / "requirements-ci.txt").read_text(encoding="utf-8")
+    assert not re.search(r"://|--(?:extra-)?index|--find-links|@ ", text)
