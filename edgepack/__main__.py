@@ -17,7 +17,7 @@ def main() -> int:
 
         return run_arguments()
 
-    return run_cleanly(run)
+    return run_cleanly(run, last=True)
 
 
 if __name__ == "__main__":

@@ -174,12 +174,12 @@ def pack(
         device: a device's name, a path to its YAML file, or the device.
         output: the bundle's folder; default ``<name>-<device>`` in the working directory.
         progress: called with a stage's name and a detail; what it raises ends the pack and reaches the caller
-            as it is.
+            as it is. Python gives Ctrl-C to its main thread alone: a pack in another one is ended so.
         options: the fields of :class:`PackOptions`.
 
     Raises:
         ConfigError, ModelError, ToolchainError, CheckFailedError, InternalError: see edgepack.errors. Nothing
-        is left behind.
+        is left behind, nor is there after KeyboardInterrupt, and no process runs on.
     """
     from edgepack.packing import pack_model
 

@@ -102,8 +102,15 @@ def _error(number: int, file: str, detail: str = "") -> ConfigError:
     return ConfigError(
         f"{where} {_WHY[number]}.",
         hint=f"Make room there, or {hint.get(found, 'choose a folder that may be written to')}{cache}.",
-        detail=detail[-2000:],
+        detail=_telling(detail),
     )
+
+
+def _telling(output: str) -> str:
+    """Of what a program printed, the lines that say what the system refused; else its last ones."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = [line for line in lines if re.search("|".join(_SAID.values()), line)]
+    return "\n".join(dict.fromkeys(said[:5] or lines[-5:]))
 
 
 def _holding(file: str) -> str:

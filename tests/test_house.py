@@ -84,3 +84,15 @@ def test_the_package_exports_what_it_says() -> None:
     assert {*edgepack.__all__, "errors", "__doc__"} <= set(dir(edgepack))
     assert edgepack.errors.ModelError is edgepack.ModelError  # type: ignore[attr-defined]
     assert not [name for name in dir(edgepack) if not name.startswith("_") and not hasattr(edgepack, name)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_programs_are_started_where_a_killed_edgepack_ends_them(path: Path) -> None:
+    """And where a wait is one of at most 0.2 s: process.py, and guardian.py below it."""
+    if path.name in ("guardian.py", "process.py"):
+        return
+    starts = {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in {f"subprocess.{name}" for name in starts} | {"os.system", "os.popen"}

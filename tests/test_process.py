@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -227,3 +229,27 @@ def test_those_side_by_side_answer_in_order_and_share_the_time() -> None:
     wait = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(OutOfTimeError), time_limit(0.01):
         side_by_side(lambda _: run_tool(wait, timeout=600), [1])
+
+
+def test_an_exception_raised_in_a_thread_ends_what_it_waits_for(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            execute([sys.executable, "-c", code], timeout=600, cwd=tmp_path)
+        except BaseException as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    late = time.monotonic() + 120
+    while not (pid.exists() and pid.read_text()):
+        assert time.monotonic() < late
+        time.sleep(0.02)
+    raised = ctypes.py_object(KeyboardInterrupt)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), raised)
+    thread.join(timeout=120)
+    assert [type(error) for error in caught] == [KeyboardInterrupt]
+    assert os.name != "posix" or ends(int(pid.read_text()))

@@ -78,7 +78,8 @@ def cli(ctx: click.Context, quiet: bool, verbose: bool) -> None:
 
     \b
     Exit codes: 0 done; 1 the thing asked about failed (a mismatch, a check); 2 wrong usage or configuration;
-    3 the model cannot be compiled; 4 a toolchain is missing or failed; 5 an internal error, with a saved log.
+    3 the model cannot be compiled; 4 a toolchain is missing or failed; 5 an internal error, with a saved log;
+    130 and 143 after Ctrl-C and SIGTERM, with nothing half made left.
     """
     settings = settings_of(ctx)
     settings.quiet |= quiet

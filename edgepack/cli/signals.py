@@ -32,10 +32,14 @@ class _Ended(BaseException):
         self.number = number
 
 
-def run_cleanly(function: Callable[[], int]) -> int:
-    """What the function returns, or the exit code for the signal that ended it."""
+def run_cleanly(function: Callable[[], int], *, last: bool = False) -> int:
+    """What the function returns, or the exit code for the signal that ended it.
+
+    Args:
+        last: the process ends with it: a signal that comes later comes too late to change what was done.
+    """
     try:
-        with _handlers():
+        with _handlers(last):
             return function()
     except _Ended as end:
         number = end.number
@@ -47,7 +51,7 @@ def run_cleanly(function: Callable[[], int]) -> int:
 
 
 @contextmanager
-def _handlers() -> Iterator[None]:
+def _handlers(last: bool) -> Iterator[None]:
     """Handlers for the signals that nobody ignores or handles. The first one that comes is the last: what
     cleans up is not to be interrupted."""
     usual = (signal.SIG_DFL, signal.default_int_handler)
@@ -83,9 +87,11 @@ def _handlers() -> Iterator[None]:
     try:
         yield
     finally:
-        if not over:  # else the process is about to end
-            for number, before in mine.items():
-                signal.signal(number, before)  # type: ignore[arg-type]
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, before in mine.items():
+            # Not a handler: Python takes its own away before it ends.
+            signal.signal(number, signal.SIG_IGN if over or last else before)  # type: ignore[arg-type]
 
 
 def _is_delicate(frame: FrameType | None) -> bool:

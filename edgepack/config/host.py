@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import struct
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from edgepack.config import cpuinfo
 from edgepack.errors import ConfigError
+from edgepack.process import ask
 
 __all__ = ["Machine", "describe", "detect", "probe"]
 
@@ -193,13 +193,7 @@ def _quota(root: Path) -> int:
 
 
 def _probe_macos(arch: str) -> Machine:
-    try:
-        output = subprocess.run(
-            ["/usr/sbin/sysctl", "-a"], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        output = ""
-    return macos_machine(output, arch)
+    return macos_machine(ask(["/usr/sbin/sysctl", "-a"], timeout=10), arch)
 
 
 def macos_machine(sysctl: str, arch: str) -> Machine:

@@ -336,6 +336,34 @@ def test_the_time_of_a_pack_is_that_of_all_its_stages(small_model: Path, tmp_pat
         assert ends(int((tmp_path / "pid").read_text()))
 
 
+STAGES = {
+    "read": ("hang:read", ".*/job/*/pid"),
+    "import": ("hang:import", ".*/job/*/pid"),
+    "compile": ("hang", ".*/job/*/pid"),
+    "compile C": ("ok", "pid"),
+}
+
+
+@POSIX
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("how", ["SIGINT to the group", "SIGINT", "SIGTERM"])
+def test_a_pack_ends_within_a_second(how: str, stage: str, small_model: Path, tmp_path: Path) -> None:
+    """On a machine that has nothing else to do. (That it ends is tested for any machine.)"""
+    mode, pattern = STAGES[stage]
+    toolchain = ("--toolchain", hanging_toolchain(tmp_path)) if stage == "compile C" else ()
+    process = start_pack(mode, small_model, "-o", tmp_path / "out", *toolchain)
+    wait_for_pid(process, tmp_path, pattern)
+    number = signal.SIGTERM if how == "SIGTERM" else signal.SIGINT
+    since = time.monotonic()
+    (os.killpg if "group" in how else os.kill)(process.pid, number)
+    process.communicate(timeout=60)
+    seconds = time.monotonic() - since
+    print(f"{stage}, {how}: {seconds:.2f} s")
+    assert process.returncode == 128 + number
+    assert seconds < 1
+
+
 @POSIX
 def test_an_exception_raised_in_the_thread_of_a_pack_ends_it(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,4 +17,4 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_cleanly(run))
+    sys.exit(run_cleanly(run, last=True))
