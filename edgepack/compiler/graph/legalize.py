@@ -66,6 +66,9 @@ def _matmul(call: relax.Call) -> Attributes:
     return {"kind": "matmul"}
 
 
+#: Elements of a row that a gather reads, from which on the row counts as a pixel.
+LEAST_PIXEL = 4
+
 ANCHORS: dict[str, Callable[[relax.Call], Attributes]] = {
     **{f"relax.nn.conv{rank}d": _convolution for rank in (1, 2, 3)},
     **{f"relax.nn.{kind}_pool{rank}d": _pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
@@ -114,12 +117,25 @@ def _unbounded(name: str) -> Legalize:
 
 def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """An index out of range reads the nearest element: what a caller hands in at run time must not read
-    elsewhere. What constants of one axis index fuses with its neighbours, as a transpose does."""
+    elsewhere. What constants of one axis index fuses with its neighbours, as a transpose does, and so does a
+    gather of pixels, of which what samples an image is a weighted sum."""
     axis = call.attrs.axis
     if axis is not None and is_constant(call.args[1]) and len(shape_of(call.args[1])) == 1:
         return _take_constants(builder, call, int(axis) % len(shape_of(call.args[0])))
     safe = builder.normalize(relax.op.take(*call.args, axis=None if axis is None else int(axis), mode="clip"))
-    return Op.get("relax.take").get_attr("FLegalize")(builder, safe)
+    result = Op.get("relax.take").get_attr("FLegalize")(builder, safe)
+    if _gathers_pixels(builder, call):
+        gvar = result.args[0]
+        builder.update_func(gvar, builder.get()[gvar].with_attr("op_pattern", FUSES_INTO))
+    return result
+
+
+def _gathers_pixels(builder: relax.BlockBuilder, call: relax.Call) -> bool:
+    """Whether a gather reads rows of some elements of a view."""
+    data, shape = call.args[0], shape_of(call.args[0])
+    rows = call.attrs.axis is not None and int(call.attrs.axis) == 0 and len(shape) == 2
+    view = isinstance(data, relax.Var) and op_name(builder.lookup_binding(data)) in VIEWS
+    return rows and view and shape[1] >= LEAST_PIXEL
 
 
 def _take_constants(builder: relax.BlockBuilder, call: relax.Call, axis: int) -> relax.Call:

@@ -11,7 +11,7 @@ from tests.support.compiled import Compiled
 SMALL = {**CASES, **ODD}
 
 #: Operators that no fast rule serves; packing them says so.
-UNSCHEDULED = {"roialign_scaled", "scatter_elements", "scatter_elements_add"}
+UNSCHEDULED = {"scatter_elements", "scatter_elements_add"}
 
 
 @pytest.fixture(scope="module")

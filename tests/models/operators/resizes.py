@@ -188,3 +188,21 @@ def _roialign_scaled(g: Graph) -> None:
     y = g.input("images", [4], "int64")
     g.op("RoiAlign", x, corners, y, name="y", sampling_ratio=2, spatial_scale=0.25, **size)
     g.output("y")
+
+
+@case("deformconv_groups", opset=19)
+def _deformconv_groups(g: Graph) -> None:
+    """Groups of channels and of offsets, a mask, and a kernel, strides, dilations and pads that differ."""
+    x, offset = g.input("x", [1, 8, 7, 9]), g.input("offset", [1, 24, 4, 9])
+    mask, form = g.input("mask", [1, 12, 4, 9]), {"group": 4, "offset_group": 2}
+    form |= {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 1, 2], "kernel_shape": [3, 2]}
+    g.op("DeformConv", x, g.weight(4, 2, 3, 2), offset, g.weight(4), mask, name="y", **form)
+    g.output("y")
+
+
+@case("col2im_dilated", opset=18)
+def _col2im_dilated(g: Graph) -> None:
+    """Strides that leave pixels between, a block that overlaps itself, uneven pads."""
+    sizes, form = [g.const([7, 6]), g.const([3, 2])], {"strides": [1, 3], "dilations": [2, 1]}
+    g.op("Col2Im", g.input("x", [1, 12, 15]), *sizes, name="y", pads=[1, 0, 1, 2], **form)
+    g.output("y")

@@ -102,7 +102,6 @@ one(
     opset=18,
     pads=[1] * 4,
     strides=[1, 1],
-    why_slow="each output gathers its columns",
 )
 
 

@@ -67,7 +67,6 @@ def _affine(g: Graph) -> None:
 
 @row(
     "roialign",
-    why_slow="it is a mean of numbers that are gathered one by one, which the pack says",
     rois=lambda rng, shape: np.sort(rng.uniform(0, 50, (shape[0], 2, 2)), 1).reshape(shape),
 )
 def _roi(g: Graph) -> None:
@@ -76,7 +75,7 @@ def _roi(g: Graph) -> None:
     g.output(g.op("RoiAlign", x, rois, batch, output_height=7, output_width=7, sampling_ratio=2))
 
 
-@row("deformconv", opset=19, why_slow="each corner of each sample is gathered, then there is a product")
+@row("deformconv", opset=19)
 def _deform(g: Graph) -> None:
     x, offset = g.input("x", [1, 64, 28, 28]), g.input("offset", [1, 18, 28, 28])
     w = g.weight(64, 64, 3, 3)

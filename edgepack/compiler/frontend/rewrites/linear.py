@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +61,8 @@ def _cut(editor: Editor, x: str, axis: int, start: int, end: int) -> str:
 
 
 def col2im(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Each place of the image gathers what the blocks have for it, and adds it up."""
-    import numpy as np
-
+    """Blocks are summed up one axis after the other: along an axis the sum of a block's places,
+    each moved to where it belongs."""
     values, shape = attributes(node), editor.shape(node.input[0])
     image, block = editor.constant(node.input[1]), editor.constant(node.input[2])
     if shape is None or image is None or block is None:
@@ -77,26 +75,59 @@ def col2im(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         (sizes[i] + pads[i] + pads[i + rank] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
         for i in range(rank)
     ]
-    length, taps = prod(steps), prod(kernel)
-    table = np.full((taps, prod(sizes)), length, np.int64)  # the last column of each tap is zero
-    for tap, offsets in enumerate(product(*(range(k) for k in kernel))):
-        at = np.zeros(sizes, np.int64)
-        valid = np.ones(sizes, bool)
-        for i, offset in enumerate(offsets):
-            place = (np.arange(sizes[i]) + pads[i] - offset * dilations[i]).reshape(
-                [-1, *[1] * (rank - 1 - i)]
-            )
-            step = place // strides[i]
-            valid &= (place % strides[i] == 0) & (step >= 0) & (step < steps[i])
-            at = at * steps[i] + np.clip(step, 0, steps[i] - 1)
-        table[tap] = np.where(valid, at, length).reshape(-1)
-    table += np.arange(taps)[:, None] * (length + 1)
-    channels = shape[1] // taps
-    x = editor.reshape(node.input[0], [shape[0], channels, taps, length])
-    zeros = editor.const(np.zeros((shape[0], channels, taps, 1), editor.dtype(node.input[0])))
-    padded = editor.reshape(editor.op("Concat", x, zeros, axis=3), [shape[0], channels, -1])
-    gathered = editor.op("Gather", padded, editor.const(table), axis=2)
-    return [editor.reshape(editor.reduce("ReduceSum", gathered, 2), [shape[0], channels, *sizes])]
+    x, dtype, rows = str(node.input[0]), editor.dtype(node.input[0]), shape[0] * shape[1] // prod(kernel)
+    for i in reversed(range(rank)):
+        tail = prod(sizes[i + 1 :])
+        lead, taps, mid = rows * prod(kernel[:i]), kernel[i], prod(steps[:i])
+        places = [tap * dilations[i] for tap in range(taps)]
+        x = editor.reshape(x, [lead, taps, mid, steps[i] * tail])
+        x = _summed(editor, x, dtype, (lead, mid, steps[i], tail), places, (sizes[i], strides[i], pads[i]))
+    return [editor.reshape(x, [shape[0], shape[1] // prod(kernel), *sizes])]
+
+
+def _summed(
+    editor: Editor,
+    x: str,
+    dtype: np.dtype[Any],
+    shape: tuple[int, int, int, int],
+    places: Sequence[int],
+    axis: tuple[int, int, int],
+) -> str:
+    """(lead, taps, mid, steps * tail) summed up along an axis: (lead, mid, size * tail).
+
+    Args:
+        shape: lead, mid, steps, tail.
+        places: of each tap, before strides and pads.
+        axis: size, stride, and padding before the axis.
+    """
+    import numpy as np
+
+    (lead, mid, steps, tail), (size, stride, pad) = shape, axis
+    length = -(-(size + pad) // stride)
+    phases = []
+    for phase in range(stride):
+        total = ""
+        for tap, place in enumerate(places):
+            first, count = place // stride, min(steps, length - place // stride)
+            if place % stride != phase or count <= 0:
+                continue
+            own = editor.op("Slice", x, *_bounds(editor, [tap, 0], [tap + 1, count * tail], [1, 3]))
+            widths = np.zeros(8, np.int64)
+            widths[3], widths[7] = first * tail, (length - first - count) * tail
+            own = editor.op("Pad", own, editor.const(widths)) if widths.any() else own
+            total = editor.op("Add", total, own) if total else own
+        phases.append(total or editor.const(np.zeros((lead, 1, mid, length * tail), dtype)))
+    if stride > 1:
+        parts = [editor.reshape(part, [lead, mid, length, 1, tail]) for part in phases]
+        phases = [editor.reshape(editor.op("Concat", *parts, axis=3), [lead, 1, mid, length * stride * tail])]
+    return editor.op("Slice", phases[0], *_bounds(editor, [pad * tail], [(pad + size) * tail], [3]))
+
+
+def _bounds(editor: Editor, *values: Sequence[int]) -> list[str]:
+    """Starts, ends and axes of a Slice."""
+    import numpy as np
+
+    return [editor.const(np.asarray(numbers, np.int64)) for numbers in values]
 
 
 def dft(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:

@@ -1,4 +1,4 @@
-"""RoiAlign where the importer is wrong: regions that are scaled and shifted, and maxima."""
+"""RoiAlign as gathers of pixels: means of all channels at once, and maxima, which the importer has not."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["roi_align"]
 
 
+#: Samples of a bin along each axis, of which a mean is written out.
+MOST_SAMPLES = 4
+
+
 def roi_align(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """RoiAlign of mode ``max`` as gathers; of mode ``avg`` with its regions scaled before they are shifted.
+    """RoiAlign of a known number of samples; a mean of others has its regions scaled before they are shifted.
 
     The standard's maximum is that of the four neighbours of all samples, each times its weight.
     """
@@ -24,19 +28,21 @@ def roi_align(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     default = "half_pixel" if editor.opset >= 16 else "output_half_pixel"
     half = values.get("coordinate_transformation_mode", default) == "half_pixel"
     scale, dtype = values.pop("spatial_scale", 1.0), editor.dtype(x)
-    average = values.get("mode", "avg") == "avg"
-    if average and (not half or scale == 1):
+    average, ratio = values.get("mode", "avg") == "avg", values.get("sampling_ratio", 0)
+    known = 0 < ratio <= MOST_SAMPLES or (ratio > 0 and not average)
+    if average and not known and (not half or scale == 1):
         return None
-    scaled = editor.op("Mul", rois, editor.scalar(scale, dtype))
-    if average:
+    scaled = editor.op("Mul", rois, editor.scalar(scale, dtype)) if scale != 1 else rois
+    if average and not known:
         return [editor.op("RoiAlign", x, scaled, batches, **values)]
     shape, regions = editor.shape(x), editor.shape(rois)
     if shape is None or regions is None:
         return None
-    if values.get("sampling_ratio", 0) <= 0:
+    if not known:
         _refuse(node)
     bounds = editor.op("Sub", scaled, editor.scalar(0.5, dtype)) if half else scaled
-    return [_maximum(editor, (x, bounds, batches), (regions[0], *shape[1:]), values, shifted=half)]
+    chosen = _mean if average else _maximum
+    return [chosen(editor, (x, bounds, batches), (regions[0], *shape), values, shifted=half)]
 
 
 def _refuse(node: onnx.NodeProto) -> NoReturn:
@@ -50,6 +56,62 @@ def _refuse(node: onnx.NodeProto) -> NoReturn:
     )
 
 
+def _mean(
+    editor: Editor,
+    operands: tuple[str, str, str],
+    shape: tuple[int, ...],
+    values: dict[str, Any],
+    *,
+    shifted: bool,
+) -> str:
+    """The mean of each bin's samples. Neighbours are read as pixels, whose channels lie side by side.
+
+    Args:
+        operands: images, regions in pixels, and the image of each region.
+        shape: (regions, images, channels, height, width).
+        shifted: regions may be smaller than a pixel.
+    """
+    import numpy as np
+
+    (x, bounds, batches), (count, images, channels, height, width) = operands, shape
+    grid, int64, dtype = values["sampling_ratio"], np.dtype(np.int64), editor.dtype(x)
+    tall, wide = (values.get(name, 1) for name in ("output_height", "output_width"))
+    rows = _neighbours(editor, bounds, 1, (tall, grid, height), shifted=shifted)
+    columns = _neighbours(editor, bounds, 0, (wide, grid, width), shifted=shifted)
+    pixels = editor.reshape(editor.op("Transpose", x, perm=[0, 2, 3, 1]), [images * height * width, channels])
+    first = editor.op("Mul", batches, editor.scalar(height * width, int64))
+    first = editor.reshape(first, [1, 1, count, 1, 1])
+    down, across = [grid, 1, count, tall, 1], [1, grid, count, 1, wide]
+
+    def apart(x: str, bins: int, shape: Sequence[int]) -> str:
+        """What belongs to the same sample of all bins, side by side."""
+        parts = editor.op("Transpose", editor.reshape(x, [count, bins, grid]), perm=[2, 0, 1])
+        return editor.reshape(parts, shape)
+
+    total, samples = "", [grid**2, count * tall * wide]
+    for row, by_row in rows:
+        begin = editor.op("Mul", apart(row, tall, down), editor.scalar(width, int64))
+        begin = editor.op("Add", begin, first)
+        share = editor.op("Mul", apart(by_row, tall, down), editor.scalar(1 / grid**2, dtype))
+        for column, by_column in columns:
+            place = editor.op("Add", begin, apart(column, wide, across))
+            weight = editor.op("Mul", share, apart(by_column, wide, across))
+            place, weight = editor.reshape(place, samples), editor.reshape(weight, [*samples, 1])
+            for sample in range(grid**2):
+                read = editor.op("Gather", pixels, _one(editor, place, sample), axis=0)
+                term = editor.op("Mul", read, _one(editor, weight, sample))
+                total = editor.op("Add", total, term) if total else term
+    mean = editor.reshape(total, [count, tall, wide, channels])
+    return editor.op("Transpose", mean, perm=[0, 3, 1, 2])
+
+
+def _one(editor: Editor, x: str, number: int) -> str:
+    """An element of the first axis, which stays."""
+    import numpy as np
+
+    return editor.op("Slice", x, *(editor.const(np.asarray([n], np.int64)) for n in (number, number + 1, 0)))
+
+
 def _maximum(
     editor: Editor,
     operands: tuple[str, str, str],
@@ -58,16 +120,10 @@ def _maximum(
     *,
     shifted: bool,
 ) -> str:
-    """The largest weighted neighbour of each bin's samples.
-
-    Args:
-        operands: images, regions in pixels, and the image of each region.
-        shape: (regions, channels, height, width).
-        shifted: regions may be smaller than a pixel.
-    """
+    """The largest weighted neighbour of each bin's samples; arguments as those of :func:`_mean`."""
     import numpy as np
 
-    (x, bounds, batches), (count, channels, height, width) = operands, shape
+    (x, bounds, batches), (count, _, channels, height, width) = operands, shape
     grid, int64 = values["sampling_ratio"], np.dtype(np.int64)
     bins = [values.get(name, 1) for name in ("output_height", "output_width")]
     tall, wide = (n * grid for n in bins)

@@ -18,9 +18,9 @@ __all__ = ["deform_conv", "max_pool_with_indices", "max_unpool"]
 def deform_conv(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """DeformConv: each tap is read at its own place, linearly between its neighbours; then a product.
 
-    X. Zhu, H. Hu, S. Lin and J. Dai, "Deformable ConvNets v2", 2018.
+    Neighbours are read as pixels, whose channels lie side by side: the columns of the product are those of a
+    convolution with the channels last. X. Zhu, H. Hu, S. Lin and J. Dai, "Deformable ConvNets v2", 2018.
     """
-    import numpy as np
 
     values = attributes(node)
     x, w, offset = node.input[:3]
@@ -32,42 +32,87 @@ def deform_conv(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     taps, points, groups = prod(kernel), prod(out[2:]), values.get("offset_group", 1)
     strides, dilations = values.get("strides", [1] * rank), values.get("dilations", [1] * rank)
     pads = values.get("pads", [0] * 2 * rank)
-    moved = editor.reshape(offset, [shape[0], groups, taps, rank, points])
-    positions = []
-    for i in range(rank):
-        tap = np.asarray([offsets[i] for offsets in product(*(range(k) for k in kernel))]) * dilations[i]
-        along = np.arange(target[i]).reshape([-1, *[1] * (rank - 1 - i)]) * strides[i] - pads[i]
-        place = tap[:, None] + np.broadcast_to(along, target).reshape(-1)
-        own = editor.op("Slice", moved, *(editor.const(np.asarray([v], np.int64)) for v in (i, i + 1, 3)))
-        own = editor.reshape(own, [shape[0], groups, 1, taps * points])
-        positions.append(editor.op("Add", own, editor.const(place.reshape(1, 1, 1, -1).astype(dtype))))
-    channels = shape[1] // groups
-    flat = editor.reshape(x, [shape[0], groups, channels, prod(sizes)])
-    sampled = _linear(editor, flat, positions, sizes, [shape[0], groups, channels, taps * points], dtype)
+    images, channels, parts = shape[0], shape[1] // groups, values.get("group", 1)
+    positions = _positions(editor, offset, (images * groups, kernel, target), strides, dilations, pads)
+    pixels = _turned(editor, x, [images, groups, channels, prod(sizes)], [0, 1, 3, 2])
+    pixels = editor.reshape(pixels, [images * groups * prod(sizes), channels])
+    sampled = _linear(editor, pixels, positions, sizes, [images * groups, points * taps], dtype)
     if len(node.input) > 4 and node.input[4]:
-        mask = editor.reshape(node.input[4], [shape[0], groups, 1, taps * points])
-        sampled = editor.op("Mul", sampled, mask)
-    parts = values.get("group", 1)
-    columns = editor.reshape(sampled, [shape[0], parts, shape[1] // parts * taps, points])
-    filters = editor.reshape(w, [1, parts, weights[0] // parts, weights[1] * taps])
-    result = editor.reshape(editor.op("MatMul", filters, columns), [shape[0], weights[0], *target])
+        mask = _turned(editor, node.input[4], [images, groups, taps, points], [0, 1, 3, 2])
+        sampled = editor.op("Mul", sampled, editor.reshape(mask, [images * groups * points * taps, 1]))
+    columns = _turned(editor, sampled, [images, groups, points, taps, channels], [0, 2, 3, 1, 4])
+    split = [images, points, taps, parts, shape[1] // parts]
+    columns = editor.reshape(
+        _turned(editor, columns, split, [0, 3, 1, 2, 4]), [images, parts, points, taps * shape[1] // parts]
+    )
+    filters = _turned(editor, w, [parts, weights[0] // parts, weights[1], taps], [0, 3, 2, 1])
+    filters = editor.reshape(filters, [parts, taps * weights[1], weights[0] // parts])
+    if parts == 1:  # one matrix for all rows
+        columns = editor.reshape(columns, [images * points, taps * shape[1]])
+        filters = editor.reshape(filters, [taps * weights[1], weights[0]])
+    found = [images, parts, points, weights[0] // parts]
+    result = _turned(editor, editor.op("MatMul", columns, filters), found, [0, 1, 3, 2])
+    result = editor.reshape(result, [images, weights[0], *target])
     if len(node.input) > 3 and node.input[3]:
         result = editor.op("Add", result, editor.reshape(node.input[3], [1, -1, *[1] * rank]))
     return [result]
 
 
+def _positions(
+    editor: Editor,
+    offset: str,
+    shape: tuple[int, Sequence[int], Sequence[int]],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+) -> list[str]:
+    """Where the taps of each point are read, along each axis: (images, points * taps).
+
+    Args:
+        shape: images times groups, the kernel's sizes, and those of the output.
+    """
+    import numpy as np
+
+    count, kernel, target = shape
+    rank, taps, points, dtype = len(kernel), prod(kernel), prod(target), editor.dtype(offset)
+    moved = editor.reshape(offset, [count, taps, rank, points])
+    moved = editor.op("Transpose", moved, perm=[0, 2, 3, 1])
+    found = []
+    for i in range(rank):
+        tap = np.asarray([offsets[i] for offsets in product(*(range(k) for k in kernel))]) * dilations[i]
+        along = np.arange(target[i]).reshape([-1, *[1] * (rank - 1 - i)]) * strides[i] - pads[i]
+        place = np.broadcast_to(along, target).reshape(-1, 1) + tap
+        own = editor.op("Slice", moved, *(editor.const(np.asarray([v], np.int64)) for v in (i, i + 1, 1)))
+        own = editor.reshape(own, [count, points * taps])
+        found.append(editor.op("Add", own, editor.const(place.reshape(1, -1).astype(dtype))))
+    return found
+
+
+def _turned(editor: Editor, x: str, shape: Sequence[int], order: Sequence[int]) -> str:
+    """``x`` in this shape, then with its axes in this order."""
+    viewed = editor.reshape(x, shape)
+    moving = [axis for axis in order if shape[axis] > 1]
+    return viewed if moving == sorted(moving) else editor.op("Transpose", viewed, perm=list(order))
+
+
 def _linear(
     editor: Editor,
-    flat: str,
+    pixels: str,
     positions: Sequence[str],
     sizes: Sequence[int],
-    result: Sequence[int],
+    count: Sequence[int],
     dtype: object,
 ) -> str:
-    """Elements of ``flat`` (batch, group, channel, place) at positions along each axis; zero outside."""
+    """Rows of ``pixels``, those of one image after those of another, at positions along each axis: between
+    them linearly, zero outside.
+
+    Args:
+        count: images, and positions in each of them.
+    """
     import numpy as np
 
     element, int64 = np.dtype(dtype), np.dtype(np.int64)  # type: ignore[call-overload]
+    first = editor.const((np.arange(count[0]) * prod(sizes)).reshape(-1, 1))
     lows = [editor.op("Floor", position) for position in positions]
     shares = [editor.op("Sub", p, low) for p, low in zip(positions, lows, strict=True)]
     total = ""
@@ -88,8 +133,9 @@ def _linear(
             if place:
                 step = editor.op("Add", editor.op("Mul", place, editor.scalar(size, int64)), step)
             place = step
-        wide = editor.op("Expand", place, editor.const(np.asarray(result, np.int64)))
-        term = editor.op("Mul", editor.op("GatherElements", flat, wide, axis=3), weight)
+        place = editor.reshape(editor.op("Add", place, first), [prod(count)])
+        read = editor.op("Gather", pixels, place, axis=0)
+        term = editor.op("Mul", read, editor.reshape(weight, [prod(count), 1]))
         total = editor.op("Add", total, term) if total else term
     return total
 
