@@ -12,6 +12,7 @@ from math import prod
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes, human_count, shape_text
 from edgepack.render.javascript import js_array, js_key, js_member
 from edgepack.resources import TEMPLATES
@@ -34,7 +35,17 @@ def render(template: str, values: Mapping[str, object]) -> str:
 
 def _cell(text: str) -> str:
     """A name as it may stand in a cell of a Markdown table; ONNX allows any text."""
-    return " ".join(text.split()).replace("|", "\\|").replace("`", "'")
+    return printable(" ".join(text.split()).replace("|", "\\|").replace("`", "'"))
+
+
+def _shell(text: str) -> str:
+    """A word of a command line; what a terminal does not show as itself in the spelling of bash and zsh."""
+    if text.isprintable():
+        return shlex.quote(text)
+    spelled = (
+        f"\\{one}" if one in "\\'" else one if one.isprintable() else f"\\U{ord(one):08x}" for one in text
+    )
+    return f"$'{''.join(spelled)}'"
 
 
 _FILTERS: Mapping[str, Callable[..., object]] = {
@@ -42,7 +53,7 @@ _FILTERS: Mapping[str, Callable[..., object]] = {
     "count": human_count,
     "shape": shape_text,
     "product": prod,
-    "shell": shlex.quote,
+    "shell": _shell,
     "cell": _cell,
     "js_array": js_array,
     "js_key": js_key,
