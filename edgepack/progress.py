@@ -14,6 +14,11 @@ __all__ = ["Progress", "Stages"]
 #: Called with a stage's name ("compile C") and a detail (a kernel's name, or "").
 Progress = Callable[[str, str], None]
 
+_HINT = (
+    "Raise the limit with --timeout SECONDS (0 for none): a large network takes longer, as all does on a "
+    "slow or busy machine."
+)
+
 
 class Stages:
     """Passes progress on, measures each stage, and ends what takes too long.
@@ -47,11 +52,12 @@ class Stages:
         self._stage = ""
 
     @contextmanager
-    def within(self, seconds: float, what: str) -> Iterator[None]:
+    def within(self, seconds: float, what: str, *, hint: str = _HINT) -> Iterator[None]:
         """The body may take ``seconds``; 0 for no limit.
 
         Args:
             what: is being done, for the message: ``Packing net.onnx``.
+            hint: what to try.
 
         Raises:
             ModelError: it took longer. What it waited for was ended.
@@ -62,6 +68,5 @@ class Stages:
         except OutOfTimeError:
             raise ModelError(
                 f"{what} did not end within {seconds:g} s; it was {self._where}.",
-                hint="Raise the limit with --timeout SECONDS (0 for none): a large network takes longer, "
-                "as all does on a slow or busy machine.",
+                hint=hint,
             ) from None

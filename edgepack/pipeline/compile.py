@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.files import combined_digest
+from edgepack.options import DEFAULT_TIMEOUT
 from edgepack.pipeline.cache import Cache, compile_key, import_key
 from edgepack.pipeline.job import CompileJob, ImportJob, Job, ReadJob, SummariseJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_summary import ModelSummary
+from edgepack.progress import Stages
 from edgepack.registry import FRONTENDS
 from edgepack.temporary import temporary_folder
 
@@ -94,5 +96,11 @@ class Compiler:
 
 def summarise(model: Path) -> ModelSummary:
     """What is in a model's file. Raises ModelError for one that cannot be read."""
-    with Worker() as worker, temporary_folder() as folder:
+    stages = Stages(None)
+    hint = "Look whether its files can be read: they may lie on a disk that does not answer."
+    with (
+        stages.within(DEFAULT_TIMEOUT, f"Reading {model.name}", hint=hint),
+        Worker(progress=stages) as worker,
+        temporary_folder() as folder,
+    ):
         return ModelSummary.from_json(worker.run(SummariseJob(model, frontend_of(model)), Path(folder)))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import edgepack
+import edgepack.pipeline.compile
 import edgepack.pipeline.worker_process
 from edgepack.cli.main import main
 from edgepack.compiler import worker
@@ -111,3 +112,23 @@ def test_the_plan_is_that_of_a_pack(tmp_path: Path) -> None:
     plans = [Plan.from_json((folder / "plan.json").read_text()) for folder in (compiled, checked)]
     assert plans[0] == plans[1]
     assert not (checked / "kernels.o").exists()
+
+
+@pytest.mark.parametrize("mode", ["hang:check"], indirect=True)
+def test_a_check_and_the_reading_of_a_model_have_a_time(
+    mode: str, small_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["check", str(small_model), "--timeout", "0.5"]) == 3
+    err = capsys.readouterr().err
+    assert "Checking small.onnx did not end within 0.5 s; it was at its start." in err
+    assert "--timeout" in err
+    monkeypatch.setattr(edgepack.pipeline.worker_process, "worker_command", fake.command("hang:summarise"))
+    monkeypatch.setattr(edgepack.pipeline.compile, "DEFAULT_TIMEOUT", 0.5)
+    assert main(["inspect", str(small_model)]) == 3
+    assert "Reading small.onnx did not end within 0.5 s" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mode")
+def test_a_time_of_0_is_no_limit(small_model: Path) -> None:
+    assert main(["check", str(small_model), "--timeout", "0", "--quiet"]) == 0
+    assert edgepack.check(small_model, timeout=0).ok
