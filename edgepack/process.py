@@ -55,6 +55,9 @@ __all__ = [
 #: Characters of a tool's output that an error shows: its start (the first error) and its end.
 _SHOWN = 6000
 
+#: Bytes that a program may print: more would fill the memory.
+_MOST_PRINTED = 64 << 20
+
 _A = TypeVar("_A")
 _R = TypeVar("_R")
 
@@ -99,7 +102,7 @@ def execute(
         stdin: what it reads, a file or its descriptor; default nothing.
 
     Raises:
-        ToolchainError: it cannot be started, or ran out of time; with what it printed.
+        ToolchainError: it cannot be started, ran out of time (with what it printed), or prints without end.
     """
     command = [str(part) for part in argv]
     what = what or Path(command[0]).name
@@ -109,7 +112,7 @@ def execute(
         raise ToolchainError(
             f"{what} cannot be started: {error.strerror or error}.", detail=" ".join(command)
         ) from error
-    done, in_time = _communicate(process, timeout)
+    done, in_time = _communicate(process, timeout, what)
     if not in_time:
         raise ToolchainError(
             f"{what} did not end within {timeout:g} s.",
@@ -139,7 +142,7 @@ def run_tool(
         raise ToolchainError(
             f"{command[0]} cannot be started: {error.strerror}", detail=show_command(command)
         ) from None
-    done, in_time = _communicate(process, timeout)
+    done, in_time = _communicate(process, timeout, _tool(command))
     if not in_time:
         raise ToolchainError(
             f"{_tool(command)} did not end within {timeout:g} s, and was ended.",
@@ -209,9 +212,9 @@ def ask(command: Sequence[str], *, timeout: float = 20) -> str:
     be started or takes longer than ``timeout`` seconds."""
     try:
         process = start(command, stderr=subprocess.DEVNULL)
-    except OSError:
+        done, in_time = _communicate(process, timeout, command[0])
+    except (OSError, ToolchainError):
         return ""
-    done, in_time = _communicate(process, timeout)
     return done.stdout if in_time else ""
 
 
@@ -288,11 +291,11 @@ def side_by_side(function: Callable[[_A], _R], items: Iterable[_A]) -> list[_R]:
         pool.shutdown(cancel_futures=True)
 
 
-def _communicate(process: subprocess.Popen[bytes], timeout: float) -> tuple[Completed, bool]:
+def _communicate(process: subprocess.Popen[bytes], timeout: float, what: str) -> tuple[Completed, bool]:
     """What a process printed until it ended, and whether it ended by itself within ``timeout`` seconds.
 
     Else, and if an exception (an interrupt) comes, it is ended with what it started. OutOfTimeError: the time
-    of the whole work is over.
+    of the whole work is over. ToolchainError: it prints without end (not seen on Windows).
     """
     in_time = True
     stdout: bytes | None
@@ -304,7 +307,11 @@ def _communicate(process: subprocess.Popen[bytes], timeout: float) -> tuple[Comp
                 left = min(end - time.monotonic(), time_left())
                 stdout, stderr = process.communicate(timeout=max(0.0, min(left, TICK)))
                 break
-            except subprocess.TimeoutExpired:
+            except subprocess.TimeoutExpired as late:
+                if len(late.stdout or b"") + len(late.stderr or b"") > _MOST_PRINTED:
+                    raise ToolchainError(
+                        f"{what} printed more than {_MOST_PRINTED >> 20} MiB, and was ended."
+                    ) from None
                 if time_left() <= 0:
                     raise OutOfTimeError from None
                 if time.monotonic() >= end:

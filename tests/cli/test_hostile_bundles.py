@@ -18,7 +18,7 @@ from edgepack.bundle.limits import check_limits
 from edgepack.bundle.manifest import load_manifest
 from edgepack.cli.main import main
 from edgepack.config.device import load_device
-from edgepack.errors import CheckFailedError, ConfigError, EdgepackError
+from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, ToolchainError
 from edgepack.runners.base import host_os
 from tests.runners.test_recorded import bundle
 from tests.support.manifest import example
@@ -191,3 +191,13 @@ def test_a_step_without_a_kernel_is_told() -> None:
     manifest = example(steps=[{"kernel": "other", "tasks": 1}])
     with pytest.raises(ConfigError, match="name the kernel 'other', which it has not"):
         profile_entries(manifest, [1.0])
+
+
+@pytest.mark.skipif(host_os() != "linux", reason="the program is a script of this machine")
+def test_a_program_that_prints_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack.process._MOST_PRINTED", 1 << 20)
+    machine = load_device("host")
+    kind = {"arch": machine.arch, "os": machine.os, "libc": machine.libc, "runner": {"name": "native"}}
+    root = bundle(tmp_path / "bundle", kind, "while :; do head -c 200000 /dev/zero; sleep 0.05; done")
+    with pytest.raises(ToolchainError, match="net printed more than 1 MiB, and was ended"):
+        Bundle(root).verify(timeout=60)
