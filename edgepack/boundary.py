@@ -91,4 +91,10 @@ def _translated(error: Exception, what: str) -> EdgepackError:
         return ConfigError(
             f"{where}{error.strerror}.", hint="Make room, or choose a folder that may be written to."
         )
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error.strerror):  # tempfile's
+        return ConfigError(
+            "No folder for temporary files can be written to.",
+            hint="Make room in the usual one, or name another by TMPDIR.",
+            detail=str(error.strerror),
+        )
     return internal_error(error, what)

@@ -39,7 +39,8 @@ def save_log(name: str, text: str) -> Path | None:
 def _folders() -> Iterator[Path]:
     with suppress(OSError):
         yield private_folder(cache_dir() / "logs")
-    yield Path(tempfile.gettempdir())
+    with suppress(OSError):
+        yield Path(tempfile.gettempdir())
 
 
 def _forget_old(folder: Path, newest: Path) -> None:

@@ -85,6 +85,8 @@ def blamed(output: str, code: int) -> ConfigError | None:
     for number, pattern in _SAID.items():
         if re.search(pattern, output) and (number != errno.EACCES or _with(number, 0)):
             return _error(number, "", output)
+    if code == -getattr(signal, "SIGXFSZ", 0):
+        return _error(errno.EFBIG, "", output)
     # A linker that writes by way of memory gets SIGBUS; others write half a file, and another one stumbles.
     room = _SOME if code == -getattr(signal, "SIGBUS", 0) else _LITTLE
     return _error(errno.ENOSPC, "", output) if code and _with(errno.ENOSPC, room) else None
@@ -92,8 +94,10 @@ def blamed(output: str, code: int) -> ConfigError | None:
 
 def _error(number: int, file: str, detail: str = "") -> ConfigError:
     places = _places.get()
-    found = _holding(file) or _with(number, _SOME) or (min(places, key=_free) if places else "")
-    where = f"The {found} {places[found]}" if found else f"{file or 'A folder'}"
+    found = _holding(file) or _with(number, _SOME)
+    if not found and places and number != errno.EFBIG:
+        found = min(places, key=_free)
+    where = f"The {found} {places[found]}" if found else file or "A folder"
     cache = f"; {CACHE_ENV} names another cache folder" if found == "cache folder" else ""
     hint = {
         "output folder": "choose another one with --output",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import edgepack
 import edgepack.storage
 from edgepack.config.device import load_device
-from edgepack.errors import EdgepackWarning, ToolchainError
+from edgepack.errors import ConfigError, EdgepackWarning, ToolchainError
 from edgepack.paths import cache_dir
 from edgepack.pipeline.cache import Cache
 from edgepack.process import run_checked
@@ -85,6 +87,32 @@ def test_what_compilers_say_of_a_full_disk_is_understood(
     error = blamed(output, code)
     assert error is not None and error.message == f"The cache folder {places['cache folder']} is full."
     assert error.detail == output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of processes are POSIX's")
+def test_a_limit_for_the_size_of_files_is_named(places: dict[str, Path]) -> None:
+    code = (
+        "import resource, signal; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9));"
+        "signal.signal(signal.SIGXFSZ, {}); f = open({!r}, 'wb', 0); f.write(bytes(9)); f.write(b'x')"
+    )
+    for handler in ("signal.SIG_DFL", "signal.SIG_IGN"):
+        command = [sys.executable, "-c", code.format(handler, str(places["output folder"] / "x"))]
+        with pytest.raises(ConfigError, match=r"takes no file of this size \(ulimit -f\)"):
+            run_checked(command, what="trying", timeout=60)
+
+
+def test_that_nothing_can_hold_temporary_files_is_one_sentence(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", none)
+    with pytest.raises(ConfigError, match="No folder for temporary files can be written to") as caught:
+        edgepack.pack(small_model, "host", tmp_path / "out")
+    assert "TMPDIR" in caught.value.hint
 
 
 def test_a_failure_that_has_nothing_to_do_with_disks_is_not_blamed_on_them(places: dict[str, Path]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgepack.bundle.layout import MANIFEST
 from edgepack.errors import ConfigError
+from edgepack.storage import refusal
 from edgepack.temporary import OLD, remove_dead, temporary_folder
 
 __all__ = ["Workplace", "check_destination", "normalise_modes", "workplace"]
@@ -62,10 +63,7 @@ class Workplace:
                     old.rename(self.destination)
                 raise
         except OSError as error:
-            raise ConfigError(
-                f"{self.destination} cannot be written: {error.strerror or error}.",
-                hint="Choose another folder with --output.",
-            ) from error
+            raise _not_written(self.destination, error) from error
 
 
 def check_destination(destination: Path, *, force: bool, model: Path | None = None) -> None:
@@ -119,10 +117,7 @@ def workplace(destination: Path) -> Iterator[Workplace]:
             for folder in (place.bundle, place.job, place.build):
                 folder.mkdir()
         except OSError as error:
-            raise ConfigError(
-                f"{parent} cannot be written: {error.strerror or error}.",
-                hint="Choose another folder with --output.",
-            ) from error
+            raise _not_written(parent, error) from error
         try:
             yield place
         finally:
@@ -131,6 +126,12 @@ def workplace(destination: Path) -> Iterator[Workplace]:
                 for folder in made:
                     with suppress(OSError):
                         folder.rmdir()
+
+
+def _not_written(folder: Path, error: OSError) -> ConfigError:
+    return refusal(error) or ConfigError(
+        f"{folder} cannot be written: {error.strerror or error}.", hint="Choose another folder with --output."
+    )
 
 
 def normalise_modes(root: Path, executables: set[str]) -> None:
