@@ -131,7 +131,10 @@ _STATUS = c.c_int32
 
 
 class Api(c.Structure):
-    """``ep_api``: the library's functions."""
+    """``ep_api``: the library's functions.
+
+    ``model_backend`` is only there if ``struct_size`` says so, and null in a library for the CPU alone.
+    """
 
     _fields_ = (
         ("struct_size", c.c_uint32),
@@ -156,6 +159,7 @@ class Api(c.Structure):
         ("session_work", c.c_void_p),
         ("session_profile", c.c_void_p),
         ("session_destroy", c.CFUNCTYPE(None, SessionHandle)),
+        ("model_backend", c.CFUNCTYPE(_STATUS, c.POINTER(Model), c.c_char_p, c.c_size_t)),
     )
 
 

@@ -107,7 +107,7 @@ static void print(const benchmark *b, const command *what) {
     json out = {stdout, 0};
     json_open(&out, NULL, '{');
     json_text(&out, "status", "ok");
-    json_u64(&out, "threads", what->threads != 0 ? what->threads : what->model->default_threads);
+    json_u64(&out, "threads", what->threads != 0 ? what->threads : b->model.descriptor->default_threads);
     json_real(&out, "load_ms", (double)b->load_ns / 1e6);
     json_real(&out, "first_result_ms", (double)b->first_result_ns / 1e6);
     json_open(&out, "runs_ms", '[');
@@ -116,7 +116,7 @@ static void print(const benchmark *b, const command *what) {
     }
     json_close(&out, ']');
     json_u64(&out, "peak_rss_bytes", system_peak_rss());
-    report_variant(&out, b->model.descriptor);
+    report_variant(&out, &b->model);
     json_u64(&out, "arena_bytes", b->model.descriptor->arena_bytes);
     json_u64(&out, "session_bytes", b->session_bytes);
     if (b->step_ns != NULL) {

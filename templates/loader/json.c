@@ -98,8 +98,12 @@ int report_status(ep_status status) {
     return report_error(ep_status_name(status), ep_status_string(status), "");
 }
 
-void report_variant(json *to, const ep_descriptor *model) {
-    if (model->variant != NULL) {
-        json_text(to, "variant", model->variant);
+void report_variant(json *to, const ep_model *model) {
+    char text[512];
+    if (model->descriptor->variant != NULL) {
+        json_text(to, "variant", model->descriptor->variant);
+    }
+    if (ep_model_backend(model, text, sizeof text) == EP_OK) {
+        json_text(to, "backend", text);
     }
 }

@@ -46,8 +46,8 @@ void json_hex(json *to, const char *key, const unsigned char *bytes, size_t coun
 int report_error(const char *code, const char *message, const char *subject);
 int report_status(ep_status status);
 
-/* Which variant of the library was taken, if it has several. */
-void report_variant(json *to, const ep_descriptor *model);
+/* Which variant of the library was taken, if it has several, and what it runs on. */
+void report_variant(json *to, const ep_model *model);
 
 /* ---- files.c: buffers and the files that fill them ---- */
 

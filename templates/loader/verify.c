@@ -139,8 +139,8 @@ static int verify(verification *v, const command *what) {
     print_outputs(v, &out);
     json_bool(&out, "repeatable", repeatable);
     json_bool(&out, "within_buffers", intact);
-    report_variant(&out, v->model.descriptor);
-    json_u64(&out, "threads", what->threads != 0 ? what->threads : what->model->default_threads);
+    report_variant(&out, &v->model);
+    json_u64(&out, "threads", what->threads != 0 ? what->threads : v->model.descriptor->default_threads);
     json_close(&out, '}');
     fputc('\n', stdout);
     return good ? LOADER_OK : LOADER_FAILED;

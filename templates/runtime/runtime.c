@@ -6,6 +6,10 @@
 #include <edgepack/runtime.h>
 
 #include "core/internal.h"
+#if defined(EP_HAVE_GPU)
+#include "gpu/gpu.h"
+#include "gpu/device.h"
+#endif
 
 #if defined(_WIN32)
 #include "platform/windows.c"
@@ -25,5 +29,16 @@
 #include "core/state.h"
 #include "core/executor.c"
 #include "core/pool.c"
+#if defined(EP_GPU_API_OPENCL)
+#include "gpu/opencl.h"
+#include "gpu/opencl.c"
+#include "gpu/opencl_session.c"
+#endif
+#if defined(EP_HAVE_GPU)
+#include "gpu/session.c"
+#endif
 #include "core/session.c"
+#if defined(EP_HAVE_GPU)
+#include "gpu/model.c"
+#endif
 #include "core/api.c"

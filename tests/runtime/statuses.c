@@ -79,7 +79,10 @@ static void libraries(const char *root) {
     copy.abi_version++;
     CHECK_STATUS(ep_model_open(&copy, path, &model), EP_E_ABI);
     copy = edgepack_model_mini;
-    copy.struct_size -= 8;
+    copy.struct_size = offsetof(ep_descriptor, gpu); /* an older library of the same ABI */
+    CHECK_STATUS(ep_model_open(&copy, path, &model), EP_OK);
+    ep_model_close(&model);
+    copy.struct_size--;
     CHECK_STATUS(ep_model_open(&copy, path, &model), EP_E_ABI);
     copy = edgepack_model_mini;
     copy.struct_size += 8; /* a newer library of the same ABI */
@@ -95,6 +98,30 @@ static void libraries(const char *root) {
     CHECK(ep_model_missing_features(&copy, missing, 1) == 2 && missing[0] == 0);
     CHECK(ep_model_missing_features(&copy, NULL, 0) == 2);
     CHECK(ep_model_missing_features(NULL, missing, sizeof missing) == 0);
+}
+
+/* What a library says of a GPU that has none, and one that is older than the question. */
+static void backends(const char *root) {
+    ep_api api = *edgepack_model_mini.api;
+    ep_descriptor copy = edgepack_model_mini;
+    char text[8];
+    CHECK_STATUS(mini_open(path_in(root, "params/mini.params"), &model), EP_OK);
+    CHECK(api.model_backend == NULL);
+    for (size_t capacity = 1; capacity <= sizeof text; capacity++) {
+        memset(text, 'x', sizeof text);
+        CHECK_STATUS(ep_model_backend(&model, text, capacity), EP_OK);
+        CHECK(strncmp(text, "cpu", capacity - 1) == 0 && strlen(text) == (capacity < 4 ? capacity - 1 : 3));
+    }
+    api.struct_size = offsetof(ep_api, model_backend);
+    memset((void *)&api.model_backend, 0xff, sizeof api.model_backend); /* what lies behind an older table */
+    copy.api = &api;
+    model.descriptor = &copy;
+    CHECK_STATUS(ep_model_backend(&model, text, sizeof text), EP_OK);
+    CHECK(strcmp(text, "cpu") == 0);
+    CHECK_STATUS(ep_model_backend(&model, NULL, 1), EP_E_NULL);
+    CHECK_STATUS(ep_model_backend(&model, text, 0), EP_E_NULL);
+    ep_model_close(&model);
+    CHECK_STATUS(ep_model_backend(&model, text, sizeof text), EP_E_NULL);
 }
 
 /* A table that does not fit the file, in a header whose hash is right. */
@@ -278,5 +305,5 @@ static void sentences(const char *root) {
 
 TEST_MAIN({"params_files", params_files}, {"flipped_bytes", flipped_bytes}, {"params_tables", params_tables},
           {"cpu_features", cpu_features}, {"variants", variants}, {"params_memory", params_memory},
-          {"libraries", libraries}, {"closed_models", closed_models}, {"options", options},
-          {"buffers", buffers}, {"sentences", sentences})
+          {"libraries", libraries}, {"backends", backends}, {"closed_models", closed_models},
+          {"options", options}, {"buffers", buffers}, {"sentences", sentences})

@@ -37,6 +37,7 @@ STATUSES = (
     "variants",
     "params_memory",
     "libraries",
+    "backends",
     "closed_models",
     "options",
     "buffers",

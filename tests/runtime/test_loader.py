@@ -46,6 +46,7 @@ def test_verify_accepts_the_recorded_outputs(mini: MiniBundle, arguments: tuple[
     )
     assert [o["name"] for o in result["outputs"]] == ["data", "halves", "int", 'µ*/"']
     first = result["outputs"][0]
+    assert result["backend"] == "cpu"
     assert first["elements"] == 1600
     assert first["mismatches"] == 0
     assert first["max_abs_err"] <= first["atol"] + first["rtol"] * first["max_abs_ref"]
@@ -120,6 +121,7 @@ def test_bench_measures_runs_steps_and_memory(mini: MiniBundle) -> None:
     assert result["arena_bytes"] == mini.plan.arena.nbytes < result["session_bytes"]
     # The loader's own, not what its parent used before exec.
     assert 0 < result["peak_rss_bytes"] < 16 << 20
+    assert result["backend"] == "cpu"
     assert "steps_us" not in loader(mini, "bench", mini.root / "test", "--runs", "1")
 
 

@@ -16,6 +16,7 @@ from tests.support.mini import ARCH, WARNINGS, MiniBundle, make_sources, run
 
 HERE = Path(__file__).parent
 ZIG = (sys.executable, "-m", "ziglang", "cc")
+MORE_WARNINGS = ("-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef")
 
 #: zig's target -> edgepack's name of its architecture
 ZIG_TARGETS = {
@@ -47,12 +48,29 @@ def test_compiles_for(target: str, tmp_path: Path) -> None:
     compile_all(bundle, [*ZIG, "-target", target, "-fno-sanitize=all", "-O2"], tmp_path / "out.o")
 
 
+@pytest.mark.parametrize(
+    "target", ["x86_64-windows-gnu", "aarch64-macos", "arm-linux-gnueabihf.2.28", "aarch64-linux-musl"]
+)
+def test_compiles_for_gpus_of(target: str, tmp_path: Path) -> None:
+    """What a library with a variant for a GPU holds, whatever it has in it."""
+    bundle = sources(tmp_path / "bundle", ZIG_TARGETS.get(target, "aarch64"))
+    command = [*ZIG, "-target", target, "-fno-sanitize=all", "-O1", "-DEP_GPU_API_OPENCL=1"]
+    compile_all(bundle, command, tmp_path / "out.o", loader=False)
+
+
+@pytest.mark.parametrize("more", [(), ("-DEP_PLATFORM_BARE",)])
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_has_no_warnings_for_gpus(cc: str, more: tuple[str, ...], tmp_path: Path) -> None:
+    bundle = sources(tmp_path / "bundle", ARCH)
+    command = [cc, "-O1", "-DEP_GPU_API_OPENCL=1", *MORE_WARNINGS, *more]
+    compile_all(bundle, command, tmp_path / "out.o", loader=False)
+
+
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
 def test_has_no_warnings(cc: str, level: str, tmp_path: Path) -> None:
     bundle = sources(tmp_path / "bundle", ARCH)
-    more = ["-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef", level]
-    compile_all(bundle, [cc, *more], tmp_path / "out.o")
+    compile_all(bundle, [cc, *MORE_WARNINGS, level], tmp_path / "out.o")
 
 
 @pytest.mark.parametrize("cc", ["gcc", "clang"])

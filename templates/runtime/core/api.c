@@ -73,11 +73,37 @@ static ep_status ep_model_check_params_impl(const ep_model *model) {
 
 static void ep_model_close_impl(ep_model *model) {
     static const ep_model empty;
+#if defined(EP_HAVE_GPU)
+    ep_gpu_close(model);
+#endif
     if (model->mapping != NULL) {
         ep_platform_unmap(model->mapping, model->image_bytes);
     }
     *model = empty;
 }
+
+#if defined(EP_HAVE_GPU)
+/* The params are attached for the first variant that the CPU can run; all variants have the same. */
+static ep_status ep_model_choose_gpu(const ep_descriptor *descriptor, ep_status status, ep_model *model) {
+    if (status == EP_OK) {
+        status = ep_gpu_choose(descriptor, model);
+        if (status != EP_OK) {
+            ep_model_close_impl(model);
+        }
+    }
+    return status;
+}
+
+static ep_status ep_model_open_gpu(const ep_descriptor *descriptor, const char *path, ep_model *model) {
+    return ep_model_choose_gpu(descriptor, ep_model_open_impl(descriptor, path, model), model);
+}
+
+static ep_status ep_model_open_memory_gpu(const ep_descriptor *descriptor, const void *image, size_t nbytes,
+                                          ep_model *model) {
+    ep_status status = ep_model_open_memory_impl(descriptor, image, nbytes, model);
+    return ep_model_choose_gpu(descriptor, status, model);
+}
+#endif
 
 static size_t ep_missing_features_impl(const ep_descriptor *descriptor, char *text, size_t capacity) {
     return ep_cpu_missing(descriptor->cpu_features, text, text == NULL ? 0 : capacity);
@@ -86,8 +112,13 @@ static size_t ep_missing_features_impl(const ep_descriptor *descriptor, char *te
 static const ep_api ep_api_table = {
     sizeof(ep_api),
     0,
+#if defined(EP_HAVE_GPU)
+    ep_model_open_gpu,
+    ep_model_open_memory_gpu,
+#else
     ep_model_open_impl,
     ep_model_open_memory_impl,
+#endif
     ep_model_check_params_impl,
     ep_model_close_impl,
     ep_missing_features_impl,
@@ -98,4 +129,9 @@ static const ep_api ep_api_table = {
     ep_session_work_impl,
     ep_session_profile_impl,
     ep_session_destroy_impl,
+#if defined(EP_HAVE_GPU)
+    ep_model_backend_impl,
+#else
+    NULL,
+#endif
 };

@@ -6,6 +6,9 @@ typedef struct ep_layout {
     uint64_t workers;
     uint64_t shares;
     uint64_t pointers;
+#if defined(EP_HAVE_GPU)
+    uint64_t gpu;
+#endif
     uint64_t arena;
     uint64_t scratch;
     uint64_t scratch_bytes; /* of one thread; 0 if it is part of the arena */
@@ -45,6 +48,14 @@ static ep_status ep_options_read(const ep_descriptor *descriptor, const ep_optio
         }
         *options = *from;
     }
+#if defined(EP_HAVE_GPU)
+    if (descriptor->gpu != NULL && options->threads <= EP_MAX_THREADS) {
+        if (options->caller_threads == 1 && options->threads > 1) {
+            return EP_E_THREADS;
+        }
+        options->threads = 1; /* what a variant for a GPU has on the CPU, one thread does */
+    }
+#endif
     if (options->threads == 0) {
         options->threads = descriptor->default_threads;
     }
@@ -72,6 +83,10 @@ static ep_status ep_layout_make(const ep_descriptor *descriptor, uint32_t thread
     total += (uint64_t)threads * sizeof(ep_share);
     layout->pointers = total;
     total += ((uint64_t)descriptor->input_count + descriptor->output_count) * sizeof(void *);
+#if defined(EP_HAVE_GPU)
+    layout->gpu = ep_round_up(total);
+    total = descriptor->gpu != NULL ? layout->gpu + ep_gpu_session_bytes(descriptor) : total;
+#endif
     layout->arena = descriptor->arena_bytes < EP_LARGE ? ep_round_up(total)
                                                        : (total + (EP_PAGE - 1u)) & ~(uint64_t)(EP_PAGE - 1u);
     layout->scratch = layout->arena + ep_round_up(descriptor->arena_bytes);
@@ -129,7 +144,23 @@ static ep_session_impl *ep_session_place(const ep_model *model, const ep_options
 #if defined(EP_HAVE_THREADS)
     session->workers = (ep_worker *)(void *)(base + (size_t)layout->workers);
 #endif
+#if defined(EP_HAVE_GPU)
+    session->gpu = (ep_gpu_session *)(void *)(base + (size_t)layout->gpu);
+#endif
     return session;
+}
+
+/* The pool, or what the session has on a GPU. */
+static ep_status ep_session_start(ep_session_impl *session, const ep_model *model) {
+#if defined(EP_HAVE_GPU)
+    ep_status status = ep_gpu_session_start(session, model);
+    if (status != EP_OK || session->gpu != NULL) {
+        return status;
+    }
+#else
+    (void)model;
+#endif
+    return ep_pool_start(session);
 }
 
 static ep_status ep_session_create_impl(const ep_model *model, const ep_options *from, ep_session **result) {
@@ -163,7 +194,7 @@ static ep_status ep_session_create_impl(const ep_model *model, const ep_options 
     session->allocator = allocator;
     session->block = options.memory != NULL ? NULL : memory;
     session->block_bytes = layout.total;
-    status = ep_pool_start(session);
+    status = ep_session_start(session, model);
     if (status != EP_OK) {
         if (session->block != NULL) {
             allocator.release(allocator.user, memory, layout.total);
@@ -177,6 +208,9 @@ static ep_status ep_session_create_impl(const ep_model *model, const ep_options 
 static void ep_session_destroy_impl(ep_session *head) {
     ep_session_impl *session = (ep_session_impl *)head;
     ep_pool_stop(session);
+#if defined(EP_HAVE_GPU)
+    ep_gpu_session_stop(session);
+#endif
     if (session->block != NULL) {
         ep_allocator allocator = session->allocator;
         allocator.release(allocator.user, session->block, session->block_bytes);
@@ -258,6 +292,26 @@ static ep_status ep_session_arm(ep_session_impl *session, const ep_const_buffer 
     return EP_OK;
 }
 
+/* A run of a session of one thread. */
+static void ep_session_walk(ep_session_impl *session) {
+#if defined(EP_HAVE_GPU)
+    if (session->gpu != NULL) {
+        ep_gpu_walk(session);
+        return;
+    }
+#endif
+    ep_walk_alone(session);
+}
+
+static ep_status ep_session_status(const ep_session_impl *session) {
+#if defined(EP_HAVE_GPU)
+    if (session->gpu != NULL) {
+        return session->gpu->status;
+    }
+#endif
+    return EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+}
+
 static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *inputs, size_t input_count,
                                      const ep_buffer *outputs, size_t output_count) {
     ep_session_impl *session = (ep_session_impl *)head;
@@ -274,9 +328,9 @@ static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *in
         ep_walk(session, 0, EP_LOAD_RELAXED(&session->sync.limit));
         session->run_ns = ep_platform_now_ns() - before;
     } else {
-        ep_walk_alone(session);
+        ep_session_walk(session);
     }
-    status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+    status = ep_session_status(session);
     EP_STORE(&session->sync.state, (uint32_t)EP_IDLE);
     return status;
 }
@@ -306,9 +360,9 @@ static ep_status ep_session_work_impl(ep_session *head, uint32_t thread) {
     if (session->threads > 1) {
         ep_walk(session, thread, EP_LOAD(&session->sync.limit));
     } else {
-        ep_walk_alone(session);
+        ep_session_walk(session);
     }
-    ep_status status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+    ep_status status = ep_session_status(session);
     if (EP_FETCH_ADD(&session->sync.leaving, 1u, __ATOMIC_ACQ_REL) + 1 == session->threads) {
         EP_STORE(&session->sync.state, (uint32_t)EP_IDLE);
     }

@@ -56,6 +56,9 @@ typedef struct ep_session_impl {
     uint32_t process;     /* in which the pool is */
     ep_monitor monitor;
 #endif
+#if defined(EP_HAVE_GPU)
+    ep_gpu_session *gpu; /* null: this variant is for the CPU */
+#endif
     ep_sync sync;
 } ep_session_impl;
 

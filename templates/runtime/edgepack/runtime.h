@@ -66,7 +66,12 @@ typedef int32_t ep_status;
     X(EP_E_THREAD_START, 22, "A worker thread could not be started; use fewer threads.") \
     X(EP_E_BUSY, 23, "The session is already running; give each thread that runs models its own session.") \
     X(EP_E_STATE, 24, "This call does not fit the session's state; see ep_session_begin and ep_session_work.") \
-    X(EP_E_KERNEL, 25, "A kernel failed; the outputs are not valid.")
+    X(EP_E_KERNEL, 25, "A kernel failed; the outputs are not valid.") \
+    X(EP_E_GPU_DRIVER, 26, "There is no driver for the GPU; install the one of the GPU's vendor.") \
+    X(EP_E_GPU_DEVICE, 27, "No GPU that the driver offers fits the model; run it on the CPU.") \
+    X(EP_E_GPU_BUILD, 28, "The GPU's driver cannot compile the model's kernels; update it, or run on the CPU.") \
+    X(EP_E_GPU_MEMORY, 29, "The GPU has not enough free memory; destroy other sessions, or run on the CPU.") \
+    X(EP_E_GPU_RUN, 30, "The GPU failed, or this process forked; the outputs are not valid. Open the model anew.")
 /* clang-format on */
 
 enum {
@@ -250,10 +255,13 @@ typedef struct ep_api {
     ep_status (*session_work)(ep_session *session, uint32_t thread);
     ep_status (*session_profile)(ep_session *session, uint64_t *step_ns, size_t count);
     void (*session_destroy)(ep_session *session);
+    /* From here on, what an older library of this ABI does not have. */
+    ep_status (*model_backend)(const ep_model *model, char *text, size_t capacity); /* null: the CPU's only */
 } ep_api;
 
-/* What the generated code gets for one run. Private to the library. */
+/* What the generated code gets for one run, and what it says of a GPU. Private to the library. */
 struct ep_context;
+struct ep_gpu_program;
 
 enum {
     EP_FLAG_HETEROGENEOUS = 1u /* packed for cores of unequal speed: EP_SCHEDULE_DEFAULT is dynamic */
@@ -304,14 +312,17 @@ struct ep_descriptor {
                         int32_t hi);
     const ep_api *api;
 
-    /* A library may hold the kernels of several kinds of CPU. The exported descriptor then lists the others,
-     * in the order in which ep_model_open tries them, and has the most arena and scratch bytes of any of
-     * them. Each can be opened itself. */
+    /* A library may hold the kernels of several kinds of CPU, and of GPUs. The exported descriptor then lists
+     * them, in the order in which ep_model_open tries them, and has the most arena and scratch bytes of any
+     * of them. Each can be opened itself: then it is that one or none. */
     const ep_descriptor *exported;        /* the library's own, which may be this one */
     const char *variant;                  /* the kind of CPU, a device's name; null if there is one kind */
     const ep_descriptor *const *variants; /* null: none */
     uint32_t variant_count;
     uint32_t reserved;
+
+    /* From here on, what an older library of this ABI does not have. */
+    const struct ep_gpu_program *gpu; /* null: a variant for the CPU. Private to the library */
 };
 
 /* EP_OK if this header can talk to the library; else EP_E_NULL, EP_E_LIBRARY or EP_E_ABI. */
@@ -322,7 +333,7 @@ static inline ep_status ep_descriptor_check(const ep_descriptor *descriptor) {
     if (descriptor->magic != EP_DESCRIPTOR_MAGIC) {
         return EP_E_LIBRARY;
     }
-    if (descriptor->abi_version != EP_ABI_VERSION || descriptor->struct_size < sizeof(ep_descriptor)) {
+    if (descriptor->abi_version != EP_ABI_VERSION || descriptor->struct_size < offsetof(ep_descriptor, gpu)) {
         return EP_E_ABI;
     }
     return EP_OK;
@@ -332,7 +343,9 @@ static inline ep_status ep_descriptor_check(const ep_descriptor *descriptor) {
 
 /* Opens a model with the params file at `path` (UTF-8), which is mapped, not read: the time does not grow
  * with its size, and the file must stay as it is until ep_model_close. Of a library's variants, the first
- * that this CPU can run is taken: model->descriptor. A null path means the embedded params. *model is the
+ * that this machine can run is taken: model->descriptor. For a GPU, the driver is asked for a device that
+ * fits, kernels are compiled, and the params copied to it; if any of it fails, the next variant is tried, and
+ * ep_model_backend tells why. A null path means the embedded params. *model is the
  * caller's memory; after a failure it can be closed, and nothing else. */
 static inline ep_status ep_model_open(const ep_descriptor *descriptor, const char *path, ep_model *model) {
     ep_status status = ep_descriptor_check(descriptor);
@@ -380,11 +393,35 @@ static inline size_t ep_model_missing_features(const ep_descriptor *descriptor, 
                : 0;
 }
 
+/* What the model runs on: "cpu"; "opencl: " and the name of the GPU; or "cpu (opencl: EP_E_GPU_DRIVER: There
+ * is no driver ...)" if the library has a variant for a GPU that could not be taken. Cut at `capacity` bytes
+ * and always terminated. */
+static inline ep_status ep_model_backend(const ep_model *model, char *text, size_t capacity) {
+    const char *cpu = "cpu";
+    size_t length = 0;
+    if (model == NULL || model->descriptor == NULL || text == NULL || capacity == 0) {
+        return EP_E_NULL;
+    }
+    const ep_api *api = model->descriptor->api;
+    if (api->struct_size >= offsetof(ep_api, model_backend) + sizeof api->model_backend &&
+        api->model_backend != NULL) {
+        return api->model_backend(model, text, capacity);
+    }
+    for (; cpu[length] != 0 && length + 1 < capacity; length++) {
+        text[length] = cpu[length];
+    }
+    text[length] = 0;
+    return EP_OK;
+}
+
 /* ---- Sessions ---- */
 
 /* Enough memory for a session of one thread, for an array: a model's header has <NAME>_SESSION_BYTES. */
 #define EP_SESSION_BYTES(arena_bytes, tensors) \
     ((arena_bytes) + ((arena_bytes) < 2097152 ? 0 : 4096) + 8 * (tensors) + 128 * sizeof(void *) + 320)
+
+/* And how much more it takes to run a variant for a GPU with so many steps and places in its memory. */
+#define EP_GPU_SESSION_BYTES(steps, places) (((steps) + (places) + 8) * sizeof(void *) + 128)
 
 /* Bytes of memory that a session with these options needs, all of it: arena, scratch of each thread, state.
  * options: null means EP_OPTIONS_INIT; `memory` and `allocator` are not looked at. */
@@ -396,7 +433,8 @@ static inline ep_status ep_session_bytes(const ep_model *model, const ep_options
 }
 
 /* Makes a session: at most one allocation, and threads - 1 threads unless they are the caller's. After it,
- * nothing allocates. *session is null on failure. */
+ * nothing allocates. On a GPU it has one thread, and the driver's objects and memory on the GPU beside.
+ * *session is null on failure. */
 static inline ep_status ep_session_create(const ep_model *model, const ep_options *options,
                                           ep_session **session) {
     if (session != NULL) {

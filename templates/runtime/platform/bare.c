@@ -2,6 +2,7 @@
  * the caller's memory or allocator; more than one thread means the caller's (the tasks of an RTOS).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "no_files.h"
+#include "no_libraries.h"
 #include "no_threads.h"
 
 /* The firmware's clock, if it has one: see edgepack/runtime.h. */

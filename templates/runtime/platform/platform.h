@@ -1,6 +1,7 @@
 /* What the runtime needs of a platform. To port it, write one <name>.c with these functions and include it
  * from ../runtime.c; bare.c shows the least that does. What several platforms have alike is written once, in
- * headers to choose from: heap.h, clock_posix.h, file_posix.h, no_files.h, no_threads.h.
+ * headers to choose from: heap.h, clock_posix.h, file_posix.h, library_posix.h, no_files.h, no_libraries.h,
+ * no_threads.h.
  *
  * A platform with threads also defines EP_HAVE_THREADS, `ep_thread`, `ep_monitor` and the functions below
  * them. SPDX-License-Identifier: Apache-2.0 */
@@ -23,6 +24,11 @@
 
 #include "hwcap.h"
 
+/* model.c defines EP_GPU_API_... for each kind of driver that one of its variants is for. */
+#if defined(EP_GPU_API_OPENCL)
+#define EP_HAVE_GPU 1
+#endif
+
 /* Makes the bytes of the file at `path` (UTF-8) readable without reading them. An empty file gives EP_OK, 0
  * bytes and no mapping. EP_E_IO if it cannot be opened; EP_E_UNSUPPORTED where there are no files. */
 static int32_t ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes, void **mapping);
@@ -43,6 +49,15 @@ static void ep_platform_yield(void);
 #if defined(__aarch64__) || defined(__arm__) || (defined(__riscv) && __riscv_xlen == 64)
 #define EP_NEEDS_HWCAP 1
 static uint64_t ep_platform_hwcap(unsigned word);
+#endif
+
+/* For the drivers of GPUs: a shared library, loaded for the rest of the process (drivers have threads and
+ * handlers of their own), null if there is none of this name; and one of its functions, or null. Where
+ * libraries cannot be loaded: no_libraries.h. */
+#if defined(EP_HAVE_GPU)
+static void *ep_platform_library_open(const char *name);
+static void (*ep_platform_library_symbol(void *library, const char *name))(void);
+static void ep_platform_library_close(void *library);
 #endif
 
 /* With EP_HAVE_THREADS:

@@ -13,6 +13,7 @@
 
 #include "clock_posix.h"
 #include "file_posix.h"
+#include "library_posix.h"
 
 #define EP_HAVE_THREADS 1
 

@@ -3,6 +3,7 @@
 #include "clock_posix.h"
 #include "file_posix.h"
 #include "heap.h"
+#include "no_libraries.h"
 #include "no_threads.h"
 
 /* Reads until `nbytes` are there; nonzero if they are not to be had. */

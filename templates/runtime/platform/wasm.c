@@ -3,6 +3,7 @@
  * (performance.now); Emscripten has its own. SPDX-License-Identifier: Apache-2.0 */
 #include "heap.h"
 #include "no_files.h"
+#include "no_libraries.h"
 #include "no_threads.h"
 
 #if defined(__EMSCRIPTEN__)

@@ -88,6 +88,27 @@ static uint64_t ep_platform_hwcap(unsigned word) {
 }
 #endif
 
+#if defined(EP_HAVE_GPU)
+/* Pinned: FreeLibrary then only gives back a reference. Names are ASCII; not looked for where the program was
+ * started, but where the system has its own, and where the program lies. */
+static void *ep_platform_library_open(const char *name) {
+    HMODULE pinned;
+    HMODULE library = LoadLibraryExA(name, NULL, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS);
+    if (library != NULL) {
+        GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_PIN, name, &pinned);
+    }
+    return (void *)library;
+}
+
+static void (*ep_platform_library_symbol(void *library, const char *name))(void) {
+    return (void (*)(void))GetProcAddress((HMODULE)library, name);
+}
+
+static void ep_platform_library_close(void *library) {
+    FreeLibrary((HMODULE)library);
+}
+#endif
+
 typedef struct ep_thread {
     HANDLE handle;
     void (*entry)(void *);

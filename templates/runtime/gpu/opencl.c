@@ -1,0 +1,249 @@
+/* OpenCL: the driver's library, the device, the kernels and constants of a model.
+ *
+ * One buffer for each constant, for a driver asks more of a part's place in a buffer than the params file
+ * gives. What a session has is in opencl_session.c.
+ * SPDX-License-Identifier: Apache-2.0 */
+enum { EP_CL_PLATFORMS = 16, EP_CL_DEVICES = 32, EP_CL_DIMENSIONS = 16 };
+
+typedef struct ep_opencl_model {
+    ep_gpu_model head;
+    void *library;
+    ep_cl_device device;
+    ep_cl_context context;
+    ep_cl_program program;
+    ep_cl_mem *constants; /* one for each place; null for those of the arena */
+#define X(type, name, parameters) type(EP_CL_CALL *name) parameters;
+    EP_CL_FUNCTIONS(X)
+#undef X
+} ep_opencl_model;
+
+static ep_status ep_opencl_load(ep_opencl_model *cl) {
+    /* clang-format off */
+    static const char *const names[] = {
+#if defined(_WIN32)
+        "OpenCL.dll",
+#elif defined(__APPLE__)
+        "/System/Library/Frameworks/OpenCL.framework/OpenCL",
+#else
+        "libOpenCL.so.1", "libOpenCL.so",
+#if defined(__ANDROID__) && defined(__LP64__)
+        "/vendor/lib64/libOpenCL.so", "/system/vendor/lib64/libOpenCL.so",
+#elif defined(__ANDROID__)
+        "/vendor/lib/libOpenCL.so", "/system/vendor/lib/libOpenCL.so",
+#endif
+#endif
+    };
+    /* clang-format on */
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && cl->library == NULL; i++) {
+        cl->library = ep_platform_library_open(names[i]);
+    }
+    if (cl->library == NULL) {
+        return EP_E_GPU_DRIVER;
+    }
+#define X(type, name, parameters) \
+    cl->name = (type(EP_CL_CALL *) parameters)ep_platform_library_symbol(cl->library, "cl" #name); \
+    if (cl->name == NULL) { \
+        return EP_E_GPU_DRIVER; \
+    }
+    EP_CL_FUNCTIONS(X)
+#undef X
+    return EP_OK;
+}
+
+/* One of a device's numbers, whose type in OpenCL has `nbytes`; 0 if it does not tell. */
+static uint64_t ep_opencl_number(const ep_opencl_model *cl, ep_cl_device device, uint32_t what,
+                                 size_t nbytes) {
+    uint64_t value = 0; /* all targets are little-endian */
+    return cl->GetDeviceInfo(device, what, nbytes, &value, NULL) == EP_CL_SUCCESS ? value : 0;
+}
+
+/* Whether each launch's work groups are no wider than the device takes them. */
+static int ep_opencl_groups_fit(const ep_opencl_model *cl, ep_cl_device device) {
+    const ep_descriptor *descriptor = cl->head.descriptor;
+    size_t most[EP_CL_DIMENSIONS] = {0};
+    if (cl->GetDeviceInfo(device, EP_CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof most, most, NULL) !=
+        EP_CL_SUCCESS) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < descriptor->step_count; i++) {
+        const ep_gpu_step *step = &descriptor->gpu->steps[i];
+        for (int d = 0; d < 3 && step->kind == EP_STEP_LAUNCH; d++) {
+            if (step->threads[d] > most[d]) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static int ep_opencl_memory_fits(const ep_opencl_model *cl, ep_cl_device device) {
+    const ep_gpu_program *program = cl->head.descriptor->gpu;
+    uint64_t largest = program->arena_bytes;
+    uint64_t total = program->arena_bytes;
+    for (uint32_t i = 0; i < program->place_count; i++) {
+        if (program->places[i].memory == EP_GPU_PARAMS) {
+            largest = largest < program->places[i].nbytes ? program->places[i].nbytes : largest;
+            total += program->places[i].nbytes;
+        }
+    }
+    uint64_t align = ep_opencl_number(cl, device, EP_CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(uint32_t));
+    return total <= SIZE_MAX && EP_GPU_ALIGNMENT * 8u % (align != 0 ? align : 8u) == 0 &&
+           largest <= ep_opencl_number(cl, device, EP_CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(uint64_t)) &&
+           total <= ep_opencl_number(cl, device, EP_CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(uint64_t)) &&
+           program->local_bytes <=
+               ep_opencl_number(cl, device, EP_CL_DEVICE_LOCAL_MEM_SIZE, sizeof(uint64_t));
+}
+
+static int ep_opencl_fits(const ep_opencl_model *cl, ep_cl_device device) {
+    return ep_opencl_number(cl, device, EP_CL_DEVICE_AVAILABLE, sizeof(uint32_t)) != 0 &&
+           ep_opencl_number(cl, device, EP_CL_DEVICE_COMPILER_AVAILABLE, sizeof(uint32_t)) != 0 &&
+           ep_opencl_number(cl, device, EP_CL_DEVICE_ENDIAN_LITTLE, sizeof(uint32_t)) != 0 &&
+           ep_opencl_number(cl, device, EP_CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t)) >=
+               cl->head.descriptor->gpu->most_threads &&
+           ep_opencl_groups_fit(cl, device) && ep_opencl_memory_fits(cl, device);
+}
+
+/* The first device of a platform that fits: a GPU, or, with `others`, one of another kind. */
+static int ep_opencl_find_on(ep_opencl_model *cl, ep_cl_platform platform, int others) {
+    ep_cl_device devices[EP_CL_DEVICES];
+    uint32_t count = 0;
+    if (cl->GetDeviceIDs(platform, EP_CL_DEVICE_TYPE_ALL, EP_CL_DEVICES, devices, &count) != EP_CL_SUCCESS) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count && i < EP_CL_DEVICES; i++) {
+        uint64_t type = ep_opencl_number(cl, devices[i], EP_CL_DEVICE_TYPE, sizeof(uint64_t));
+        if (((type & EP_CL_DEVICE_TYPE_GPU) == 0) == others && ep_opencl_fits(cl, devices[i])) {
+            cl->device = devices[i];
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* What a driver offers beside GPUs is as a rule the CPU, for which the variant behind this one is faster. */
+static ep_status ep_opencl_find(ep_opencl_model *cl) {
+    ep_cl_platform platforms[EP_CL_PLATFORMS];
+    uint32_t count = 0;
+    if (cl->GetPlatformIDs(EP_CL_PLATFORMS, platforms, &count) != EP_CL_SUCCESS || count == 0) {
+        return EP_E_GPU_DRIVER;
+    }
+    for (int others = 0; others <= (cl->head.alone != 0); others++) {
+        for (uint32_t i = 0; i < count && i < EP_CL_PLATFORMS; i++) {
+            if (ep_opencl_find_on(cl, platforms[i], others)) {
+                return EP_OK;
+            }
+        }
+    }
+    return EP_E_GPU_DEVICE;
+}
+
+/* Whether kernel `index` is there and can have the threads that its launches give it: with the registers that
+ * it needs, a device may have fewer than it says. */
+static ep_status ep_opencl_check_kernel(const ep_opencl_model *cl, uint32_t index) {
+    const ep_descriptor *descriptor = cl->head.descriptor;
+    int32_t error = EP_CL_SUCCESS;
+    size_t most = 0;
+    ep_status status = EP_OK;
+    ep_cl_kernel kernel = cl->CreateKernel(cl->program, descriptor->gpu->kernels[index], &error);
+    if (kernel == NULL || error != EP_CL_SUCCESS) {
+        return EP_E_GPU_BUILD;
+    }
+    if (cl->GetKernelWorkGroupInfo(kernel, cl->device, EP_CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most,
+                                   NULL) != EP_CL_SUCCESS) {
+        status = EP_E_GPU_BUILD;
+    }
+    for (uint32_t i = 0; i < descriptor->step_count && status == EP_OK; i++) {
+        const ep_gpu_step *step = &descriptor->gpu->steps[i];
+        if (step->kind == EP_STEP_LAUNCH && step->kernel == index &&
+            (uint64_t)step->threads[0] * step->threads[1] * step->threads[2] > most) {
+            status = EP_E_GPU_DEVICE;
+        }
+    }
+    cl->ReleaseKernel(kernel);
+    return status;
+}
+
+static ep_status ep_opencl_build(ep_opencl_model *cl) {
+    const ep_gpu_program *program = cl->head.descriptor->gpu;
+    int32_t error = EP_CL_SUCCESS;
+    ep_status status = EP_OK;
+    cl->context = cl->CreateContext(NULL, 1, &cl->device, NULL, NULL, &error);
+    if (cl->context == NULL || error != EP_CL_SUCCESS) {
+        return EP_E_GPU_DEVICE;
+    }
+    cl->program =
+        cl->CreateProgramWithSource(cl->context, program->source_count, program->source, NULL, &error);
+    if (cl->program == NULL || error != EP_CL_SUCCESS ||
+        cl->BuildProgram(cl->program, 1, &cl->device, "", NULL, NULL) != EP_CL_SUCCESS) {
+        return EP_E_GPU_BUILD;
+    }
+    for (uint32_t i = 0; i < program->kernel_count && status == EP_OK; i++) {
+        status = ep_opencl_check_kernel(cl, i);
+    }
+    return status;
+}
+
+/* Copied now, not when a run first needs them: what the GPU has no memory for is known at once. */
+static ep_status ep_opencl_copy_constants(ep_opencl_model *cl, const unsigned char *params) {
+    const ep_gpu_program *program = cl->head.descriptor->gpu;
+    int32_t error = EP_CL_SUCCESS;
+    ep_status status = EP_OK;
+    ep_cl_queue queue = cl->CreateCommandQueue(cl->context, cl->device, 0, &error);
+    if (queue == NULL || error != EP_CL_SUCCESS) {
+        return EP_E_GPU_MEMORY;
+    }
+    for (uint32_t i = 0; i < program->place_count && status == EP_OK; i++) {
+        const ep_gpu_place *place = &program->places[i];
+        size_t nbytes = (size_t)place->nbytes;
+        if (place->memory != EP_GPU_PARAMS || nbytes == 0) {
+            continue;
+        }
+        cl->constants[i] = cl->CreateBuffer(cl->context, EP_CL_MEM_READ_ONLY, nbytes, NULL, &error);
+        if (cl->constants[i] == NULL || error != EP_CL_SUCCESS ||
+            cl->EnqueueWriteBuffer(queue, cl->constants[i], EP_CL_TRUE, 0, nbytes,
+                                   params + (size_t)place->offset, 0, NULL, NULL) != EP_CL_SUCCESS) {
+            status = EP_E_GPU_MEMORY;
+        }
+    }
+    cl->ReleaseCommandQueue(queue);
+    return status;
+}
+
+static size_t ep_opencl_model_bytes(const ep_gpu_program *program) {
+    return sizeof(ep_opencl_model) + (size_t)program->place_count * sizeof(ep_cl_mem);
+}
+
+static ep_status ep_opencl_model_open(ep_gpu_model *head, const unsigned char *params) {
+    ep_opencl_model *cl = (ep_opencl_model *)(void *)head;
+    cl->constants = (ep_cl_mem *)(void *)(cl + 1);
+    ep_status status = ep_opencl_load(cl);
+    if (status == EP_OK) {
+        status = ep_opencl_find(cl);
+    }
+    if (status == EP_OK) {
+        size_t most = sizeof head->device - 1;
+        if (cl->GetDeviceInfo(cl->device, EP_CL_DEVICE_NAME, most, head->device, NULL) != EP_CL_SUCCESS) {
+            head->device[0] = 0; /* longer than that */
+        }
+        status = ep_opencl_build(cl);
+    }
+    return status == EP_OK ? ep_opencl_copy_constants(cl, params) : status;
+}
+
+static void ep_opencl_model_close(ep_gpu_model *head) {
+    ep_opencl_model *cl = (ep_opencl_model *)(void *)head;
+    for (uint32_t i = 0; i < head->descriptor->gpu->place_count; i++) {
+        if (cl->constants[i] != NULL) {
+            cl->ReleaseMemObject(cl->constants[i]);
+        }
+    }
+    if (cl->program != NULL) {
+        cl->ReleaseProgram(cl->program);
+    }
+    if (cl->context != NULL) {
+        cl->ReleaseContext(cl->context);
+    }
+    if (cl->library != NULL) {
+        ep_platform_library_close(cl->library);
+    }
+}

@@ -1,0 +1,175 @@
+/* OpenCL: a session's memory on the device, its queue, and one kernel object for each launch, whose arguments
+ * are set once; setting and launching one is the only thing in OpenCL that two threads may not do at once.
+ * SPDX-License-Identifier: Apache-2.0 */
+typedef struct ep_opencl_session {
+    ep_gpu_session head;
+    ep_cl_queue queue;
+    ep_cl_mem arena;
+    ep_cl_mem *parts;      /* of the arena, one for each place; null for constants */
+    ep_cl_kernel *kernels; /* one for each step; null for what is no launch */
+} ep_opencl_session;
+
+static size_t ep_opencl_session_bytes(const ep_descriptor *descriptor) {
+    return sizeof(ep_opencl_session) + (size_t)descriptor->gpu->place_count * sizeof(ep_cl_mem) +
+           (size_t)descriptor->step_count * sizeof(ep_cl_kernel);
+}
+
+static const ep_opencl_model *ep_opencl_of(const ep_opencl_session *session) {
+    return (const ep_opencl_model *)(const void *)session->head.model;
+}
+
+/* Many drivers take memory when it is first written: the last byte is, so that there is enough of it here. */
+static ep_status ep_opencl_take_arena(ep_opencl_session *session) {
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    const ep_gpu_program *program = cl->head.descriptor->gpu;
+    static const unsigned char zero = 0;
+    int32_t error = EP_CL_SUCCESS;
+    size_t nbytes = (size_t)program->arena_bytes;
+    if (nbytes == 0) {
+        return EP_OK;
+    }
+    session->arena = cl->CreateBuffer(cl->context, EP_CL_MEM_READ_WRITE, nbytes, NULL, &error);
+    if (session->arena == NULL || error != EP_CL_SUCCESS ||
+        cl->EnqueueWriteBuffer(session->queue, session->arena, EP_CL_TRUE, nbytes - 1, 1, &zero, 0, NULL,
+                               NULL) != EP_CL_SUCCESS) {
+        return EP_E_GPU_MEMORY;
+    }
+    for (uint32_t i = 0; i < program->place_count; i++) {
+        ep_cl_region region = {(size_t)program->places[i].offset, (size_t)program->places[i].nbytes};
+        if (program->places[i].memory != EP_GPU_ARENA || region.size == 0) {
+            continue;
+        }
+        session->parts[i] = cl->CreateSubBuffer(session->arena, EP_CL_MEM_READ_WRITE,
+                                                EP_CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
+        if (session->parts[i] == NULL || error != EP_CL_SUCCESS) {
+            return EP_E_GPU_MEMORY;
+        }
+    }
+    return EP_OK;
+}
+
+/* A tensor of no bytes is a null pointer. */
+static ep_status ep_opencl_make_kernel(ep_opencl_session *session, uint32_t index) {
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    const ep_gpu_program *program = cl->head.descriptor->gpu;
+    const ep_gpu_step *step = &program->steps[index];
+    int32_t error = EP_CL_SUCCESS;
+    if (step->kind != EP_STEP_LAUNCH) {
+        return EP_OK;
+    }
+    session->kernels[index] = cl->CreateKernel(cl->program, program->kernels[step->kernel], &error);
+    if (session->kernels[index] == NULL || error != EP_CL_SUCCESS) {
+        return EP_E_GPU_MEMORY;
+    }
+    for (uint32_t i = 0; i < step->count; i++) {
+        uint32_t place = program->arguments[step->first + i];
+        ep_cl_mem memory =
+            program->places[place].memory == EP_GPU_PARAMS ? cl->constants[place] : session->parts[place];
+        if (cl->SetKernelArg(session->kernels[index], i, sizeof memory, &memory) != EP_CL_SUCCESS) {
+            return EP_E_GPU_BUILD;
+        }
+    }
+    return EP_OK;
+}
+
+static ep_status ep_opencl_session_open(ep_gpu_session *head) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    const ep_descriptor *descriptor = cl->head.descriptor;
+    int32_t error = EP_CL_SUCCESS;
+    session->parts = (ep_cl_mem *)(void *)(session + 1);
+    session->kernels = (ep_cl_kernel *)(void *)(session->parts + descriptor->gpu->place_count);
+    session->queue = cl->CreateCommandQueue(cl->context, cl->device, 0, &error);
+    if (session->queue == NULL || error != EP_CL_SUCCESS) {
+        return EP_E_GPU_MEMORY;
+    }
+    ep_status status = ep_opencl_take_arena(session);
+    for (uint32_t i = 0; i < descriptor->step_count && status == EP_OK; i++) {
+        status = ep_opencl_make_kernel(session, i);
+    }
+    return status;
+}
+
+static void ep_opencl_session_close(ep_gpu_session *head) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    const ep_descriptor *descriptor = cl->head.descriptor;
+    for (uint32_t i = 0; i < descriptor->step_count && session->kernels != NULL; i++) {
+        if (session->kernels[i] != NULL) {
+            cl->ReleaseKernel(session->kernels[i]);
+        }
+    }
+    for (uint32_t i = 0; i < descriptor->gpu->place_count && session->parts != NULL; i++) {
+        if (session->parts[i] != NULL) {
+            cl->ReleaseMemObject(session->parts[i]);
+        }
+    }
+    if (session->arena != NULL) {
+        cl->ReleaseMemObject(session->arena);
+    }
+    if (session->queue != NULL) {
+        cl->ReleaseCommandQueue(session->queue);
+    }
+}
+
+static ep_status ep_opencl_upload(ep_gpu_session *head, const ep_gpu_step *step, const void *host) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    ep_cl_mem to = session->parts[cl->head.descriptor->gpu->arguments[step->first]];
+    return cl->EnqueueWriteBuffer(session->queue, to, EP_CL_FALSE, 0, (size_t)step->nbytes, host, 0, NULL,
+                                  NULL) == EP_CL_SUCCESS
+               ? EP_OK
+               : EP_E_GPU_RUN;
+}
+
+static ep_status ep_opencl_download(ep_gpu_session *head, const ep_gpu_step *step, void *host) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    uint32_t place = cl->head.descriptor->gpu->arguments[step->first];
+    ep_cl_mem from = session->parts[place] != NULL ? session->parts[place] : cl->constants[place];
+    return cl->EnqueueReadBuffer(session->queue, from, EP_CL_FALSE, 0, (size_t)step->nbytes, host, 0, NULL,
+                                 NULL) == EP_CL_SUCCESS
+               ? EP_OK
+               : EP_E_GPU_RUN;
+}
+
+/* A launch of no work group does nothing; OpenCL calls it an error. */
+static ep_status ep_opencl_launch(ep_gpu_session *head, uint32_t index) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    const ep_gpu_step *step = &cl->head.descriptor->gpu->steps[index];
+    size_t global[3];
+    size_t local[3];
+    for (int d = 0; d < 3; d++) {
+        local[d] = step->threads[d];
+        global[d] = (size_t)step->groups[d] * step->threads[d];
+        if (global[d] == 0) {
+            return EP_OK;
+        }
+    }
+    return cl->EnqueueNDRangeKernel(session->queue, session->kernels[index], 3, NULL, global, local, 0, NULL,
+                                    NULL) == EP_CL_SUCCESS
+               ? EP_OK
+               : EP_E_GPU_RUN;
+}
+
+static ep_status ep_opencl_finish(ep_gpu_session *head) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    return ep_opencl_of(session)->Finish(session->queue) == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
+}
+
+static const ep_gpu_backend ep_opencl = {
+    "opencl",
+    EP_GPU_OPENCL,
+    0,
+    ep_opencl_model_bytes,
+    ep_opencl_session_bytes,
+    ep_opencl_model_open,
+    ep_opencl_model_close,
+    ep_opencl_session_open,
+    ep_opencl_session_close,
+    ep_opencl_upload,
+    ep_opencl_download,
+    ep_opencl_launch,
+    ep_opencl_finish,
+};

@@ -1,0 +1,129 @@
+/* Sessions of a variant for a GPU: one thread of the caller hands each step to the GPU, or does it.
+ * SPDX-License-Identifier: Apache-2.0 */
+static uint32_t ep_gpu_process(void) {
+#if defined(EP_HAVE_THREADS)
+    return ep_platform_process();
+#else
+    return 0;
+#endif
+}
+
+/* Null: this library has no code for the driver that the variant is for. */
+static const ep_gpu_backend *ep_gpu_backend_of(const ep_gpu_program *program) {
+    static const ep_gpu_backend *const backends[] = {
+#if defined(EP_GPU_API_OPENCL)
+        &ep_opencl,
+#endif
+    };
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        if (backends[i]->api == program->api) {
+            return backends[i];
+        }
+    }
+    return NULL;
+}
+
+static void ep_clear(void *memory, size_t nbytes) {
+    for (size_t i = 0; i < nbytes; i++) {
+        ((unsigned char *)memory)[i] = 0;
+    }
+}
+
+/* Bytes of a session's memory that its back end has; 0 on the CPU. */
+static size_t ep_gpu_session_bytes(const ep_descriptor *descriptor) {
+    return descriptor->gpu == NULL ? 0 : ep_gpu_backend_of(descriptor->gpu)->session_bytes(descriptor);
+}
+
+static ep_status ep_gpu_session_start(ep_session_impl *session, const ep_model *model) {
+    const ep_gpu_model *gpu = (const ep_gpu_model *)model->reserved[0];
+    if (model->descriptor->gpu == NULL) {
+        session->gpu = NULL;
+        return EP_OK;
+    }
+    ep_clear(session->gpu, ep_gpu_session_bytes(model->descriptor));
+    session->gpu->model = gpu;
+    if (gpu->process != ep_gpu_process()) {
+        return EP_E_GPU_RUN;
+    }
+    ep_status status = gpu->backend->session_open(session->gpu);
+    if (status != EP_OK) {
+        gpu->backend->session_close(session->gpu);
+    }
+    return status;
+}
+
+static void ep_gpu_session_stop(ep_session_impl *session) {
+    if (session->gpu != NULL && session->gpu->model->process == ep_gpu_process()) {
+        session->gpu->model->backend->session_close(session->gpu);
+    }
+}
+
+/* The CPU's side of a copy from it. */
+static const unsigned char *ep_gpu_source(const ep_session_impl *session, const ep_gpu_step *step) {
+    const struct ep_context *context = &session->context;
+    const unsigned char *base = step->host == EP_HOST_INPUT    ? context->inputs[step->index]
+                                : step->host == EP_HOST_OUTPUT ? context->outputs[step->index]
+                                : step->host == EP_HOST_PARAMS ? context->params
+                                                               : context->arena;
+    return base + (size_t)step->offset;
+}
+
+/* And of a copy to it: never an input or the params. */
+static unsigned char *ep_gpu_destination(const ep_session_impl *session, const ep_gpu_step *step) {
+    const struct ep_context *context = &session->context;
+    return (step->host == EP_HOST_OUTPUT ? context->outputs[step->index] : context->arena) +
+           (size_t)step->offset;
+}
+
+static ep_status ep_gpu_wait(ep_gpu_session *gpu) {
+    uint32_t pending = gpu->pending;
+    gpu->pending = 0;
+    return pending ? gpu->model->backend->finish(gpu) : EP_OK;
+}
+
+/* A kernel on the CPU reads what was copied to it, and may write over what is being copied from it. */
+static ep_status ep_gpu_call(ep_session_impl *session, uint32_t index) {
+    ep_slice all = {0, (uint32_t)session->head.descriptor->step_tasks[index]};
+    ep_status status = ep_gpu_wait(session->gpu);
+    if (status == EP_OK) {
+        ep_call(session, index, 0, all);
+        status = EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
+    }
+    return status;
+}
+
+static ep_status ep_gpu_do_step(ep_session_impl *session, uint32_t index) {
+    ep_gpu_session *gpu = session->gpu;
+    const ep_gpu_step *step = &session->head.descriptor->gpu->steps[index];
+    const ep_gpu_backend *backend = gpu->model->backend;
+    if (step->kind == EP_STEP_CALL) {
+        return ep_gpu_call(session, index);
+    }
+    if (step->kind != EP_STEP_LAUNCH && step->nbytes == 0) {
+        return EP_OK;
+    }
+    gpu->pending = 1;
+    if (step->kind == EP_STEP_UPLOAD) {
+        return backend->upload(gpu, step, ep_gpu_source(session, step));
+    }
+    if (step->kind == EP_STEP_DOWNLOAD) {
+        return backend->download(gpu, step, ep_gpu_destination(session, step));
+    }
+    return backend->launch(gpu, index);
+}
+
+/* A whole run. After a failure nothing more is begun, but what was is waited for: the caller's buffers are
+ * the GPU's until then. */
+static void ep_gpu_walk(ep_session_impl *session) {
+    const ep_descriptor *descriptor = session->head.descriptor;
+    ep_status status = session->gpu->model->process == ep_gpu_process() ? EP_OK : EP_E_GPU_RUN;
+    for (uint32_t step = 0; step < descriptor->step_count && status == EP_OK; step++) {
+        status = ep_gpu_do_step(session, step);
+        if (session->step_ns != NULL && status == EP_OK) {
+            status = ep_gpu_wait(session->gpu);
+            ep_step_timed(session, step);
+        }
+    }
+    ep_status waited = ep_gpu_wait(session->gpu);
+    session->gpu->status = status == EP_OK ? waited : status;
+}

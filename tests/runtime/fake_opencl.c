@@ -1,0 +1,454 @@
+/* A driver of OpenCL that a test can ask to fail, in the place of libOpenCL.so.1. Its kernels, those of
+ * gpu_model.h, are C. It is as strict as a driver may be: what is enqueued is done when it is waited for, new
+ * memory holds no numbers, and whoever breaks a rule of the specification is told so by abort(). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_opencl.h"
+
+#if defined(_WIN32)
+#define CALL __stdcall
+#else
+#define CALL
+#endif
+
+#define RULE(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s: broken: %s\n", __func__, #condition); \
+            abort(); \
+        } \
+    } while (0)
+
+enum { SUCCESS = 0, NOT_FOUND = -1, OUT_OF_RESOURCES = -5, INVALID_VALUE = -30, NO_PLATFORM = -1001 };
+enum { CONTEXT = 0x1c0, QUEUE, PROGRAM, KERNEL, BUFFER };
+enum { MOST_COMMANDS = 32, MOST_ARGUMENTS = 5 };
+
+/* What gpu_model.h needs, and not a byte more. */
+#define DEVICE(id) \
+    {.name = id, \
+     .gpu = 1, \
+     .available = 1, \
+     .compiler = 1, \
+     .little_endian = 1, \
+     .align_bits = 4096, \
+     .local_bytes = 128, \
+     .most_bytes = 13888, \
+     .total_bytes = 20000, \
+     .group = 64, \
+     .kernel_group = {32, 32, 64}, \
+     .items = {64, 4, 1}}
+
+__attribute__((visibility("default"))) extern fake_control fake_cl;
+fake_control fake_cl = {.platforms = 1, .devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
+
+typedef struct object {
+    int kind;
+    int children;
+    struct object *parent;
+    unsigned char *data; /* buffer */
+    size_t nbytes;
+    int read_only;
+    int built; /* program */
+    int which; /* kernel */
+    struct object *arguments[MOST_ARGUMENTS];
+    unsigned set;
+    size_t count; /* queue: commands */
+    struct command {
+        struct object *object;
+        size_t offset;
+        size_t nbytes;
+        const void *from;
+        void *to;
+        size_t groups[3];
+        size_t threads[3];
+        struct object *arguments[MOST_ARGUMENTS];
+    } commands[MOST_COMMANDS];
+} object;
+
+static int fails(const char *function) {
+    fake_cl.entered++;
+    if (++fake_cl.calls == fake_cl.fail_at) {
+        snprintf(fake_cl.failed, sizeof fake_cl.failed, "%s", function + 2);
+        return 1;
+    }
+    return fake_cl.lost && (strstr(function, "Enqueue") != NULL || strstr(function, "Finish") != NULL);
+}
+
+#define FAIL(code) \
+    do { \
+        if (fails(__func__)) { \
+            return code; \
+        } \
+    } while (0)
+
+static object *make(int kind, object *parent, int32_t *error, const char *function) {
+    object *made = NULL;
+    *error = OUT_OF_RESOURCES;
+    if (!fails(function)) {
+        made = calloc(1, sizeof *made);
+        RULE(made != NULL);
+        made->kind = kind;
+        made->parent = parent;
+        *error = SUCCESS;
+        fake_cl.live++;
+        if (parent != NULL) {
+            parent->children++;
+        }
+    }
+    return made;
+}
+
+static int32_t discard(object *old, int kind) {
+    fake_cl.entered++;
+    RULE(old != NULL && old->kind == kind && old->children == 0 && old->count == 0);
+    if (old->parent != NULL) {
+        old->parent->children--;
+    }
+    if (kind == BUFFER && old->parent->kind != BUFFER) {
+        free(old->data);
+    }
+    old->kind = 0;
+    free(old);
+    fake_cl.live--;
+    return SUCCESS;
+}
+
+/* ---- Kernels ---- */
+
+static const float *numbers(const object *buffer, size_t count) {
+    RULE(buffer->nbytes >= count * sizeof(float));
+    return (const float *)(const void *)buffer->data;
+}
+
+static float *results(const object *buffer, size_t count) {
+    RULE(!buffer->read_only && buffer->nbytes >= count * sizeof(float));
+    return (float *)(void *)buffer->data;
+}
+
+static void scale(object *const *arguments, const size_t *size) {
+    const float *x = numbers(arguments[0], 1600);
+    const float *weights = numbers(arguments[1], 16);
+    const float *copied = numbers(arguments[2], 16);
+    float *y = results(arguments[4], 1600);
+    RULE(size[0] == 16 && size[1] == 100 && size[2] == 1 && arguments[3] == NULL && arguments[1]->read_only);
+    for (size_t i = 0; i < 1600; i++) {
+        RULE(weights[i % 16] == copied[i % 16]);
+        y[i] = x[i] * weights[i % 16];
+    }
+}
+
+static void total(object *const *arguments, const size_t *size) {
+    const float *x = numbers(arguments[0], 1600);
+    float *y = results(arguments[1], 1);
+    RULE(size[0] == 32 && size[1] == 1 && size[2] == 1);
+    y[0] = 0;
+    for (size_t i = 0; i < 1600; i += 16) {
+        y[0] += x[i];
+    }
+}
+
+static void add_total(object *const *arguments, const size_t *size) {
+    const float *x = numbers(arguments[0], 1600);
+    const float *sum = numbers(arguments[1], 1);
+    float *y = results(arguments[2], 1600);
+    RULE(size[0] == 1600 && size[1] == 1 && size[2] == 1);
+    for (size_t i = 0; i < 1600; i++) {
+        y[i] = x[i] + sum[0];
+    }
+}
+
+static const struct {
+    const char *name;
+    uint32_t arguments;
+    void (*run)(object *const *arguments, const size_t *size);
+} kernels[] = {{"scale", 5, scale}, {"total", 2, total}, {"add_total", 3, add_total}};
+
+static void do_all(object *queue) {
+    for (size_t i = 0; i < queue->count; i++) {
+        const struct command *command = &queue->commands[i];
+        if (command->object->kind == KERNEL) {
+            size_t size[3];
+            for (int d = 0; d < 3; d++) {
+                size[d] = command->groups[d] * command->threads[d];
+            }
+            kernels[command->object->which].run(command->arguments, size);
+        } else if (command->from != NULL) {
+            memcpy(command->object->data + command->offset, command->from, command->nbytes);
+        } else {
+            memcpy(command->to, command->object->data + command->offset, command->nbytes);
+        }
+    }
+    fake_cl.waiting -= (int)queue->count;
+    queue->count = 0;
+}
+
+static struct command *enqueue(object *queue, object *what, int kind) {
+    static const struct command none;
+    RULE(queue->kind == QUEUE && what != NULL && what->kind == kind && queue->count < MOST_COMMANDS);
+    queue->commands[queue->count] = none;
+    fake_cl.waiting++;
+    queue->commands[queue->count].object = what;
+    return &queue->commands[queue->count++];
+}
+
+/* ---- The interface ---- */
+
+#define API __attribute__((visibility("default"))) int32_t CALL
+#define NEW __attribute__((visibility("default"))) object *CALL
+
+API clGetPlatformIDs(uint32_t count, void **platforms, uint32_t *found);
+API clGetDeviceIDs(void *platform, uint64_t type, uint32_t count, fake_device **devices, uint32_t *found);
+API clGetDeviceInfo(const fake_device *device, uint32_t what, size_t nbytes, void *value, size_t *needed);
+NEW clCreateContext(const intptr_t *properties, uint32_t count, fake_device *const *devices, void *callback,
+                    void *user, int32_t *error);
+API clReleaseContext(object *context);
+NEW clCreateCommandQueue(object *context, fake_device *device, uint64_t properties, int32_t *error);
+API clReleaseCommandQueue(object *queue);
+NEW clCreateProgramWithSource(object *context, uint32_t count, const char **pieces, const size_t *lengths,
+                              int32_t *error);
+API clBuildProgram(object *program, uint32_t count, fake_device *const *devices, const char *options,
+                   void *callback, void *user);
+API clReleaseProgram(object *program);
+NEW clCreateKernel(object *program, const char *name, int32_t *error);
+API clGetKernelWorkGroupInfo(object *kernel, fake_device *device, uint32_t what, size_t nbytes, void *value,
+                             size_t *needed);
+API clSetKernelArg(object *kernel, uint32_t index, size_t nbytes, const void *value);
+API clReleaseKernel(object *kernel);
+NEW clCreateBuffer(object *context, uint64_t flags, size_t nbytes, void *host, int32_t *error);
+NEW clCreateSubBuffer(object *buffer, uint64_t flags, uint32_t type, const size_t *region, int32_t *error);
+API clReleaseMemObject(object *memory);
+API clEnqueueWriteBuffer(object *queue, object *memory, uint32_t blocking, size_t offset, size_t nbytes,
+                         const void *host, uint32_t count, const void *after, void *event);
+API clEnqueueReadBuffer(object *queue, object *memory, uint32_t blocking, size_t offset, size_t nbytes,
+                        void *host, uint32_t count, const void *after, void *event);
+API clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, const size_t *offset,
+                           const size_t *global, const size_t *local, uint32_t count, const void *after,
+                           void *event);
+API clFinish(object *queue);
+
+static char platform_ids[4];
+
+API clGetPlatformIDs(uint32_t count, void **platforms, uint32_t *found) {
+    FAIL(NO_PLATFORM);
+    *found = fake_cl.platforms;
+    for (uint32_t i = 0; i < fake_cl.platforms && i < count; i++) {
+        platforms[i] = &platform_ids[i];
+    }
+    return fake_cl.platforms != 0 ? SUCCESS : NO_PLATFORM;
+}
+
+API clGetDeviceIDs(void *platform, uint64_t type, uint32_t count, fake_device **devices, uint32_t *found) {
+    FAIL(OUT_OF_RESOURCES);
+    *found = 0;
+    RULE(type == 0xffffffff);
+    for (uint32_t i = 0; i < fake_cl.devices; i++) {
+        if (platform == &platform_ids[fake_cl.device[i].platform]) {
+            RULE(*found < count);
+            devices[(*found)++] = &fake_cl.device[i];
+        }
+    }
+    return *found != 0 ? SUCCESS : NOT_FOUND;
+}
+
+static int32_t tell(const void *from, size_t size, void *value, size_t nbytes) {
+    if (nbytes < size) {
+        return INVALID_VALUE;
+    }
+    memcpy(value, from, size);
+    return SUCCESS;
+}
+
+API clGetDeviceInfo(const fake_device *device, uint32_t what, size_t nbytes, void *value, size_t *needed) {
+    uint64_t type = device->gpu ? 4 : 2;
+    FAIL(OUT_OF_RESOURCES);
+    RULE(needed == NULL);
+#define TELL(number, from) \
+    case number: \
+        return tell(&(from), sizeof(from), value, nbytes)
+    switch (what) {
+        TELL(0x1000, type);
+        TELL(0x1004, device->group);
+        TELL(0x1005, device->items);
+        TELL(0x1010, device->most_bytes);
+        TELL(0x1019, device->align_bits);
+        TELL(0x101f, device->total_bytes);
+        TELL(0x1023, device->local_bytes);
+        TELL(0x1026, device->little_endian);
+        TELL(0x1027, device->available);
+        TELL(0x1028, device->compiler);
+    case 0x102b:
+        return tell(device->name, strlen(device->name) + 1, value, nbytes);
+    default:
+        RULE(what == 0);
+    }
+    return INVALID_VALUE;
+}
+
+NEW clCreateContext(const intptr_t *properties, uint32_t count, fake_device *const *devices, void *callback,
+                    void *user, int32_t *error) {
+    RULE(properties == NULL && count == 1 && devices[0] != NULL && callback == NULL && user == NULL);
+    return make(CONTEXT, NULL, error, __func__);
+}
+
+API clReleaseContext(object *context) {
+    return discard(context, CONTEXT);
+}
+
+NEW clCreateCommandQueue(object *context, fake_device *device, uint64_t properties, int32_t *error) {
+    RULE(context->kind == CONTEXT && device != NULL && properties == 0);
+    return make(QUEUE, context, error, __func__);
+}
+
+API clReleaseCommandQueue(object *queue) {
+    return discard(queue, QUEUE);
+}
+
+NEW clCreateProgramWithSource(object *context, uint32_t count, const char **pieces, const size_t *lengths,
+                              int32_t *error) {
+    size_t total_bytes = 0;
+    RULE(context->kind == CONTEXT && lengths == NULL && count > 0);
+    for (uint32_t i = 0; i < count; i++) {
+        total_bytes += strlen(pieces[i]);
+    }
+    RULE(total_bytes > 100);
+    return make(PROGRAM, context, error, __func__);
+}
+
+API clBuildProgram(object *program, uint32_t count, fake_device *const *devices, const char *options,
+                   void *callback, void *user) {
+    RULE(program->kind == PROGRAM && !program->built && count == 1 && devices[0] != NULL && options != NULL);
+    RULE(callback == NULL && user == NULL);
+    FAIL(OUT_OF_RESOURCES);
+    program->built = 1;
+    return SUCCESS;
+}
+
+API clReleaseProgram(object *program) {
+    return discard(program, PROGRAM);
+}
+
+NEW clCreateKernel(object *program, const char *name, int32_t *error) {
+    RULE(program->kind == PROGRAM && program->built);
+    for (int i = 0; i < (int)(sizeof kernels / sizeof kernels[0]); i++) {
+        if (strcmp(kernels[i].name, name) == 0) {
+            object *made = make(KERNEL, program, error, __func__);
+            if (made != NULL) {
+                made->which = i;
+            }
+            return made;
+        }
+    }
+    fake_cl.entered++;
+    *error = INVALID_VALUE;
+    return NULL;
+}
+
+API clGetKernelWorkGroupInfo(object *kernel, fake_device *device, uint32_t what, size_t nbytes, void *value,
+                             size_t *needed) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(kernel->kind == KERNEL && what == 0x11b0 && needed == NULL);
+    return tell(&device->kernel_group[kernel->which], sizeof(size_t), value, nbytes);
+}
+
+API clSetKernelArg(object *kernel, uint32_t index, size_t nbytes, const void *value) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(kernel->kind == KERNEL && index < kernels[kernel->which].arguments && nbytes == sizeof(object *));
+    memcpy(&kernel->arguments[index], value, nbytes);
+    RULE(kernel->arguments[index] == NULL || kernel->arguments[index]->kind == BUFFER);
+    kernel->set |= 1u << index;
+    return SUCCESS;
+}
+
+API clReleaseKernel(object *kernel) {
+    return discard(kernel, KERNEL);
+}
+
+NEW clCreateBuffer(object *context, uint64_t flags, size_t nbytes, void *host, int32_t *error) {
+    RULE(context->kind == CONTEXT && (flags == 1 || flags == 4) && nbytes > 0 && host == NULL);
+    RULE(nbytes <= fake_cl.device[0].most_bytes);
+    object *made = make(BUFFER, context, error, __func__);
+    if (made != NULL) {
+        made->data = malloc(nbytes);
+        RULE(made->data != NULL);
+        memset(made->data, 0xff, nbytes);
+        made->nbytes = nbytes;
+        made->read_only = flags == 4;
+    }
+    return made;
+}
+
+NEW clCreateSubBuffer(object *buffer, uint64_t flags, uint32_t type, const size_t *region, int32_t *error) {
+    RULE(buffer->kind == BUFFER && buffer->parent->kind == CONTEXT && flags == 1 && type == 0x1220);
+    RULE(region[1] > 0 && region[0] + region[1] <= buffer->nbytes);
+    RULE(region[0] * 8 % fake_cl.device[0].align_bits == 0);
+    object *made = make(BUFFER, buffer, error, __func__);
+    if (made != NULL) {
+        made->data = buffer->data + region[0];
+        made->nbytes = region[1];
+    }
+    return made;
+}
+
+API clReleaseMemObject(object *memory) {
+    return discard(memory, BUFFER);
+}
+
+static int32_t copy(object *queue, object *memory, uint32_t blocking, size_t offset, size_t nbytes,
+                    const void *from, void *to) {
+    RULE(nbytes > 0 && offset + nbytes <= memory->nbytes && (from != NULL || to != NULL));
+    struct command *command = enqueue(queue, memory, BUFFER);
+    command->offset = offset;
+    command->nbytes = nbytes;
+    command->from = from;
+    command->to = to;
+    if (blocking) {
+        do_all(queue);
+    }
+    return SUCCESS;
+}
+
+API clEnqueueWriteBuffer(object *queue, object *memory, uint32_t blocking, size_t offset, size_t nbytes,
+                         const void *host, uint32_t count, const void *after, void *event) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(count == 0 && after == NULL && event == NULL);
+    return copy(queue, memory, blocking, offset, nbytes, host, NULL);
+}
+
+API clEnqueueReadBuffer(object *queue, object *memory, uint32_t blocking, size_t offset, size_t nbytes,
+                        void *host, uint32_t count, const void *after, void *event) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(count == 0 && after == NULL && event == NULL);
+    return copy(queue, memory, blocking, offset, nbytes, NULL, host);
+}
+
+API clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, const size_t *offset,
+                           const size_t *global, const size_t *local, uint32_t count, const void *after,
+                           void *event) {
+    size_t threads = 1;
+    FAIL(OUT_OF_RESOURCES);
+    RULE(dimensions == 3 && offset == NULL && count == 0 && after == NULL && event == NULL);
+    RULE(kernel->kind == KERNEL && kernel->set == (1u << kernels[kernel->which].arguments) - 1u);
+    struct command *command = enqueue(queue, kernel, KERNEL);
+    for (int d = 0; d < 3; d++) {
+        RULE(local[d] > 0 && global[d] > 0 && global[d] % local[d] == 0);
+        RULE(local[d] <= fake_cl.device[0].items[d]);
+        threads *= local[d];
+        command->threads[d] = local[d];
+        command->groups[d] = global[d] / local[d];
+    }
+    RULE(threads <= fake_cl.device[0].kernel_group[kernel->which]);
+    memcpy(command->arguments, kernel->arguments, sizeof kernel->arguments);
+    return SUCCESS;
+}
+
+#if !defined(FAKE_WITHOUT_FINISH)
+/* A queue that fails has done what it was given, or some of it. */
+API clFinish(object *queue) {
+    int failed = fails(__func__);
+    RULE(queue->kind == QUEUE);
+    do_all(queue);
+    return failed ? OUT_OF_RESOURCES : SUCCESS;
+}
+#endif

@@ -1,0 +1,97 @@
+"""A variant for a GPU, hand-written for the mini model: on a fake driver that fails on request, and on the
+system's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edgepack.render.sources import kernels_object
+from edgepack.resources import TEMPLATES
+from tests.runtime.conftest import VARIANTS, Build
+from tests.support.mini import WARNINGS, MiniBundle, run
+
+HERE = Path(__file__).parent
+
+FAKE = (
+    "numbers",
+    "open_failures",
+    "session_failures",
+    "lost_device",
+    "devices",
+    "memory",
+    "options",
+    "forked",
+    "params",
+)
+DRIVER = ("numbers", "sessions")
+
+
+def link(bundle: MiniBundle, variant: str, source: str) -> Path:
+    """Builds a test; the model is part of it."""
+    cc, flags = VARIANTS[variant]
+    program = bundle.root / "objects" / Path(source).stem
+    if not program.exists():
+        part = bundle.root / "src" / "runtime" / "gpu"  # which only bundles with kernels for a GPU have
+        shutil.copytree(TEMPLATES / "runtime" / "gpu", part, dirs_exist_ok=True)
+        kernels = bundle.root / kernels_object(0, 1)
+        wrap = ["-Wl,--wrap=malloc"] if source == "gpu_fake.c" else []
+        command = [*cc, *WARNINGS, *flags, *bundle.includes, HERE / source, kernels, *wrap]
+        run([*command, "-o", program, "-lpthread", "-lm", "-ldl"])
+    return program
+
+
+def fake_driver(folder: Path, variant: str, *more: str) -> Path:
+    """The folder of a fake libOpenCL.so.1."""
+    cc, flags = VARIANTS[variant]
+    library = folder / "libOpenCL.so.1"
+    if not library.exists():
+        folder.mkdir(exist_ok=True)
+        shared = ["-fPIC", "-shared", "-fvisibility=hidden"]
+        run([*cc, *WARNINGS, *flags, *more, *shared, HERE / "fake_opencl.c", "-o", library])
+    return folder
+
+
+def run_with(libraries: Path, program: Path, name: str, bundle: MiniBundle) -> None:
+    run(["env", f"LD_LIBRARY_PATH={libraries}", program, name, bundle.root])
+
+
+@pytest.mark.parametrize("name", FAKE)
+def test_fake_driver(build: Build, name: str) -> None:
+    bundle = build("address")
+    libraries = fake_driver(bundle.root / "fake", "address")
+    run_with(libraries, link(bundle, "address", "gpu_fake.c"), name, bundle)
+
+
+def test_no_driver(build: Build, tmp_path: Path) -> None:
+    """Libraries that are none, and one that lacks a function."""
+    bundle = build("address")
+    program = link(bundle, "address", "gpu_fake.c")
+    for name in ("libOpenCL.so.1", "libOpenCL.so"):
+        (tmp_path / name).write_bytes(b"no library")
+    run_with(tmp_path, program, "no_driver", bundle)
+    run_with(fake_driver(tmp_path / "old", "address", "-DFAKE_WITHOUT_FINISH"), program, "no_driver", bundle)
+
+
+@pytest.mark.parametrize("name", DRIVER)
+def test_driver_of_the_system(build: Build, name: str) -> None:
+    """On PoCL, where there is no GPU; its cache of compiled kernels is the bundle's own."""
+    bundle = build("gcc")
+    program = link(bundle, "gcc", "gpu_driver.c")
+    cache = bundle.root / "pocl"
+    cache.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [program, name, bundle.root],
+        env={**os.environ, "POCL_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    if done.returncode == 77:
+        pytest.skip(done.stdout)
+    assert done.returncode == 0, done.stderr
