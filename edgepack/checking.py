@@ -27,7 +27,8 @@ def check_model(
     """What would become of ``model``; arguments and errors as for :func:`edgepack.check`."""
     profile = device if isinstance(device, Device) else load_device(device)
     asked = device.name if isinstance(device, Device) else str(device)
-    target = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
+    cpu = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
+    target = profile.gpu_target(cpu) or cpu
     check_optimize(options.optimize)
     job = check_job(model, options, target)
     stages = Stages(progress)

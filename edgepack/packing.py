@@ -26,6 +26,8 @@ from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
+from edgepack.plan.target import CpuTarget
+from edgepack.plan.targets import Target
 from edgepack.plan.types import ParamsMode, Plan
 from edgepack.progress import Progress, Stages
 from edgepack.storage import writing_to
@@ -160,21 +162,33 @@ def _compile(
     with Worker(progress=progress) as worker:
         compiler = Compiler(worker, cache)
         imported = compiler.import_model(job, place.job / "import")
-        for number, device in enumerate(devices):
-            target = replace(
-                device.cpu_target(),
-                threads=devices[-1].threads,
-                optimize=options.optimize,
-                strict_math=options.strict_math,
-            )
-            prefix = f"edgepack_{name}_" if device is devices[-1] else f"edgepack_{name}_v{number}_"
+        for number, (device, target) in enumerate(_targets(devices, options)):
+            own = device is devices[-1] and target.kind == "cpu"
+            prefix = f"edgepack_{name}_" if own else f"edgepack_{name}_v{number}_"
             folder = place.job / f"compile{number}"
             of_device = CompileJob(job.model, imported.folder, imported.frontend, name, target, prefix)
             compiler.compile_model(of_device, imported, folder)
-            compiled.append(Compiled(device, folder))
+            compiled.append(Compiled(device, folder, "" if isinstance(target, CpuTarget) else target.api))
     if options.strict_speed:
         _check_speed(job.model, compiled)
     return imported, tuple(compiled)
+
+
+def _targets(devices: Sequence[Device], options: PackOptions) -> list[tuple[Device, Target]]:
+    """What kernels are compiled for, in the order in which the library tries them: the GPU of the device,
+    which is the last one, then each kind of CPU."""
+    cpus = [
+        replace(
+            device.cpu_target(),
+            threads=devices[-1].threads,
+            optimize=options.optimize,
+            strict_math=options.strict_math,
+        )
+        for device in devices
+    ]
+    gpu = devices[-1].gpu_target(cpus[-1])
+    targets: list[tuple[Device, Target]] = [] if gpu is None else [(devices[-1], gpu)]
+    return [*targets, *zip(devices, cpus, strict=True)]
 
 
 def _check_speed(model: Path, compiled: Sequence[Compiled]) -> None:

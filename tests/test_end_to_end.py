@@ -271,3 +271,22 @@ def test_the_example_of_a_custom_operator_runs_on_other_devices(device: str, tmp
     model = tmp_path / "shrink.onnx"
     subprocess.run([sys.executable, str(example / "model.py"), str(model)], check=True)
     assert edgepack.pack(model, device, tmp_path / "out", custom=example / "ops.yaml").verify().ok
+
+
+def test_a_bundle_with_kernels_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the system's OpenCL driver, and on the CPU where there is none."""
+    bundle = edgepack.pack(save(build("ds_cnn"), tmp_path), device="opencl-generic", output=tmp_path / "b")
+    record = bundle.manifest.code("opencl")
+    assert {kernel.backend for kernel in record.kernels} == {"opencl"}
+    assert [step.copied > 0 for step in record.steps if not step.kernel] == [True, True]
+    result = bundle.verify()
+    gpu, cpu = result.variants
+    assert result.ok
+    assert (gpu.name, cpu.name) == ("opencl", "opencl-generic")
+    if gpu.missing:
+        pytest.skip(f"this machine lacks {gpu.missing}")
+    assert gpu.outputs[0].ok
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))  # of the ICD loader: where it finds drivers
+    without = bundle.verify()
+    assert without.ok
+    assert [variant.missing for variant in without.variants] == ["a driver for a GPU", ""]

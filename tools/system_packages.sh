@@ -25,6 +25,7 @@ needed=(
   "/usr/arm-linux-gnueabihf/lib/libc.so.6 libc6-dev-armhf-cross"
   "/usr/riscv64-linux-gnu/lib/libc.so.6 libc6-dev-riscv64-cross"
   "/usr/include/stdio.h libc6-dev"
+  "/etc/OpenCL/vendors/pocl.icd pocl-opencl-icd"
   "bwrap bubblewrap"
   "ssh openssh-client"
   "/usr/sbin/sshd openssh-server"

@@ -81,11 +81,11 @@ def _variants(recipe: Recipe) -> tuple[list[Variant], Path]:
     plans = [Plan.from_json((folder / "plan.json").read_text(encoding="utf-8")) for folder in folders]
     blob = folders[-1] / "params.bin"
     if len(plans) > 1:
-        names = [one.device.name for one in recipe.compiled]
+        names = [one.name for one in recipe.compiled]
         blob = recipe.build / "params.bin"
         plans = share_params(plans, names, [folder / "params.bin" for folder in folders], blob)
     return [
-        Variant(one.device.name, plan, one.device.cpu_requires)
+        Variant(one.name, plan, one.cpu_requires, one.gpu_source)
         for one, plan in zip(recipe.compiled, plans, strict=True)
     ], blob
 
@@ -106,7 +106,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path) -> b
     )
     for name, text in texts.items():
         _write(root / name, text)
-    for name, source in sources.runtime_files().items():
+    for name, source in sources.runtime_files(recipe.gpu_apis).items():
         _write(root / name, source.read_text(encoding="utf-8"))
     for source in recipe.custom:
         _write(root / "src" / "custom" / source.name, source.read_text(encoding="utf-8"))

@@ -167,6 +167,7 @@ class Memory(_Record):
     peak_step: int = Field(description="index of the step at which the most bytes are live; -1: none")
     scratch_threads: int = Field(default=1, ge=1, description="threads whose scratch the arena holds")
     scratch_per_thread: int = Field(ge=0, description="beside the arena, if there are more threads")
+    gpu_arena: int = Field(default=0, ge=0, description="on the GPU, beside the params")
 
 
 class FootprintPart(_Record):
@@ -208,20 +209,23 @@ class KernelRecord(_Record):
     parameters: dict[str, Any] = {}
     flops: int = 0
     bytes_moved: int = 0
+    backend: str = Field(default="cpu", description="on what it runs: cpu, or how the GPU is driven (opencl)")
 
 
 class StepRecord(_Record):
-    """One execution of a kernel."""
+    """One execution of a kernel, or a copy between the memories of CPU and GPU."""
 
-    kernel: str
-    tasks: int
+    kernel: str = Field(description="its symbol; empty: a copy")
+    tasks: int = Field(description="of a kernel on the GPU its work groups")
     nodes: tuple[str, ...] = ()
+    copied: int = Field(default=0, ge=0, description="bytes that are copied to the GPU or from it")
 
 
 class VariantRecord(_Record):
-    """Kernels that the library holds for another kind of CPU."""
+    """Kernels that the library holds for another kind of CPU, or for a GPU."""
 
-    name: str = Field(description="of the device that they were made for")
+    name: str = Field(description="of the device that they were made for; of a GPU how it is driven")
+    gpu: str = Field(default="", description="how the GPU is driven (opencl); empty: they are for a CPU")
     cpu: str = Field(default="", description="LLVM CPU name")
     features: tuple[str, ...] = Field(default=(), description="LLVM features")
     cpu_requires: tuple[str, ...] = Field(default=(), description="CPU features that the loader checks for")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
 from edgepack.abi import header
@@ -24,10 +25,10 @@ from edgepack.bundle.manifest import (
     ToolchainRecord,
     VariantRecord,
 )
-from edgepack.bundle.recipe import Recipe
+from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.config.device import Device
 from edgepack.config.models import MACHINE
-from edgepack.plan.types import Plan, TensorSpec
+from edgepack.plan.types import AnyStep, Copy, Plan, Step, TensorSpec
 from edgepack.render.model import Variant
 from edgepack.render.values import model_symbol
 from edgepack.version import __version__
@@ -61,8 +62,7 @@ class Built:
 def make_manifest(recipe: Recipe, built: Built) -> Manifest:
     """The manifest of a bundle, but for its list of files. Warnings of the plans come first, each once."""
     device, plan = recipe.device, built.variants[-1].plan
-    compiled_for = [one.device for one in recipe.compiled]
-    variants = zip(built.variants[:-1], compiled_for[:-1], strict=True)
+    variants = zip(built.variants[:-1], recipe.compiled[:-1], strict=True)
     warnings = (*(text for variant in built.variants for text in variant.plan.warnings), *built.warnings)
     return Manifest(
         name=plan.name,
@@ -110,16 +110,27 @@ def _code(plan: Plan) -> dict[str, Any]:
             peak_step=plan.arena.peak_step,
             scratch_threads=plan.arena.threads,
             scratch_per_thread=plan.arena.scratch_bytes,
+            gpu_arena=plan.gpu_arena.nbytes,
         ),
         "kernels": tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
-        "steps": tuple(StepRecord(kernel=s.kernel, tasks=s.tasks, nodes=s.nodes) for s in plan.steps),
-        "flops": sum(kernels[step.kernel].flops for step in plan.steps),
+        "steps": tuple(_step(step) for step in plan.steps),
+        "flops": sum(kernels[step.kernel].flops for step in plan.steps if not isinstance(step, Copy)),
     }
 
 
-def _variant(variant: Variant, device: Device) -> VariantRecord:
+def _step(step: AnyStep) -> StepRecord:
+    """A copy between memories is a step of no kernel."""
+    if isinstance(step, Copy):
+        return StepRecord(kernel="", tasks=1, copied=step.device.nbytes)
+    tasks = step.tasks if isinstance(step, Step) else prod(step.groups)
+    return StepRecord(kernel=step.kernel, tasks=tasks, nodes=step.nodes)
+
+
+def _variant(variant: Variant, compiled: Compiled) -> VariantRecord:
+    device = compiled.device
     return VariantRecord(
         name=variant.name,
+        gpu=compiled.gpu,
         cpu=device.llvm.cpu,
         features=device.llvm.features,
         cpu_requires=device.cpu_requires,

@@ -20,16 +20,38 @@ __all__ = ["Compiled", "PackageIdentity", "Recipe"]
 
 @dataclass(frozen=True)
 class Compiled:
-    """The worker's results for one device; ``folder`` holds those of a CompileJob (``pipeline/job.py``)."""
+    """The worker's results for one device, or for its GPU.
+
+    Attributes:
+        folder: holds those of a CompileJob (``pipeline/job.py``).
+        gpu: by what the GPU is driven that they are for; "" where they are for the CPU.
+    """
 
     device: Device
     folder: Path
+    gpu: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the library calls the variant."""
+        return self.gpu or self.device.name
+
+    @property
+    def cpu_requires(self) -> tuple[str, ...]:
+        """What the CPU must have. (The rest of a GPU's plan is compiled for the device's own.)"""
+        return self.device.cpu_requires
 
     @property
     def kernels(self) -> Path:
         """The object file with the kernels' machine code."""
         (binary,) = (binary for binary in read_binaries(self.folder) if binary.kind == "object")
         return self.folder / binary.file
+
+    @property
+    def gpu_source(self) -> str:
+        """The text of the GPU's kernels; "" without any."""
+        files = [binary.file for binary in read_binaries(self.folder) if binary.kind == "source"]
+        return "".join((self.folder / file).read_text(encoding="utf-8") for file in files)
 
 
 @dataclass(frozen=True)
@@ -85,6 +107,11 @@ class Recipe:
     def layout(self) -> BundleLayout:
         """Where its files go."""
         return BundleLayout(self.name, self.device.os)
+
+    @property
+    def gpu_apis(self) -> tuple[str, ...]:
+        """By what the GPUs are driven that it holds kernels for."""
+        return tuple(dict.fromkeys(one.gpu for one in self.compiled if one.gpu))
 
     @property
     def kernels(self) -> list[str]:

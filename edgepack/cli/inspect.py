@@ -51,6 +51,7 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
         report.signature_table(manifest),
         report.files_table(manifest),
         report.memory_table(manifest),
+        report.gpu_table(manifest),
         report.footprint_table(manifest),
         report.audit_table(manifest),
     ]

@@ -69,6 +69,28 @@ def memory_table(manifest: Manifest) -> str:
     return table([row for row in rows if row[1] or row[2]], header=["memory", "size", ""], right=[1])
 
 
+def gpu_table(manifest: Manifest) -> str:
+    """What a run on a GPU is made of; nothing for a bundle without kernels for one."""
+    rows = []
+    for variant in manifest.variants:
+        if not variant.gpu:
+            continue
+        backends = {kernel.symbol: kernel.backend for kernel in variant.kernels}
+        copies = [step.copied for step in variant.steps if not step.kernel]
+        on_cpu = sum(backends.get(step.kernel) == "cpu" for step in variant.steps)
+        rows.append(
+            [
+                variant.name,
+                str(len(variant.steps) - len(copies) - on_cpu),
+                str(on_cpu),
+                f"{len(copies)} ({human_bytes(sum(copies))})",
+                human_bytes(variant.memory.gpu_arena),
+            ]
+        )
+    header = ["GPU", "launches", "steps of the CPU", "copies", "memory beside params"]
+    return table(rows, header=header, right=[1, 2, 3, 4]) if rows else ""
+
+
 def footprint_table(manifest: Manifest) -> str:
     """Flash and RAM of firmware by part; nothing for other devices."""
     if manifest.footprint is None:

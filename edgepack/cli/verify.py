@@ -52,7 +52,7 @@ def command(*, settings: Settings, bundle: Path, as_json: bool, **options: Unpac
     say(f"{verdict}: {printable(where)}")
     for variant in result.variants:
         if variant.missing:
-            say(printable(f"not run: the kernels of {variant.name}; this CPU lacks {variant.missing}"))
+            say(printable(f"not run: the kernels of {variant.name}; this machine lacks {variant.missing}"))
     for text in result.warnings:
         say(printable(f"warning: {text}"))
     if not result.ok:

@@ -24,7 +24,8 @@ from edgepack.compiler.reporter import Reporter
 if TYPE_CHECKING:
     from edgepack.compiler.frontend.base import Frontend, ImportedModel, Sizes
     from edgepack.compiler.graph.lower import Lowered
-    from edgepack.plan.target import Target
+    from edgepack.compiler.planner.build import Built
+    from edgepack.plan.targets import Target
 
 __all__ = ["main"]
 
@@ -99,46 +100,67 @@ def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
     return module, lower(module.module)
 
 
-def _with_weights(target: Target, imported: ImportedModel) -> Target:
+def _with_weights(target: Target, imported: ImportedModel, events: _Events) -> Target:
     """The target that stores weights as float16 where the model's are to be stored so."""
+    from edgepack.plan.gpu_target import GpuTarget
+
+    if isinstance(target, GpuTarget):
+        if imported.half_weights == "always":
+            events.warning("The GPU's kernels read weights of float16 from float32.")
+        return target
     fast = imported.half_weights == "where it is fast" and target.converts_float16
     return replace(target, half_weights=fast or imported.half_weights == "always")
 
 
 def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
     from edgepack.plan.binary import Binary, write_binaries
-    from edgepack.plan.target import target_from_json
+    from edgepack.plan.target import CpuTarget
+    from edgepack.plan.targets import target_from_json
 
     target = target_from_json(job["target"])
     events.stage("optimise")
     imported, lowered = _lowered(job["frontend"], job["imported"])
-    target = _with_weights(target, imported)
+    target = _with_weights(target, imported, events)
     events.stage("kernels")
-    from edgepack.compiler.planner.build import build_plan
-
-    built = build_plan(
-        lowered,
-        imported.signature,
-        target,
-        name=job["name"],
-        symbol_prefix=job["symbol_prefix"],
-        reporter=events,
-    )
+    built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
     events.stage("llvm")
     from edgepack.compiler.backends.llvm import compile_object
     from edgepack.compiler.params_data import write_params_data
 
-    compile_object(built.functions, target, folder / "kernels.o")
-    write_binaries(folder, [Binary("kernels.o", "llvm", "object")])
+    host = target if isinstance(target, CpuTarget) else target.host
+    compile_object(built.functions, host, folder / "kernels.o")
+    binaries = [Binary("kernels.o", "llvm", "object")]
+    if built.gpu_kernels:
+        from edgepack.compiler.backends.opencl import write_opencl
+
+        write_opencl(built.gpu_kernels, folder / "kernels.cl")
+        binaries.append(Binary("kernels.cl", "opencl", "source"))
+    write_binaries(folder, binaries)
     write_params_data(built.plan, built.constants, folder / "params.bin")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
+
+
+def _built(
+    target: Target, lowered: Lowered, imported: ImportedModel, events: _Events, *, name: str, prefix: str
+) -> Built:
+    """The plan for a target of any kind."""
+    from edgepack.plan.gpu_target import GpuTarget
+
+    if isinstance(target, GpuTarget):
+        from edgepack.compiler.planner.build_gpu import build_gpu_plan
+
+        return build_gpu_plan(
+            lowered, imported.signature, target, name=name, symbol_prefix=prefix, reporter=events
+        )
+    from edgepack.compiler.planner.build import build_plan
+
+    return build_plan(lowered, imported.signature, target, name=name, symbol_prefix=prefix, reporter=events)
 
 
 def _check(job: dict[str, Any], folder: Path, events: _Events) -> None:
     """Import and plan without recording anything, and without machine code."""
     from edgepack.compiler.graph.lower import lower
-    from edgepack.compiler.planner.build import build_plan
-    from edgepack.plan.target import target_from_json
+    from edgepack.plan.targets import target_from_json
 
     frontend = _frontend(job)
     events.stage("import")
@@ -147,8 +169,8 @@ def _check(job: dict[str, Any], folder: Path, events: _Events) -> None:
     events.stage("optimise")
     lowered = lower(imported.module)
     events.stage("kernels")
-    target = _with_weights(target_from_json(job["target"]), imported)
-    built = build_plan(lowered, imported.signature, target, name="model", symbol_prefix="", reporter=events)
+    target = _with_weights(target_from_json(job["target"]), imported, events)
+    built = _built(target, lowered, imported, events, name="model", prefix="")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 
 

@@ -20,6 +20,7 @@ from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
 from edgepack.errors import ConfigError
+from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
 from edgepack.plan.types import ParamsMode
 
@@ -31,6 +32,7 @@ __all__ = [
     "CompilerTarget",
     "CpuModel",
     "Device",
+    "GpuModel",
     "LlvmTarget",
     "RunnerChoice",
     "device_names",
@@ -149,6 +151,32 @@ class AuditPolicy(Frozen):
     )
 
 
+class GpuModel(Frozen):
+    """A GPU that the device has, and what kernels for it may count on."""
+
+    api: Literal["none", "opencl"] = Field(
+        default="none",
+        description="By what its GPU is driven, for which a bundle has kernels too; without it the CPU is "
+        "taken.",
+    )
+    group_size: int = Field(
+        default=256, ge=64, le=1024, description="Work items that a work group can have on every such GPU."
+    )
+    local_memory: Size = Field(
+        default=32 * 1024, description="Memory that the work items of a group share, at least."
+    )
+    groups: int = Field(
+        default=32, ge=1, description="Work groups that a kernel should have to keep the GPU busy."
+    )
+
+    @field_validator("group_size")
+    @classmethod
+    def _square(cls, value: int) -> int:
+        if value not in {64, 256, 1024}:
+            raise ValueError(f"must be 64, 256 or 1024, found {value}")
+        return value
+
+
 class Budget(Frozen):
     """What a model may take of a microcontroller; more fails the pack, with a table of the parts."""
 
@@ -201,6 +229,7 @@ class Device(Frozen):
     runner: RunnerChoice
     audit: AuditPolicy = AuditPolicy()
     budget: Budget = Budget()
+    gpu: GpuModel = GpuModel()
 
     @field_validator("artifacts")
     @classmethod
@@ -228,6 +257,8 @@ class Device(Frozen):
                 f"llvm.triple: {self.llvm.triple!r} must have four parts (`{first}-unknown-linux-gnu`); "
                 "with three, LLVM silently picks another float ABI"
             )
+        if self.gpu.api != "none" and self.os not in {"linux", "android", "windows", "macos"}:
+            raise ValueError(f"gpu: there is no way to a GPU's driver on {self.os}")
         if not self.bare_metal and self.budget != Budget():
             raise ValueError("budget: only firmware (os: none) has one")
         for feature in self.cpu_requires:
@@ -274,6 +305,15 @@ class Device(Frozen):
             l2_bytes=self.cpu.l2,
             l3_bytes=self.cpu.l3,
             threads=self.threads,
+        )
+
+    def gpu_target(self, host: CpuTarget) -> GpuTarget | None:
+        """What the compiler needs to know of its GPU, beside the CPU; None where it has none."""
+        gpu = self.gpu
+        if gpu.api == "none":
+            return None
+        return GpuTarget(
+            gpu.api, host, group_size=gpu.group_size, local_bytes=gpu.local_memory, least_groups=gpu.groups
         )
 
 

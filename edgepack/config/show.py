@@ -16,7 +16,7 @@ from edgepack.config.models import format_size
 __all__ = ["as_yaml"]
 
 #: Fields in bytes: shown with a unit.
-_SIZES = {("cpu", "l1d"), ("cpu", "l2"), ("cpu", "l3"), ("page_size",)}
+_SIZES = {("cpu", "l1d"), ("cpu", "l2"), ("cpu", "l3"), ("page_size",), ("gpu", "local_memory")}
 #: Column at which the remarks stand, if the values leave room.
 _COLUMN = 58
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from edgepack.plan.custom import CustomOperator
-from edgepack.plan.target import Target
+from edgepack.plan.targets import Target
 from edgepack.plan.types import WeightsDtype
 
 __all__ = ["WARNINGS", "CheckJob", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]

@@ -13,7 +13,7 @@ from edgepack.options import PackOptions, PathLike
 from edgepack.pipeline.compile import frontend_of
 from edgepack.pipeline.job import CheckJob, ImportJob
 from edgepack.pipeline.suggested_cuts import names_of
-from edgepack.plan.target import Target
+from edgepack.plan.targets import Target
 
 __all__ = ["check_job", "import_job"]
 

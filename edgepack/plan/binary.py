@@ -18,8 +18,9 @@ class Binary:
 
     Attributes:
         file: its name in the job's folder.
-        backend: what made it (``llvm``).
-        kind: what it is: ``object``, a relocatable object file that is linked into the library.
+        backend: what made it (``llvm``, ``opencl``).
+        kind: what it is: ``object``, a relocatable object file that is linked into the library; ``source``,
+            the text of a GPU's kernels, which its driver compiles.
     """
 
     file: str

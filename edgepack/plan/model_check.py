@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from edgepack.plan.types import Plan
+from edgepack.plan.types import Copy, Plan
 
 __all__ = ["CheckedStep", "ModelCheck", "Refused"]
 
@@ -87,6 +87,8 @@ class ModelCheck:
         kernels = {kernel.symbol: kernel for kernel in plan.kernels}
         steps = []
         for step in plan.steps:
+            if isinstance(step, Copy):
+                continue
             kernel = kernels[step.kernel]
             steps.append(CheckedStep(kernel.rule, kernel.ops, step.nodes, kernel.flops, kernel.bytes_moved))
         return cls(

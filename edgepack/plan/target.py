@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from edgepack.errors import InternalError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize", "Target", "target_from_json"]
+__all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize"]
 
 #: Bytes of a cache line as prefetches and tiles assume it: that of x86, of most 64-bit ARM and RISC-V cores.
 CACHE_LINE_BYTES = 64
@@ -206,20 +205,3 @@ class CpuTarget:
         """Inverse of :meth:`to_json`."""
         fields = {key: value for key, value in data.items() if key != "kind"}
         return cls(**{**fields, "features": tuple(data["features"])})
-
-
-#: What kernels are compiled for: one class for each kind of target.
-Target = CpuTarget
-
-_KINDS = {kind.kind: kind for kind in (CpuTarget,)}
-
-
-def target_from_json(data: dict[str, Any]) -> Target:
-    """The target of any kind whose ``to_json`` gave ``data``.
-
-    Raises:
-        InternalError: no class is of that kind.
-    """
-    if data.get("kind") not in _KINDS:
-        raise InternalError(f"There is no kind of target {data.get('kind')!r}, only {', '.join(_KINDS)}.")
-    return _KINDS[data["kind"]].from_json(data)

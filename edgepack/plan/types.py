@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from edgepack.plan.custom import CFunction
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = [
     "ALIGNMENT",
+    "AnyStep",
     "Arena",
     "ArenaBuffer",
     "Argument",
     "ArgumentKind",
     "Constant",
+    "Copy",
     "Kernel",
+    "Launch",
     "ParamsMode",
     "Plan",
     "Signature",
@@ -33,7 +36,7 @@ __all__ = [
 #: and the widest vector (AVX-512).
 ALIGNMENT = 64
 
-ArgumentKind = Literal["input", "output", "constant", "arena", "scratch"]
+ArgumentKind = Literal["input", "output", "constant", "arena", "scratch", "device"]
 #: Where the params of a library are: in a file that it maps, inside it, or in the caller's memory.
 ParamsMode = Literal["file", "embed", "caller"]
 
@@ -118,22 +121,23 @@ class Arena:
 class Argument:
     """What a step hands to its kernel as one pointer.
 
-    ``index`` selects the input, output or constant; for "arena" and "scratch" it is 0. ``offset`` is in
-    bytes: from the arena's start, from the start of the thread's scratch in this step, or from the start of
-    the tensor.
+    ``index`` selects the input, output or constant; for "arena", "scratch" and "device" (the GPU's arena) it
+    is 0. ``offset`` is in bytes: from the arena's start, from the start of the thread's scratch in this step,
+    or from the start of the tensor. ``nbytes`` is the tensor's size, where a GPU has to know it; else 0.
     """
 
     kind: ArgumentKind
     index: int = 0
     offset: int = 0
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function of the object file: ``int32_t symbol(void *..., int32_t lo, int32_t hi)``.
+    """A function of the object file: ``int32_t symbol(void *..., int32_t lo, int32_t hi)``; or one of a GPU.
 
     Attributes:
-        symbol: C symbol; hidden in the library.
+        symbol: C symbol; hidden in the library. Of a GPU's kernel, its name in the program for the GPU.
         pointers: number of pointer parameters that stand before ``lo`` and ``hi``.
         ops: operator names that were fused into it, in order.
         rule: the schedule rule that made it (``conv2d.igemm``, ``generic``, ``plain``).
@@ -142,6 +146,7 @@ class Kernel:
         bytes_moved: least bytes read and written by one execution (each operand once).
         c_function: what a step calls instead, where a user's C computes it; the object file then has no such
             symbol. None elsewhere.
+        backend: on what it runs: "cpu", or a GPU's API ("opencl").
     """
 
     symbol: str
@@ -152,11 +157,13 @@ class Kernel:
     flops: int = 0
     bytes_moved: int = 0
     c_function: CFunction | None = None
+    backend: str = "cpu"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One execution of a kernel. ``tasks`` of it may run in any order on any thread; steps run in order.
+    """One execution of a kernel on the CPU. ``tasks`` of it may run in any order on any thread; steps run in
+    order.
 
     Attributes:
         kernel: its symbol.
@@ -174,6 +181,45 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One execution of a kernel on the GPU.
+
+    Attributes:
+        kernel: its name.
+        arguments: of kind "device" or "constant", with their sizes.
+        groups: work groups (CUDA: blocks) in x, y and z.
+        threads: work items (threads) of each.
+        local_bytes: memory that the work items of a group share.
+        nodes: names of the model's nodes that it computes.
+    """
+
+    kernel: str
+    arguments: tuple[Argument, ...]
+    groups: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    local_bytes: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy to the GPU's memory or from it.
+
+    Attributes:
+        upload: to the GPU.
+        host: the CPU's side, of kind "input", "output", "arena" or "constant".
+        device: the GPU's side, of kind "device", with its size.
+    """
+
+    upload: bool
+    host: Argument
+    device: Argument
+
+
+AnyStep: TypeAlias = Step | Launch | Copy
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything about a compiled model but its machine code and the bytes of its params.
 
@@ -182,6 +228,9 @@ class Plan:
             because some are transformed for speed (Winograd).
         slow_kernels: a line for each kernel that is far slower than the CPU could be, where such kernels take
             much of the time; they are among the warnings too.
+        gpu_api: by what the GPU is driven ("opencl"); "" for a plan without one, whose steps are all of
+            :class:`Step`.
+        gpu_arena: what a run needs of the GPU's memory beside the constants.
     """
 
     name: str
@@ -190,11 +239,13 @@ class Plan:
     constants: tuple[Constant, ...]
     params_bytes: int
     arena: Arena
-    steps: tuple[Step, ...]
+    steps: tuple[AnyStep, ...]
     kernels: tuple[Kernel, ...]
     warnings: tuple[str, ...] = ()
     params_growth: int = 0
     slow_kernels: tuple[str, ...] = ()
+    gpu_api: str = ""
+    gpu_arena: Arena = Arena()
 
     def kernel(self, symbol: str) -> Kernel:
         """The kernel with this symbol; KeyError if there is none."""
@@ -205,36 +256,40 @@ class Plan:
 
     def to_json(self) -> str:
         """JSON with sorted keys: the same plan gives the same bytes."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
+        steps = [{"class": type(step).__name__, **asdict(step)} for step in self.steps]
+        return json.dumps({**asdict(self), "steps": steps}, indent=1, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Inverse of :meth:`to_json`."""
         data = json.loads(text)
-        arena = data["arena"]
         return cls(
-            name=data["name"],
-            inputs=tuple(_tensor(t) for t in data["inputs"]),
-            outputs=tuple(_tensor(t) for t in data["outputs"]),
-            constants=tuple(Constant(**{**c, "shape": tuple(c["shape"])}) for c in data["constants"]),
-            params_bytes=data["params_bytes"],
-            arena=Arena(**{**arena, "buffers": tuple(ArenaBuffer(**b) for b in arena["buffers"])}),
-            steps=tuple(
-                Step(
-                    s["kernel"],
-                    s["tasks"],
-                    tuple(Argument(**a) for a in s["arguments"]),
-                    tuple(s["nodes"]),
-                    s["scratch_bytes"],
-                    s["scratch_offset"],
-                )
-                for s in data["steps"]
-            ),
-            kernels=tuple(_kernel(k) for k in data["kernels"]),
-            warnings=tuple(data["warnings"]),
-            params_growth=data["params_growth"],
-            slow_kernels=tuple(data["slow_kernels"]),
+            **{
+                **data,
+                "inputs": tuple(_tensor(t) for t in data["inputs"]),
+                "outputs": tuple(_tensor(t) for t in data["outputs"]),
+                "constants": tuple(Constant(**{**c, "shape": tuple(c["shape"])}) for c in data["constants"]),
+                "arena": _arena(data["arena"]),
+                "steps": tuple(_step(s) for s in data["steps"]),
+                "kernels": tuple(_kernel(k) for k in data["kernels"]),
+                "warnings": tuple(data["warnings"]),
+                "slow_kernels": tuple(data["slow_kernels"]),
+                "gpu_arena": _arena(data["gpu_arena"]),
+            }
         )
+
+
+def _arena(data: dict[str, Any]) -> Arena:
+    return Arena(**{**data, "buffers": tuple(ArenaBuffer(**b) for b in data["buffers"])})
+
+
+def _step(data: dict[str, Any]) -> AnyStep:
+    if data["class"] == "Copy":
+        return Copy(data["upload"], Argument(**data["host"]), Argument(**data["device"]))
+    fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
+    fields["arguments"] = tuple(Argument(**a) for a in data["arguments"])
+    del fields["class"]
+    return Step(**fields) if data["class"] == "Step" else Launch(**fields)
 
 
 def _kernel(data: dict[str, Any]) -> Kernel:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.custom import CFunction
 from edgepack.plan.target import CPU_FEATURES
-from edgepack.plan.types import Argument, ParamsMode, Plan, Step
+from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
+from edgepack.render.gpu import gpu_values
 from edgepack.render.names import c_string
 from edgepack.render.sources import MODEL_SOURCE, kernels_object
 from edgepack.render.templates import render
@@ -26,17 +27,19 @@ _C_TYPES = {
 
 @dataclass(frozen=True)
 class Variant:
-    """The kernels of one kind of CPU.
+    """The kernels of one kind of CPU, or of a GPU and the CPU beside it.
 
     Attributes:
-        name: of the device that they were made for.
+        name: of the device that they were made for; of a GPU how it is driven.
         plan: their steps; all variants of a library have the same inputs, outputs and params.
         cpu_requires: features that the loader checks at run time, of ``edgepack.plan.target.CPU_FEATURES``.
+        gpu_source: the text of the GPU's kernels; "" without any.
     """
 
     name: str
     plan: Plan
     cpu_requires: tuple[str, ...] = ()
+    gpu_source: str = ""
 
 
 def render_model(
@@ -77,6 +80,7 @@ def render_model(
             "arch": _arch(cpu_arch),
             "threads": max(1, threads),
             "heterogeneous": heterogeneous,
+            "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }
         | _custom(variants)
     )
@@ -98,12 +102,21 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
         "scratch_bytes": plan.arena.scratch_bytes,
         "scratch_threads": plan.arena.threads,
         "kernels": _kernels(plan),
-        "steps": [{"call": _call(plan, s)} for s in plan.steps],
-        "step_scratch": _rows([n for s in plan.steps for n in (s.scratch_offset, s.scratch_bytes)] or [0, 0]),
-        "step_tasks": _rows([s.tasks for s in plan.steps] or [0]),
+        "steps": [
+            {"index": i, "call": _call(plan, s)} for i, s in enumerate(plan.steps) if isinstance(s, Step)
+        ],
+        "step_count": len(plan.steps),
+        "step_scratch": _rows([n for s in plan.steps for n in _scratch(s)] or [0, 0]),
+        "step_tasks": _rows([s.tasks if isinstance(s, Step) else 1 for s in plan.steps] or [0]),
+        "gpu": gpu_values(plan, variant.gpu_source) if plan.gpu_api else None,
         "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
         "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
     }
+
+
+def _scratch(step: AnyStep) -> tuple[int, int]:
+    """Where in the arena thread 0's scratch lies, and its bytes."""
+    return (step.scratch_offset, step.scratch_bytes) if isinstance(step, Step) else (0, 0)
 
 
 def _kernels(plan: Plan) -> list[dict[str, str]]:
@@ -111,7 +124,7 @@ def _kernels(plan: Plan) -> list[dict[str, str]]:
     return [
         {"symbol": k.symbol, "parameters": ", ".join(["void *"] * k.pointers + ["int32_t", "int32_t"])}
         for k in plan.kernels
-        if k.c_function is None
+        if k.c_function is None and k.backend == "cpu"
     ]
 
 
@@ -161,6 +174,8 @@ def _argument(plan: Plan, argument: Argument) -> str:
             return f"EP_CONSTANT({plan.constants[argument.index].offset + argument.offset})"
         case "arena" | "scratch":
             return f"EP_{argument.kind.upper()}({argument.offset})"
+        case "device":
+            raise InternalError("A kernel of the CPU has an argument in the GPU's memory.")
 
 
 def _rows(numbers: Sequence[int]) -> list[str]:

@@ -5,6 +5,7 @@ Paths in a bundle are relative to its root, with ``/``. The tree of ``src/`` is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgepack.errors import ConfigError
@@ -77,13 +78,20 @@ def params_define(params_file: Path) -> str:
     return f'"{text}"'
 
 
-def runtime_files() -> dict[str, Path]:
+def runtime_files(gpu_apis: Sequence[str] = ()) -> dict[str, Path]:
     """The C files that every bundle holds as they are, of runtime and loader: path in the bundle -> file to
-    copy."""
+    copy.
+
+    Args:
+        gpu_apis: of the GPUs that it has kernels for; the runtime's part for GPUs is left out if there are
+            none.
+    """
     public = TEMPLATES / "runtime" / "edgepack" / "runtime.h"
     files = {"include/edgepack/runtime.h": public}
     for folder in ("runtime", "loader"):
         for path in sorted((TEMPLATES / folder).rglob("*")):
+            if path.parent.name == "gpu" and not gpu_apis:
+                continue
             if path.suffix in {".c", ".h"} and path != public:
                 files[f"src/{path.relative_to(TEMPLATES).as_posix()}"] = path
     return files

@@ -76,14 +76,18 @@ def profile_entries(
 
     def what_it_computes(index: int) -> tuple[object, ...]:
         step = manifest.steps[index]
-        rule = kernels[step.kernel].rule
+        rule = kernels[step.kernel].rule if step.kernel else "copy"
         return (rule, step.nodes) if step.nodes else (rule, index)
 
     entries = []
     for _, grouped in groupby(range(len(steps_us)), key=what_it_computes):
         indices = list(grouped)
         us = sum(steps_us[i] for i in indices)
-        members = [kernels[manifest.steps[i].kernel] for i in indices]
+        steps = [manifest.steps[i] for i in indices]
+        members = [
+            kernels[s.kernel] if s.kernel else KernelRecord(symbol="", rule="copy", bytes_moved=s.copied)
+            for s in steps
+        ]
         flops = sum(kernel.flops for kernel in members)
         of_peak = flops / us / 1e3 / peak_gflops if peak_gflops and us > 0 and flops else None
         entries.append(

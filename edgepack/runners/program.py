@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,12 @@ Result = Mapping[str, Any]
 
 
 def run_program(
-    root: Path, manifest: Manifest, arguments: Sequence[str | Path], options: RunOptions
+    root: Path,
+    manifest: Manifest,
+    arguments: Sequence[str | Path],
+    options: RunOptions,
+    *,
+    refusals: Collection[str] = (),
 ) -> tuple[Selected, Result]:
     """Run a bundle's program.
 
@@ -58,9 +63,11 @@ def run_program(
         root: the bundle's folder.
         arguments: what the program is told; those that are paths are relative to the bundle.
         options: how and where. Without a time, what the device's profile says, or :data:`DEFAULT_TIMEOUT`.
+        refusals: codes of the program for which it may refuse to run.
 
     Returns:
-        where it ran, and what it printed, whose "status" is one of :data:`STATUSES`.
+        where it ran, and what it printed, whose "status" is one of :data:`STATUSES`, or whose "code" is one
+        of ``refusals``.
 
     Raises:
         CheckFailedError: the program crashed, refused to run, or printed no result.
@@ -77,15 +84,22 @@ def run_program(
     selected = select_runner(device_of(manifest.device, own), options.runner)
     if options.sandbox:
         selected = _sandboxed(selected)
-        return _run_at(root.absolute(), artifact.path, selected, arguments, options)
+        root = root.absolute()
+        program = inside(root, artifact.path)
+        return selected, _run_at(root, program, selected, arguments, options, refusals)
     with _path_of_text(root.absolute()) as place:
-        return _run_at(place, artifact.path, selected, arguments, options)
+        program = inside(place, artifact.path)
+        return selected, _run_at(place, program, selected, arguments, options, refusals)
 
 
 def _run_at(
-    root: Path, path: str, selected: Selected, arguments: Sequence[str | Path], options: RunOptions
-) -> tuple[Selected, Result]:
-    program = inside(root, path)
+    root: Path,
+    program: Path,
+    selected: Selected,
+    arguments: Sequence[str | Path],
+    options: RunOptions,
+    refusals: Collection[str],
+) -> Result:
     # Copies by zip or a file share lose the mode.
     if selected.name == "native" and program.is_file() and not program.stat().st_mode & 0o100:
         raise ConfigError(f"{program} is not executable.", hint=f'Run: chmod +x "{program}"')
@@ -99,13 +113,13 @@ def _run_at(
         return _result(selected, selected.runner.run(selected.device, argv, timeout=seconds, cwd=root))
 
     result = call(arguments)
-    if result["status"] not in STATUSES:
+    if result["status"] not in STATUSES and result.get("code") not in refusals:
         code = str(result.get("code") or result["status"])
         message = str(result.get("message") or "it gave no reason").rstrip(".")
         if code == "EP_E_CPU":
             message += f" (missing: {call(['info']).get('missing_cpu_features')})"
         raise CheckFailedError(f"The bundle's program refused to run ({code}): {message}.")
-    return selected, result
+    return result
 
 
 def _sandboxed(selected: Selected) -> Selected:

@@ -14,7 +14,7 @@ from edgepack.errors import ConfigError
 from edgepack.toolchains import resolve
 
 TEXT = (Path(__file__).parents[2] / "docs" / "devices.md").read_text(encoding="utf-8")
-SIZES = {"cpu.l1d", "cpu.l2", "cpu.l3", "page_size"}
+SIZES = {"cpu.l1d", "cpu.l2", "cpu.l3", "page_size", "gpu.local_memory"}
 
 
 @pytest.fixture

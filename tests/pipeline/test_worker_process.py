@@ -15,7 +15,8 @@ import pytest
 from edgepack.errors import InternalError, ModelError
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob, ReadJob
 from edgepack.pipeline.worker_process import Worker
-from edgepack.plan.target import CpuTarget, target_from_json
+from edgepack.plan.target import CpuTarget
+from edgepack.plan.targets import target_from_json
 from edgepack.progress import Stages
 from tests.support import fake
 

@@ -14,8 +14,11 @@ from edgepack.compiler.frontend.onnx import ImportedModel, import_model
 from edgepack.compiler.frontend.reference import tolerances
 from edgepack.compiler.graph.lower import Lowered, lower
 from edgepack.compiler.planner.build import Built, build_plan
+from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.errors import EdgepackError
+from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
+from edgepack.plan.targets import Target
 from edgepack.plan.types import Plan
 from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.support.executor import Executor, host_target
@@ -80,11 +83,13 @@ def target_with(register_file: str, *, threads: int = 3, **options: Any) -> CpuT
 def plan_of(
     model: onnx.ModelProto,
     name: str = "m",
-    target: CpuTarget | None = None,
+    target: Target | None = None,
     maxima: Mapping[str, int] | None = None,
 ) -> Built:
     """The plan of a model whose input shapes are static; ``maxima`` are those of ``--max``."""
     imported, lowered = _lower(model, maxima or {})
+    if isinstance(target, GpuTarget):
+        return build_gpu_plan(lowered, imported.signature, target, name=name, symbol_prefix=f"{name}_")
     return build_plan(
         lowered, imported.signature, target or host_target(), name=name, symbol_prefix=f"{name}_"
     )

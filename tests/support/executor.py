@@ -28,10 +28,10 @@ from edgepack.config.device import load_device
 from edgepack.files import sha256_file
 from edgepack.pipeline.cache import Cache, objects_key
 from edgepack.plan.target import CpuTarget
-from edgepack.plan.types import ALIGNMENT, Argument, Plan
+from edgepack.plan.types import ALIGNMENT, Argument, Plan, Step
 from edgepack.toolchains import resolve
 
-__all__ = ["Executor", "host_target"]
+__all__ = ["Executor", "Memory", "address", "host_target", "memories"]
 
 GUARD = 64
 
@@ -73,7 +73,7 @@ def _compile(functions: Mapping[str, Any], target: CpuTarget, folder: Path) -> N
         shutil.copyfile(made / "kernels.o", folder / "kernels.o")
 
 
-class _Memory:
+class Memory:
     """Bytes with a guard on both sides that must stay as they are."""
 
     def __init__(self, nbytes: int, poison: int) -> None:
@@ -114,33 +114,51 @@ class Executor:
         built = self.built[name]
         plan = built.plan
         rng = np.random.default_rng(seed)
-        memories = _memories(plan, built.constants, inputs, poison)
-        before = {kind: [m.bytes.copy() for m in memories[kind]] for kind in ("input", "constant")}
+        of_run = memories(plan, built.constants, inputs, poison)
+        before = {kind: [m.bytes.copy() for m in of_run[kind]] for kind in ("input", "constant")}
         for step in plan.steps:
-            function = getattr(self.library, step.kernel)
-            for lo, hi in _ranges(step.tasks, rng):
-                thread = int(rng.integers(plan.arena.threads))
-                scratch = step.scratch_offset + thread * step.scratch_bytes
-                memories["arena"][0].bytes[scratch : scratch + step.scratch_bytes] = poison
-                pointers = [ctypes.c_void_p(_address(a, memories, scratch)) for a in step.arguments]
-                assert function(*pointers, ctypes.c_int32(lo), ctypes.c_int32(hi)) == 0, step.kernel
-        for kind, all_of_kind in memories.items():
+            assert isinstance(step, Step)
+            self.call(plan, step, of_run, rng, poison)
+        for kind, contents in before.items():
+            for i, (content, memory) in enumerate(zip(contents, of_run[kind], strict=True)):
+                assert (content == memory.bytes).all(), f"a kernel wrote to {kind} {i} of {name}"
+        return self.outputs(name, of_run)
+
+    def call(
+        self,
+        plan: Plan,
+        step: Step,
+        of_run: Mapping[str, list[Memory]],
+        rng: np.random.Generator,
+        poison: int,
+    ) -> None:
+        """One step, its tasks in ranges at random."""
+        function = getattr(self.library, step.kernel)
+        for lo, hi in _ranges(step.tasks, rng):
+            thread = int(rng.integers(plan.arena.threads))
+            scratch = step.scratch_offset + thread * step.scratch_bytes
+            of_run["arena"][0].bytes[scratch : scratch + step.scratch_bytes] = poison
+            pointers = [ctypes.c_void_p(address(a, of_run, scratch)) for a in step.arguments]
+            assert function(*pointers, ctypes.c_int32(lo), ctypes.c_int32(hi)) == 0, step.kernel
+
+    def outputs(self, name: str, of_run: Mapping[str, list[Memory]]) -> list[np.ndarray[Any, Any]]:
+        """What a run left, after a look at what it must not write to."""
+        for kind, all_of_kind in of_run.items():
             for i, memory in enumerate(all_of_kind):
                 memory.check(f"{kind} {i} of {name}")
-        for kind, contents in before.items():
-            for i, (content, memory) in enumerate(zip(contents, memories[kind], strict=True)):
-                assert (content == memory.bytes).all(), f"a kernel wrote to {kind} {i} of {name}"
         return [
             memory.bytes.view(spec.dtype).reshape(spec.shape).copy()
-            for spec, memory in zip(plan.outputs, memories["output"], strict=True)
+            for spec, memory in zip(self.built[name].plan.outputs, of_run["output"], strict=True)
         ]
 
 
-def _memories(
+def memories(
     plan: Plan, constants: Sequence[np.ndarray[Any, Any]], inputs: Sequence[np.ndarray[Any, Any]], poison: int
-) -> dict[str, list[_Memory]]:
-    def holding(array: np.ndarray[Any, Any]) -> _Memory:
-        memory = _Memory(array.nbytes, 0)
+) -> dict[str, list[Memory]]:
+    """What a run works on, by kind of argument; all but inputs and constants poisoned."""
+
+    def holding(array: np.ndarray[Any, Any]) -> Memory:
+        memory = Memory(array.nbytes, 0)
         memory.bytes[:] = np.frombuffer(array.tobytes(), np.uint8)
         return memory
 
@@ -149,17 +167,16 @@ def _memories(
     return {
         "input": [holding(array) for array in inputs],
         "constant": [holding(array) for array in constants],
-        "output": [
-            _Memory(prod(spec.shape) * np.dtype(spec.dtype).itemsize, poison) for spec in plan.outputs
-        ],
-        "arena": [_Memory(plan.arena.nbytes, poison)],
+        "output": [Memory(prod(spec.shape) * np.dtype(spec.dtype).itemsize, poison) for spec in plan.outputs],
+        "arena": [Memory(plan.arena.nbytes, poison)],
     }
 
 
-def _address(argument: Argument, memories: Mapping[str, list[_Memory]], scratch: int) -> int:
+def address(argument: Argument, of_run: Mapping[str, list[Memory]], scratch: int) -> int:
+    """Where an argument is in this process; ``scratch`` is where the thread's begins in the arena."""
     if argument.kind == "scratch":
-        return memories["arena"][0].pointer(scratch + argument.offset)
-    return memories[argument.kind][argument.index].pointer(argument.offset)
+        return of_run["arena"][0].pointer(scratch + argument.offset)
+    return of_run[argument.kind][argument.index].pointer(argument.offset)
 
 
 def _ranges(tasks: int, rng: np.random.Generator) -> list[tuple[int, int]]:

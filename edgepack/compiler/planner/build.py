@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 from tvm.tirx import PrimFunc
 
 from edgepack.compiler.graph.lower import Lowered
@@ -14,6 +12,7 @@ from edgepack.compiler.kernels.contract import Array, Implementation, Operand, S
 from edgepack.compiler.kernels.cpu.generic.copy import copy
 from edgepack.compiler.planner.arena import Request, aligned, plan_arena
 from edgepack.compiler.planner.concat_in_place import concat_in_place
+from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.half_weights import mark_half_weights
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
@@ -23,7 +22,7 @@ from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.target import CpuTarget
-from edgepack.plan.types import Argument, Constant, Plan, Signature, Step
+from edgepack.plan.types import Argument, Plan, Signature, Step
 
 __all__ = ["Built", "build_plan"]
 
@@ -36,11 +35,16 @@ WITHOUT_INSTRUCTION = (
 
 @dataclass(frozen=True)
 class Built:
-    """A plan, its kernels' TIR by symbol, and the constants' bytes in the order of ``plan.constants``."""
+    """A plan, its kernels' TIR by symbol, and the constants' bytes in the order of ``plan.constants``.
+
+    Attributes:
+        gpu_kernels: the text of the GPU's kernels, by symbol.
+    """
 
     plan: Plan
     functions: Mapping[str, PrimFunc]
     constants: tuple[Array, ...]
+    gpu_kernels: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_plan(
@@ -96,14 +100,9 @@ class _Layout:
     ) -> None:
         self.program, self.selector, self.signature, self.threads = program, selector, signature, threads
         self.steps: list[Step] = []
-        self.constants: list[Constant] = []
-        self.arrays: list[Array] = []
-        self.params_bytes = 0
-        self.params_growth = 0
+        self.pool = ConstantPool(program.constants)
         self.scratch_bytes = 0
         self.requests: list[Request] = []
-        self._by_digest: dict[tuple[str, str, tuple[int, ...]], int] = {}
-        self._by_source: dict[tuple[int, str], int] = {}
         self._lifetimes: dict[int, tuple[int, int]] = {}
         self._request_index: dict[int, int] = {}
         self._output_of: dict[int, int] = {}
@@ -182,13 +181,13 @@ class _Layout:
         if operand.kind == "packed":
             packing = implementation.packed[operand.index]
             source = call.arguments[packing.param].index
-            return Argument("constant", self._constant(source, packing.key, packing.transform))
+            return Argument("constant", self.pool.add(source, packing.key, packing.transform))
         if operand.kind == "prefetch":
             assert call.prefetch is not None
             assert call.prefetch.call.implementation is not None
             packing = call.prefetch.call.implementation.packed[0]
             source = call.prefetch.call.arguments[packing.param].index
-            constant = self._constant(source, packing.key, packing.transform)
+            constant = self.pool.add(source, packing.key, packing.transform)
             return Argument("constant", constant, call.prefetch.offset)
         if operand.kind == "temp":
             return Argument("arena", temps[operand.index])  # an index into the requests until they are placed
@@ -198,7 +197,7 @@ class _Layout:
         if value.kind == "input":
             return Argument("input", value.index)
         if value.kind == "constant":
-            return Argument("constant", self._constant(value.index, "", lambda array: array))
+            return Argument("constant", self.pool.add(value.index))
         if value.index in self._output_of:
             return Argument("output", self._output_of[value.index], value.offset)
         if value.index not in self._request_index:
@@ -206,25 +205,6 @@ class _Layout:
             nbytes = self.program.buffers[value.index].nbytes
             self.requests.append(Request(f"buffer{value.index}", nbytes, 0, 0))
         return Argument("arena", self._request_index[value.index], value.offset)
-
-    def _constant(self, source: int, key: str, transform: Callable[[Array], Array]) -> int:
-        """Index of the constant; equal arrays are stored once."""
-        if (source, key) not in self._by_source:
-            array = np.ascontiguousarray(transform(self.program.constants[source]))
-            digest = hashlib.sha256(array.tobytes()).hexdigest()
-            identity = (digest, str(array.dtype), array.shape)
-            if identity not in self._by_digest:
-                self._by_digest[identity] = len(self.constants)
-                name = f"constant{len(self.constants)}"
-                offset = aligned(self.params_bytes)
-                self.constants.append(
-                    Constant(name, str(array.dtype), array.shape, array.nbytes, digest, offset)
-                )
-                self.arrays.append(array)
-                self.params_bytes = offset + array.nbytes
-                self.params_growth += max(0, array.nbytes - self.program.constants[source].nbytes)
-            self._by_source[(source, key)] = self._by_digest[identity]
-        return self._by_source[(source, key)]
 
     def _emit_copy(self, value: Value, output: int, nbytes: int) -> None:
         implementation = copy(nbytes)
@@ -274,14 +254,14 @@ class _Layout:
             name=name,
             inputs=self.signature.inputs,
             outputs=self.signature.outputs,
-            constants=tuple(self.constants),
-            params_bytes=self.params_bytes,
+            constants=tuple(self.pool.constants),
+            params_bytes=self.pool.nbytes,
             arena=arena,
             steps=steps,
             kernels=tuple(k for k in self.selector.kernels.values() if k.symbol in used),
             warnings=tuple(self.selector.warnings),
-            params_growth=self.params_growth,
+            params_growth=self.pool.growth,
             slow_kernels=slow,
         )
         functions = {s: f for s, f in self.selector.functions.items() if s in used}
-        return Built(plan, functions, tuple(self.arrays))
+        return Built(plan, functions, tuple(self.pool.arrays))

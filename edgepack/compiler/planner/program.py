@@ -14,6 +14,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.graph.rewrite import is_constant, node_index, numpy_of, op_name
 from edgepack.compiler.kernels.contract import Array, Implementation
+from edgepack.compiler.kernels.gpu.contract import GpuImplementation
 from edgepack.errors import ModelError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -47,6 +48,8 @@ class Call:
         first: a fused group that the same kernel computes before, whose result is the first argument of
             ``fused``; ``arguments`` are then its own, followed by those of ``fused`` from the second on.
         prefetch: what its kernels fetch into the caches for a later call.
+        gpu: the GPU's kernels that compute it; ``symbols`` are then theirs, and there is no
+            ``implementation``.
     """
 
     fused: FusedGroup
@@ -57,6 +60,7 @@ class Call:
     nodes: tuple[int, ...] = ()
     first: FusedGroup | None = None
     prefetch: Prefetch | None = None
+    gpu: GpuImplementation | None = None
 
     @property
     def fused_groups(self) -> tuple[FusedGroup, ...]:

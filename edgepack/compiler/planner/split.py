@@ -33,7 +33,7 @@ def select_or_split(program: Program, selector: KernelSelector) -> None:
     """
     cuts: dict[str, list[tuple[int, ...]]] = {}
     for call in list(program.calls):
-        if call.implementation is not None:
+        if call.implementation is not None or call.gpu is not None:
             continue
         if selector.try_select(call, fast_only=True):
             continue

@@ -34,7 +34,7 @@ from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import ALIGNMENT
 
-__all__ = ["implementation_of"]
+__all__ = ["count_flops", "implementation_of"]
 
 #: Buffers inside of a task up to this size stay on its stack, in bytes; larger ones are the thread's scratch.
 STACK_BYTES = 1024
@@ -73,7 +73,7 @@ def _passes() -> list[Pass]:
     ]
 
 
-def _count_flops(function: PrimFunc) -> int:
+def count_flops(function: PrimFunc) -> int:
     """Floating point operations of one execution as TVM counts them; 0 where it cannot."""
     try:
         module = IRModule({"main": function.with_attr("global_symbol", "main")})
@@ -102,7 +102,7 @@ def implementation_of(rule: str, scheduled: PrimFunc, fused: FusedGroup, target:
         splitter.split(),
         temps=tuple(_nbytes(b) for b in splitter.temps),
         scratch=tuple(_nbytes(b) for b in splitter.scratch),
-        flops=_count_flops(fused.function),
+        flops=count_flops(fused.function),
     )
 
 

@@ -1,0 +1,48 @@
+"""What the GPU's rules return: kernels as text, and how they are launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgepack.compiler.kernels.contract import Operand
+
+__all__ = ["GpuImplementation", "GpuStage"]
+
+
+@dataclass(frozen=True)
+class GpuStage:
+    """One launch of a kernel; stages run in order.
+
+    Attributes:
+        text: the kernel, with ``SYMBOL`` for its name (``gpu/code.py``).
+        operands: what each pointer is: "param", "output" or "temp".
+        groups: work groups (CUDA: blocks) in x, y and z.
+        threads: work items (threads) of each.
+        local_bytes: memory that the work items of a group share.
+    """
+
+    text: str
+    operands: tuple[Operand, ...]
+    groups: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    local_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class GpuImplementation:
+    """How a fused group is computed on a GPU.
+
+    Attributes:
+        rules: names of the rules that made its stages, one for each.
+        stages: launches, in order.
+        temps: bytes of each tensor between stages.
+        parameters: what the rules chose, for reports.
+        flops: floating point operations of one execution, computed directly.
+    """
+
+    rules: tuple[str, ...]
+    stages: tuple[GpuStage, ...]
+    temps: tuple[int, ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    flops: int = 0

@@ -1,0 +1,99 @@
+"""Rule ``reduction``: the work items of a group share the terms of each result, and add theirs up in the end.
+
+A group is a rectangle of work items. One side of it are results, the other side terms of each; the side along
+which memory is contiguous is that of neighbouring work items, so that they read neighbouring elements.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.gpu.code import c_type
+from edgepack.compiler.kernels.gpu.contract import GpuStage
+from edgepack.compiler.kernels.gpu.expressions import unravelled
+from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
+from edgepack.compiler.kernels.gpu.nests import Nest
+from edgepack.compiler.kernels.gpu.strides import contiguous
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.gpu_target import GpuTarget
+
+__all__ = ["reduction"]
+
+#: Fewer terms are summed by one work item.
+LEAST_TERMS = 32
+
+#: With more results, each has a work item of its own unless it has very many terms.
+MANY_RESULTS, MANY_TERMS = 1 << 16, 512
+
+_COMBINED = {"Add": "{a} + {b}", "Mul": "{a} * {b}", "Max": "max({a}, {b})", "Min": "min({a}, {b})"}
+
+
+def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
+    """The kernel of a nest with a reduction of many terms. RuleError for another one."""
+    block = nest.reduction
+    if block is None:
+        raise RuleError("no reduction")
+    variables, extents = nest.spatial
+    inner, results = Nest(block).spatial[0], prod(extents)
+    sizes = dict(zip(block.iters, block.extents, strict=True))
+    terms = prod(sizes[v] for v in block.reductions)
+    if terms < LEAST_TERMS or (results > MANY_RESULTS and terms < MANY_TERMS) or results >= 2**31:
+        raise RuleError("too few terms")
+    combined = _combination(block)
+    along_terms = bool(contiguous(block) & set(block.reductions))
+    across = min(target.group_size, _power_of_two(terms)) if along_terms else max(8, target.group_size // 32)
+    per_group = target.group_size // across
+    code, evaluator = kernel.code, kernel.evaluator
+    dtype = str(block.target.dtype)
+    ctype = c_type(dtype)
+    code.line(f"SHARED {ctype} partial[{target.group_size}];")
+    shape = (across, per_group) if along_terms else (per_group, across)
+    lane, row = ("THREAD(0)", "THREAD(1)") if along_terms else ("THREAD(1)", "THREAD(0)")
+    code.line(f"const int lane = {lane};")
+    code.line(f"const int row = {row};")
+    code.line(f"const int wanted = GROUP(0) * {per_group} + row;")
+    code.line(f"const int at = min(wanted, {results - 1});")
+    positions = unravelled(code, "at", extents)
+    code.line(f"{ctype} sum = {initial_value(block, evaluator)};")
+    with code.block(f"for (int term = lane; term < {terms}; term += {across})"), evaluator.fresh():
+        at = unravelled(code, "term", tuple(sizes[v] for v in block.reductions), "r")
+        env = {**dict(zip(inner, positions, strict=True)), **dict(zip(block.reductions, at, strict=True))}
+        evaluator.given[block.target] = "sum"
+        code.line(f"sum = {evaluator.value(block.value, env)};")
+    own = f"row * {across} + lane"
+    code.line(f"partial[{own}] = sum;")
+    with code.block(f"for (int step = {across // 2}; step > 0; step /= 2)"):
+        code.line("BARRIER;")
+        with code.block("if (lane < step)"):
+            pair = combined.format(a=f"partial[{own}]", b=f"partial[{own} + step]")
+            code.line(f"partial[{own}] = {pair};")
+    with code.block(f"if (lane == 0 && wanted < {results})"), evaluator.fresh():
+        evaluator.given[block.target] = f"partial[row * {across}]"
+        env = dict(zip(variables, positions, strict=True))
+        kernel.store(nest.result, env, evaluator.given[block.target] if nest.result is block else None)
+    groups = -(-results // per_group)
+    nbytes = target.group_size * DTYPE_BYTES[dtype]
+    return code.stage((groups, 1, 1), (*shape, 1), local_bytes=nbytes)
+
+
+def _combination(block: Block) -> str:
+    """How two partial results become one. RuleError for what is no sum, product, maximum or minimum."""
+    value: Any = block.value
+    kind = type(value).__name__
+    if kind not in _COMBINED or str(block.target.dtype) not in {"float32", "int32"}:
+        raise RuleError("no reduction that can be split")
+    if not any(_is_target(x, block) for x in (value.a, value.b)):
+        raise RuleError("no reduction that can be split")
+    return _COMBINED[kind]
+
+
+def _is_target(x: Any, block: Block) -> bool:
+    return type(x).__name__ == "TensorLoad" and x.source == block.target
+
+
+def _power_of_two(number: int) -> int:
+    """The largest one that is not above the number."""
+    return 1 << (number.bit_length() - 1)

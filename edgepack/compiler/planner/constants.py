@@ -1,0 +1,60 @@
+"""The constants of a plan: which there are, in which layout, and where they lie in the params data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgepack.compiler.kernels.contract import Array
+from edgepack.compiler.planner.arena import aligned
+from edgepack.plan.types import Constant
+
+__all__ = ["ConstantPool"]
+
+
+class ConstantPool:
+    """Constants in the layouts that kernels read, each stored once.
+
+    Args:
+        sources: the program's constants, as the model has them.
+
+    Attributes:
+        constants: what is stored, in order, and ``arrays`` their content.
+        nbytes: of the params data.
+        growth: bytes by which constants are larger than what they were made of.
+    """
+
+    def __init__(self, sources: Sequence[Array]) -> None:
+        self._sources = sources
+        self.constants: list[Constant] = []
+        self.arrays: list[Array] = []
+        self.nbytes = 0
+        self.growth = 0
+        self._by_digest: dict[tuple[str, str, tuple[int, ...]], int] = {}
+        self._by_source: dict[tuple[int, str], int] = {}
+
+    def add(self, source: int, key: str = "", transform: Callable[[Array], Array] | None = None) -> int:
+        """Index of the constant that ``transform`` makes of the program's constant ``source``.
+
+        Args:
+            key: names the transformation; "" is the constant as it is.
+        """
+        if (source, key) not in self._by_source:
+            given = self._sources[source]
+            array = np.ascontiguousarray(given if transform is None else transform(given))
+            digest = hashlib.sha256(array.tobytes()).hexdigest()
+            identity = (digest, str(array.dtype), array.shape)
+            if identity not in self._by_digest:
+                self._by_digest[identity] = len(self.constants)
+                name = f"constant{len(self.constants)}"
+                offset = aligned(self.nbytes)
+                self.constants.append(
+                    Constant(name, str(array.dtype), array.shape, array.nbytes, digest, offset)
+                )
+                self.arrays.append(array)
+                self.nbytes = offset + array.nbytes
+                self.growth += max(0, array.nbytes - given.nbytes)
+            self._by_source[(source, key)] = self._by_digest[identity]
+        return self._by_source[(source, key)]

@@ -1,0 +1,84 @@
+"""Which calls of a program the GPU computes, by which kernels."""
+
+from __future__ import annotations
+
+from math import prod
+
+import tvm_ffi
+
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.gpu.code import SYMBOL
+from edgepack.compiler.kernels.gpu.contract import GpuImplementation
+from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
+from edgepack.compiler.planner.program import Call
+from edgepack.compiler.reporter import Reporter
+from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.types import Kernel
+
+__all__ = ["GpuSelector"]
+
+
+class GpuSelector:
+    """Selects the GPU's kernels for calls; equal ones share kernels.
+
+    Attributes:
+        kernels: what is reported of each kernel, by symbol.
+        texts: their text, by symbol.
+    """
+
+    def __init__(self, target: GpuTarget, prefix: str, reporter: Reporter) -> None:
+        self.target, self.prefix, self.reporter = target, prefix, reporter
+        self.kernels: dict[str, Kernel] = {}
+        self.texts: dict[str, str] = {}
+        self._symbols: dict[str, str] = {}
+        self._known: dict[int, list[tuple[FusedGroup, GpuImplementation | str]]] = {}
+
+    def select(self, call: Call) -> str:
+        """Gives the call the GPU's kernels; returns why the GPU does not serve it, or ""."""
+        self.reporter.kernel(call.fused.name)
+        made = self._implementation(call.fused)
+        if isinstance(made, str):
+            return made
+        call.gpu = made
+        call.symbols = tuple(self._symbol(call, made, number) for number in range(len(made.stages)))
+        return ""
+
+    def _implementation(self, fused: FusedGroup) -> GpuImplementation | str:
+        """Kernels for a group, or why there are none."""
+        key = tvm_ffi.structural_hash(fused.function)
+        for known, before in self._known.get(key, []):
+            if tvm_ffi.structural_equal(known.function, fused.function) and known.outputs == fused.outputs:
+                return before
+        made = self._made(fused)
+        self._known.setdefault(key, []).append((fused, made))
+        return made
+
+    def _made(self, fused: FusedGroup) -> GpuImplementation | str:
+        try:
+            return implement_on_gpu(fused, self.target)
+        except RuleError as error:
+            return str(error)
+
+    def _symbol(self, call: Call, made: GpuImplementation, number: int) -> str:
+        """The name of a stage's kernel: that of an equal one, or a new one."""
+        stage = made.stages[number]
+        if stage.text not in self._symbols:
+            symbol = f"{self.prefix}g{len(self.texts)}_{made.rules[number]}"
+            self._symbols[stage.text] = symbol
+            self.texts[symbol] = stage.text.replace(SYMBOL, symbol)
+            buffers = call.fused.function.params
+            moved = sum(prod(int(d) for d in b.shape) * DTYPE_BYTES[str(b.dtype)] for b in buffers)
+            last = number == len(made.stages) - 1
+            self.kernels[symbol] = Kernel(
+                symbol,
+                len(stage.operands),
+                call.fused.operators,
+                f"{self.target.api}.{made.rules[number]}",
+                made.parameters,
+                made.flops if last else 0,
+                moved if last else 0,
+                backend=self.target.api,
+            )
+        return self._symbols[stage.text]

@@ -1,0 +1,44 @@
+"""What the compiler needs to know of a GPU, and of the CPU beside it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["GpuApi", "GpuTarget"]
+
+#: By what the GPU is driven.
+GpuApi = Literal["opencl"]
+
+
+@dataclass(frozen=True)
+class GpuTarget:
+    """A GPU as the kernel rules see it.
+
+    Attributes:
+        api: the language of the kernels, and by what they are launched.
+        host: the CPU, which computes what the GPU's kernels do not serve.
+        group_size: work items (threads) of a work group that every device of the target can have.
+        local_bytes: memory that the work items of a group share, in bytes.
+        least_groups: work groups that a kernel should have to keep the device busy.
+    """
+
+    kind: ClassVar[str] = "gpu"
+
+    api: GpuApi
+    host: CpuTarget
+    group_size: int = 256
+    local_bytes: int = 32 * 1024
+    least_groups: int = 32
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with the target's ``kind``, for a job file or a cache key."""
+        return {"kind": self.kind, **asdict(self), "host": self.host.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> GpuTarget:
+        """Inverse of :meth:`to_json`."""
+        fields = {key: value for key, value in data.items() if key != "kind"}
+        return cls(**{**fields, "host": CpuTarget.from_json(data["host"])})

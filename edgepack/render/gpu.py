@@ -1,0 +1,87 @@
+"""A GPU's part of ``model.c``: the program for its driver, and the list of steps as the runtime reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from edgepack.plan.types import Argument, Copy, Launch, Plan
+from edgepack.render.names import c_string
+
+__all__ = ["gpu_values"]
+
+#: Bytes of a piece of the source: C99 compilers need not take longer string literals than 4095.
+PIECE_BYTES = 2000
+
+_HOSTS = {"input": "INPUT", "output": "OUTPUT", "arena": "ARENA", "constant": "PARAMS"}
+
+
+@dataclass
+class _Places:
+    """Tensors in the GPU's memory, each once, and the lists of arguments of all steps."""
+
+    plan: Plan
+    rows: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    arguments: list[int] = field(default_factory=list)
+
+    def add(self, arguments: Sequence[Argument]) -> int:
+        """Where the list of these arguments begins."""
+        first = len(self.arguments)
+        for argument in arguments:
+            base = self.plan.constants[argument.index].offset if argument.kind == "constant" else 0
+            memory = "EP_GPU_PARAMS" if argument.kind == "constant" else "EP_GPU_ARENA"
+            row = (base + argument.offset, argument.nbytes, memory)
+            self.arguments.append(self.rows.setdefault(row, len(self.rows)))
+        return first
+
+
+def gpu_values(plan: Plan, source: str) -> dict[str, object]:
+    """What ``model.c.j2`` names of a plan with a GPU; ``source`` is the text of its kernels."""
+    kernels = [kernel.symbol for kernel in plan.kernels if kernel.backend != "cpu"]
+    numbers = {symbol: number for number, symbol in enumerate(kernels)}
+    places = _Places(plan)
+    steps = [_step(plan, step, numbers, places) for step in plan.steps]
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
+    return {
+        "api": plan.gpu_api.upper(),
+        "kernels": [c_string(symbol) for symbol in kernels],
+        "places": [f"UINT64_C({at}), UINT64_C({n}), {memory}, 0" for at, n, memory in places.rows],
+        "arguments": places.arguments,
+        "steps": steps,
+        "source": [c_string(piece) for piece in _pieces(source)],
+        "most_threads": max((prod(launch.threads) for launch in launches), default=1),
+        "local_bytes": max((launch.local_bytes for launch in launches), default=0),
+        "arena_bytes": plan.gpu_arena.nbytes,
+    }
+
+
+def _step(plan: Plan, step: object, numbers: dict[str, int], places: _Places) -> str:
+    """The initialiser of one ``ep_gpu_step``."""
+    if isinstance(step, Launch):
+        groups, threads = (", ".join(f"{n}u" for n in row) for row in (step.groups, step.threads))
+        kernel, first = numbers[step.kernel], places.add(step.arguments)
+        launch = f"EP_STEP_LAUNCH, {kernel}, {{{groups}}}, {{{threads}}}"
+        return f"{launch}, {first}, {len(step.arguments)}, 0, 0, 0, 0"
+    if isinstance(step, Copy):
+        kind = "UPLOAD" if step.upload else "DOWNLOAD"
+        first = places.add([step.device])
+        host = step.host
+        constant = host.kind == "constant"
+        offset = host.offset + (plan.constants[host.index].offset if constant else 0)
+        index = 0 if constant else host.index
+        return (
+            f"EP_STEP_{kind}, 0, {{0, 0, 0}}, {{0, 0, 0}}, {first}, 1, EP_HOST_{_HOSTS[host.kind]}, {index}, "
+            f"UINT64_C({offset}), UINT64_C({step.device.nbytes})"
+        )
+    return "EP_STEP_CALL, 0, {0, 0, 0}, {0, 0, 0}, 0, 0, 0, 0, 0, 0"
+
+
+def _pieces(source: str) -> list[str]:
+    """The text, cut behind lines."""
+    pieces = [""]
+    for line in source.splitlines(keepends=True):
+        if pieces[-1] and len(pieces[-1]) + len(line) > PIECE_BYTES:
+            pieces.append("")
+        pieces[-1] += line
+    return pieces
