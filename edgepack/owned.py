@@ -17,7 +17,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NotOursError", "OwnFolder", "entered", "ours_alone", "private_folder", "read_own_file"]
+__all__ = [
+    "NotOursError",
+    "OwnFolder",
+    "check_around",
+    "entered",
+    "ours_alone",
+    "own_folder",
+    "private_folder",
+    "read_own_file",
+]
 
 # shutil.rmtree takes descriptors since Python 3.11.
 _BY_DESCRIPTOR = {os.open, os.stat, os.rename, os.rmdir} <= os.supports_dir_fd and sys.version_info >= (3, 11)
@@ -27,6 +36,10 @@ _FLAGS = (
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_BINARY", 0)
 )
+
+
+#: root, and the user that a container shows for those that it does not know, such as the machine's root.
+_SYSTEM = (0, 65534)
 
 
 class NotOursError(OSError):
@@ -128,20 +141,48 @@ def read_own_file(folder: OwnFolder, name: str) -> Iterator[int]:
         os.close(file)
 
 
+@contextmanager
+def own_folder(path: Path) -> Iterator[OwnFolder]:
+    """The folder ``path``, which is no symbolic link, while it is open.
+
+    Raises:
+        NotOursError: it belongs to another user, or others may write to it.
+        OSError: it cannot be opened, or is a link: somebody who may write to the folder around it could have
+            put it there, and it could lead to any other folder of this user.
+    """
+    with entered(path.parent) as beside, entered(Path(path.name), beside) as folder:
+        folder.check()
+        yield folder
+
+
 def private_folder(path: Path) -> Path:
     """The folder ``path``, made if it is not there, that no other user may enter.
 
     Raises:
-        NotOursError: it belongs to another user, or others may write to it.
-        OSError: it cannot be made.
+        OSError: as :func:`own_folder`, or it cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode holds for the last one only
     path.mkdir(exist_ok=True, mode=0o700)
-    with entered(path) as folder:
-        folder.check()
+    with own_folder(path) as folder:
         if folder.fd is not None and stat.S_IMODE(folder.own().st_mode) != 0o700:
             os.fchmod(folder.fd, 0o700)
     return path
+
+
+def check_around(path: Path) -> None:
+    """Raise NotOursError if another user could put something else in the place of ``path``.
+
+    What is reached by its path, by another program, is only as safe as the folders around it: each belongs to
+    this user or to the system, and if others may write to it, they may not rename what is not theirs (the
+    sticky bit). That a group may write to one is left to the group.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    for folder in path.resolve().parents:
+        status = os.stat(folder)
+        theirs = status.st_uid not in (os.geteuid(), *_SYSTEM)
+        if theirs or (status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX):
+            raise NotOursError(f"{folder} around it belongs to another user, or others may write to it")
 
 
 def ours_alone(status: os.stat_result) -> bool:

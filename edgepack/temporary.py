@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from edgepack.errors import EdgepackWarning
-from edgepack.owned import OwnFolder, entered, ours_alone, private_folder
+from edgepack.owned import OwnFolder, check_around, entered, ours_alone, private_folder
 from edgepack.paths import CACHE_ENV, cache_dir
 
 __all__ = ["LOCK", "MARKER", "OLD", "cache_folder", "remove_dead", "temporary_folder"]
@@ -90,6 +90,7 @@ def cache_folder(name: str) -> Path:
 def _cache_folder(path: Path) -> Path:
     try:
         folder = private_folder(path)
+        check_around(folder)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(_PROBED))
         return folder

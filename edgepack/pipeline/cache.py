@@ -20,7 +20,7 @@ from typing import Any
 
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.files import sha256_file
-from edgepack.owned import NotOursError, OwnFolder, entered, private_folder
+from edgepack.owned import NotOursError, OwnFolder, entered, own_folder, private_folder
 from edgepack.paths import cache_dir
 from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
@@ -130,8 +130,7 @@ class Cache:
     def fetch(self, key: str, directory: Path) -> bool:
         """Copy the entry's files into ``directory`` and check them; False if there is no whole entry."""
         try:
-            with entered(self.root) as root:
-                root.check()
+            with own_folder(self.root) as root:
                 return self._fetch(root, key, directory, cache_secret())
         except (FileNotFoundError, NotADirectoryError):
             return False
@@ -159,8 +158,7 @@ class Cache:
         """Keep the worker's results in ``directory``; a cache that cannot be written to is no error."""
         try:
             secret = cache_secret()
-            with entered(private_folder(self.root)) as root:
-                root.check()
+            with own_folder(private_folder(self.root)) as root:
                 write_entry(root, key, directory, secret)
                 self._trim(root, keep=key)
         except OSError as error:

@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 
 from edgepack.errors import ConfigError
-from edgepack.owned import NotOursError, OwnFolder, entered, private_folder, read_own_file
+from edgepack.owned import NotOursError, OwnFolder, own_folder, private_folder, read_own_file
 from edgepack.paths import config_dir
 
 __all__ = ["SECRET_ENV", "cache_secret"]
@@ -36,8 +36,10 @@ def cache_secret() -> bytes:
                 hint="Make one with `openssl rand -hex 32`, or unset it.",
             )
         return hashlib.sha256(os.fsencode(given)).digest()
-    with entered(private_folder(config_dir())) as folder:
-        folder.check()
+    config = config_dir()
+    # It may be a link: those who keep their configuration elsewhere do so. Who could put another one there
+    # has this user's home.
+    with own_folder(private_folder(config.resolve())) as folder:
         try:
             return _read(folder)
         except FileNotFoundError:

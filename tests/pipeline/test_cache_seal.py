@@ -175,6 +175,27 @@ def test_a_folder_that_is_swapped_while_it_is_written_to_gets_nothing(
     assert (tmp_path / "moved" / "other" / "kernels.o").exists()
 
 
+def test_a_link_in_the_place_of_the_cache_is_not_followed(cache: Cache, tmp_path: Path) -> None:
+    """Whoever may write to the folder around it could lead it to a home, whose old files would be removed."""
+    home = tmp_path / "home of the victim"
+    (home / ".ssh").mkdir(parents=True)
+    os.utime(home / ".ssh", (0, 0))
+    home.chmod(0o755)
+    cache.root.rename(tmp_path / "moved")
+    cache.root.symlink_to(home)
+    assert fetch(cache) is None
+    with pytest.warns(EdgepackWarning, match="is not used"):
+        cache.store("other", tmp_path / "results")
+    assert [path.name for path in home.iterdir()] == [".ssh"]
+    assert stat.S_IMODE(home.stat().st_mode) == 0o755
+
+
+def test_the_configuration_may_lie_elsewhere(cache: Cache, tmp_path: Path) -> None:
+    (tmp_path / "config" / "edgepack").rename(tmp_path / "dotfiles")
+    (tmp_path / "config" / "edgepack").symlink_to(tmp_path / "dotfiles")
+    assert fetch(cache) is not None
+
+
 def test_the_secret_is_made_once_and_stays(cache: Cache, tmp_path: Path) -> None:
     key = tmp_path / "config" / "edgepack" / "cache.key"
     assert [path.name for path in key.parent.iterdir()] == ["cache.key"]
@@ -247,3 +268,31 @@ def test_a_tool_gets_a_cache_of_its_own_where_the_users_is_not_safe(
     assert tmp_path not in own.parents
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert cache_folder("open") == own
+
+
+def test_a_tools_cache_is_only_as_safe_as_the_folders_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool opens it by its path: who may rename a folder on the way puts another one there."""
+    shared = tmp_path / "shared"
+    (shared / "cache" / "zig").mkdir(parents=True, mode=0o700)
+    shared.chmod(0o777)
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(shared / "cache"))
+    with pytest.warns(EdgepackWarning, match="shared around it"):
+        assert shared not in cache_folder("zig").parents
+    shared.chmod(0o1777)  # as the system's folder for temporary files
+    assert cache_folder("wine") == shared / "cache" / "wine"
+    (shared / "cache" / "link").symlink_to(tmp_path)
+    with pytest.warns(EdgepackWarning, match="is not used"):
+        assert shared not in cache_folder("link").parents
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() != 0, reason="only root makes files of others")
+def test_a_tools_cache_in_a_folder_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(tmp_path / "theirs"))
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 12345, 12345)
+    with pytest.warns(EdgepackWarning, match="theirs around it"):
+        assert tmp_path not in cache_folder("zig").parents
