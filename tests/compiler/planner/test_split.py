@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels import registry
+from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
 from tests.support.compiled import Compiled, plan_of
@@ -98,7 +99,9 @@ def _model(body: Callable[[Graph], None]) -> onnx.ModelProto:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     models = {name: _model(body) for name, (body, _) in CASES.items()}
-    return Compiled(models, tmp_path_factory.mktemp("split"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(UNARY, "tirx.atanh")  # a function that only libm has
+        return Compiled(models, tmp_path_factory.mktemp("split"))
 
 
 @pytest.mark.parametrize("name", CASES)

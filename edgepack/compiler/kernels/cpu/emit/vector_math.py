@@ -14,9 +14,9 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.vector_inverse import acos, asin, atan
+from edgepack.compiler.kernels.cpu.emit.vector_logarithm import acosh, asinh, atanh, log
 from edgepack.compiler.kernels.cpu.emit.vector_parts import (
     absolute,
-    bits_of,
     float32_of,
     i32,
     int32_of,
@@ -86,46 +86,6 @@ def exp_below(e: Emitter, x: Expr, top: Expr, lanes: int) -> Expr:
     return e.let(tirx.reinterpret(float32_of(lanes), bits))
 
 
-def log(e: Emitter, x: Expr, lanes: int) -> Expr:
-    """Natural logarithm: x = m 2**k with m in [sqrt(1/2), sqrt(2)), k ln 2 + (m - 1) - (m - 1)**2 / 2 + ...
-
-    Error at most 2 ulp; -inf for 0, NaN for negative numbers, denormal numbers are scaled up first.
-    """
-    smallest, scale = 1.17549435e-38, 2.0**23
-    tiny = x < e.f32(smallest, lanes)
-    scaled = e.let(tirx.Select(tiny, x * e.f32(scale, lanes), x))
-    bits = bits_of(e, scaled, lanes)
-    # Subtracting sqrt(1/2)'s bits makes the exponent field that of m in [sqrt(1/2), sqrt(2)).
-    shifted = e.let(bits - i32(e, 0x3F3504F3, lanes))
-    k = e.let(tirx.shift_right(shifted, i32(e, 23, lanes)))
-    mantissa = e.let(bits - tirx.shift_left(k, i32(e, 23, lanes)))
-    m = e.let(tirx.reinterpret(float32_of(lanes), mantissa) - e.f32(1, lanes))
-    power = e.let(tirx.Cast(float32_of(lanes), k) - tirx.Select(tiny, e.f32(23, lanes), e.f32(0, lanes)))
-    z = e.let(m * m)
-    p = polynomial(
-        e,
-        m,
-        (
-            7.0376836292e-2,
-            -1.1514610310e-1,
-            1.1676998740e-1,
-            -1.2420140846e-1,
-            1.4249322787e-1,
-            -1.6668057665e-1,
-            2.0000714765e-1,
-            -2.4999993993e-1,
-            3.3333331174e-1,
-        ),
-        lanes,
-    )
-    y = e.let(p * m * z + power * e.f32(-2.12194440e-4, lanes))
-    y = e.let(y - z * e.f32(0.5, lanes))
-    y = e.let(m + y + power * e.f32(0.693359375, lanes))
-    y = e.let(tirx.Select(x < e.f32(float("inf"), lanes), y, x))  # inf and NaN
-    y = e.let(tirx.Select(x < e.f32(0, lanes), e.f32(float("nan"), lanes), y))
-    return settled(e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes)
-
-
 def _intrinsic(name: str) -> Callable[[Emitter, Expr, int], Expr]:
     def call(e: Emitter, x: Expr, lanes: int) -> Expr:
         return e.let(tirx.call_llvm_pure_intrin(float32_of(lanes), name, x))
@@ -173,6 +133,7 @@ STRICT: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.log": _libm("logf"),
     "tirx.sin": _libm("sinf"),
     **{f"tirx.{name}": _libm(f"{name}f") for name in ("cos", "tan", "asin", "acos", "atan", "sinh", "cosh")},
+    **{f"tirx.{name}": _libm(f"{name}f") for name in ("asinh", "acosh", "atanh")},
 }
 
 
@@ -348,6 +309,9 @@ UNARY: dict[str, Callable[[Emitter, Expr, int], Expr]] = {
     "tirx.atan": atan,
     "tirx.sinh": sinh,
     "tirx.cosh": cosh,
+    "tirx.asinh": asinh,
+    "tirx.acosh": acosh,
+    "tirx.atanh": atanh,
     "tirx.floor": floor,
     "tirx.ceil": ceil,
     "tirx.trunc": truncate,
