@@ -6,8 +6,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from edgepack.api import Bundle
 from edgepack.cli.main import main
 from tests.support import fake
 from tests.support.manifest import seal
+from tests.support.processes import ends
 
 
 @pytest.fixture
@@ -255,3 +259,62 @@ def test_on_a_terminal_progress_is_one_line_that_goes_away(
     assert "\x1b[2K" in text, "the line is erased"
     assert "[   0." not in text, "lines are for pipes"
     assert ("\x1b[1m" in text) == (no_color == ""), "headings are bold unless NO_COLOR"
+
+
+HANGING = "#!/bin/sh\nsleep 600 &\necho $! > '{pid}.new'\nmv '{pid}.new' '{pid}'\nwait\n"
+
+
+def _started(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "edgepack", *map(str, arguments)],
+        env=fake.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
+    )
+
+
+def _wait_for(process: subprocess.Popen[str], seen: Callable[[], int]) -> int:
+    """The process id that is seen."""
+    late = time.monotonic() + 120
+    while not (pid := seen()):
+        assert process.poll() is None and time.monotonic() < late
+        time.sleep(0.02)
+    return pid
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_ctrl_c_ends_a_bundles_program_and_its_children(copy: Path, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = next(one.path for one in Bundle(copy).manifest.artifacts if one.kind == "program")
+    (copy / program).write_text(HANGING.format(pid=pid))
+    seal(copy)
+    process = _started("verify", copy)
+    child = _wait_for(process, lambda: int(pid.read_text()) if pid.exists() else 0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "edgepack: interrupted; nothing was left behind."
+    assert ends(child)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-user")
+def test_ctrl_c_ends_an_emulator_within_a_second(small_bundle: Bundle) -> None:
+    """On a machine that has nothing else to do."""
+    process = _started("bench", small_bundle.path, "--runner", "qemu", "--runs", 10**9)
+
+    def emulator() -> int:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        names = {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in children}
+        return next((pid for pid, name in names.items() if "qemu" in name and "--runs" in name), 0)
+
+    child = _wait_for(process, emulator)
+    since = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    seconds = time.monotonic() - since
+    print(f"emulator, SIGINT: {seconds:.2f} s")
+    assert process.returncode == 130 and ends(child)
+    assert seconds < 1
