@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +27,26 @@ _LIBRARIES = "-Os"
 _FOUND_IN_THE_SYSTEM = ("-rtlib=none",)
 
 
+#: Seconds after which a temporary file of zig's is nobody's: no command may run for longer (`timeout:` of a
+#: toolchain's file).
+_ABANDONED = 86_400.0
+
+
+def _without_leftovers(cache: Path) -> Path:
+    """The cache without what killed zigs left in its ``tmp``: they do not look for it themselves."""
+    now = time.time()
+    with suppress(OSError):
+        for path in (cache / "tmp").iterdir():
+            with suppress(OSError):
+                if now - path.lstat().st_mtime < _ABANDONED:
+                    continue
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+    return cache
+
+
 class ZigToolchain(Toolchain):
     """``zig cc``. Its first link for a target builds libc and compiler-rt (5 to 60 s), kept in a cache."""
 
@@ -37,7 +59,7 @@ class ZigToolchain(Toolchain):
     @cached_property
     def environment(self) -> dict[str, str]:
         # Without these zig writes beside the sources, or fails where there is no home.
-        cache = str(cache_folder("zig"))
+        cache = str(_without_leftovers(cache_folder("zig")))
         return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, **super().environment}
 
     @cached_property

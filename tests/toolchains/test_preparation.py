@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,3 +40,18 @@ def test_a_link_finds_what_was_prepared(folder: Path, monkeypatch: pytest.Monkey
         prepared = _built(cache)
         toolchain.link_shared([folder / "a.o"], folder / "a.so", exported=[SYMBOL], soname="a.so")
     assert _built(cache) == prepared
+
+
+def test_what_killed_zigs_left_goes_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """zig itself leaves it there for good."""
+    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(tmp_path))
+    left = tmp_path / "zig" / "tmp"
+    left.mkdir(parents=True, mode=0o700)
+    (left / "old folder").mkdir()
+    for name in ("old folder/x.o", "old.o", "new.o"):
+        (left / name).write_text("x")
+    (left / "old link").symlink_to(tmp_path)
+    for name in ("old folder", "old.o", "old link"):
+        os.utime(left / name, (1, 1), follow_symlinks=False)
+    assert resolve(load_device("linux-aarch64"), "zig", None).environment
+    assert [path.name for path in left.iterdir()] == ["new.o"]
