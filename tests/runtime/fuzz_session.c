@@ -252,6 +252,8 @@ static void create(script *from, slot *to) {
             memset(to->memory, 0xee, nbytes + place / 4 % 8);
             options.memory = (unsigned char *)to->memory + place / 4 % 8;
             options.memory_bytes = nbytes - (failure == 253);
+            allocator.allocate = failure == 252 ? NULL : our_allocate; /* not used */
+            options.allocator = failure % 2 == 0 ? &allocator : NULL;
             status = failure == 253 ? EP_E_MEMORY_SIZE : EP_OK;
         } else if (place % 4 == 2) {
             refuse = failure % 32 == 0;

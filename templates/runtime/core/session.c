@@ -180,7 +180,7 @@ static ep_status ep_session_create_impl(const ep_model *model, const ep_options 
     if (options.allocator != NULL) {
         allocator = *options.allocator;
     }
-    if (allocator.allocate == NULL || allocator.release == NULL) {
+    if (options.memory == NULL && (allocator.allocate == NULL || allocator.release == NULL)) {
         return EP_E_NULL;
     }
     if (options.memory != NULL && options.memory_bytes < layout.total) {
