@@ -28,6 +28,7 @@ from edgepack.bundle.recipe import Recipe
 from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.writer import normalise_modes
 from edgepack.config.device import ArtifactKind
+from edgepack.errors import CheckFailedError
 from edgepack.files import list_files, sha256_file
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes
@@ -153,7 +154,12 @@ def _audited(recipe: Recipe, kind: ArtifactKind, exported: list[str]) -> Artifac
     report = audit(recipe.bundle / path, recipe.device, kind=kind, exported=exported)
     nbytes = (recipe.bundle / path).stat().st_size
     loads = kind == "shared" and recipe.device.object_format != "wasm"
-    read = loader_digest(recipe.bundle / path, recipe.device.os, recipe.device.arch) if loads else ""
+    try:
+        read = loader_digest(recipe.bundle / path, recipe.device.os, recipe.device.arch) if loads else ""
+    except ValueError as error:
+        raise CheckFailedError(
+            f"{Path(path).name} could not be loaded: {error}.", hint="Build with another --toolchain."
+        ) from error
     return Artifact(kind=kind, path=path, nbytes=nbytes, loader_sha256=read, audit=report.to_json())
 
 

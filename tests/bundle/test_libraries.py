@@ -18,6 +18,7 @@ from edgepack.api import Bundle
 from edgepack.bundle.layout import MANIFEST
 from edgepack.errors import CheckFailedError
 from edgepack.runners.base import host_os
+from tests.support import fake
 from tests.support.fake import ROOT
 
 LINUX = pytest.mark.skipif(host_os() != "linux", reason="the damages are those of an ELF file")
@@ -97,6 +98,21 @@ def test_all_of_a_library_and_of_its_params_is_compared_on_demand(
     edgepack.load(root).close()
     with pytest.raises(CheckFailedError, match=r"small\.params cannot be loaded: it differs"):
         Bundle(root).load(check=True)
+
+
+def test_a_linker_whose_libraries_no_loader_takes_ends_the_pack(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, os: str, arch: str) -> str:
+        raise ValueError("it has nothing to be loaded")
+
+    fake.install("ok", monkeypatch.setattr)
+    monkeypatch.setattr("edgepack.bundle.assemble.loader_digest", refuse)
+    with pytest.raises(
+        CheckFailedError, match=r"libsmall\.\w+ could not be loaded: it has nothing to be loaded"
+    ):
+        edgepack.pack(small_model, "host", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 #: Damages a library and the params, and loads and runs what is not refused; a crash ends it.

@@ -76,7 +76,7 @@ def test_a_compiler_that_hangs_is_ended(folder: Path) -> None:
     toolchain = _toolchain(folder, text)
     with pytest.raises(ToolchainError) as caught:
         toolchain.compile_c(SOURCES / "two_exports.c", folder / "a.o")
-    assert "did not finish within 1 s" in caught.value.message
+    assert "did not end within 1 s" in caught.value.message
     assert "timeout:" in caught.value.hint
 
 
