@@ -103,6 +103,56 @@ class OwnFolder:
         path, where = self.at(name)
         shutil.rmtree(path, ignore_errors=True, **where)
 
+    @contextmanager
+    def hidden(self, prefix: str) -> Iterator[OwnFolder]:
+        """A new folder in it, for this user alone, while it is open; removed at the end if it is still there.
+
+        It is locked, where the system can lock folders: :meth:`remove_hidden` knows by that whether its
+        process was killed.
+        """
+        while (folder := self._locked(name := self.make(prefix))) is None:
+            pass  # between its making and its lock it looked as if its process had been killed
+        try:
+            yield folder
+        finally:
+            self.remove(name)
+            if folder.fd is not None:
+                os.close(folder.fd)
+
+    def _locked(self, name: str) -> OwnFolder | None:
+        try:
+            folder = OwnFolder(Path(name), self)
+        except FileNotFoundError:
+            return None
+        if folder.lock() is not False and folder.own().st_nlink > 0:
+            return folder
+        if folder.fd is not None:
+            os.close(folder.fd)
+        return None
+
+    def lock(self) -> bool | None:
+        """Whether this process got its lock, which the system releases with the descriptor; None where the
+        system cannot lock folders."""
+        if self.fd is None:
+            return None
+        try:
+            import fcntl
+        except ImportError:
+            return None
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def remove_hidden(self, *prefixes: str) -> None:
+        """Remove what killed processes left of :meth:`hidden`."""
+        for name in self.names():
+            if name.startswith(prefixes):
+                with suppress(OSError), entered(Path(name), self) as folder:
+                    if ours_alone(folder.own()) and folder.lock():
+                        self.remove(name)
+
     def check(self) -> None:
         """Raise NotOursError unless it is ours alone."""
         if not ours_alone(self.own()):

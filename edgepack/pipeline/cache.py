@@ -20,7 +20,7 @@ from typing import Any
 
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.files import sha256_file
-from edgepack.owned import NotOursError, OwnFolder, entered, own_folder, private_folder
+from edgepack.owned import NotOursError, OwnFolder, own_folder, private_folder
 from edgepack.paths import cache_dir
 from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
@@ -159,6 +159,7 @@ class Cache:
         try:
             secret = cache_secret()
             with own_folder(private_folder(self.root)) as root:
+                root.remove_hidden(".new-", ".old-")
                 write_entry(root, key, directory, secret)
                 self._trim(root, keep=key)
         except OSError as error:
@@ -190,11 +191,8 @@ class Cache:
 
 def _forget(root: OwnFolder, key: str) -> None:
     """Remove an entry such that nobody meets half of it."""
-    with suppress(OSError):
-        grave = root.make(".old-")
-        with suppress(OSError), entered(Path(grave), root) as inside:
-            root.rename(key, inside, "entry")
-        root.remove(grave)
+    with suppress(OSError), root.hidden(".old-") as grave:
+        root.rename(key, grave, "entry")
 
 
 def _limit() -> int:

@@ -54,9 +54,9 @@ def write_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> N
     Raises:
         OSError: it cannot be written. That another process stored the same in the meantime is no error.
     """
-    name = cache.make(".new-")
-    try:
-        with entered(Path(name), cache) as entry:
+    with cache.hidden(".new-") as new:
+        new.make_known("entry")
+        with entered(Path("entry"), new) as entry:
             sums = {
                 file: _copy_in(entry, file.split("/"), directory / file)
                 for file in list_files(directory)
@@ -66,11 +66,9 @@ def write_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> N
             _write(entry, ENTRY, text)
             _write(entry, _MAC, _seal(secret, key, text))
         try:
-            cache.rename(name, cache, key)
+            new.rename("entry", cache, key)
         except OSError:
             cache.status(key)  # is there, from another process
-    finally:
-        cache.remove(name)
 
 
 def _seal(secret: bytes, key: str, text: bytes) -> bytes:

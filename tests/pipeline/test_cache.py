@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from edgepack.errors import ConfigError, EdgepackWarning
+from edgepack.owned import OwnFolder
 from edgepack.pipeline import cache as cache_module
 from edgepack.pipeline.cache import Cache, compile_key, import_key, source_digest, tool_versions
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
@@ -188,3 +190,26 @@ def test_versions_of_all_that_decides_are_known() -> None:
     assert set(tool_versions()) == {"edgepack", "apache-tvm", "numpy", "onnx", "onnxruntime"}
     assert "none" not in tool_versions().values()
     assert len(source_digest("compile")) == 64
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("act", ["store", "forget"])
+def test_what_a_process_left_that_was_killed_in_the_middle_goes_with_the_next_store(
+    act: str, tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path / "cache")
+    cache.store(KEY, results)
+    (cache.root / KEY / "plan.json").write_text("damaged")
+    if not (child := os.fork()):
+        try:
+            monkeypatch.setattr(OwnFolder, "rename", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            if act == "store":
+                cache.store("other", results)
+            else:
+                fetch(cache, KEY, tmp_path / "out")
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert any(path.name.startswith(".") for path in cache.root.iterdir())
+    cache.store("third", results)
+    assert not any(path.name.startswith(".") for path in cache.root.iterdir())
