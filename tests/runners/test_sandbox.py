@@ -59,10 +59,11 @@ def escape(tmp_path: Path, secret: Path) -> Escape:
         toolchain = resolve(profile, "zig")
         toolchain.compile_c(SOURCES / "escape.c", tmp_path / "escape.o")
         toolchain.link_program([tmp_path / "escape.o"], root / "bin" / "net")
+        temporary = Path(f"/tmp/left_behind-{os.getpid()}")
         with socket.create_server(("127.0.0.1", 0)) as server:
-            arguments = [str(secret), str(server.getsockname()[1]), f"{secret}-written"]
+            arguments = [str(secret), str(server.getsockname()[1]), f"{secret}-written", str(temporary)]
             _, result = run_program(root, Bundle(root).manifest, arguments, RunOptions(sandbox=confined))
-        left = (Path(f"{secret}-written"), root / "left_behind", Path("/tmp/left_behind"))
+        left = (Path(f"{secret}-written"), root / "left_behind", temporary)
         assert [path.exists() for path in left] == [not confined] * 3
         for path in left:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-/* A bundle's program that tries to get out: escape SECRET PORT TARGET. Prints what it could do. */
+/* A bundle's program that tries to get out: escape SECRET PORT TARGET TEMPORARY. Prints what it could do. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -24,13 +24,13 @@ static int connects(int port) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 4) {
+    if (argc < 5) {
         abort();
     }
     const char *token = getenv("EDGEPACK_TEST_TOKEN");
     printf("{\"status\": \"ok\", \"reads\": %d, \"connects\": %d, \"writes\": %d, \"in_bundle\": %d,", //
            opens(argv[1], "rb"), connects(atoi(argv[2])), opens(argv[3], "wb"), opens("left_behind", "wb"));
     printf(" \"temporary\": %d, \"manifest\": %d, \"token\": %d, \"parent\": %d}\n", //
-           opens("/tmp/left_behind", "wb"), opens("manifest.json", "rb"), token != NULL, getppid() > 2);
+           opens(argv[4], "wb"), opens("manifest.json", "rb"), token != NULL, getppid() > 2);
     return 0;
 }
