@@ -23,7 +23,7 @@ from tests.runtime.conftest import VARIANTS  # noqa: E402
 from tests.support.mini import MiniBundle, ParamsMode, make_sources  # noqa: E402
 
 #: Longer inputs show nothing more.
-LONGEST = {"fuzz_params": 8192, "fuzz_params_table": 8192, "fuzz_session": 256}
+LONGEST = {"fuzz_loader": 8192, "fuzz_params": 8192, "fuzz_params_table": 8192, "fuzz_session": 256}
 
 
 class Builder:
