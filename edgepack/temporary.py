@@ -17,6 +17,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -36,6 +37,8 @@ LOCK = ".lock"
 #: What stood where the folder is to go, moved into it: a killed process' neighbour puts it back.
 OLD = "old"
 
+#: How often a folder is tried to be removed, and the seconds in between.
+_ATTEMPTS, _PAUSE = 20, 0.05
 #: Bytes that a cache must take to be used.
 _PROBED = 1 << 16
 
@@ -116,15 +119,22 @@ def _order(name: str) -> int:
 
 
 def _remove(root: Path) -> None:
-    """The marker and the lock last: by them the rest is known if this process is killed here."""
+    """The marker and the lock last, when all else is gone: by them the rest is known if that cannot be
+    removed, or this process is killed here. What was killed just now may still write for a moment."""
     with suppress(OSError):
-        for inside in sorted(os.listdir(root), key=_order):
-            path = root / inside
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        root.rmdir()
+        for _ in range(_ATTEMPTS):
+            for inside in set(os.listdir(root)) - {MARKER, LOCK}:
+                path = root / inside
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            if set(os.listdir(root)) <= {MARKER, LOCK}:
+                for inside in (MARKER, LOCK):
+                    (root / inside).unlink(missing_ok=True)
+                root.rmdir()
+                break
+            time.sleep(_PAUSE)
     _own.pop(root, None)
 
 
@@ -198,6 +208,8 @@ def _emptied(folder: OwnFolder, beside: OwnFolder, token: str) -> bool:
         _put_back(folder, beside, destination)
         for inside in sorted(folder.names(), key=_order):
             path, where = folder.at(inside)
+            if inside == MARKER and set(folder.names()) - {MARKER, LOCK}:
+                return False  # something could not be removed, and is to be known by its marker
             if stat.S_ISDIR(folder.status(inside).st_mode):
                 shutil.rmtree(path, ignore_errors=True, **where)
             else:

@@ -67,6 +67,33 @@ def test_what_was_killed_while_it_cleaned_up_is_still_known(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_still_written_to_is_waited_for_and_else_stays_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler that was killed may have a child that ends a moment later."""
+    removed = shutil.rmtree
+    left_over = [1, 1]
+
+    def written_again(path: Path, **options: bool) -> None:
+        removed(path, **options)
+        if left_over and left_over.pop():
+            Path(path).mkdir()
+
+    monkeypatch.setattr(shutil, "rmtree", written_again)
+    with temporary_folder(tmp_path) as root:
+        (root / "job").mkdir()
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(edgepack.temporary, "_PAUSE", 0)
+    with temporary_folder(tmp_path) as root:
+        (root / "job").mkdir()
+    remove_dead(tmp_path)
+    assert sorted(path.name for path in root.iterdir()) == [MARKER, LOCK, "job"]
+    monkeypatch.undo()
+    remove_dead(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_signal_kept_from_being_removed_goes_when_python_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

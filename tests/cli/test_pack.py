@@ -34,8 +34,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     cache = tmp_path_factory.mktemp("cache")
     zig = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or _default_cache() / "zig")
     zig.mkdir(parents=True, exist_ok=True)
-    (cache / "zig").symlink_to(zig, target_is_directory=True)
     monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(cache))
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+        monkeypatch.setenv(name, str(zig))
 
 
 def _default_cache() -> Path:

@@ -101,8 +101,6 @@ class Chaos:
         self.round = 0
         for name in ("output", "cache", "temporary", "config"):
             (self.disk.root / name).mkdir(mode=0o700, exist_ok=True)
-        with suppress(FileExistsError):
-            (self.disk.root / "cache" / "zig").symlink_to(cache_dir() / "zig", target_is_directory=True)
 
     @property
     def output(self) -> Path:
@@ -111,6 +109,9 @@ class Chaos:
     def start(self, *options: str) -> subprocess.Popen[str]:
         root = self.disk.root
         places = {"EDGEPACK_CACHE_DIR": "cache", "TMPDIR": "temporary", "XDG_CONFIG_HOME": "config"}
+        environment = {name: str(root / of) for name, of in places.items()}
+        for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+            environment[name] = str(cache_dir() / "zig")  # it takes long to fill
         return subprocess.Popen(
             [
                 sys.executable,
@@ -122,7 +123,7 @@ class Chaos:
                 "--force",
                 *options,
             ],
-            env=fake.env(**{MARK: self.token}, **{name: str(root / of) for name, of in places.items()}),
+            env=fake.env(**{MARK: self.token}, **environment),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",

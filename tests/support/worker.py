@@ -118,7 +118,7 @@ def write_results(job: dict[str, Any], directory: Path, slow_kernels: tuple[str,
     # Run where the source is: its name, not its path, is written into the object.
     source = [*flags, "-c", SOURCE.name, "-o", str(directory / "kernels.o")]
     cache = str(cache_folder("zig"))
-    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+    environment = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, **os.environ}
     subprocess.run([*command, *source], check=True, cwd=SOURCE.parent, env=environment)
     write_binaries(directory, [Binary("kernels.o", "zig", "object")])
 
