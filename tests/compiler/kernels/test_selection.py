@@ -82,7 +82,7 @@ def test_entries_are_those_of_onnx_runtime(compiled: Compiled, name: str) -> Non
             np.testing.assert_array_equal(got[output], array, err_msg=output)
 
 
-#: Both forms of the rule, all kinds of types, rows that are not contiguous.
+#: Each form of the rule, all kinds of types, rows that are not contiguous.
 TOP_K = {
     "heap": top_k((3, 50), 7, "float32"),
     "long": top_k((5000,), 3, "float32", largest=0),
@@ -93,6 +93,9 @@ TOP_K = {
     "bytes": top_k((2, 300), 20, "uint8"),
     "radix": top_k((2, 1500), 1100, "float32"),
     "radix, least": top_k((1500, 2), 1200, "int32", axis=0, largest=0),
+    "threshold": top_k((2, 4000), 150, "float32"),
+    "threshold, least": top_k((4000, 2), 150, "int32", axis=0, largest=0),
+    "threshold of bytes": top_k((6000,), 300, "uint8"),
     "wide radix": top_k((2, 200), 150, "int64", largest=0),
     "wide": top_k((2, 70), 9, "int64"),
     "wide floats": top_k((2, 33), 9, "float64", largest=0),
@@ -120,6 +123,25 @@ def test_the_greatest_come_first_and_of_equal_ones_the_first(sorting: Compiled, 
     got = sorting.run(name, inputs)
     for output, array in reference(TOP_K[name], inputs).items():
         np.testing.assert_array_equal(got[output], array, err_msg=output)
+
+
+@pytest.mark.parametrize("form", ["heap", "radix", "threshold"])
+def test_the_form_is_that_of_the_name(sorting: Compiled, form: str) -> None:
+    for name in (name for name in TOP_K if name.startswith(form)):
+        assert form in {kernel.parameters.get("form") for kernel in sorting.plan(name).kernels}, name
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-40, 0.0])
+def test_a_threshold_is_found_among_numbers_of_any_size(sorting: Compiled, spread: float) -> None:
+    """NaN goes before infinity, of equal numbers the first ones are taken."""
+    x = (np.random.default_rng(5).standard_normal((2, 4000)) * spread).astype(np.float32)
+    x[:, 5::50], x[:, 7::100], x[:, 9::20] = np.inf, -np.inf, 0
+    x[1, 11::40] = np.nan
+    values, positions = sorting.run("threshold", {"x": x}).values()
+    places = np.broadcast_to(np.arange(4000), x.shape)
+    order = np.lexsort((places, -np.where(np.isnan(x), 0, x), ~np.isnan(x)))[:, :150]
+    np.testing.assert_array_equal(positions, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
 
 
 def test_kernels_without_vectors_choose_the_same(tmp_path: Path) -> None:

@@ -22,22 +22,26 @@ DIGITS = 1 << DIGIT_BITS
 
 
 class RadixSort:
-    """Sorts ``length`` positions; stable, so that sorts by several columns can follow each other.
+    """Sorts positions; stable, so that sorts by several columns can follow each other.
+
+    Args:
+        room: positions that there is memory for; as many are sorted, unless :meth:`start` is told otherwise.
 
     Attributes:
         positions: int32, the sorted positions, after :meth:`start` those from 0 on.
     """
 
-    def __init__(self, e: Emitter, length: int, dtype: str) -> None:
-        self._e, self._length, self._dtype = e, length, dtype
+    def __init__(self, e: Emitter, room: int, dtype: str) -> None:
+        self._e, self._length, self._dtype = e, index(room), dtype
         self._kind = "int64" if dtype in WIDE else "int32"
-        self._orders = [e.scratch(length, self._kind) for _ in range(2)]
-        self._positions = [e.scratch(length, "int32") for _ in range(2)]
+        self._orders = [e.scratch(room, self._kind) for _ in range(2)]
+        self._positions = [e.scratch(room, "int32") for _ in range(2)]
         self._counts = e.scratch(DIGITS, "int32")
         self.positions = self._positions[0]
 
-    def start(self) -> None:
-        """Every position in its place."""
+    def start(self, length: Expr | None = None) -> None:
+        """Every position in its place; of fewer than there is room for, if a length is given."""
+        self._length = self._length if length is None else length
         self._e.loop(0, self._length, lambda i: self._e.vstore(self.positions, i, i, 1))
 
     def sort(self, order: Callable[[Expr], Expr]) -> None:

@@ -1,8 +1,9 @@
 """TopK: the k greatest or least elements of each row, in order; of equal ones those that come first.
 
-Three forms. "heap": the k best so far are a heap, whose top each element has to beat; the heap is then
+Four forms. "heap": the k best so far are a heap, whose top each element has to beat; the heap is then
 emptied from the worst on. "insertion", for 64-bit types: the k best so far are in order. "radix": the row is
-sorted, for a k that is a large part of a long row.
+sorted, for a k that is a large part of a long row. "threshold": a number that little more than k elements
+reach is found first, and those are sorted.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from edgepack.compiler.kernels.cpu.selection.heap import (
     worst_first,
 )
 from edgepack.compiler.kernels.cpu.selection.radix import RadixSort
+from edgepack.compiler.kernels.cpu.selection.threshold import Candidates, room_for
 
 __all__ = ["TopKKernel"]
 
@@ -53,8 +55,11 @@ class TopKKernel(SelectionKernel):
         self.x, self.values = self.declared(e, "x", "values", dtype=stored)
         (self.indices,) = self.declared(e, "indices")
         rows = prod(self.shapes["x"]) // self.length
-        form = chosen_form(self.length, self.k, wide=self.dtype in WIDE)
-        {"heap": self._by_heap, "insertion": self._by_insertion, "radix": self._by_sorting}[form](e)
+        lanes = self.target.lanes("int32") if self.target.vector_bits else 1
+        form = chosen_form(self.length, self.k, lanes, wide=self.dtype in WIDE)
+        forms = {"heap": self._by_heap, "insertion": self._by_insertion}
+        forms |= {"radix": self._by_sorting, "threshold": self._by_threshold}
+        forms[form](e)
         return self.implementation([e.stage(rows)], e.scratch_bytes, form=form)
 
     def _rows(self, t: Expr) -> tuple[Expr, Expr]:
@@ -79,6 +84,27 @@ class TopKKernel(SelectionKernel):
             sort.start()
             sort.sort(lambda position: self._order(e, row, position, reverse=self.reverse))
             e.loop(0, self.k, lambda i: self._write(e, row, result, i, e.let(e.load(sort.positions, i))))
+
+        e.tasks(task)
+
+    def _by_threshold(self, e: Emitter) -> None:
+        found = Candidates(e, self.length, self.k)
+        sort = RadixSort(e, room_for(self.k, self.length), self.dtype)
+
+        def candidate(i: Expr) -> Expr:
+            return e.let(e.load(found.positions, i))
+
+        def task(t: Expr) -> None:
+            row, result = (e.let(at) for at in self._rows(t))
+            better = not self.reverse
+            e.loop(
+                0,
+                self.length,
+                lambda i: e.vstore(found.orders, i, self._order(e, row, i, reverse=better), 1),
+            )
+            sort.start(found.collect())
+            sort.sort(lambda i: self._order(e, row, candidate(i), reverse=self.reverse))
+            e.loop(0, self.k, lambda i: self._write(e, row, result, i, candidate(e.load(sort.positions, i))))
 
         e.tasks(task)
 
@@ -195,8 +221,11 @@ class TopKKernel(SelectionKernel):
         e.branch(tirx.NE(seen, index(0)), lambda: e.loop(begin, e.let(begin + count), one))
 
 
-def chosen_form(length: int, k: int, *, wide: bool) -> str:
+def chosen_form(length: int, k: int, lanes: int, *, wide: bool) -> str:
     """The form that takes the least time, for elements in random order.
+
+    Args:
+        lanes: int32 that a vector has.
 
     Of ``length`` elements k (1 + ln(length / k)) enter the heap, and k leave it. Nanoseconds of a level of
     the heap, of an element in the sort and of a sort's counting were measured on x86-64; their ratios count.
@@ -205,4 +234,6 @@ def chosen_form(length: int, k: int, *, wide: bool) -> str:
     if wide:  # an order and a position do not fit one number
         return "insertion" if length + entering * k / 4 <= 14 * length + 1500 else "radix"
     heap = length / 4 + 6 * log2(k + 1) * (entering + k)
-    return "heap" if heap <= 6 * length + 600 else "radix"
+    counted = length * (0.6 + 12 * 1.5 / lanes) + 10 * room_for(k, length) + 1200
+    times = {"heap": heap, "radix": 6 * length + 600, "threshold": counted}
+    return min(times, key=times.__getitem__)
