@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict, get_args
 
 from edgepack.errors import ConfigError
+from edgepack.plan.limits import Limits
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
 
@@ -57,6 +58,9 @@ class PackOptions:
             (docs/custom-operators.md).
         maxima: a result's name to how many entries there is room for, of results whose size the data decide
             (docs/varying-sizes.md).
+        max_constant_bytes: that constants which the model computes from others may take; default eight times
+            what those in the file take, and at least 512 MiB.
+        max_nodes: that the model may have with its functions and loops written out; default 100,000.
         set_batch: samples of a run, of a model that was exported with a fixed batch of 1. A model whose batch
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
@@ -89,6 +93,8 @@ class PackOptions:
     cut_outputs: Sequence[str] = ()
     custom: PathLike | None = None
     maxima: Mapping[str, int] | None = None
+    max_constant_bytes: int | None = None
+    max_nodes: int | None = None
     set_batch: int | None = None
     optimize: Optimize = "latency"
     strict_math: bool = False
@@ -100,6 +106,12 @@ class PackOptions:
     cache: bool = True
     timeout: float | None = None
 
+    @property
+    def limits(self) -> Limits:
+        """How much may become of a model before it is refused."""
+        given = {"constant_bytes": self.max_constant_bytes, "nodes": self.max_nodes}
+        return Limits(**{name: int(value) for name, value in given.items() if value is not None})
+
 
 class CheckKeywords(TypedDict, total=False):
     """The fields of :class:`PackOptions` that decide about what is compiled, as keyword arguments."""
@@ -110,6 +122,8 @@ class CheckKeywords(TypedDict, total=False):
     cut_outputs: Sequence[str]
     custom: PathLike | None
     maxima: Mapping[str, int] | None
+    max_constant_bytes: int | None
+    max_nodes: int | None
     set_batch: int | None
     optimize: Optimize
     strict_math: bool
@@ -308,6 +322,8 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "cut_outputs": ("a list of tensors' names", _is_names),
     "custom": ("the path of a YAML file", _is_path),
     "maxima": ("a mapping of tensors' names to whole numbers above 0", _is_mapping(_is_size)),
+    "max_constant_bytes": ("a whole number above 0", _is_size),
+    "max_nodes": ("a whole number above 0", _is_size),
     "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),

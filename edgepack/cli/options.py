@@ -86,6 +86,24 @@ def _maxima(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -
     return sizes
 
 
+#: How much may become of a small file.
+_LIMITS = (
+    click.option(
+        "--max-constant-bytes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Bytes that constants which the model computes may take.  [default: 8 times those in "
+        "the file, at least 512 MiB]",
+    ),
+    click.option(
+        "--max-nodes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Nodes that the model may have, functions and loops written out.  [default: 100000]",
+    ),
+)
+
+
 def model_options(function: _F) -> _F:
     """How much of a model is taken: sizes that it leaves open, and tensors to cut it at."""
     options = (
@@ -162,7 +180,7 @@ def run_options(function: _F) -> _F:
             help="Run the program under bubblewrap: it reads its bundle, writes nothing, has no network.",
         ),
     )
-    return _with(function, options)
+    return _with(function, (*options, *_LIMITS))
 
 
 def kernel_options(function: _F) -> _F:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from edgepack.compiler.planner.build import Built
     from edgepack.plan.targets import Target
 
-__all__ = ["main"]
+__all__ = ["Events", "main", "run_job"]
 
 
-class _Events(Reporter):
+class Events(Reporter):
     """Writes events to the original stdout, which nothing else may write to."""
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ def _frontend(job: dict[str, Any]) -> Frontend:
     return frontend
 
 
-def _read(job: dict[str, Any], folder: Path, events: _Events) -> dict[str, Any]:
+def _read(job: dict[str, Any], folder: Path, events: Events) -> dict[str, Any]:
     del folder, events
     return {"files": [str(file) for file in _frontend(job).model_files(Path(job["model"]))]}
 
 
-def _summarise(job: dict[str, Any], folder: Path, events: _Events) -> dict[str, Any]:
+def _summarise(job: dict[str, Any], folder: Path, events: Events) -> dict[str, Any]:
     del folder, events
     return _frontend(job).summarise(Path(job["model"])).to_json()
 
@@ -72,15 +72,19 @@ def _summarise(job: dict[str, Any], folder: Path, events: _Events) -> dict[str, 
 def _sizes(job: dict[str, Any]) -> Sizes:
     from edgepack.compiler.frontend.base import Sizes
     from edgepack.plan.custom import CustomOperator
+    from edgepack.plan.limits import Limits
 
     shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
     custom = [CustomOperator.from_json(one) for one in job["custom"]]
     expected = {name: Path(path) for name, path in job.get("expected", {}).items()}
     cuts = job["cut_inputs"], job["cut_outputs"]
-    return Sizes(shapes, job["dims"], *cuts, job["batch"], custom, expected, job["weights"], job["maxima"])
+    limits = Limits.from_json(job["limits"])
+    return Sizes(
+        shapes, job["dims"], *cuts, job["batch"], custom, expected, job["weights"], job["maxima"], limits
+    )
 
 
-def _import(job: dict[str, Any], folder: Path, events: _Events) -> None:
+def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
     frontend, model, sizes = _frontend(job), Path(job["model"]), _sizes(job)
     events.stage("import")
     frontend.prepare(model, sizes, folder)
@@ -100,7 +104,7 @@ def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
     return module, lower(module.module)
 
 
-def _with_weights(target: Target, imported: ImportedModel, events: _Events) -> Target:
+def _with_weights(target: Target, imported: ImportedModel, events: Events) -> Target:
     """The target that stores weights as float16 where the model's are to be stored so."""
     from edgepack.plan.gpu_target import GpuTarget
 
@@ -112,7 +116,7 @@ def _with_weights(target: Target, imported: ImportedModel, events: _Events) -> T
     return replace(target, half_weights=fast or imported.half_weights == "always")
 
 
-def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
+def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     from edgepack.plan.binary import Binary, write_binaries
     from edgepack.plan.target import CpuTarget
     from edgepack.plan.targets import target_from_json
@@ -141,7 +145,7 @@ def _compile(job: dict[str, Any], folder: Path, events: _Events) -> None:
 
 
 def _built(
-    target: Target, lowered: Lowered, imported: ImportedModel, events: _Events, *, name: str, prefix: str
+    target: Target, lowered: Lowered, imported: ImportedModel, events: Events, *, name: str, prefix: str
 ) -> Built:
     """The plan for a target of any kind."""
     from edgepack.plan.gpu_target import GpuTarget
@@ -157,7 +161,7 @@ def _built(
     return build_plan(lowered, imported.signature, target, name=name, symbol_prefix=prefix, reporter=events)
 
 
-def _check(job: dict[str, Any], folder: Path, events: _Events) -> None:
+def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     """Import and plan without recording anything, and without machine code."""
     from edgepack.compiler.graph.lower import lower
     from edgepack.plan.targets import target_from_json
@@ -183,7 +187,7 @@ _TASKS = {
 }
 
 
-def _run(folder: Path, events: _Events) -> None:
+def run_job(folder: Path, events: Events) -> None:
     """Does one job; an EdgepackError is an event, anything else ends the process."""
     from edgepack.errors import EdgepackError
 
@@ -193,6 +197,10 @@ def _run(folder: Path, events: _Events) -> None:
         if job["task"] != "read":  # which answers with paths
             job = openable_paths(job)
         result = _TASKS[job["task"]](job, folder, events)
+    except MemoryError:
+        hint = "Compile it on a machine with more memory, or cut it into parts (--inputs, --outputs)."
+        said = {"message": "Compiling the model takes more memory than there is.", "hint": hint, "detail": ""}
+        events.send(event="error", **{"class": "ModelError"}, **said)
     except EdgepackError as error:
         name = next(c.__name__ for c in type(error).__mro__ if c.__module__ == EdgepackError.__module__)
         said = {"message": error.message, "hint": error.hint, "detail": error.detail}
@@ -204,13 +212,15 @@ def _run(folder: Path, events: _Events) -> None:
 
 def main() -> int:
     """Does the jobs whose folders are on stdin, until it ends."""
+    from edgepack.compiler.memory import limit_to_available
     from edgepack.guardian import end_with_parent
 
     end_with_parent()
+    limit_to_available()
     tempfile.tempdir = str(openable_folder(Path(tempfile.gettempdir())))
-    events = _Events()
+    events = Events()
     while line := sys.stdin.buffer.readline():
-        _run(Path(json.loads(line)), events)
+        run_job(Path(json.loads(line)), events)
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from edgepack.plan.custom import CustomOperator
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.targets import Target
 from edgepack.plan.types import WeightsDtype
 
@@ -75,6 +76,7 @@ class _OfModel:
         custom: operators that the user computes in C.
         weights: what they are rounded to; None as the model has them.
         maxima: room for entries of results whose size the data decide, by name.
+        limits: how much may become of the model.
     """
 
     model: Path
@@ -87,6 +89,7 @@ class _OfModel:
     batch: int = 0
     weights: WeightsDtype | None = None
     maxima: Mapping[str, int] = field(default_factory=dict)
+    limits: Limits = DEFAULT_LIMITS
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -100,6 +103,7 @@ class _OfModel:
             "batch": self.batch,
             "weights": self.weights,
             "maxima": dict(self.maxima),
+            "limits": self.limits.to_json(),
         }
 
 

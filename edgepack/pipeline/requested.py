@@ -46,6 +46,7 @@ def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:
         "custom": load_custom(Path(options.custom)) if options.custom is not None else (),
         "weights": options.weights,
         "maxima": {key: int(size) for key, size in (options.maxima or {}).items()},
+        "limits": options.limits,
     }
 
 

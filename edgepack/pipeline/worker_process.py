@@ -166,7 +166,11 @@ class Worker:
         else:
             how = f"ended with exit code {code}"
         if code == -9:  # nobody but the system's out-of-memory killer sends it unasked
-            hint = f"Perhaps there was not enough memory. {hint}"
+            raise ModelError(
+                f"Compiling {job.model.name} took more memory than there is: it was ended {watch.where}.",
+                hint=f"Compile it on a machine with more memory, or cut it (--inputs, --outputs). {hint}",
+                detail=tail,
+            )
         raise InternalError(f"The compiler of {job.model.name} {how} {watch.where}.", hint=hint, detail=tail)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from edgepack.plan.custom import CustomOperator
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.types import Signature, WeightsDtype
 
@@ -36,6 +37,7 @@ class Sizes:
             them.
         maxima: by name of a result whose size the data decide, the entries that there is room for
             (``--max``).
+        limits: how much may become of the model.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Sizes:
     expected: Mapping[str, Path] = field(default_factory=dict)
     weights: WeightsDtype | None = None
     maxima: Mapping[str, int] = field(default_factory=dict)
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True)

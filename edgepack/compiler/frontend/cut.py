@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import bind, model_inputs
+from edgepack.compiler.frontend.extents import check_nodes
 from edgepack.compiler.frontend.model_file import read_model
 from edgepack.compiler.frontend.onnxruntime_session import value_types
 from edgepack.compiler.frontend.random_numbers import draw
@@ -43,6 +44,7 @@ def open_model(path: Path, sizes: Sizes) -> onnx.ModelProto:
 def _bound(path: Path, sizes: Sizes) -> onnx.ModelProto:
     """The model, cut and static, with the batch that it has."""
     model = read_model(path)
+    check_nodes(model, sizes.limits)
     if not sizes.inputs and not sizes.outputs:
         bind(model, shapes=sizes.shapes, dims=sizes.dims)
         return model

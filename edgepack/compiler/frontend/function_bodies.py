@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.model_file import default_opset
 from edgepack.compiler.frontend.shapes import infer_shapes
+from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["function_body", "has_function_body", "write_out"]
+__all__ = ["function_body", "has_function_body", "inlined", "write_out"]
 
 #: Domains whose operators ONNX defines; "" is also called "ai.onnx".
 STANDARD_DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
@@ -34,13 +35,32 @@ def has_function_body(domain: str, op_type: str) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its own functions written out; ``model`` itself if it has none.
+
+    Raises:
+        ModelError: ONNX's inliner refuses them: a call with too many operands, an opset that is unknown.
+    """
+    from onnx import inliner
+
+    if not model.functions:
+        return model
+    try:
+        return inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:  # assertions of its C++, and the checker's errors
+        raise ModelError(
+            "The model's functions cannot be written out.",
+            hint="Export the model without functions of its own, or with functions of the model's opset.",
+            detail=str(error).splitlines()[0] if str(error) else type(error).__name__,
+        ) from error
+
+
 def write_out(model: onnx.ModelProto, wanted: Callable[[onnx.NodeProto], bool]) -> onnx.ModelProto:
     """The model with the function bodies of the nodes that are ``wanted`` in their place, at any depth.
 
     A node that has no body for its types stays. ``model`` is not changed.
     """
     import onnx
-    from onnx import inliner
 
     for _ in range(_DEPTH):
         if not any(wanted(node) for node in model.graph.node):
@@ -49,7 +69,7 @@ def write_out(model: onnx.ModelProto, wanted: Callable[[onnx.NodeProto], bool]) 
         copy.CopyFrom(model)
         if not _name_bodies(copy, wanted):
             break
-        model = inliner.inline_local_functions(copy, convert_version=True)
+        model = inlined(copy)
         del model.graph.value_info[:]
     return model
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.function_bodies import inlined
 from edgepack.compiler.frontend.model_file import default_opset
 from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes, inner_graphs
 
@@ -58,7 +59,7 @@ def machine_independent(model: onnx.ModelProto, *, constants_only: bool = False)
     from onnx import inliner
 
     if any(node.op_type in {*_REWRITTEN, *_WITH_SOFTMAX} for f in model.functions for node in f.node):
-        model = inliner.inline_local_functions(model, convert_version=True)
+        model = inlined(model)
     nodes = list(all_nodes(model.graph))
     functions = [("", op) for op in _WITH_SOFTMAX if any(node.op_type == op for node in nodes)]
     if functions and not constants_only:

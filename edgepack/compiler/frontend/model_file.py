@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.structure import check_structure
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ __all__ = ["default_opset", "external_files", "read_model"]
 
 #: First byte of every ONNX file that known exporters write: field 1 (ir_version), wire type varint.
 IR_VERSION_TAG = 0x08
+
+#: Of an offset or a length: files have less than 2^63 bytes.
+_DIGITS = 19
 
 
 def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
@@ -46,6 +51,7 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
             f"{path} names no operator set: the file is truncated or its exporter is broken.",
             hint="Export or download the model again.",
         )
+    check_structure(path, model)
     _check_external_data(path, model)
     if weights:
         _load_external_data(path, model)
@@ -119,24 +125,37 @@ def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
         fields = _external_fields(tensor)
         location = fields.get("location", "")
         file = path.parent / location
-        if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+        if not location or "\0" in location or Path(location).is_absolute() or ".." in Path(location).parts:
             raise ModelError(
                 f"{path} keeps tensor {tensor.name!r} in {location!r}, outside of the model's folder.",
                 hint="Save the model with its external data beside it (onnx.save_model(..., location=NAME)).",
             )
-        if not file.is_file():
+        if not os.path.isfile(file):  # False, and no OSError, for a name that is too long  # noqa: PTH113
             raise ModelError(
                 f"{path} keeps weights in the external data file {location}, which is missing "
                 f"(first needed for tensor {tensor.name!r}).",
                 hint=f"Put {location} beside the model, in {path.parent}.",
             )
-        end = int(fields.get("offset", "0")) + int(fields.get("length", "0"))
+        offset, length = (_number(path, tensor, fields, key) for key in ("offset", "length"))
+        end = offset + length
         if end > file.stat().st_size:
             raise ModelError(
                 f"The external data file {location} of {path} is truncated: tensor {tensor.name!r} ends at "
                 f"byte {end}, the file at {file.stat().st_size}.",
                 hint="Export or download the external data again.",
             )
+
+
+def _number(path: Path, tensor: onnx.TensorProto, fields: dict[str, str], key: str) -> int:
+    """The offset or length of external data, in bytes; 0 where it is not given."""
+    text = fields.get(key, "0")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        raise ModelError(
+            f"{path} is damaged: the {key} of the external data of tensor {tensor.name!r} is {text[:40]!r}, "
+            "not a number of bytes.",
+            hint="Export or download the model again.",
+        )
+    return int(text)
 
 
 def _load_external_data(path: Path, model: onnx.ModelProto) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend import rewrites, standard_evaluator
-from edgepack.compiler.frontend.function_bodies import write_out
+from edgepack.compiler.frontend.extents import check_extents, stored_bytes
+from edgepack.compiler.frontend.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.half import compute_in_float32
 from edgepack.compiler.frontend.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.narrow_types import retype
@@ -18,6 +19,7 @@ from edgepack.compiler.frontend.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.shapes import infer_shapes
 from edgepack.compiler.frontend.support import check_known, is_importable, is_refused
 from edgepack.errors import ModelError
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import onnx
@@ -29,18 +31,19 @@ __all__ = ["fold_constants", "normalise", "unrolled"]
 DISABLED = ("MatMulAddFusion",)
 
 
-def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
+def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.ModelProto:
     """An equivalent model for the importer; inputs and outputs keep their names, order and types.
 
     Args:
         model: all input shapes static (see :func:`edgepack.compiler.frontend.binding.bind`), weights loaded.
+        limits: how much may become of it.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
     import onnx
 
-    model = unrolled(model)
+    model = unrolled(model, limits=limits)
     if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
         model.graph.value_info.extend(_value_types(model))
     model = rewrites.apply(model)
@@ -48,44 +51,53 @@ def normalise(model: onnx.ModelProto) -> onnx.ModelProto:
     return _with_shapes(model)
 
 
-def unrolled(model: onnx.ModelProto, *, widen: bool = True) -> onnx.ModelProto:
+def unrolled(
+    model: onnx.ModelProto, *, widen: bool = True, limits: Limits = DEFAULT_LIMITS
+) -> onnx.ModelProto:
     """The model without functions and control flow, its constants folded.
 
     Args:
         widen: compute float16 and bfloat16 in float32.
+        limits: how much may become of the model.
     """
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
     _freeze_initializers(model)
-    model = _folded(compute_in_float32(model) if widen else model)
+    model = _folded(compute_in_float32(model) if widen else model, limits)
     while rewrites.unroll(model):
-        model = _folded(model)
+        model = _folded(model, limits)
     return model
 
 
-def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
-    model = fold_constants(model)
+def _folded(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
+    check_extents(model, limits)
+    model = fold_constants(model, limits)
     if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
-        model = fold_constants(model)  # functions are inlined after constants are folded: fold theirs too
+        model = fold_constants(
+            model, limits
+        )  # functions are inlined after constants are folded: fold theirs too
+    check_extents(model, limits)  # of sizes that were constants to be folded
     return model
 
 
-def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+def fold_constants(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.ModelProto:
     """The model after ONNX Runtime's basic optimiser: standard operators, constants folded.
 
     What ONNX Runtime refuses though the standard allows it (a newer opset, an element type that it has no
-    kernel for) is folded by the standard's own evaluator.
+    kernel for) is folded by the standard's own evaluator. What would take more than
+    ``limits`` allow stays as it is.
 
     Raises:
         ModelError: the model is not valid.
     """
+    largest = limits.constants(stored_bytes(model))
     try:
-        return optimise(model, disabled=DISABLED)
+        return optimise(model, disabled=DISABLED, largest=largest)
     except Exception as error:  # onnxruntime's errors share no base class of their own
         refusal = error
     _check_valid(model, refusal)
     try:
-        return optimise(for_onnxruntime(model), disabled=DISABLED)
+        return optimise(for_onnxruntime(model), disabled=DISABLED, largest=largest)
     except Exception:  # as above
         return standard_evaluator.fold(model)
 
@@ -122,10 +134,7 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Inlines the model's own functions, and standard operators that the importer lacks but ONNX defines."""
-    from onnx import inliner
-
-    if model.functions:
-        model = inliner.inline_local_functions(model, convert_version=True)
+    model = inlined(model)
 
     def lacking(node: onnx.NodeProto) -> bool:
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend import reference, summary
 from edgepack.compiler.frontend.base import HalfWeights, ImportedModel, Sizes
 from edgepack.compiler.frontend.binding import bind, input_dtype, model_inputs
+from edgepack.compiler.frontend.blame import blaming_invalid
 from edgepack.compiler.frontend.converters import convert
 from edgepack.compiler.frontend.custom import (
     Detachable,
@@ -38,6 +39,7 @@ from edgepack.compiler.frontend.support import RefusedNodesError, check_operator
 from edgepack.compiler.frontend.weights import round_weights
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.custom import CustomOperator
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.types import Signature, TensorSpec
 
@@ -58,7 +60,8 @@ def model_files(model: Path) -> tuple[Path, ...]:
 
 def summarise(model: Path) -> ModelSummary:
     """What is in an ONNX file. Raises ModelError if it cannot be read."""
-    return summary.summarise(model)
+    with blaming_invalid(model):
+        return summary.summarise(model)
 
 
 def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
@@ -68,13 +71,18 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
         ModelError: the file cannot be read, or the model not be compiled.
         ConfigError: ``sizes`` do not fit the model.
     """
+    with blaming_invalid(model):
+        _prepare(model, sizes, folder)
+
+
+def _prepare(model: Path, sizes: Sizes, folder: Path) -> None:
     import onnx
 
     check_combinations(sizes)
     bound = open_model(model, sizes)
     declare(bound, sizes.custom)
     try:
-        normal, inputs, padding = _normalised(bound, sizes.custom, sizes.maxima)
+        normal, inputs, padding = _normalised(bound, sizes.custom, sizes.maxima, sizes.limits)
     except RefusedNodesError as error:
         bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
         cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
@@ -106,15 +114,16 @@ def record(
     signature = _signature(folder)
     # A float16 model's own arithmetic is its reference, whose tolerance covers rounded weights.
     rounded = folder / _MODEL if signature["half_weights"] == "always" else None
-    warned = reference.record(
-        model,
-        _inputs(folder),
-        sizes,
-        seed=seed,
-        inputs=inputs,
-        directory=folder / "recorded",
-        changed=reference.Changed(rounded, _padding(signature)),
-    )
+    with blaming_invalid(model):
+        warned = reference.record(
+            model,
+            _inputs(folder),
+            sizes,
+            seed=seed,
+            inputs=inputs,
+            directory=folder / "recorded",
+            changed=reference.Changed(rounded, _padding(signature)),
+        )
     return (*signature["warnings"], *warned)
 
 
@@ -156,7 +165,10 @@ def import_model(model: onnx.ModelProto, maxima: Mapping[str, int] | None = None
 
 
 def _normalised(
-    model: onnx.ModelProto, custom: Sequence[CustomOperator] = (), maxima: Mapping[str, int] | None = None
+    model: onnx.ModelProto,
+    custom: Sequence[CustomOperator] = (),
+    maxima: Mapping[str, int] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...], Padding | None]:
     """The model as the importer takes it, its inputs, and with ``maxima`` what its outputs are."""
     if not model.graph.output:
@@ -170,8 +182,8 @@ def _normalised(
     nodes: Sequence[Detachable] = custom_nodes(model, custom)
     padding = None
     if maxima:
-        model, nodes, padding = with_maxima(model, maxima)
-    normal = _normal(model, nodes)
+        model, nodes, padding = with_maxima(model, maxima, limits)
+    normal = _normal(model, nodes, limits)
     _check_static(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
@@ -220,10 +232,10 @@ def _with_cuts(
     return ModelError(error.message, **said, refused=refused, cuts=cuts)
 
 
-def _normal(model: onnx.ModelProto, nodes: Sequence[Detachable]) -> onnx.ModelProto:
+def _normal(model: onnx.ModelProto, nodes: Sequence[Detachable], limits: Limits) -> onnx.ModelProto:
     """The normalised model; what the user computes in C is not looked at."""
     bare = detached(model, nodes) if nodes else model
-    normal = normalise(bare) if bare.graph.node else bare
+    normal = normalise(bare, limits) if bare.graph.node else bare
     check_sizes(normal)
     check_operators(normal)
     return reattached(normal, model, nodes) if nodes else normal

@@ -73,13 +73,14 @@ def create_session(model: onnx.ModelProto, level: Level = "none") -> onnxruntime
         return _session(source, options)
 
 
-def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = ()) -> onnx.ModelProto:
+def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = (), largest: int = 0) -> onnx.ModelProto:
     """The model after ONNX Runtime's basic graph optimisations, in standard operators, folded exactly.
 
     Args:
         model: as for :func:`create_session`. Operators stay the model's own: only what depends on constants
             alone is rewritten before it is folded, and what ONNX Runtime refuses (``time_first.py``).
         disabled: names of optimisations to leave out.
+        largest: bytes above which a constant is not folded; 0 for no limit.
 
     Raises:
         Exception: of ONNX Runtime, if it refuses the model.
@@ -88,6 +89,10 @@ def optimise(model: onnx.ModelProto, *, disabled: Sequence[str] = ()) -> onnx.Mo
 
     options = _options("basic")
     options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
+    if largest:
+        options.add_session_config_entry(
+            "optimization.constant_folding_max_output_size_in_bytes", str(largest)
+        )
     with temporary_folder() as folder:
         optimised = Path(folder) / "optimised.onnx"
         options.optimized_model_filepath = str(optimised)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.memory import at_most
+
 if TYPE_CHECKING:
     import onnx
 
@@ -13,6 +15,12 @@ __all__ = ["all_nodes", "infer_shapes", "inner_graphs", "static_shape"]
 
 #: Elements of the largest constant whose value can decide a shape.
 INFERENCE_LIMIT = 1024
+
+#: Elements of rank 1 above which no values are followed: 100 bytes each.
+_LONG = 1 << 22
+
+#: What following the values that decide shapes may take.
+_PROPAGATION_BYTES = 512 << 20
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -35,7 +43,20 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.input.extend(value for value in model.graph.input if value.name not in names)
     for tensor in large:
         graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-    return onnx.shape_inference.infer_shapes(copy, data_prop=True)
+    # Data propagation follows each element of every tensor of rank 1, those of terabytes too.
+    plain = onnx.shape_inference.infer_shapes(copy)
+    if any(_is_long(value) for value in (*plain.graph.value_info, *plain.graph.input, *plain.graph.output)):
+        return plain
+    try:
+        with at_most(_PROPAGATION_BYTES):
+            return onnx.shape_inference.infer_shapes(copy, data_prop=True)
+    except MemoryError:
+        return plain
+
+
+def _is_long(value: onnx.ValueInfoProto) -> bool:
+    dims = value.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > _LONG
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.cut import static_shape
+from edgepack.compiler.frontend.function_bodies import inlined
 from edgepack.compiler.frontend.maxima.apply import Padding, apply_maxima
 from edgepack.compiler.frontend.normalise import unrolled
 from edgepack.compiler.frontend.onnxruntime_session import value_types
 from edgepack.errors import ConfigError
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import onnx
@@ -37,12 +39,13 @@ class Selected:
 
 
 def with_maxima(
-    model: onnx.ModelProto, maxima: Mapping[str, int]
+    model: onnx.ModelProto, maxima: Mapping[str, int], limits: Limits = DEFAULT_LIMITS
 ) -> tuple[onnx.ModelProto, list[Selected], Padding]:
     """The model with static shapes, the nodes in it that nobody else knows, and what its outputs are.
 
     Args:
         model: input shapes static, weights loaded.
+        limits: how much may become of the model.
 
     Raises:
         ConfigError: a name is no result whose size the data decide.
@@ -50,14 +53,14 @@ def with_maxima(
     """
     import onnx
 
-    model = _inlined(model)
+    model = inlined(model)
     tensors = {name for node in model.graph.node for name in node.output if name}
     kept = [value.name for value in model.graph.output]
     wanted = onnx.ModelProto()
     wanted.CopyFrom(model)
     more = [name for name in maxima if name in tensors and name not in kept]
     wanted.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
-    ready = unrolled(wanted, widen=False)
+    ready = unrolled(wanted, widen=False, limits=limits)
     outputs = [value for value in ready.graph.output if value.name in kept]
     types = [value for value in ready.graph.value_info if value.name in more]
     del ready.graph.output[:], ready.graph.value_info[:]
@@ -74,12 +77,6 @@ def _static_types(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in value_types(model) if static_shape(value) is not None]
 
 
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    from onnx import inliner
-
-    return inliner.inline_local_functions(model, convert_version=True) if model.functions else model
-
-
 def with_counts(model: onnx.ModelProto, padding: Padding | None) -> onnx.ModelProto:
     """The model as it is, of dynamic shapes, with outputs for all tensors whose entries are counted; itself
     if there are none."""
@@ -88,7 +85,7 @@ def with_counts(model: onnx.ModelProto, padding: Padding | None) -> onnx.ModelPr
     if padding is None:
         return model
     copy = onnx.ModelProto()
-    copy.CopyFrom(_inlined(model))
+    copy.CopyFrom(inlined(model))
     known = {value.name for value in copy.graph.output}
     wanted = dict.fromkeys(tensor for tensor, _ in padding.counts.values() if tensor not in known)
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
+from edgepack.compiler.frontend.support import node_name
+from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
     import onnx
@@ -20,6 +22,10 @@ __all__ = [
     "one_hot",
     "quick_gelu",
 ]
+
+
+#: Channels that one of LRN is normalised by: a slice each.
+_MOST_NEIGHBOURS = 1024
 
 
 def equal_bool(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -84,16 +90,22 @@ def local_response_normalization(editor: Editor, node: onnx.NodeProto) -> Sequen
     if shape is None:
         return None
     size, channels = int(values["size"]), shape[1]
-    before = (size - 1) // 2
-    zeros = [
-        editor.const(np.zeros([shape[0], n, *shape[2:]], dtype)) for n in (before, size - 1 - before) if n
-    ]
+    before = min((size - 1) // 2, channels)  # beyond the channels there are zeros
+    after = min(size - 1 - (size - 1) // 2, channels)
+    width = before + 1 + after
+    if width > _MOST_NEIGHBOURS:
+        raise ModelError(
+            f"The LRN node {node_name(node, 0)} adds up {width} neighbouring channels; "
+            f"{_MOST_NEIGHBOURS} is the most.",
+            hint="Check its attribute size.",
+        )
+    zeros = [editor.const(np.zeros([shape[0], n, *shape[2:]], dtype)) for n in (before, after) if n]
     squares = editor.op("Mul", x, x)
-    if size > 1:
+    if width > 1:
         parts = [zeros[0], squares, *zeros[1:]] if before else [squares, *zeros]
         padded = editor.op("Concat", *parts, axis=1)
         starts = [
-            [editor.const(np.asarray([i], np.int64)) for i in (n, n + channels, 1)] for n in range(size)
+            [editor.const(np.asarray([i], np.int64)) for i in (n, n + channels, 1)] for n in range(width)
         ]
         slices = [editor.op("Slice", padded, *start) for start in starts]
         squares = slices[0]

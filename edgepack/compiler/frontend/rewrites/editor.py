@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.shapes import inner_graphs
+from edgepack.compiler.frontend.support import RefusedNodesError, node_name
+from edgepack.errors import EdgepackError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +55,7 @@ class Editor:
             domain = "" if node.domain == "ai.onnx" else node.domain
             rewrite = rewrites.get((domain, node.op_type))
             self._written, self._prefix = [], node.name or f"{node.op_type}_{index}"
-            results = rewrite(self, node) if rewrite else None
+            results = self._replaced(rewrite, node, index) if rewrite else None
             if results is None:
                 nodes.append(node)
                 continue
@@ -67,6 +69,19 @@ class Editor:
             self.model.graph.node.extend(nodes)
             self._drop_unused_constants()
         return self.model
+
+    def _replaced(self, rewrite: Rewrite, node: onnx.NodeProto, index: int) -> Sequence[str] | None:
+        try:
+            return rewrite(self, node)
+        except (EdgepackError, MemoryError):
+            raise
+        except Exception as error:  # rewrites read attributes and constants as the standard has them
+            raise RefusedNodesError(
+                f"The {node.op_type} node {node_name(node, index)} has a form that edgepack does not know.",
+                hint="Export it in the form that the standard describes, or report the model.",
+                detail=f"{type(error).__name__}: {error}",
+                tensors=[name for name in node.output if name],
+            ) from error
 
     # reading ------------------------------------------------------------------------------------------
 

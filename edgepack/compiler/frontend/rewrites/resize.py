@@ -220,7 +220,7 @@ def _scales(
     name = node.input[1] if old and len(node.input) > 1 else ([*node.input, "", ""][2] if not old else "")
     given = editor.constant(name) if name else np.asarray(values.get("scales", []), np.float32)
     if given is not None and given.size:
-        for axis, scale in zip(axes, given, strict=True):
+        for axis, scale in zip(axes, given.reshape(-1), strict=True):
             scales[axis] = float(np.float32(scale))
         return scales
     ratios = {axis: float(np.float32(target[axis]) / np.float32(source[axis])) for axis in axes}
@@ -228,7 +228,8 @@ def _scales(
     sizes = editor.constant(node.input[3]) if policy != "stretch" and len(node.input) > 3 else None
     if sizes is not None:
         wanted = [
-            float(np.float32(size) / np.float32(source[a])) for a, size in zip(axes, sizes, strict=True)
+            float(np.float32(size) / np.float32(source[a]))
+            for a, size in zip(axes, sizes.reshape(-1), strict=True)
         ]
         common = min(wanted) if policy == "not_larger" else max(wanted)
         ratios = dict.fromkeys(axes, common)

@@ -1,0 +1,268 @@
+"""Feeds damaged models to the worker's tasks: a case is a number, from which all follows.
+
+``python -m tests.support.fuzz_models --first 0 --count 20000`` prints the cases that end otherwise than with
+exit code 0 or 3, ``--case 4711`` runs one, and leaves its model in the working folder.
+
+Cases run in forked children, some tens in each, that may take 2 GB and 30 s a case: what a child prints of a
+case is what the worker would have said, and one that dies of a case dies as the worker would have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import onnx
+
+from edgepack import errors
+from edgepack.compiler import worker
+from edgepack.plan.limits import Limits
+from tests.models.odd import ODD
+from tests.models.operators import CASES
+from tests.models.recurrent import stacked
+from tests.support.mutate import EXTERNAL, damaged
+
+__all__ = ["Heard", "Outcome", "corpus", "run_cases", "write_case"]
+
+#: What a case may take.
+BYTES, SECONDS = 2 << 30, 30.0
+
+_PER_CHILD = 40
+
+#: Every so many cases the model is planned too, not imported alone.
+_PLANNED = 8
+
+_OPERATORS = (
+    *("relu", "add_int32", "mul_float32", "gelu_erf", "softmax_axis_1", "matmul_batched", "gemm_all"),
+    *("conv_1d", "conv_depthwise", "convtranspose", "maxpool_ceil", "averagepool_pads", "qlinear_conv"),
+    *("qlinear_matmul", "qdq_conv", "dynamic_quantize", "layernorm", "batchnorm", "instancenorm_1d", "lrn"),
+    *("reshape_minus_one", "expand", "tile", "pad_constant", "resize_opset11", "resize_crop_axes"),
+    *("upsample_linear",),
+    *("slice_steps", "gather_elements", "scatter_nd", "topk", "onehot_constant_depth", "range_constant"),
+    *("constant_of_shape", "shape_chain", "split_sizes", "einsum_attention", "where_broadcast"),
+    *("cast_float16",),
+    *("cumsum", "gridsample", "roialign_scaled", "eyelike", "reducesum_axes", "concat_three", "trilu_upper"),
+)  # fmt: skip
+_ODD = (
+    "float16_conv",
+    "many_inputs_outputs",
+    "odd_names",
+    "old_initializer_inputs",
+    "local_function",
+    "scalars",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended: the command's exit code, and what there is to say of it in a line."""
+
+    case: int
+    code: int
+    text: str
+    seconds: float = 0.0
+
+
+@lru_cache(maxsize=1)
+def corpus() -> tuple[onnx.ModelProto, ...]:
+    """Small models of all kinds."""
+    recurrent = [stacked(kind, 1, 3, 4, 2, classes=2) for kind in ("LSTM", "GRU")]
+    return (*(CASES[name]() for name in _OPERATORS), *(ODD[name]() for name in _ODD), *recurrent)
+
+
+def write_case(case: int, folder: Path) -> Path:
+    """The model of a case, and the external data beside it."""
+    models = corpus()
+    other = models[(case * 7 + 3) % len(models)].SerializeToString()
+    path = folder / "model.onnx"
+    path.write_bytes(damaged(models[case % len(models)], other, case))
+    (folder / EXTERNAL[0]).write_bytes(bytes(range(256)) * (EXTERNAL[1] // 256))
+    return path
+
+
+class Heard(worker.Events):
+    """Keeps the last event of each task."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, object] = {}
+        self._stream = io.StringIO()
+
+    def send(self, **event: object) -> None:
+        if event["event"] in ("done", "error"):
+            self.last = event
+
+
+def _run(case: int) -> tuple[int, str]:
+    """The exit code of packing a case's model, and why."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = str(write_case(case, folder))
+        common = {
+            "frontend": "onnx", "model": model, "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
+            "cut_outputs": [], "batch": 0, "weights": None, "maxima": {}, "seed": 0, "inputs": {},
+            "limits": Limits().to_json(),
+        }  # fmt: skip
+        tasks = ["read", "import", "check" if case % _PLANNED == 0 else "load"]
+        for task in tasks:
+            if task == "load":
+                return _load(folder)
+            from edgepack.config.device import load_device
+
+            target = load_device("linux-x86_64").cpu_target().to_json() if task == "check" else None
+            (folder / "job.json").write_text(json.dumps({**common, "task": task, "target": target}))
+            heard = Heard()
+            worker.run_job(folder, heard)
+            if heard.last["event"] == "error":
+                return _code(heard.last)
+    return 0, ""
+
+
+def _load(folder: Path) -> tuple[int, str]:
+    from edgepack.compiler.frontend import onnx as frontend
+
+    try:
+        frontend.load(folder)
+    except errors.EdgepackError as error:
+        return error.exit_code, str(error.message)
+    return 0, ""
+
+
+def _code(event: dict[str, object]) -> tuple[int, str]:
+    kind = getattr(errors, str(event["class"]))
+    return kind.exit_code, f"{event['message']}"
+
+
+def _child(cases: Sequence[int], stream: int) -> None:
+    """Runs cases, and writes a line for each."""
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES + _data_bytes(), resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    null = os.open(os.devnull, os.O_WRONLY)
+    if "FUZZ_NOISE" not in os.environ:
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+    for case in cases:
+        since = time.monotonic()
+        try:
+            code, text = _run(case)
+        except BaseException as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [f for f in frames if "edgepack" in f.filename][-1:] or frames[-1:]
+            where = " < ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in [*own, frames[-1]])
+            code, text = 5, f"{type(error).__name__}: {str(error)[:200]} at {where}"
+        line = json.dumps([case, code, text[:600], time.monotonic() - since])
+        os.write(stream, line.encode("ascii", "replace") + b"\n")
+
+
+def _data_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def run_cases(cases: Sequence[int]) -> Iterator[Outcome]:
+    """How each case ends, in order."""
+    _preload()
+    todo = list(cases)
+    while todo:
+        batch = todo[:_PER_CHILD]
+        done = 0
+        for outcome in _batch(batch):
+            done += 1
+            yield outcome
+        todo = todo[done:]
+
+
+def _preload() -> None:
+    """What all children need: a fork has it at once."""
+    import onnxruntime  # noqa: F401
+    import tvm.relax.frontend.onnx  # type: ignore[import-untyped]  # noqa: F401
+
+    from edgepack.compiler.frontend import onnx as _  # noqa: F401
+    from edgepack.compiler.graph import lower  # noqa: F401
+    from edgepack.compiler.planner import build  # noqa: F401
+
+    corpus()
+
+
+def _batch(cases: Sequence[int]) -> Iterator[Outcome]:
+    """How cases end in one child; the last one may have been its end."""
+    sys.stdout.flush()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
+            _child(cases, write)
+        finally:
+            os._exit(0)
+    os.close(write)
+    buffer, at = b"", 0
+    while at < len(cases):
+        ready, _, _ = select.select([read], [], [], SECONDS)
+        data = os.read(read, 65536) if ready else b""
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+        if not data:
+            break
+        buffer += data
+        *lines, buffer = buffer.split(b"\n")
+        for line in lines:
+            yield Outcome(*json.loads(line))
+            at += 1
+    else:
+        ready = [read]
+    os.close(read)
+    _, status = os.waitpid(child, 0)
+    if at < len(cases):
+        died = (
+            f"died: {signal.Signals(os.WTERMSIG(status)).name}"
+            if os.WIFSIGNALED(status)
+            else f"ended {status}"
+        )
+        yield Outcome(cases[at], 5, died if ready else f"took more than {SECONDS:g} s")
+
+
+def main() -> int:
+    """Prints what ends otherwise than it should; how many there were of each exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--case", type=int)
+    parser.add_argument("--words", action="store_true", help="print what is said of each case")
+    given = parser.parse_args()
+    if given.case is not None:
+        write_case(given.case, Path())
+        print(_run(given.case))
+        return 0
+    codes: Counter[int] = Counter()
+    slowest = Outcome(0, 0, "", 0.0)
+    for outcome in run_cases(range(given.first, given.first + given.count)):
+        codes[outcome.code] += 1
+        slowest = max(slowest, outcome, key=lambda one: one.seconds)
+        if outcome.code not in (0, 3):
+            print(f"case {outcome.case}: exit code {outcome.code}: {outcome.text}", flush=True)
+        if given.words:
+            print(f"{outcome.case} {outcome.code} {outcome.seconds:.2f} {outcome.text}")
+        if sum(codes.values()) % 1000 == 0:
+            print(f"{sum(codes.values())} cases: {dict(codes)}", flush=True)
+    print(f"exit codes {dict(codes)}; the slowest, {slowest.case}, took {slowest.seconds:.1f} s")
+    return 1 if set(codes) - {0, 3} else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
