@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgepack.errors import ConfigError
 from edgepack.files import as_text
-from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS
+from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS, LOWER_CASE_MACROS
 
 __all__ = ["MANIFEST", "SBOM", "SUMS", "BundleLayout", "check_name", "default_name", "find_bundle"]
 
@@ -21,9 +21,31 @@ SBOM = "sbom.cdx.json"
 #: Longest name: it becomes a C identifier, a file name and a CMake package.
 MAX_NAME = 48
 
+#: Headers of C, POSIX and Windows: ``include/<name>.h`` would stand before them.
+_HEADERS = frozenset(
+    """
+    aio assert complex conio cpio ctype direct dirent dlfcn errno fcntl fenv float fmtmsg fnmatch
+    ftw getopt glob grp iconv ifaddrs inttypes io iso646 langinfo libgen limits locale malloc math
+    memory monetary mqueue ndbm netdb nl_types poll process pthread pwd regex resolv sched search
+    semaphore setjmp signal spawn stdalign stdarg stdatomic stdbool stdckdint stddef stdint stdio
+    stdlib stdnoreturn string strings syslog tar tchar termios tgmath threads time uchar ulimit
+    unistd unwind utime utmp utmpx varargs wchar wctype windows winsock winsock2 wordexp
+    """.split()  # noqa: SIM905
+)
+#: ``<name>_open`` is a function of POSIX, or ``<NAME>_NAME`` and the like a macro of a header.
+_PREFIXES = frozenset(
+    """
+    c3 cp currency dbm fs group lc mcgif mq msocmdtextf pp sem shm unique uoi x509
+    """.split()  # noqa: SIM905
+)
 # Keywords, and what a header named after the model would collide with.
 _RESERVED = (
-    C_KEYWORDS | CPP_CLASS_KEYWORDS | {"main", "runtime", "edgepack", "platform", "model", "assert", "errno"}
+    C_KEYWORDS
+    | CPP_CLASS_KEYWORDS
+    | LOWER_CASE_MACROS
+    | _HEADERS
+    | _PREFIXES
+    | {"main", "runtime", "edgepack", "platform", "model", "null", "linux", "unix"}
 )
 
 
@@ -53,7 +75,8 @@ def check_name(name: str) -> str:
         )
     if name.lower() in _RESERVED:
         raise ConfigError(
-            f"The name {name!r} is reserved in C or C++.", hint="Choose another one with --name."
+            f"The name {name!r} is reserved: by C or C++, or for one of their headers.",
+            hint="Choose another one with --name.",
         )
     return name
 
