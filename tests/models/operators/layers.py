@@ -64,6 +64,23 @@ _conv_case(
     bias=False,
 )
 _conv_case("convtranspose_dilated", [1, 2, 5, 5], [2, 3, 3, 3], op="ConvTranspose", dilations=[2, 2])
+
+
+@case("convtranspose_computed")
+def _convtranspose_computed(g: Graph) -> None:
+    """Weights that are not constant, in groups; uneven strides, pads, dilations and output padding."""
+    form = {
+        "group": 2,
+        "strides": [2, 3],
+        "dilations": [2, 1],
+        "pads": [1, 0, 1, 2],
+        "output_padding": [1, 2],
+    }
+    w = g.input("w", [8, 3, 3, 4])
+    g.op("ConvTranspose", g.input("x", [2, 8, 5, 6]), w, g.input("b", [6]), name="y", **form)
+    g.output("y")
+
+
 _conv_case(
     "convtranspose_output_shape",
     [1, 2, 5, 5],
