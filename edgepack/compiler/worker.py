@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Events", "main", "run_job"]
 
+#: Calls within calls: kernels of hundreds of fused operators are expressions of that depth.
+_RECURSION = 5000
+
 
 class Events(Reporter):
     """Writes events to the original stdout, which nothing else may write to."""
@@ -217,6 +220,7 @@ def main() -> int:
 
     end_with_parent()
     limit_to_available()
+    sys.setrecursionlimit(_RECURSION)
     tempfile.tempdir = str(openable_folder(Path(tempfile.gettempdir())))
     events = Events()
     while line := sys.stdin.buffer.readline():

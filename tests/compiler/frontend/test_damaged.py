@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import edgepack
 from edgepack.compiler import worker
 from edgepack.compiler.frontend import onnx as frontend
 from edgepack.compiler.frontend.base import Sizes
@@ -266,6 +267,20 @@ def _wrong(first: int, count: int) -> list[fuzz_models.Outcome]:
 
 def test_damaged_models_end_with_exit_code_0_or_3() -> None:
     assert not _wrong(0, 300)
+
+
+@pytest.mark.slow
+def test_a_chain_of_2000_operators_is_compiled_by_the_fast_rules(tmp_path: Path) -> None:
+    g = Graph("chain")
+    x = g.input("x", [2, 8])
+    for number in range(2000):
+        x = g.op("Sigmoid" if number % 2 else "Relu", x)
+    g.output(x, shape=[2, 8])
+    path = tmp_path / "chain.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    found = edgepack.check(path)
+    assert found.ok
+    assert not found.warnings
 
 
 @pytest.mark.slow
