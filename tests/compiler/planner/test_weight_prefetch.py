@@ -145,7 +145,7 @@ def test_each_share_is_asked_for_once(
     monkeypatch.setattr(tile_product, "stream_prefetch", counting)
     monkeypatch.setattr(winograd_product, "stream_prefetch", counting)
     made: list[dict[str, Any]] = []
-    memories = executor._memories
+    memories = executor.memories
 
     def remembering(*arguments: Any) -> dict[str, Any]:
         made.append(memories(*arguments))
@@ -153,7 +153,7 @@ def test_each_share_is_asked_for_once(
             memory.bytes[:] = 0
         return made[-1]
 
-    monkeypatch.setattr(executor, "_memories", remembering)
+    monkeypatch.setattr(executor, "memories", remembering)
     built = plan_of(classifier(kernel, size), target=target(threads=threads))
     runs = Executor({"m": built}, tmp_path, target(threads=threads))
     x = np.zeros((1, 64, size, size), np.float32)
