@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from edgepack.compiler.frontend.extents import stored_bytes
 from edgepack.compiler.frontend.machine_independent import machine_independent
 from edgepack.compiler.frontend.time_first import time_first
 from edgepack.temporary import temporary_folder
@@ -184,7 +185,7 @@ def as_source(model: onnx.ModelProto) -> Iterator[bytes | str]:
     """What to hand to ONNX Runtime: bytes, or a file's path if they would be too many."""
     import onnx
 
-    if model.ByteSize() <= SERIALISED_LIMIT:
+    if stored_bytes(model) <= SERIALISED_LIMIT:  # protocol buffers cannot say how large they are above 2 GiB
         yield model.SerializeToString()
         return
     with temporary_folder() as folder:
