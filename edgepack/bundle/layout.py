@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgepack.errors import ConfigError
 from edgepack.files import as_text
-from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS, LOWER_CASE_MACROS
+from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS
 
 __all__ = ["MANIFEST", "SBOM", "SUMS", "BundleLayout", "check_name", "default_name", "find_bundle"]
 
@@ -42,7 +42,6 @@ _PREFIXES = frozenset(
 _RESERVED = (
     C_KEYWORDS
     | CPP_CLASS_KEYWORDS
-    | LOWER_CASE_MACROS
     | _HEADERS
     | _PREFIXES
     | {"main", "runtime", "edgepack", "platform", "model", "null", "linux", "unix"}

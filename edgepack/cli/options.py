@@ -154,7 +154,7 @@ def model_options(function: _F) -> _F:
             help="Cut the model: tensors that become the outputs.",
         ),
     )
-    return _with(function, options)
+    return _with(function, (*options, *_LIMITS))
 
 
 def run_options(function: _F) -> _F:
@@ -180,7 +180,7 @@ def run_options(function: _F) -> _F:
             help="Run the program under bubblewrap: it reads its bundle, writes nothing, has no network.",
         ),
     )
-    return _with(function, (*options, *_LIMITS))
+    return _with(function, options)
 
 
 def kernel_options(function: _F) -> _F:
