@@ -99,7 +99,7 @@ def _pack(
             build=place.build,
             bundle=place.bundle,
             package=package,
-            tools=tool_versions(),
+            tools=tool_versions(profile.gpu.api),
             custom=tuple(dict.fromkeys(Path(one.source) for one in job.custom)),
             cache=cache,
         )

@@ -152,6 +152,7 @@ RUNNERS = Registry(
     {
         "adb": "edgepack.runners.adb",
         "chromium": "edgepack.runners.chromium",
+        "cuda-shim": "edgepack.runners.cuda_shim",
         "native": "edgepack.runners.native",
         "node": "edgepack.runners.node",
         "qemu": "edgepack.runners.qemu_user",

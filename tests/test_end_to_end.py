@@ -273,9 +273,35 @@ def test_the_example_of_a_custom_operator_runs_on_other_devices(device: str, tmp
     assert edgepack.pack(model, device, tmp_path / "out", custom=example / "ops.yaml").verify().ok
 
 
+def _check_session_bytes(bundle: Path, folder: Path) -> None:
+    """What the header says that a session needs suffices for the GPU's variant."""
+    source, program = folder / "bytes.c", folder / "bytes"
+    source.write_text(
+        """#include <ds_cnn.h>
+        static unsigned char memory[DS_CNN_SESSION_BYTES];
+        int main(int argc, char **argv) {
+            ep_model model;
+            ep_session *session;
+            ep_options options = EP_OPTIONS_INIT;
+            options.memory = memory;
+            options.memory_bytes = sizeof memory;
+            if (argc != 2) return 98;
+            if (ep_model_open(edgepack_model_ds_cnn.variants[0], argv[1], &model) != EP_OK) return 99;
+            ep_status status = ep_session_create(&model, &options, &session);
+            ep_session_destroy(session);
+            ep_model_close(&model);
+            return status;
+        }"""
+    )
+    library = [f"-L{bundle}/lib", f"-Wl,-rpath,{bundle}/lib", "-lds_cnn"]
+    subprocess.run(["gcc", f"-I{bundle}/include", source, "-o", program, *library], check=True)
+    subprocess.run([program, next((bundle / "params").iterdir())], check=True)
+
+
 def test_a_bundle_with_kernels_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the system's OpenCL driver, and on the CPU where there is none."""
-    bundle = edgepack.pack(save(build("ds_cnn"), tmp_path), device="opencl-generic", output=tmp_path / "b")
+    model, folder = save(build("ds_cnn"), tmp_path), tmp_path / "b"
+    bundle = edgepack.pack(model, device="opencl-generic", output=folder, name="ds_cnn")
     record = bundle.manifest.code("opencl")
     assert {kernel.backend for kernel in record.kernels} == {"opencl"}
     assert [step.copied > 0 for step in record.steps if not step.kernel] == [True, True]
@@ -286,6 +312,7 @@ def test_a_bundle_with_kernels_for_a_gpu(tmp_path: Path, monkeypatch: pytest.Mon
     if gpu.missing:
         pytest.skip(f"this machine lacks {gpu.missing}")
     assert gpu.outputs[0].ok
+    _check_session_bytes(bundle.path, tmp_path)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))  # of the ICD loader: where it finds drivers
     without = bundle.verify()
     assert without.ok

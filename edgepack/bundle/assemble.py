@@ -86,7 +86,7 @@ def _variants(recipe: Recipe) -> tuple[list[Variant], Path]:
         blob = recipe.build / "params.bin"
         plans = share_params(plans, names, [folder / "params.bin" for folder in folders], blob)
     return [
-        Variant(one.name, plan, one.cpu_requires, one.gpu_source)
+        Variant(one.name, plan, one.cpu_requires, one.gpu_kernels)
         for one, plan in zip(recipe.compiled, plans, strict=True)
     ], blob
 
@@ -109,6 +109,9 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path) -> b
         _write(root / name, text)
     for name, source in sources.runtime_files(recipe.gpu_apis).items():
         _write(root / name, source.read_text(encoding="utf-8"))
+    for kernels in (one.gpu_source for one in recipe.compiled):
+        if kernels is not None:
+            _write(root / "src" / kernels.name, kernels.read_text(encoding="utf-8"))
     for source in recipe.custom:
         _write(root / "src" / "custom" / source.name, source.read_text(encoding="utf-8"))
     for one, name in zip(recipe.compiled, recipe.kernels, strict=True):

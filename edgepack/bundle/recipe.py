@@ -12,6 +12,7 @@ from edgepack.config.device import Device
 from edgepack.pipeline.cache import Cache
 from edgepack.plan.binary import read_binaries
 from edgepack.plan.types import ParamsMode
+from edgepack.render.gpu import GpuImage, GpuKernels
 from edgepack.render.sources import kernels_object
 from edgepack.toolchains.base import Toolchain
 
@@ -48,10 +49,23 @@ class Compiled:
         return self.folder / binary.file
 
     @property
-    def gpu_source(self) -> str:
-        """The text of the GPU's kernels; "" without any."""
+    def gpu_source(self) -> Path | None:
+        """The text of the GPU's kernels; None without any."""
         files = [binary.file for binary in read_binaries(self.folder) if binary.kind == "source"]
-        return "".join((self.folder / file).read_text(encoding="utf-8") for file in files)
+        return self.folder / files[0] if files else None
+
+    @property
+    def gpu_kernels(self) -> GpuKernels:
+        """What the library holds of the GPU's kernels: what is made of their text, or else the text."""
+        found = read_binaries(self.folder)
+        images = tuple(
+            GpuImage(b.capability, b.kind == "ptx", (self.folder / b.file).read_bytes())
+            for b in found
+            if b.kind in {"cubin", "ptx"}
+        )
+        source = self.gpu_source
+        text = source.read_text(encoding="utf-8") if source is not None and not images else ""
+        return GpuKernels(text, images)
 
 
 @dataclass(frozen=True)

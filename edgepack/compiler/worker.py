@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from edgepack.compiler.frontend.base import Frontend, ImportedModel, Sizes
     from edgepack.compiler.graph.lower import Lowered
     from edgepack.compiler.planner.build import Built
+    from edgepack.plan.binary import Binary
+    from edgepack.plan.gpu_target import GpuTarget
     from edgepack.plan.targets import Target
 
 __all__ = ["Events", "main", "run_job"]
@@ -121,6 +123,7 @@ def _with_weights(target: Target, imported: ImportedModel, events: Events) -> Ta
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     from edgepack.plan.binary import Binary, write_binaries
+    from edgepack.plan.gpu_target import GpuTarget
     from edgepack.plan.target import CpuTarget
     from edgepack.plan.targets import target_from_json
 
@@ -137,14 +140,23 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     host = target if isinstance(target, CpuTarget) else target.host
     compile_object(built.functions, host, folder / "kernels.o")
     binaries = [Binary("kernels.o", "llvm", "object")]
-    if built.gpu_kernels:
-        from edgepack.compiler.backends.opencl import write_opencl
-
-        write_opencl(built.gpu_kernels, folder / "kernels.cl")
-        binaries.append(Binary("kernels.cl", "opencl", "source"))
+    if isinstance(target, GpuTarget):
+        events.stage(target.api)
+        binaries += _gpu_binaries(built, target, folder)
     write_binaries(folder, binaries)
     write_params_data(built.plan, built.constants, folder / "params.bin")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
+
+
+def _gpu_binaries(built: Built, target: GpuTarget, folder: Path) -> list[Binary]:
+    """What the GPU's kernels become."""
+    if target.api == "cuda":
+        from edgepack.compiler.backends.cuda import write_cuda
+
+        return write_cuda(built.gpu_kernels, target.capabilities, folder)
+    from edgepack.compiler.backends.opencl import write_opencl
+
+    return write_opencl(built.gpu_kernels, folder)
 
 
 def _built(

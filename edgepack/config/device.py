@@ -154,7 +154,7 @@ class AuditPolicy(Frozen):
 class GpuModel(Frozen):
     """A GPU that the device has, and what kernels for it may count on."""
 
-    api: Literal["none", "opencl"] = Field(
+    api: Literal["none", "opencl", "cuda"] = Field(
         default="none",
         description="By what its GPU is driven, for which a bundle has kernels too; without it the CPU is "
         "taken.",
@@ -167,6 +167,11 @@ class GpuModel(Frozen):
     )
     groups: int = Field(
         default=32, ge=1, description="Work groups that a kernel should have to keep the GPU busy."
+    )
+    capabilities: tuple[int, ...] = Field(
+        default=(),
+        description="Of NVIDIA's GPUs: compute capabilities that machine code is made for (87 is 8.7); later "
+        "ones get PTX of the last.",
     )
 
     @field_validator("group_size")
@@ -257,6 +262,8 @@ class Device(Frozen):
                 f"llvm.triple: {self.llvm.triple!r} must have four parts (`{first}-unknown-linux-gnu`); "
                 "with three, LLVM silently picks another float ABI"
             )
+        if (self.gpu.api == "cuda") != bool(self.gpu.capabilities):
+            raise ValueError("gpu.capabilities: NVIDIA's GPUs (api: cuda) have some, and no others have")
         if self.gpu.api != "none" and self.os not in {"linux", "android", "windows", "macos"}:
             raise ValueError(f"gpu: there is no way to a GPU's driver on {self.os}")
         if not self.bare_metal and self.budget != Budget():
@@ -313,7 +320,12 @@ class Device(Frozen):
         if gpu.api == "none":
             return None
         return GpuTarget(
-            gpu.api, host, group_size=gpu.group_size, local_bytes=gpu.local_memory, least_groups=gpu.groups
+            gpu.api,
+            host,
+            group_size=gpu.group_size,
+            local_bytes=gpu.local_memory,
+            least_groups=gpu.groups,
+            capabilities=tuple(sorted(gpu.capabilities)),
         )
 
 

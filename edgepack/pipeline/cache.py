@@ -25,6 +25,7 @@ from edgepack.paths import cache_dir
 from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
 from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.plan.gpu_target import GpuTarget
 from edgepack.registry import FRONTENDS
 from edgepack.resources import PACKAGE
 from edgepack.version import __version__
@@ -35,6 +36,9 @@ __all__ = ["Cache", "compile_key", "import_key", "objects_key", "source_digest",
 DEFAULT_LIMIT = 4 << 30
 
 #: edgepack's sources that decide on the results of a task, relative to the package.
+#: The packages that may have NVRTC.
+_NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu11", "nvidia-cuda-nvrtc-cu12")
+
 _SOURCES = {
     "import": ("compiler/frontend", "compiler/worker.py", "plan"),
     "compile": ("compiler", "plan", "objectfiles/elf/relocatable.py"),
@@ -42,15 +46,26 @@ _SOURCES = {
 }
 
 
-def tool_versions() -> dict[str, str]:
-    """Versions of the packages that decide on a bundle's content, read without importing them."""
+def tool_versions(gpu: str = "") -> dict[str, str]:
+    """Versions of the packages that decide on a bundle's content, read without importing them.
+
+    Args:
+        gpu: by what a GPU is driven that it has kernels for.
+    """
     versions = {"edgepack": __version__}
     for package in ("apache-tvm", "numpy", "onnx", "onnxruntime"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "none"
+        versions[package] = _version(package) or "none"
+    if gpu == "cuda":
+        versions |= {package: found for package in _NVRTC if (found := _version(package))}
     return versions
+
+
+def _version(package: str) -> str:
+    """Of an installed package; "" where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 @memoise
@@ -92,7 +107,11 @@ def compile_key(job: CompileJob, imported_key: str) -> str:
         job: what is compiled.
         imported_key: :func:`import_key` of what it is compiled from.
     """
-    return _key(job.task, {**job.to_json(), "imported": imported_key})
+    return _key(
+        job.task,
+        {**job.to_json(), "imported": imported_key},
+        job.target.api if isinstance(job.target, GpuTarget) else "",
+    )
 
 
 def objects_key(version: str, command: Sequence[str], sources: Mapping[str, Mapping[str, str]]) -> str:
@@ -106,8 +125,8 @@ def objects_key(version: str, command: Sequence[str], sources: Mapping[str, Mapp
     return _key("objects", {"version": version, "command": list(command), "files": sources})
 
 
-def _key(task: str, what: dict[str, Any]) -> str:
-    decides = {"task": task, **what, "versions": tool_versions(), "sources": source_digest(task)}
+def _key(task: str, what: dict[str, Any], gpu: str = "") -> str:
+    decides = {"task": task, **what, "versions": tool_versions(gpu), "sources": source_digest(task)}
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 

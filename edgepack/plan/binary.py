@@ -18,14 +18,16 @@ class Binary:
 
     Attributes:
         file: its name in the job's folder.
-        backend: what made it (``llvm``, ``opencl``).
+        backend: what made it (``llvm``, ``opencl``, ``cuda``).
         kind: what it is: ``object``, a relocatable object file that is linked into the library; ``source``,
-            the text of a GPU's kernels, which its driver compiles.
+            the text of a GPU's kernels; ``cubin`` and ``ptx``, what is made of it for NVIDIA's.
+        capability: the compute capability that it is for, 10 * major + minor; 0 where there is none.
     """
 
     file: str
     backend: str
     kind: str
+    capability: int = 0
 
 
 def write_binaries(folder: Path, binaries: Sequence[Binary]) -> None:

@@ -10,7 +10,7 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["GpuApi", "GpuTarget"]
 
 #: By what the GPU is driven.
-GpuApi = Literal["opencl"]
+GpuApi = Literal["opencl", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class GpuTarget:
         group_size: work items (threads) of a work group that every device of the target can have.
         local_bytes: memory that the work items of a group share, in bytes.
         least_groups: work groups that a kernel should have to keep the device busy.
+        capabilities: of NVIDIA's GPUs, the compute capabilities that machine code is made for, 10 * major +
+            minor.
     """
 
     kind: ClassVar[str] = "gpu"
@@ -32,6 +34,7 @@ class GpuTarget:
     group_size: int = 256
     local_bytes: int = 32 * 1024
     least_groups: int = 32
+    capabilities: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with the target's ``kind``, for a job file or a cache key."""
@@ -41,4 +44,5 @@ class GpuTarget:
     def from_json(cls, data: dict[str, Any]) -> GpuTarget:
         """Inverse of :meth:`to_json`."""
         fields = {key: value for key, value in data.items() if key != "kind"}
-        return cls(**{**fields, "host": CpuTarget.from_json(data["host"])})
+        capabilities = tuple(data["capabilities"])
+        return cls(**{**fields, "host": CpuTarget.from_json(data["host"]), "capabilities": capabilities})

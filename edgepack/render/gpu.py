@@ -9,12 +9,29 @@ from math import prod
 from edgepack.plan.types import Argument, Copy, Launch, Plan
 from edgepack.render.names import c_string
 
-__all__ = ["gpu_values"]
+__all__ = ["GpuImage", "GpuKernels", "gpu_places", "gpu_values"]
 
 #: Bytes of a piece of the source: C99 compilers need not take longer string literals than 4095.
 PIECE_BYTES = 2000
 
 _HOSTS = {"input": "INPUT", "output": "OUTPUT", "arena": "ARENA", "constant": "PARAMS"}
+
+
+@dataclass(frozen=True)
+class GpuImage:
+    """Machine code for NVIDIA's GPUs of a compute capability (10 * major + minor), or PTX."""
+
+    capability: int
+    ptx: bool
+    content: bytes
+
+
+@dataclass(frozen=True)
+class GpuKernels:
+    """The GPU's kernels: a source that the driver compiles, or images that it loads."""
+
+    source: str = ""
+    images: tuple[GpuImage, ...] = ()
 
 
 @dataclass
@@ -36,8 +53,19 @@ class _Places:
         return first
 
 
-def gpu_values(plan: Plan, source: str) -> dict[str, object]:
-    """What ``model.c.j2`` names of a plan with a GPU; ``source`` is the text of its kernels."""
+def gpu_places(plan: Plan) -> int:
+    """How many different tensors there are in the GPU's memory, constants among them."""
+    places = _Places(plan)
+    for step in plan.steps:
+        if isinstance(step, Launch):
+            places.add(step.arguments)
+        elif isinstance(step, Copy):
+            places.add([step.device])
+    return len(places.rows)
+
+
+def gpu_values(plan: Plan, made: GpuKernels) -> dict[str, object]:
+    """What ``model.c.j2`` names of a plan with a GPU, for which kernels were ``made``."""
     kernels = [kernel.symbol for kernel in plan.kernels if kernel.backend != "cpu"]
     numbers = {symbol: number for number, symbol in enumerate(kernels)}
     places = _Places(plan)
@@ -49,7 +77,17 @@ def gpu_values(plan: Plan, source: str) -> dict[str, object]:
         "places": [f"UINT64_C({at}), UINT64_C({n}), {memory}, 0" for at, n, memory in places.rows],
         "arguments": places.arguments,
         "steps": steps,
-        "source": [c_string(piece) for piece in _pieces(source)],
+        "source": [c_string(piece) for piece in _pieces(made.source)],
+        "images": [
+            {
+                "name": f"{'ptx' if image.ptx else 'cubin'}{image.capability}",
+                "words": _words(image.content),
+                "nbytes": len(image.content),
+                "capability": image.capability,
+                "ptx": int(image.ptx),
+            }
+            for image in made.images
+        ],
         "most_threads": max((prod(launch.threads) for launch in launches), default=1),
         "local_bytes": max((launch.local_bytes for launch in launches), default=0),
         "arena_bytes": plan.gpu_arena.nbytes,
@@ -77,9 +115,17 @@ def _step(plan: Plan, step: object, numbers: dict[str, int], places: _Places) ->
     return "EP_STEP_CALL, 0, {0, 0, 0}, {0, 0, 0}, 0, 0, 0, 0, 0, 0"
 
 
+def _words(content: bytes) -> list[str]:
+    """Rows of a C array with the bytes as little-endian numbers of 64 bits: so has them every CPU beside a
+    GPU."""
+    padded = content + bytes(-len(content) % 8)
+    numbers = [f"0x{int.from_bytes(padded[i : i + 8], 'little'):x}" for i in range(0, len(padded), 8)]
+    return [", ".join(numbers[i : i + 6]) for i in range(0, len(numbers), 6)]
+
+
 def _pieces(source: str) -> list[str]:
     """The text, cut behind lines."""
-    pieces = [""]
+    pieces = [""]  # of CUDA, which has images instead, an empty one
     for line in source.splitlines(keepends=True):
         if pieces[-1] and len(pieces[-1]) + len(line) > PIECE_BYTES:
             pieces.append("")

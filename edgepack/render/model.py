@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.custom import CFunction
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
-from edgepack.render.gpu import gpu_values
+from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
 from edgepack.render.names import c_string
 from edgepack.render.sources import MODEL_SOURCE, kernels_object
 from edgepack.render.templates import render
@@ -33,13 +33,13 @@ class Variant:
         name: of the device that they were made for; of a GPU how it is driven.
         plan: their steps; all variants of a library have the same inputs, outputs and params.
         cpu_requires: features that the loader checks at run time, of ``edgepack.plan.target.CPU_FEATURES``.
-        gpu_source: the text of the GPU's kernels; "" without any.
+        gpu: the GPU's kernels, if there are any.
     """
 
     name: str
     plan: Plan
     cpu_requires: tuple[str, ...] = ()
-    gpu_source: str = ""
+    gpu: GpuKernels = field(default_factory=GpuKernels)
 
 
 def render_model(
@@ -80,6 +80,7 @@ def render_model(
             "arch": _arch(cpu_arch),
             "threads": max(1, threads),
             "heterogeneous": heterogeneous,
+            **_gpu_sizes(variants),
             "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }
         | _custom(variants)
@@ -108,9 +109,18 @@ def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[st
         "step_count": len(plan.steps),
         "step_scratch": _rows([n for s in plan.steps for n in _scratch(s)] or [0, 0]),
         "step_tasks": _rows([s.tasks if isinstance(s, Step) else 1 for s in plan.steps] or [0]),
-        "gpu": gpu_values(plan, variant.gpu_source) if plan.gpu_api else None,
+        "gpu": gpu_values(plan, variant.gpu) if plan.gpu_api else None,
         "cpu_features": _cpu_features(cpu_arch, variant.cpu_requires),
         "quoted_cpu_features": c_string(",".join(variant.cpu_requires)),
+    }
+
+
+def _gpu_sizes(variants: Sequence[Variant]) -> dict[str, int]:
+    """The most steps of a variant for a GPU, and the most places in its memory; 0 without one."""
+    plans = [variant.plan for variant in variants if variant.plan.gpu_api]
+    return {
+        "gpu_steps": max((len(plan.steps) for plan in plans), default=0),
+        "gpu_places": max((gpu_places(plan) for plan in plans), default=0),
     }
 
 

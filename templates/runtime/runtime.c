@@ -34,6 +34,11 @@
 #include "gpu/opencl.c"
 #include "gpu/opencl_session.c"
 #endif
+#if defined(EP_GPU_API_CUDA)
+#include "gpu/cuda.h"
+#include "gpu/cuda.c"
+#include "gpu/cuda_session.c"
+#endif
 #if defined(EP_HAVE_GPU)
 #include "gpu/session.c"
 #endif

@@ -4,6 +4,7 @@
 #define GPU_MODEL_H
 
 #define EP_GPU_API_OPENCL 1
+#define EP_GPU_API_CUDA   1
 #include "model.c"
 
 #include "check.h"
@@ -94,6 +95,9 @@ static ep_gpu_program gpu_program = {
     64,
     128,
     13888,
+    NULL,
+    0,
+    0,
 };
 
 static int32_t run_gpu_step(const struct ep_context *context, uint32_t step, unsigned char *scratch,

@@ -20,6 +20,7 @@ C_FILES = sorted(
         TEMPLATES / "runtime",
         TEMPLATES / "loader",
         TEMPLATES / "firmware",
+        TEMPLATES / "shim",
         ROOT / "tests" / "runtime",
     )
     for path in folder.rglob("*")

@@ -4,16 +4,15 @@ system's."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from edgepack.render.sources import kernels_object
-from edgepack.resources import TEMPLATES
 from tests.runtime.conftest import VARIANTS, Build
-from tests.support.mini import WARNINGS, MiniBundle, run
+from tests.support.mini import WARNINGS, MiniBundle, add_gpu_sources, run
+from tests.support.oclgrind import findings, oclgrind
 
 HERE = Path(__file__).parent
 
@@ -36,12 +35,15 @@ def link(bundle: MiniBundle, variant: str, source: str) -> Path:
     cc, flags = VARIANTS[variant]
     program = bundle.root / "objects" / Path(source).stem
     if not program.exists():
-        part = bundle.root / "src" / "runtime" / "gpu"  # which only bundles with kernels for a GPU have
-        shutil.copytree(TEMPLATES / "runtime" / "gpu", part, dirs_exist_ok=True)
+        add_gpu_sources(bundle)
         kernels = bundle.root / kernels_object(0, 1)
         wrap = ["-Wl,--wrap=malloc"] if source == "gpu_fake.c" else []
-        command = [*cc, *WARNINGS, *flags, *bundle.includes, HERE / source, kernels, *wrap]
-        run([*command, "-o", program, "-lpthread", "-lm", "-ldl"])
+        run(
+            [
+                *(*cc, *WARNINGS, *flags, *bundle.includes, HERE / source, kernels, *wrap),
+                *("-o", program, "-lpthread", "-lm", "-ldl"),
+            ]
+        )
     return program
 
 
@@ -95,3 +97,12 @@ def test_driver_of_the_system(build: Build, name: str) -> None:
     if done.returncode == 77:
         pytest.skip(done.stdout)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_driver_that_checks_its_calls(build: Build, tmp_path: Path) -> None:
+    bundle = build("gcc")
+    environment, log = oclgrind(tmp_path)
+    program = link(bundle, "gcc", "gpu_driver.c")
+    subprocess.run([program, "numbers", bundle.root], env=environment, check=True, timeout=300)
+    assert findings(log) == []

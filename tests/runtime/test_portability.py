@@ -12,10 +12,12 @@ import pytest
 
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE
-from tests.support.mini import ARCH, WARNINGS, MiniBundle, make_sources, run
+from tests.support.mini import ARCH, WARNINGS, MiniBundle, add_gpu_sources, make_sources, run
 
 HERE = Path(__file__).parent
 ZIG = (sys.executable, "-m", "ziglang", "cc")
+#: A library with a variant for each kind of GPU.
+GPU_APIS = ("-DEP_GPU_API_OPENCL=1", "-DEP_GPU_API_CUDA=1")
 MORE_WARNINGS = ("-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef")
 
 #: zig's target -> edgepack's name of its architecture
@@ -53,16 +55,16 @@ def test_compiles_for(target: str, tmp_path: Path) -> None:
 )
 def test_compiles_for_gpus_of(target: str, tmp_path: Path) -> None:
     """What a library with a variant for a GPU holds, whatever it has in it."""
-    bundle = sources(tmp_path / "bundle", ZIG_TARGETS.get(target, "aarch64"))
-    command = [*ZIG, "-target", target, "-fno-sanitize=all", "-O1", "-DEP_GPU_API_OPENCL=1"]
+    bundle = add_gpu_sources(sources(tmp_path / "bundle", ZIG_TARGETS.get(target, "aarch64")))
+    command = [*ZIG, "-target", target, "-fno-sanitize=all", "-O1", *GPU_APIS]
     compile_all(bundle, command, tmp_path / "out.o", loader=False)
 
 
 @pytest.mark.parametrize("more", [(), ("-DEP_PLATFORM_BARE",)])
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
 def test_has_no_warnings_for_gpus(cc: str, more: tuple[str, ...], tmp_path: Path) -> None:
-    bundle = sources(tmp_path / "bundle", ARCH)
-    command = [cc, "-O1", "-DEP_GPU_API_OPENCL=1", *MORE_WARNINGS, *more]
+    bundle = add_gpu_sources(sources(tmp_path / "bundle", ARCH))
+    command = [cc, "-O1", *GPU_APIS, *MORE_WARNINGS, *more]
     compile_all(bundle, command, tmp_path / "out.o", loader=False)
 
 

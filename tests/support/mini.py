@@ -40,8 +40,19 @@ from edgepack.render.sources import (
     params_define,
     runtime_files,
 )
+from edgepack.resources import TEMPLATES
 
-__all__ = ["ARCH", "KERNELS_C", "WARNINGS", "MiniBundle", "make_sources", "mini_plan", "reference", "run"]
+__all__ = [
+    "ARCH",
+    "KERNELS_C",
+    "WARNINGS",
+    "MiniBundle",
+    "add_gpu_sources",
+    "make_sources",
+    "mini_plan",
+    "reference",
+    "run",
+]
 
 KERNELS_C = Path(__file__).parent.parent / "runtime" / "kernels.c"
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
@@ -191,6 +202,13 @@ class MiniBundle:
         loader = [self.root / source for source in LOADER_SOURCES]
         run([*cc, *flags, *self.includes, *loader, self.static, "-o", self.program, "-lpthread", "-lm"])
         return self
+
+
+def add_gpu_sources(bundle: MiniBundle) -> MiniBundle:
+    """Adds the runtime's part for GPUs, which only bundles with kernels for one have; returns the bundle."""
+    part = TEMPLATES / "runtime" / "gpu"
+    shutil.copytree(part, bundle.root / "src" / "runtime" / "gpu", dirs_exist_ok=True)
+    return bundle
 
 
 def make_sources(

@@ -27,6 +27,7 @@ __all__ = ["OpenClExecutor", "driver"]
 
 _ANY_DEVICE = 0xFFFFFFFF
 _BUILD_LOG = 0x1183
+_NAME = 0x102B
 _READ_WRITE = 1
 
 
@@ -52,6 +53,12 @@ class Driver:
             self.cl.clCreateCommandQueue(self.context, self.device, c_uint64(0), byref(error))
         )
         self.check(error.value)
+
+    def name(self) -> str:
+        """The device's."""
+        text = ctypes.create_string_buffer(200)
+        self.check(self.cl.clGetDeviceInfo(self.device, _NAME, c_size_t(len(text)), text, None))
+        return text.value.decode()
 
     @staticmethod
     def check(status: int) -> None:

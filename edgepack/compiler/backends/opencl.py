@@ -1,4 +1,4 @@
-"""OpenCL C for the GPU: the text of a plan's kernels, behind what the language calls by other names.
+"""OpenCL C for the GPU, which the driver compiles when the model is opened.
 
 OpenCL C 1.2 is what every driver of the last ten years takes (Mali, Adreno, PowerVR, Intel, NVIDIA, AMD,
 PoCL).
@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from edgepack.compiler.backends.gpu_source import gpu_source
+from edgepack.plan.binary import Binary
+
 __all__ = ["opencl_source", "write_opencl"]
 
-_PROLOGUE = """\
+_MACROS = """\
 #define KERNEL(x, y, z) __kernel __attribute__((reqd_work_group_size(x, y, z)))
+#define FUNCTION inline
 #define GLOBAL __global
 #define SHARED __local
 #define RESTRICT restrict
@@ -27,23 +31,6 @@ _PROLOGUE = """\
 typedef long ep_int64;
 typedef ulong ep_uint64;
 typedef char ep_int8;
-
-/* Quotient and remainder of a division that rounds down. */
-inline int floor_div(int a, int b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-inline int floor_mod(int a, int b) {
-  return a - floor_div(a, b) * b;
-}
-
-inline ep_int64 floor_div64(ep_int64 a, ep_int64 b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-inline ep_int64 floor_mod64(ep_int64 a, ep_int64 b) {
-  return a - floor_div64(a, b) * b;
-}
 """
 
 
@@ -53,9 +40,10 @@ def opencl_source(kernels: Mapping[str, str]) -> str:
     Args:
         kernels: the text of each, by symbol (``kernels/gpu/code.py``).
     """
-    return "\n".join([_PROLOGUE, *(text for _, text in sorted(kernels.items()))])
+    return gpu_source(_MACROS, kernels)
 
 
-def write_opencl(kernels: Mapping[str, str], output: Path) -> None:
-    """Writes the program to a file."""
-    output.write_text(opencl_source(kernels), encoding="utf-8", newline="\n")
+def write_opencl(kernels: Mapping[str, str], folder: Path) -> list[Binary]:
+    """Writes the program into a folder."""
+    (folder / "kernels.cl").write_text(opencl_source(kernels), encoding="utf-8", newline="\n")
+    return [Binary("kernels.cl", "opencl", "source")]

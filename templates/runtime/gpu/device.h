@@ -20,6 +20,8 @@ typedef struct ep_gpu_session {
     const ep_gpu_model *model;
     uint32_t pending; /* something was given to the GPU that has not been waited for */
     ep_status status; /* of the last run */
+    uint32_t timed;   /* each step of this run is waited for */
+    uint32_t reserved;
 } ep_gpu_session;
 
 /* Blocks are zero when they are handed over, and after a failure what was made is given back by `close`. */

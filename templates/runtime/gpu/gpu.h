@@ -10,7 +10,7 @@
  */
 #define EP_GPU_ALIGNMENT 512u
 
-enum { EP_GPU_OPENCL = 1 };
+enum { EP_GPU_OPENCL = 1, EP_GPU_CUDA = 2 };
 
 enum { EP_STEP_CALL = 0, EP_STEP_LAUNCH = 1, EP_STEP_UPLOAD = 2, EP_STEP_DOWNLOAD = 3 };
 
@@ -40,8 +40,16 @@ typedef struct ep_gpu_step {
     uint64_t nbytes;     /* copies */
 } ep_gpu_step;
 
+/* Machine code for NVIDIA's GPUs. */
+typedef struct ep_gpu_image {
+    const unsigned char *data; /* a cubin; or PTX, a text with its zero */
+    uint64_t nbytes;
+    uint32_t capability; /* compute capability that it is for, 10 * major + minor */
+    uint32_t ptx;        /* 1: PTX, which the driver compiles for GPUs of this capability and any later one */
+} ep_gpu_image;
+
 typedef struct ep_gpu_program {
-    uint32_t api; /* EP_GPU_OPENCL */
+    uint32_t api; /* EP_GPU_... */
     uint32_t kernel_count;
     uint32_t place_count;
     uint32_t argument_count;
@@ -51,9 +59,12 @@ typedef struct ep_gpu_program {
     const ep_gpu_step *steps;   /* as many as the descriptor has */
     const char *const *source;  /* of all kernels, in pieces that follow each other */
     uint32_t source_count;
-    uint32_t most_threads; /* work items in the largest work group of any launch */
-    uint64_t local_bytes;  /* the most local (shared) memory of any work group */
-    uint64_t arena_bytes;  /* of a session, on the GPU */
+    uint32_t most_threads;      /* work items in the largest work group of any launch */
+    uint64_t local_bytes;       /* the most local (shared) memory of any work group */
+    uint64_t arena_bytes;       /* of a session, on the GPU */
+    const ep_gpu_image *images; /* CUDA, which has no source */
+    uint32_t image_count;
+    uint32_t reserved;
 } ep_gpu_program;
 
 #endif

@@ -14,6 +14,9 @@ static const ep_gpu_backend *ep_gpu_backend_of(const ep_gpu_program *program) {
 #if defined(EP_GPU_API_OPENCL)
         &ep_opencl,
 #endif
+#if defined(EP_GPU_API_CUDA)
+        &ep_cuda,
+#endif
     };
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
         if (backends[i]->api == program->api) {
@@ -117,6 +120,7 @@ static ep_status ep_gpu_do_step(ep_session_impl *session, uint32_t index) {
 static void ep_gpu_walk(ep_session_impl *session) {
     const ep_descriptor *descriptor = session->head.descriptor;
     ep_status status = session->gpu->model->process == ep_gpu_process() ? EP_OK : EP_E_GPU_RUN;
+    session->gpu->timed = session->step_ns != NULL;
     for (uint32_t step = 0; step < descriptor->step_count && status == EP_OK; step++) {
         status = ep_gpu_do_step(session, step);
         if (session->step_ns != NULL && status == EP_OK) {

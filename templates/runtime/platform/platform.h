@@ -25,7 +25,7 @@
 #include "hwcap.h"
 
 /* model.c defines EP_GPU_API_... for each kind of driver that one of its variants is for. */
-#if defined(EP_GPU_API_OPENCL)
+#if defined(EP_GPU_API_OPENCL) || defined(EP_GPU_API_CUDA)
 #define EP_HAVE_GPU 1
 #endif
 

@@ -186,4 +186,4 @@ def test_numbers_are_exact_in_the_source() -> None:
     g.op("Mul", g.input("x", (8,)), g.const(np.float32(1 / 3)), name="y")
     g.output("y")
     text = opencl_source(plan_of(g.model(), "m", target()).gpu_kernels)
-    assert float(np.float32(1 / 3)).hex() in text
+    assert f"{np.float32(1 / 3):.9g}f" in text

@@ -20,6 +20,9 @@ __all__ = ["SYMBOL", "Code", "c_type", "storage_type"]
 #: What stands for the kernel's name in its text until symbols are given out: equal kernels have equal texts.
 SYMBOL = "@symbol@"
 
+#: Groups along y and z at most: CUDA's limit. Pointers at most: OpenCL promises 1024 bytes.
+MOST_GROUPS, MOST_PARAMETERS = 65535, 128
+
 _C_TYPES = {
     "float32": "float",
     "int32": "int",
@@ -99,11 +102,16 @@ class Code:
         Args:
             groups: work groups in x, y and z, and ``threads`` work items of each.
             local_bytes: memory that the work items of a group share.
+
+        Raises:
+            RuleError: for more groups, or more tensors, than every GPU can have in a launch.
         """
         declared = ", ".join(
             f"GLOBAL {'' if written else 'const '}{ctype} *RESTRICT {name}"
             for name, ctype, written in self.parameters.values()
         )
+        if max(groups[1:]) > MOST_GROUPS or len(self.parameters) > MOST_PARAMETERS:
+            raise RuleError("more groups or tensors than every GPU takes")
         size = ", ".join(str(n) for n in threads)
         text = "\n".join([f"KERNEL({size}) void {SYMBOL}({declared}) {{", *self.lines, "}", ""])
         return GpuStage(text, tuple(self.parameters), groups, threads, local_bytes)

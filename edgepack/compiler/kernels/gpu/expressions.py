@@ -285,7 +285,7 @@ def _with_counters(x: Any, analyzer: Any) -> Any:
 
 
 def _number(value: float) -> str:
-    """A float32 constant, exactly."""
+    """A float32 constant, exactly: nine digits tell all of them apart."""
     if isnan(value):
         return "NAN"
     if isinf(value):
@@ -293,7 +293,8 @@ def _number(value: float) -> str:
     single = float(np.float32(value))
     if isinf(single):
         return "INFINITY" if single > 0 else "(-INFINITY)"
-    text = f"{single.hex()}f"
+    text = f"{single:.9g}"
+    text = f"{text}f" if "." in text or "e" in text else f"{text}.0f"
     return f"({text})" if single < 0 else text
 
 

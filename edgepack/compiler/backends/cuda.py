@@ -1,0 +1,81 @@
+"""Machine code for NVIDIA's GPUs: CUDA C, compiled by NVRTC.
+
+NVRTC comes with ``pip install edgepack[cuda]``; neither a toolkit nor a driver is needed to pack. For each
+compute capability of the device there is a cubin; the driver compiles the PTX of the newest one for later
+GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from edgepack.compiler.backends.gpu_source import gpu_source
+from edgepack.compiler.backends.nvrtc import Nvrtc
+from edgepack.plan.binary import Binary
+
+__all__ = ["cuda_source", "write_cuda"]
+
+_MACROS = """\
+#define KERNEL(x, y, z) extern "C" __global__ __launch_bounds__((x) * (y) * (z))
+#define FUNCTION __device__ inline
+#define GLOBAL
+#define SHARED __shared__
+#define RESTRICT __restrict__
+#define GROUP_0 blockIdx.x
+#define GROUP_1 blockIdx.y
+#define GROUP_2 blockIdx.z
+#define GROUP(axis) ((int)GROUP_##axis)
+#define THREAD_0 threadIdx.x
+#define THREAD_1 threadIdx.y
+#define THREAD_2 threadIdx.z
+#define THREAD(axis) ((int)THREAD_##axis)
+#define BARRIER __syncthreads()
+#define UNROLL _Pragma("unroll")
+#if !defined(INFINITY)
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#if !defined(NAN)
+#define NAN __int_as_float(0x7fffffff)
+#endif
+typedef long long ep_int64;
+typedef unsigned long long ep_uint64;
+typedef signed char ep_int8;
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+"""
+
+
+def cuda_source(kernels: Mapping[str, str]) -> str:
+    """All kernels as one program.
+
+    Args:
+        kernels: the text of each, by symbol (``kernels/gpu/code.py``).
+    """
+    return gpu_source(_MACROS, kernels)
+
+
+def write_cuda(kernels: Mapping[str, str], capabilities: Sequence[int], folder: Path) -> list[Binary]:
+    """Writes the program, a cubin for each compute capability, and PTX for the newest, into a folder.
+
+    Args:
+        capabilities: 10 * major + minor of each (87: Orin).
+
+    Raises:
+        ToolchainError: NVRTC is missing, or too old or too new for one of them.
+        InternalError: NVRTC does not take the source.
+    """
+    source = cuda_source(kernels)
+    (folder / "kernels.cu").write_text(source, encoding="utf-8", newline="\n")
+    nvrtc = Nvrtc()
+    jobs = [(capability, "cubin") for capability in sorted(capabilities)] + [(max(capabilities), "ptx")]
+    with ThreadPoolExecutor() as threads:
+        made = list(threads.map(lambda job: nvrtc.compiled(source, *job), jobs))
+    binaries = [Binary("kernels.cu", "cuda", "source")]
+    for (capability, kind), content in zip(jobs, made, strict=True):
+        name = f"kernels_{capability}.{kind}"
+        (folder / name).write_bytes(content)
+        binaries.append(Binary(name, "cuda", kind, capability))
+    return binaries

@@ -1,0 +1,88 @@
+"""NVRTC, NVIDIA's compiler of CUDA C as a library, as pip installs it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from importlib.util import find_spec
+from pathlib import Path
+
+from edgepack.errors import InternalError, ToolchainError
+
+__all__ = ["Nvrtc", "find_nvrtc"]
+
+#: Where the packages nvidia-cuda-nvrtc-cu11, -cu12 and nvidia-cuda-nvrtc (CUDA 13) have it.
+_PLACES = ("cuda_nvrtc", "cu13")
+_NAMES = ("bin/nvrtc64_*.dll",) if sys.platform == "win32" else ("lib/libnvrtc.so.*",)
+
+
+def find_nvrtc() -> Path | None:
+    """The library; None where it is not installed."""
+    spec = find_spec("nvidia")
+    for root in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for place in _PLACES:
+            for name in _NAMES:
+                found = sorted(f for f in (Path(root) / place).glob(name) if "alt" not in f.name)
+                if found:
+                    return found[0]
+    return None
+
+
+class Nvrtc:
+    """The library, loaded. ToolchainError where it is not installed."""
+
+    def __init__(self) -> None:
+        path = find_nvrtc()
+        if path is None:
+            raise ToolchainError(
+                "Kernels for NVIDIA's GPUs need NVRTC, which is not installed.",
+                hint='pip install "edgepack[cuda]"',
+            )
+        self._library = ctypes.CDLL(str(path))
+        major, minor = c_int(), c_int()
+        self._library.nvrtcVersion(byref(major), byref(minor))
+        self.version = f"{major.value}.{minor.value}"
+
+    def capabilities(self) -> list[int]:
+        """Compute capabilities that it compiles for."""
+        count = c_int()
+        self._library.nvrtcGetNumSupportedArchs(byref(count))
+        numbers = (c_int * count.value)()
+        self._library.nvrtcGetSupportedArchs(numbers)
+        return list(numbers)
+
+    def compiled(self, source: str, capability: int, kind: str) -> bytes:
+        """Machine code ("cubin") for a compute capability, or "ptx", which ends in a zero."""
+        if capability not in self.capabilities():
+            raise ToolchainError(
+                f"NVRTC {self.version} does not compile for compute capability {capability / 10}.",
+                hint=f"It takes {', '.join(str(n / 10) for n in self.capabilities())}; install another "
+                "version of its package.",
+            )
+        program = c_void_p()
+        self._check(
+            self._library.nvrtcCreateProgram(byref(program), source.encode(), b"kernels.cu", 0, None, None)
+        )
+        try:
+            return self._compiled(program, f"{'sm' if kind == 'cubin' else 'compute'}_{capability}", kind)
+        finally:
+            self._library.nvrtcDestroyProgram(byref(program))
+
+    def _compiled(self, program: c_void_p, architecture: str, kind: str) -> bytes:
+        options = (c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"--std=c++14")
+        if self._library.nvrtcCompileProgram(program, len(options), options) != 0:
+            log = self._text(program, "nvrtcGetProgramLog").decode(errors="replace")
+            raise InternalError(f"NVRTC {self.version} does not take the kernels.", detail=log)
+        return self._text(program, "nvrtcGetCUBIN" if kind == "cubin" else "nvrtcGetPTX")
+
+    def _text(self, program: c_void_p, function: str) -> bytes:
+        size = c_size_t()
+        self._check(getattr(self._library, f"{function}Size")(program, byref(size)))
+        content = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._library, function)(program, content))
+        return content.raw
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            raise InternalError(f"NVRTC {self.version} failed with status {status}.")

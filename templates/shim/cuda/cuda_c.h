@@ -1,0 +1,172 @@
+/* CUDA C as C++ of the CPU: what NVRTC has built in and kernels of edgepack use. Compiled with clang's
+ * -fsanitize=thread, whose callbacks are in memory.c. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EDGEPACK_CUDA_C_H
+#define EDGEPACK_CUDA_C_H
+
+#include "shim.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+/* Blocks run one after the other, so one copy does; memory.c fills it before each. */
+#define __shared__      static __attribute__((section("shim_shared"), used))
+#define threadIdx       (shim_thread())
+#define blockIdx        (shim_block())
+#define blockDim        (shim_block_size())
+#define gridDim         (shim_grid_size())
+#define __syncthreads() shim_barrier(__FILE__, __LINE__)
+
+#define SHIM_BITS(name, to, from) \
+    static inline to name(from value) { \
+        to result; \
+        __builtin_memcpy(&result, &value, sizeof result); \
+        return result; \
+    }
+SHIM_BITS(__int_as_float, float, int)
+SHIM_BITS(__float_as_int, int, float)
+SHIM_BITS(__uint_as_float, float, unsigned)
+SHIM_BITS(__float_as_uint, unsigned, float)
+SHIM_BITS(__longlong_as_double, double, long long)
+SHIM_BITS(__double_as_longlong, long long, double)
+
+/* No header of the C library is included: in CUDA C these are overloaded. */
+#define SHIM_1(name) \
+    static inline float name(float a) { \
+        return __builtin_##name##f(a); \
+    } \
+    static inline float name##f(float a) { \
+        return __builtin_##name##f(a); \
+    } \
+    static inline double name(double a) { \
+        return __builtin_##name(a); \
+    }
+#define SHIM_2(name) \
+    static inline float name(float a, float b) { \
+        return __builtin_##name##f(a, b); \
+    } \
+    static inline float name##f(float a, float b) { \
+        return __builtin_##name##f(a, b); \
+    } \
+    static inline double name(double a, double b) { \
+        return __builtin_##name(a, b); \
+    }
+SHIM_1(acos)
+SHIM_1(acosh)
+SHIM_1(asin)
+SHIM_1(asinh)
+SHIM_1(atan)
+SHIM_1(atanh)
+SHIM_1(ceil)
+SHIM_1(cos)
+SHIM_1(cosh)
+SHIM_1(erf)
+SHIM_1(erfc)
+SHIM_1(exp)
+SHIM_1(exp2)
+SHIM_1(expm1)
+SHIM_1(fabs)
+SHIM_1(floor)
+SHIM_1(log)
+SHIM_1(log10)
+SHIM_1(log1p)
+SHIM_1(log2)
+SHIM_1(nearbyint)
+SHIM_1(rint)
+SHIM_1(round)
+SHIM_1(sin)
+SHIM_1(sinh)
+SHIM_1(sqrt)
+SHIM_1(tan)
+SHIM_1(tanh)
+SHIM_1(trunc)
+SHIM_2(atan2)
+SHIM_2(copysign)
+SHIM_2(fmax)
+SHIM_2(fmin)
+SHIM_2(fmod)
+SHIM_2(pow)
+static inline float fma(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
+static inline float fmaf(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
+static inline double fma(double a, double b, double c) {
+    return __builtin_fma(a, b, c);
+}
+static inline float rsqrt(float a) {
+    return 1.0f / __builtin_sqrtf(a);
+}
+static inline float rsqrtf(float a) {
+    return 1.0f / __builtin_sqrtf(a);
+}
+
+#define isnan(x)    __builtin_isnan(x)
+#define isinf(x)    __builtin_isinf(x)
+#define isfinite(x) __builtin_isfinite(x)
+
+#define SHIM_MIN_MAX(type) \
+    static inline type min(type a, type b) { \
+        return b < a ? b : a; \
+    } \
+    static inline type max(type a, type b) { \
+        return a < b ? b : a; \
+    }
+SHIM_MIN_MAX(int)
+SHIM_MIN_MAX(unsigned)
+SHIM_MIN_MAX(long)
+SHIM_MIN_MAX(unsigned long)
+SHIM_MIN_MAX(long long)
+SHIM_MIN_MAX(unsigned long long)
+static inline float min(float a, float b) {
+    return __builtin_fminf(a, b);
+}
+static inline float max(float a, float b) {
+    return __builtin_fmaxf(a, b);
+}
+static inline int abs(int a) {
+    return a < 0 ? -a : a;
+}
+static inline long long abs(long long a) {
+    return a < 0 ? -a : a;
+}
+
+/* ---- Vectors ---- */
+
+/* As vectors of the compiler, so that each is read at once, as on the GPU, which asks for its alignment. */
+#define SHIM_VECTORS(type) \
+    typedef type type##2 __attribute__((ext_vector_type(2))); \
+    typedef type type##4 __attribute__((ext_vector_type(4))); \
+    static inline type##2 make_##type##2(type x, type y) { \
+        return type##2 {x, y}; \
+    } \
+    static inline type##4 make_##type##4(type x, type y, type z, type w) { \
+        return type##4 {x, y, z, w}; \
+    }
+SHIM_VECTORS(float)
+SHIM_VECTORS(int)
+
+/* ---- How a kernel is called with an array of pointers to its arguments ---- */
+
+template <class T, T... numbers> struct shim_numbers {};
+
+template <class... A, int... i>
+__attribute__((no_sanitize("thread"))) static void shim_pass(void (*kernel)(A...), void **arguments,
+                                                             shim_numbers<int, i...>) {
+    kernel(*(A *)arguments[i]...);
+}
+
+template <auto kernel> struct shim_of;
+
+template <class... A, void (*kernel)(A...)> struct shim_of<kernel> {
+    static constexpr uint32_t arguments = sizeof...(A);
+    __attribute__((no_sanitize("thread"))) static void call(void **list) {
+        shim_pass(kernel, list, __make_integer_seq<shim_numbers, int, sizeof...(A)>());
+    }
+};
+
+#define SHIM_KERNEL(name, x, y, z) {#name, shim_of<name>::call, shim_of<name>::arguments, {x, y, z}},
+
+#endif

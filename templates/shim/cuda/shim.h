@@ -1,0 +1,70 @@
+/* What the shim's parts know of each other: a libcuda.so.1 that runs CUDA C on the CPU, to check it.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef EDGEPACK_SHIM_H
+#define EDGEPACK_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+typedef struct shim_index {
+    unsigned x, y, z;
+} shim_index;
+
+/* A kernel of the bundle; the kernels' file hands over a list of them when it is loaded. */
+typedef struct shim_kernel {
+    const char *name;
+    void (*call)(void **arguments);
+    uint32_t arguments;
+    uint32_t threads[3]; /* of a block, as its text says */
+} shim_kernel;
+
+typedef struct shim_launch {
+    const shim_kernel *kernel;
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint64_t arguments[64];
+} shim_launch;
+
+enum { SHIM_ARGUMENTS = 64, SHIM_MAX_THREADS = 1024, SHIM_SHARED_BYTES = 49152 };
+
+/* kernels */
+void shim_register(const shim_kernel *kernels, size_t count);
+const shim_kernel *shim_find(const char *name);
+shim_index shim_thread(void);
+shim_index shim_block(void);
+shim_index shim_block_size(void);
+shim_index shim_grid_size(void);
+void shim_barrier(const char *file, int line);
+
+/* Runs all blocks of a launch, one after the other, each thread as a fiber. */
+void shim_run(const shim_launch *launch);
+/* What is being run, for messages and the memory's checks. */
+const char *shim_kernel_name(void);
+unsigned shim_thread_number(void);
+/* Whether an address is on the stack of a thread that runs. */
+int shim_on_stack(uintptr_t address);
+
+/* memory */
+uint64_t shim_allocate(size_t nbytes);
+int shim_free(uint64_t address);
+/* Whether all of these bytes are in one allocation. */
+int shim_inside(uint64_t address, size_t nbytes);
+void shim_memory_launch(const char *kernel);
+void shim_memory_block(void);
+void shim_memory_barrier(void);
+
+/* Says what is wrong, and ends the process. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2), noreturn))
+#endif
+void shim_fail(const char *format, ...);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

@@ -1,0 +1,58 @@
+"""A variant for a GPU of NVIDIA's, hand-written for the mini model, on a fake driver that can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import VARIANTS, Build
+from tests.runtime.test_gpu import link, run_with
+from tests.support.mini import WARNINGS, run
+
+HERE = Path(__file__).parent
+
+TESTS = (
+    "numbers",
+    "open_failures",
+    "session_failures",
+    "lost_device",
+    "devices",
+    "image_choice",
+    "both_drivers",
+    "memory",
+)
+
+
+def fake_driver(folder: Path, *more: str) -> Path:
+    """The folder of a fake libcuda.so.1, in which there is no other driver."""
+    cc, flags = VARIANTS["address"]
+    library = folder / "libcuda.so.1"
+    if not library.exists():
+        folder.mkdir(exist_ok=True)
+        for name in ("libOpenCL.so.1", "libOpenCL.so"):
+            (folder / name).write_bytes(b"no library")
+        shared = ["-fPIC", "-shared", "-fvisibility=hidden"]
+        run([*cc, *WARNINGS, *flags, *more, *shared, HERE / "fake_cuda.c", "-o", library])
+    return folder
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_fake_driver(build: Build, name: str) -> None:
+    bundle = build("address")
+    libraries = fake_driver(bundle.root / "fake-cuda")
+    run_with(libraries, link(bundle, "address", "cuda_fake.c"), name, bundle)
+
+
+@pytest.mark.parametrize("name", ["numbers", "lost_device"])
+def test_driver_without_graphs(build: Build, name: str) -> None:
+    """One of CUDA 10, as the Jetson Nano has it."""
+    bundle = build("address")
+    libraries = fake_driver(bundle.root / "fake-cuda-10", "-DFAKE_OLD")
+    run_with(libraries, link(bundle, "address", "cuda_fake.c"), name, bundle)
+
+
+def test_no_driver(build: Build, tmp_path: Path) -> None:
+    bundle = build("address")
+    (tmp_path / "libcuda.so.1").write_bytes(b"no library")
+    run_with(tmp_path, link(bundle, "address", "cuda_fake.c"), "no_driver", bundle)
