@@ -173,7 +173,8 @@ def test_keys_depend_on_versions_and_sources(tmp_path: Path, monkeypatch: pytest
 
     before = keys()
     assert before[0] != before[1]
-    monkeypatch.setattr(cache_module, "tool_versions", lambda: {**tool_versions(), "apache-tvm": "0.99"})
+    newer = {**tool_versions(), "apache-tvm": "0.99"}
+    monkeypatch.setattr(cache_module, "tool_versions", lambda gpu="": newer)
     assert not set(keys()) & set(before)
     monkeypatch.setattr(cache_module, "tool_versions", tool_versions)
     monkeypatch.setattr(cache_module, "source_digest", lambda task: f"another one of {task}")
@@ -189,6 +190,7 @@ def test_a_kernel_does_not_decide_on_the_import() -> None:
 def test_versions_of_all_that_decides_are_known() -> None:
     assert set(tool_versions()) == {"edgepack", "apache-tvm", "numpy", "onnx", "onnxruntime"}
     assert "none" not in tool_versions().values()
+    assert "nvidia-cuda-nvrtc-cu12" in tool_versions("cuda")
     assert len(source_digest("compile")) == 64
 
 

@@ -80,7 +80,11 @@ CONFINED = {**dict.fromkeys(FREE, 0), "temporary": 1, "manifest": 1}
 
 
 @pytest.mark.usefixtures("works")
-@pytest.mark.parametrize("device", ["host", "linux-aarch64-musl"])
+@pytest.mark.parametrize(
+    # For musl zig builds a libc from its sources: a minute of CPU time.
+    "device",
+    ["host", pytest.param("linux-aarch64-musl", marks=pytest.mark.slow)],
+)
 def test_a_program_reads_the_home_the_network_and_its_parent_only_without_it(
     device: str, escape: Escape
 ) -> None:
