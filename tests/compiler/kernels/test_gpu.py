@@ -8,14 +8,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from tvm import te, tirx
 
 from edgepack.compiler.backends.opencl import opencl_source
+from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
 from edgepack.compiler.planner.build_gpu import GPU_ALIGNMENT
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Copy, Kernel, Launch, Plan, Step
 from tests.models import build
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs, run_onnxruntime
+from tests.models.gpu import convolution, products, rows
 from tests.models.odd import ODD
 from tests.models.operators import CASES
 from tests.support.compiled import assert_close, plan_of
@@ -43,39 +47,6 @@ NETWORKS = (
     *("mobilenetv3", "vit", "unet_transpose", "unet_resize", "segformer", "yolo", "wav2vec2", "hifigan"),
     *("lstm", "r3d", "convnext", "tcn"),
 )
-
-
-def convolution() -> onnx.ModelProto:
-    """Tiles that stick out on all sides, padding, and a tail that reads another tensor."""
-    g = Graph("convolution", seed=1)
-    x, other = g.input("x", (2, 20, 17, 33)), g.input("other", (2, 40, 9, 17))
-    y = g.op("Conv", x, g.weight(40, 20, 3, 3), g.weight(40), strides=[2, 2], pads=[1, 1, 1, 1])
-    g.op("Relu", g.op("Add", y, other), name="y")
-    g.output("y")
-    return g.model()
-
-
-def products() -> onnx.ModelProto:
-    """A batch of products of activations, one by a vector, and a tail with an elementary function."""
-    g = Graph("products", seed=2)
-    a, b = g.input("a", (3, 70, 41)), g.input("b", (3, 41, 50))
-    y = g.op("Tanh", g.op("MatMul", a, b), name="y")
-    g.op("MatMul", g.op("ReduceMean", y, axes=[1], keepdims=0), g.weight(50, 300), name="vector")
-    g.output("y")
-    g.output("vector")
-    return g.model()
-
-
-def rows() -> onnx.ModelProto:
-    """Reductions along memory and across it, longer than a work group and no power of two."""
-    g = Graph("rows", seed=3, opset=17)
-    x = g.input("x", (5, 700))
-    s = g.op("Softmax", x, axis=-1, name="soft")
-    g.op("LayerNormalization", s, g.weight(700), g.weight(700), axis=-1, name="norm")
-    g.op("ReduceMax", g.op("Reshape", x, g.const([70, 50])), axes=[0], keepdims=0, name="across")
-    for name in ("soft", "norm", "across"):
-        g.output(name)
-    return g.model()
 
 
 def target(**capabilities: int) -> GpuTarget:
@@ -136,6 +107,16 @@ def test_rules() -> None:
 
 def kernels(model: onnx.ModelProto) -> list[Kernel]:
     return [k for k in plan_of(model, "m", target()).plan.kernels if k.backend == "opencl"]
+
+
+@pytest.mark.parametrize(("initial", "rules"), [(0.0, ["reduction"]), (1.0, ["element"])])
+def test_only_a_sum_that_starts_from_nothing_is_shared(initial: float, rules: list[str]) -> None:
+    """Each work item of a group starts from the initial value, which must not count more than once."""
+    total = te.comm_reducer(lambda a, b: a + b, lambda dtype: tirx.const(initial, dtype))
+    x, k = te.placeholder((4, 256), "float32"), te.reduce_axis((0, 256))
+    function = te.create_prim_func([x, te.compute((4,), lambda i: total(x[i, k], axis=k))])
+    group = FusedGroup("total", function, 1, ("total",))
+    assert list(implement_on_gpu(group, target()).rules) == rules
 
 
 def test_equal_kernels_are_one() -> None:

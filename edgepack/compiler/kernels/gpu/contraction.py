@@ -163,6 +163,11 @@ def _simplified(x: Any, analyzer: Any) -> Any:
     return analyzer.simplify(x) if len(selections) <= SELECTIONS else x
 
 
+def _tile_bytes(height: int, width: int) -> int:
+    """Of both factors' tiles in shared memory; rows are one number apart from where banks would repeat."""
+    return 4 * DEPTH * (height + 1 + width + 1)
+
+
 class _Builder:
     """Writes the kernel.
 
@@ -181,15 +186,16 @@ class _Builder:
         self.threads = self.side * self.side
 
     def _tile(self) -> tuple[int, int]:
-        """The largest tile that leaves enough groups, and does not stick out by more than it has to."""
+        """The largest tile that leaves enough groups, and does not stick out by more than it has to; else the
+        smallest. RuleError where the device has no room for that."""
         for rows, columns in TILES:
             height, width = self.side * rows, self.side * columns
             groups = -(-self.m // height) * -(-self.n // width) * self.b
-            local = 4 * DEPTH * (height + 1 + width)
-            fits = (self.m > height // 2 and self.n > width // 2) or (rows, columns) == TILES[-1]
-            if groups >= self.target.least_groups and fits and local <= self.target.local_bytes:
+            wanted = groups >= self.target.least_groups and self.m > height // 2 and self.n > width // 2
+            fits = _tile_bytes(height, width) <= self.target.local_bytes
+            if fits and (wanted or (rows, columns) == TILES[-1]):
                 return rows, columns
-        return TILES[-1]
+        raise RuleError("its tiles need more memory than a group has")
 
     def build(self) -> GpuStage:
         code = self.code
@@ -209,7 +215,7 @@ class _Builder:
             code.line("BARRIER;")
         self._store()
         groups = (-(-self.n // self.width), -(-self.m // self.height), self.b)
-        local = 4 * DEPTH * (self.height + self.width + 2)
+        local = _tile_bytes(self.height, self.width)
         return code.stage(groups, (self.side, self.side, 1), local_bytes=local)
 
     def _load(self, name: str, length: int, factor: Any, side: str, *, along_k: bool) -> None:

@@ -157,7 +157,7 @@ def _reads(block: Block) -> list[Any]:
 
 
 def _calls(block: Block) -> bool:
-    """Whether a block calls elementary functions, or divides."""
+    """Whether a block calls elementary functions."""
     found: list[Any] = []
     tvm_ffi.structural_walk(block.value, (Call, found.append))
     return any(str(call.op.name).rpartition(".")[2] not in {"if_then_else", "likely"} for call in found)

@@ -30,6 +30,9 @@ MANY_RESULTS, MANY_TERMS = 1 << 16, 512
 
 _COMBINED = {"Add": "{a} + {b}", "Mul": "{a} * {b}", "Max": "max({a}, {b})", "Min": "min({a}, {b})"}
 
+#: What sums and products start from; a maximum may start from any number.
+_NEUTRAL = {"Add": 0.0, "Mul": 1.0}
+
 
 def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest with a reduction of many terms. RuleError for another one."""
@@ -87,6 +90,10 @@ def _combination(block: Block) -> str:
         raise RuleError("no reduction that can be split")
     if not any(_is_target(x, block) for x in (value.a, value.b)):
         raise RuleError("no reduction that can be split")
+    # Each work item starts from it.
+    neutral = _NEUTRAL.get(kind)
+    if neutral is not None and float(getattr(block.init, "value", "nan")) != neutral:
+        raise RuleError("a sum or product that starts from another number")
     return _COMBINED[kind]
 
 
