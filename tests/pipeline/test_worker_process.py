@@ -136,7 +136,8 @@ def test_running_out_of_time_ends_the_child_and_names_the_kernel(directory: Path
 def test_an_interrupt_ends_the_child(directory: Path) -> None:
     def interrupt(stage: str, detail: str) -> None:
         if detail:
-            while not (directory / "pid").exists():
+            pid = directory / "pid"
+            while not (pid.exists() and pid.read_text()):
                 time.sleep(0.01)
             raise KeyboardInterrupt
 
