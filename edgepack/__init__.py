@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.version import __version__
 
 if TYPE_CHECKING:
-    from edgepack.api import Bundle, check, cross_compiler, load, pack
+    from edgepack.api import Bundle, check, cross_compiler, export, load, pack
     from edgepack.errors import (
         CheckFailedError,
         ConfigError,
@@ -43,13 +43,14 @@ __all__ = [
     "__version__",
     "check",
     "cross_compiler",
+    "export",
     "load",
     "pack",
 ]
 
 #: Names that are not in ``errors``, and the module that has each.
 _PLACES = {
-    **dict.fromkeys(("Bundle", "check", "cross_compiler", "load", "pack"), "api"),
+    **dict.fromkeys(("Bundle", "check", "cross_compiler", "export", "load", "pack"), "api"),
     "Measurement": "runners.bench",
     "ModelCheck": "plan.model_check",
     "PackOptions": "options",

@@ -9,7 +9,7 @@ with edgepack.load("dist/resnet18-host") as session:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,10 @@ from edgepack.boundary import guarded, undisturbed
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
+from edgepack.errors import ConfigError
 from edgepack.options import (
     CheckKeywords,
+    PackageKeywords,
     PackKeywords,
     PackOptions,
     PathLike,
@@ -34,13 +36,14 @@ from edgepack.progress import Progress
 
 if TYPE_CHECKING:
     from edgepack.config.device import Device
+    from edgepack.formats.metadata import PackageMetadata
     from edgepack.plan.model_check import ModelCheck
     from edgepack.runners.bench import Measurement
     from edgepack.runners.verify import Verification
     from edgepack.session import Session
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
-__all__ = ["Bundle", "check", "cross_compiler", "load", "pack"]
+__all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack"]
 
 
 class Bundle:
@@ -181,11 +184,16 @@ def pack(
         ConfigError, ModelError, ToolchainError, CheckFailedError, InternalError: see edgepack.errors. Nothing
         is left behind, nor is there after KeyboardInterrupt, and no process runs on.
     """
+    from edgepack.exporting import check_formats, export_bundles
     from edgepack.packing import pack_model
 
     check_options({"model": model, "device": device, "output": output, **options})
     chosen = PackOptions(**options)
+    package = _package(options)
+    check_formats(chosen.formats, package)
     folder, seconds = pack_model(Path(model), device, output, chosen, undisturbed(progress))
+    if chosen.formats:
+        export_bundles([folder], chosen.formats, folder.parent, package, force=chosen.force)
     return Bundle(folder, stage_seconds=seconds)
 
 
@@ -216,6 +224,57 @@ def check(
 
     check_options({"model": model, "device": device, **options}, "check")
     return check_model(Path(model), device, PackOptions(**options), undisturbed(progress))
+
+
+@guarded
+def export(
+    bundles: PathLike | Bundle | Sequence[PathLike | Bundle],
+    formats: str | Sequence[str],
+    output: PathLike = ".",
+    *,
+    force: bool = False,
+    **package: Unpack[PackageKeywords],
+) -> list[Path]:
+    """Make packages of a bundle, or of several bundles of one model for different devices.
+
+    Args:
+        bundles: bundles or their folders.
+        formats: name of a package format, or several (``edgepack export --help`` lists them).
+        output: folder for the packages.
+        force: replace files of the same names.
+        package: ``package_name``, ``package_version``, ``summary``, ``license`` (an SPDX expression),
+            ``authors`` and ``homepage``: what the packages say about themselves.
+
+    Returns:
+        the files that were written.
+
+    Raises:
+        ConfigError: a bundle cannot become such a package, or what the package should say is wrong.
+        CheckFailedError: a bundle is damaged.
+    """
+    from edgepack.exporting import export_bundles
+
+    check_options(
+        {"bundles": bundles, "formats": formats, "output": output, "force": force, **package}, "export"
+    )
+    given = [bundles] if isinstance(bundles, str | os.PathLike | Bundle) else list(bundles)
+    paths = [one.path if isinstance(one, Bundle) else Path(one) for one in given]
+    names = [formats] if isinstance(formats, str) else list(formats)
+    if not paths or not names:
+        raise ConfigError("There is nothing to export.", hint="Give a bundle's folder and a format.")
+    return export_bundles(paths, names, Path(output), _package(package), force=force)
+
+
+def _package(options: Mapping[str, Any]) -> PackageMetadata:
+    from edgepack.formats.metadata import PackageMetadata
+
+    texts = {name: options.get(name) or "" for name in ("summary", "license", "homepage")}
+    return PackageMetadata(
+        name=options.get("package_name") or "",
+        version=options.get("package_version") or "",
+        authors=tuple(options.get("authors") or ()),
+        **texts,
+    )
 
 
 @guarded

@@ -19,6 +19,7 @@ __all__ = [
     "CheckKeywords",
     "PackKeywords",
     "PackOptions",
+    "PackageKeywords",
     "PathLike",
     "RunKeywords",
     "RunOptions",
@@ -68,10 +69,14 @@ class PackOptions:
         strict_math: neither Winograd convolutions nor polynomials in place of libm's functions.
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
             of a warning.
-        package_name: of the npm package of a bundle for WebAssembly, with its scope if it has one:
-            ``@acme/detector``; default ``<name>-wasm``.
-        package_version: of that package, a semantic version; default ``0.0.0-`` and a digest of what is in
-            it.
+        formats: names of package formats: the packages are written beside the bundle (docs/formats.md).
+        package_name: of these packages, or of the npm package of a bundle for WebAssembly, with its scope if
+            it has one: ``@acme/detector``; default by the model's name.
+        package_version: of them, a semantic version; default ``0.0.0-`` and a digest of what is in them.
+        summary: what the model does, in a line, for packages.
+        license: of the model, an SPDX expression, for packages.
+        authors: ``Name <mail@example.org>`` each, for packages.
+        homepage: an URL, for packages.
         weights: "float16" rounds the weights of convolutions, products and tables to that, and stores them
             in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
             that have instructions to convert it, else float32.
@@ -99,8 +104,13 @@ class PackOptions:
     optimize: Optimize = "latency"
     strict_math: bool = False
     strict_speed: bool = False
+    formats: Sequence[str] = ()
     package_name: str | None = None
     package_version: str | None = None
+    summary: str | None = None
+    license: str | None = None
+    authors: Sequence[str] = ()
+    homepage: str | None = None
     weights: WeightsDtype | None = None
     force: bool = False
     cache: bool = True
@@ -131,7 +141,18 @@ class CheckKeywords(TypedDict, total=False):
     timeout: float | None
 
 
-class PackKeywords(CheckKeywords, total=False):
+class PackageKeywords(TypedDict, total=False):
+    """What a package made of a bundle says about itself, as keyword arguments."""
+
+    package_name: str | None
+    package_version: str | None
+    summary: str | None
+    license: str | None
+    authors: Sequence[str]
+    homepage: str | None
+
+
+class PackKeywords(CheckKeywords, PackageKeywords, total=False):
     """The fields of :class:`PackOptions` as keyword arguments."""
 
     name: str | None
@@ -142,8 +163,7 @@ class PackKeywords(CheckKeywords, total=False):
     seed: int
     expected: Mapping[str, PathLike] | None
     strict_speed: bool
-    package_name: str | None
-    package_version: str | None
+    formats: Sequence[str]
     force: bool
     cache: bool
 
@@ -184,11 +204,13 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
 
     Args:
         given: keyword arguments of the function.
-        function: ``pack``, ``check``, or ``bench`` of a bundle.
+        function: ``pack``, ``check``, ``export``, or ``bench`` of a bundle.
     """
     names = [*_TYPES, *(field.name for field in fields(PackOptions) if field.name not in _TYPES)]
     if function == "check":
         names = ["model", "device", *CheckKeywords.__annotations__]
+    if function == "export":
+        names = list(_EXPORT_TYPES)
     if function == "bench":
         names = ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__]
     for name, value in given.items():
@@ -196,9 +218,10 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
             near = difflib.get_close_matches(name, names, n=1)
             also = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}."
             raise ConfigError(f"{function} has no option {name!r}.", hint=also)
-        if value is None or name not in _TYPES:
+        types = _EXPORT_TYPES if function == "export" else _TYPES
+        if value is None or name not in types:
             continue
-        wanted, fits = _TYPES[name]
+        wanted, fits = types[name]
         if not fits(value):
             raise ConfigError(f"{name} of {function} is {wanted}, not {_shown(value)}.", hint=_hint(value))
 
@@ -305,6 +328,21 @@ def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 #: An option's name to what it is, in words and as a function.
+_PACKAGE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "package_name": ("a text", _is_text),
+    "package_version": ("a text", _is_text),
+    "summary": ("a text", _is_text),
+    "license": ("a text", _is_text),
+    "authors": ("a list of texts", _is_names),
+    "homepage": ("a text", _is_text),
+}
+_EXPORT_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "bundles": ("a bundle, its folder, or a list of them", lambda value: value is not None),
+    "formats": ("a name or a list of names", lambda value: _is_text(value) or _is_names(value)),
+    "output": ("the path of a folder", _is_path),
+    **_PACKAGE_TYPES,
+    "force": ("True or False", _is_flag),
+}
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "model": ("the path of a file", _is_path),
     "device": ("a device's name, the path of its YAML file, or a Device", _is_device),
@@ -328,8 +366,8 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "optimize": ("a text", _is_text),
     "strict_math": ("True or False", _is_flag),
     "strict_speed": ("True or False", _is_flag),
-    "package_name": ("a text", _is_text),
-    "package_version": ("a text", _is_text),
+    "formats": ("a list of names", _is_names),
+    **_PACKAGE_TYPES,
     "weights": ("a text", _is_text),
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),

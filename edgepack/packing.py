@@ -17,7 +17,7 @@ from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
 from edgepack.files import as_text, is_file
-from edgepack.formats import npm
+from edgepack.formats.platform import npm
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
 from edgepack.paths import cache_dir
 from edgepack.pipeline.cache import Cache, tool_versions
@@ -111,11 +111,14 @@ def _pack(
 
 def _package(options: PackOptions, device: Device) -> PackageIdentity:
     name, version = options.package_name or "", options.package_version or ""
-    if (name or version) and device.os not in npm.SYSTEMS:
-        raise ConfigError(
-            f"A bundle for {device.name} is no npm package, so it has no package name or version.",
-            hint="Leave --package-name and --package-version out; --name names the model.",
-        )
+    if device.os not in npm.SYSTEMS:
+        if (name or version) and not options.formats:
+            raise ConfigError(
+                f"A bundle for {device.name} is no npm package, so it has no package name or version.",
+                hint="Leave --package-name and --package-version out; --name names the model; --format makes "
+                "packages.",
+            )
+        return PackageIdentity()
     npm.check_identity(name, version)
     return PackageIdentity(name, version)
 

@@ -1,4 +1,4 @@
-"""How edgepack finds its parts: frontends, toolchains, object formats, package formats and runners.
+"""How edgepack finds its parts: frontends, toolchains, object and package formats, runners.
 
 Each kind is a :class:`Registry`: names that stand for objects in modules, which are imported when they are
 asked for. The built-in ones are listed here; another package adds its own by an entry point of the kind's
@@ -19,10 +19,11 @@ from typing import Any
 from edgepack.errors import ConfigError
 
 __all__ = [
+    "EXPORT_FORMATS",
     "FRONTENDS",
     "KINDS",
     "OBJECT_FORMATS",
-    "PACKAGE_FORMATS",
+    "PLATFORM_FILES",
     "RUNNERS",
     "TOOLCHAINS",
     "Registry",
@@ -129,19 +130,29 @@ OBJECT_FORMATS = Registry(
     },
 )
 
-#: Functions of the protocol :class:`edgepack.bundle.documents.PackageFormat`, by the operating system of the
+#: Functions of the protocol :class:`edgepack.bundle.documents.PlatformFiles`, by the operating system of the
 #: devices whose bundles they add to: Android projects, module maps for Apple's systems, firmware (``none``),
 #: npm packages (``wasi``, ``emscripten``).
-PACKAGE_FORMATS = Registry(
-    "package format",
-    "edgepack.package_formats",
+PLATFORM_FILES = Registry(
+    "platform",
+    "edgepack.platform_files",
     {
-        "android": "edgepack.formats.android:package_files",
-        "emscripten": "edgepack.formats.npm:package_files",
-        "ios": "edgepack.formats.apple:package_files",
-        "macos": "edgepack.formats.apple:package_files",
+        "android": "edgepack.formats.platform.android:package_files",
+        "emscripten": "edgepack.formats.platform.npm:package_files",
+        "ios": "edgepack.formats.platform.apple:package_files",
+        "macos": "edgepack.formats.platform.apple:package_files",
         "none": "edgepack.bundle.firmware.project:package_files",
-        "wasi": "edgepack.formats.npm:package_files",
+        "wasi": "edgepack.formats.platform.npm:package_files",
+    },
+)
+
+#: Objects of :class:`edgepack.formats.base.ExportFormat`: what a bundle becomes for an ecosystem's own tools.
+EXPORT_FORMATS = Registry(
+    "package format",
+    "edgepack.export_formats",
+    {
+        "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
+        "zip": "edgepack.formats.bundle_archive:ZIP",
     },
 )
 
@@ -164,4 +175,4 @@ RUNNERS = Registry(
 )
 
 #: All kinds, for whoever lists or checks them.
-KINDS = (FRONTENDS, TOOLCHAINS, OBJECT_FORMATS, PACKAGE_FORMATS, RUNNERS)
+KINDS = (FRONTENDS, TOOLCHAINS, OBJECT_FORMATS, PLATFORM_FILES, EXPORT_FORMATS, RUNNERS)

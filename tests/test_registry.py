@@ -54,7 +54,7 @@ def test_built_in_parts_win_and_broken_packages_are_named(monkeypatch: pytest.Mo
 
 
 #: Somebody else's package: a frontend for files that say how wide a ReLU is, a compiler family, a
-#: package format, a runner.
+#: platform's files, a runner.
 EXTERNAL = {
     "elsewhere/__init__.py": "",
     "elsewhere/relu.py": """
@@ -106,7 +106,7 @@ EXTERNAL = {
         elsewhere = elsewhere.compiler:Elsewhere
         [edgepack.runners]
         elsewhere = elsewhere.runner
-        [edgepack.package_formats]
+        [edgepack.platform_files]
         linux = elsewhere.package:package_files
     """,
 }
@@ -125,7 +125,7 @@ def installed(folder: Path) -> Path:
     return folder / "site"
 
 
-def test_another_package_brings_frontend_compiler_package_format_and_runner(
+def test_another_package_brings_frontend_compiler_platforms_files_and_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = installed(tmp_path)

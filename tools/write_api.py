@@ -20,6 +20,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
 SECTIONS = {
     "Packing": ("pack", "PackOptions"),
     "Bundles": ("Bundle", "Verification", "Measurement"),
+    "Packages": ("export",),
     "Running here": ("load", "Session"),
     "Checking": ("check", "ModelCheck"),
     "With TVM's own libraries": ("cross_compiler",),

@@ -1,4 +1,4 @@
-"""The texts of a bundle beside its code: README, CMake and pkg-config files, what a package format adds."""
+"""The texts of a bundle beside its code: README, CMake and pkg-config files, what a platform adds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Protocol
 from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.recipe import Recipe
 from edgepack.plan.types import Plan
-from edgepack.registry import PACKAGE_FORMATS
+from edgepack.registry import PLATFORM_FILES
 from edgepack.render.project import render_project
 from edgepack.render.templates import render
 
-__all__ = ["PackageFormat", "bundle_texts"]
+__all__ = ["PlatformFiles", "bundle_texts"]
 
 
-class PackageFormat(Protocol):
-    """What a package for one platform holds beside, or instead of, the texts of every bundle."""
+class PlatformFiles(Protocol):
+    """What a bundle for one platform holds beside, or instead of, the texts of every bundle."""
 
     def __call__(self, recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, str]:
         """Path in the bundle to text; an empty text leaves one of the common files out."""
@@ -42,7 +42,7 @@ def bundle_texts(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, st
         "package_name": recipe.package_name,
     }
     texts["README.md"] = render("project/README.md.j2", values)
-    if recipe.device.os in PACKAGE_FORMATS:
-        package_files: PackageFormat = PACKAGE_FORMATS.find(recipe.device.os)
-        texts |= package_files(recipe, plan, manifest)
+    if recipe.device.os in PLATFORM_FILES:
+        platform_files: PlatformFiles = PLATFORM_FILES.find(recipe.device.os)
+        texts |= platform_files(recipe, plan, manifest)
     return {path: text for path, text in texts.items() if text}

@@ -29,6 +29,7 @@ COMMANDS = {
     "check": "Say what of a model would be compiled, refused or slow, without compiling it.",
     "verify": "Run a bundle's own program on its recorded data and compare.",
     "bench": "Measure a bundle: latency, memory, load time.",
+    "export": "Make packages of a bundle: archives, and what package managers install.",
     "inspect": "Show what a bundle or a model file holds.",
     "devices": "List the devices, or show one.",
     "toolchains": "List the toolchains, or show one.",

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 import click
 
 __all__ = [
+    "format_option",
     "json_option",
     "kernel_options",
     "limit_option",
     "model_options",
+    "package_options",
     "run_options",
     "runner_option",
     "sdk_option",
@@ -42,6 +44,42 @@ sdk_option = click.option(
 
 #: Of those that give a result.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def format_option(*, required: bool = False) -> Callable[[_F], _F]:
+    """Of the commands that make packages of bundles."""
+    return click.option(
+        "--format",
+        "formats",
+        multiple=True,
+        required=required,
+        metavar="NAME",
+        help="Package that is made of the bundle: tar.gz, zip, ... (`edgepack export --help` lists them); "
+        "several times for several.",
+    )
+
+
+def package_options(function: _F) -> _F:
+    """What a package says about itself."""
+    options = [
+        click.option(
+            "--package-name", metavar="NAME", help="Of the package.  [default: by the model's name]"
+        ),
+        click.option(
+            "--package-version",
+            metavar="VERSION",
+            help="Of the package: 1.2.0.  [default: 0.0.0- and a digest of what is in it]",
+        ),
+        click.option("--summary", metavar="TEXT", help="What the model does, in a line."),
+        click.option("--license", metavar="SPDX", help="Of the model: Apache-2.0."),
+        click.option(
+            "--author", "authors", multiple=True, metavar="'NAME <MAIL>'", help="Several times for several."
+        ),
+        click.option("--homepage", metavar="URL", help="Where there is more about the model."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def _pairs(what: str, values: Sequence[str]) -> dict[str, str]:

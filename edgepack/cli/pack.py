@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgepack.cli.options import json_option, kernel_options, limit_option, model_options, sdk_option
+from edgepack.cli.options import (
+    format_option,
+    json_option,
+    kernel_options,
+    limit_option,
+    model_options,
+    package_options,
+    sdk_option,
+)
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.printable import printable
 
@@ -69,16 +77,8 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     is_flag=True,
     help="Refuse a model of which a large part would be far slower than the CPU could be.",
 )
-@click.option(
-    "--package-name",
-    metavar="NAME",
-    help="Of the npm package of a bundle for WebAssembly: detector, @acme/detector.  [default: NAME-wasm]",
-)
-@click.option(
-    "--package-version",
-    metavar="VERSION",
-    help="Of that package.  [default: 0.0.0- and a digest of what is in it]",
-)
+@format_option()
+@package_options
 @click.option("--force", is_flag=True, help="Replace a bundle at the output.")
 @click.option("--no-cache", is_flag=True, help="Compile anew; neither read nor fill the cache.")
 @limit_option

@@ -18,7 +18,7 @@ import pytest
 import edgepack
 from edgepack.errors import ConfigError
 from edgepack.files import list_files
-from edgepack.formats import npm
+from edgepack.formats.platform import npm
 from tests.models import save, vision
 from tests.support.mini import run
 

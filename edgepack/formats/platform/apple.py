@@ -20,5 +20,5 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
     the headers of several bundles can go into one folder."""
     del plan
     values = {"name": recipe.name, "version": manifest.edgepack}
-    text = render("formats/apple/module.modulemap.j2", values)
+    text = render("platform/apple/module.modulemap.j2", values)
     return {f"include/{recipe.name}/module.modulemap": text}

@@ -30,4 +30,4 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
         "program": layout.program,
         "shared": layout.shared if manifest.artifact("shared") else "",
     }
-    return {"ANDROID.md": render("formats/android/ANDROID.md.j2", values)}
+    return {"ANDROID.md": render("platform/android/ANDROID.md.j2", values)}

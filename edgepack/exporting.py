@@ -1,0 +1,136 @@
+"""Makes packages of bundles: ``edgepack export``, and ``--format`` of ``edgepack pack``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgepack.bundle.checksums import check_sums
+from edgepack.bundle.layout import find_bundle
+from edgepack.bundle.manifest import load_manifest
+from edgepack.errors import ConfigError
+from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
+from edgepack.formats.metadata import PackageMetadata
+from edgepack.registry import EXPORT_FORMATS
+from edgepack.storage import refusal, writing_to
+from edgepack.temporary import remove_dead, temporary_folder
+
+__all__ = ["check_formats", "export_bundles", "source_bundle"]
+
+
+def check_formats(formats: Sequence[str], package: PackageMetadata) -> list[ExportFormat]:
+    """The formats of these names. Raises ConfigError for a name that is none, or twice, and for wrong
+    metadata."""
+    package.check()
+    for name in formats:
+        if list(formats).count(name) > 1:
+            raise ConfigError(f"The format {name} is given twice.", hint="Give it once.")
+    return [EXPORT_FORMATS.find(name) for name in formats]
+
+
+def source_bundle(path: Path) -> SourceBundle:
+    """The bundle in a folder.
+
+    Raises:
+        ConfigError: there is none.
+        CheckFailedError: a file is not what the bundle's sums say: it is not given on.
+    """
+    root = find_bundle(path)
+    manifest = load_manifest(root)
+    check_sums(root, manifest)
+    return SourceBundle(root, manifest)
+
+
+def export_bundles(
+    bundles: Sequence[Path],
+    formats: Sequence[str],
+    output: Path,
+    package: PackageMetadata,
+    *,
+    force: bool = False,
+) -> list[Path]:
+    """Write the packages into the folder ``output``: all of them, or none.
+
+    Args:
+        bundles: folders of bundles; several become one package where the format takes several, else a package
+            each.
+        formats: names of ``EXPORT_FORMATS``.
+        output: is made where it is missing.
+        package: whose packages they are.
+        force: replace files of the same names.
+
+    Returns:
+        the files.
+
+    Raises:
+        ConfigError: wrong metadata, no such format, a bundle that cannot become such a package, or a file
+            that is there already.
+        CheckFailedError: a bundle is damaged.
+    """
+    chosen = check_formats(formats, package)
+    sources = [source_bundle(path) for path in bundles]
+    _check_alike(sources)
+    for name, one in zip(formats, chosen, strict=True):
+        for source in sources:
+            if why := one.refusal(source):
+                raise ConfigError(
+                    f"{source.root} cannot become a package of the format {name}: {why}",
+                    hint="`edgepack export --help` lists the formats.",
+                )
+    with writing_to({"output folder": output}):
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            remove_dead(output)
+            with temporary_folder(output, prefix=".export.") as place:
+                made = _write_all(chosen, sources, package, place)
+                return _publish(made, output, force=force)
+        except OSError as error:
+            raise refusal(error) or ConfigError(
+                f"{output} cannot be written: {error.strerror or error}.",
+                hint="Choose another folder with --output.",
+            ) from error
+
+
+def _check_alike(sources: Sequence[SourceBundle]) -> None:
+    first = sources[0].manifest
+    for source in sources[1:]:
+        other = source.manifest
+        if (other.name, other.inputs, other.outputs) != (first.name, first.inputs, first.outputs):
+            raise ConfigError(
+                f"{source.root} is of another model than {sources[0].root}: name, inputs or outputs differ.",
+                hint="Give the bundles of one model for several devices.",
+            )
+
+
+def _write_all(
+    formats: Sequence[ExportFormat], sources: Sequence[SourceBundle], package: PackageMetadata, place: Path
+) -> list[Path]:
+    made: list[Path] = []
+    for number, one in enumerate(formats):
+        groups = [sources] if one.several else [[source] for source in sources]
+        for index, group in enumerate(groups):
+            folder = place / f"{number}-{index}"
+            folder.mkdir()
+            names = one.write(ExportJob(group, package, folder))
+            made += [folder / name for name in names]
+    return made
+
+
+def _publish(made: Sequence[Path], output: Path, *, force: bool) -> list[Path]:
+    taken: set[str] = set()
+    for path in made:
+        if path.name in taken:
+            raise ConfigError(
+                f"Two packages would be called {path.name}.", hint="Export them into different folders."
+            )
+        taken.add(path.name)
+        target = output / path.name
+        if os.path.lexists(target) and (not force or not target.is_file()):
+            raise ConfigError(
+                f"{target} exists.", hint="Replace it with --force, or choose another folder with --output."
+            )
+    for path in made:
+        path.chmod(0o644)
+        path.replace(output / path.name)
+    return [output / path.name for path in made]

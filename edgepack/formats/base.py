@@ -1,0 +1,103 @@
+"""What a package format is: a bundle, or several of one model, as files that an ecosystem's tools install.
+
+A format is an object of :class:`ExportFormat`, found by its name (``registry.EXPORT_FORMATS``; those of other
+packages by the entry point group ``edgepack.export_formats``). What the packages hold beside the bundle's own
+files is rendered from ``templates/formats/<format>/``. Nothing here compiles: a format takes what the bundle
+has, and where an ecosystem compiles itself (a Rust crate, an ESP-IDF component), it hands over sources and
+objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.bundle.layout import BundleLayout
+from edgepack.bundle.manifest import Manifest
+from edgepack.formats.metadata import PackageMetadata
+
+__all__ = ["ExportFormat", "ExportJob", "SourceBundle"]
+
+
+@dataclass(frozen=True)
+class SourceBundle:
+    """A bundle whose files are what its manifest says (its sums were compared).
+
+    Attributes:
+        root: its folder.
+        manifest: what it holds.
+    """
+
+    root: Path
+    manifest: Manifest
+
+    @property
+    def layout(self) -> BundleLayout:
+        """Where its files lie."""
+        return BundleLayout(self.manifest.name, self.manifest.device.os)
+
+    def artifact(self, kind: str) -> Path | None:
+        """The file of its shared or static library or of its program; None where it has none."""
+        found = self.manifest.artifact(kind)
+        return self.root / found.path if found is not None else None
+
+    @property
+    def params(self) -> Path | None:
+        """The params file that goes with the library; None where the library holds the params itself."""
+        file = self.manifest.params.file
+        return self.root / file if self.manifest.params.mode != "embed" and file else None
+
+    def files(self) -> list[str]:
+        """Path of every file in it, with ``/``, sorted."""
+        own = ("manifest.json", "SHA256SUMS")
+        return sorted([*(record.path for record in self.manifest.files), *own])
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """What one format makes of one model.
+
+    Attributes:
+        bundles: of the same model, with the same inputs and outputs, for different devices; exactly one for
+            a format that does not take several.
+        package: whose package it is.
+        folder: exists and is empty; the files go there.
+    """
+
+    bundles: Sequence[SourceBundle]
+    package: PackageMetadata
+    folder: Path
+
+    @property
+    def bundle(self) -> SourceBundle:
+        """The first, or the only one."""
+        return self.bundles[0]
+
+    @property
+    def name(self) -> str:
+        """The model's name, a C identifier of lower or upper case letters."""
+        return self.bundle.manifest.name
+
+    @property
+    def version(self) -> str:
+        """The package's version, a semantic one; the caller's, or one that changes with the contents."""
+        return self.package.version_of([one.manifest for one in self.bundles])
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """One package format.
+
+    Attributes:
+        title: what it is and for whom, in a line (``A wheel, which pip installs``).
+        refusal: why a bundle cannot become such a package, as one sentence without its hint; "" where it can.
+        write: writes the package's files into ``job.folder`` and returns their names there, sorted. Same
+            bundle, metadata and version of edgepack: same bytes.
+        several: whether one package takes several bundles of a model (architectures of one platform).
+    """
+
+    title: str
+    refusal: Callable[[SourceBundle], str]
+    write: Callable[[ExportJob], Sequence[str]]
+    several: bool = False
