@@ -151,6 +151,7 @@ EXPORT_FORMATS = Registry(
     "package format",
     "edgepack.export_formats",
     {
+        "rust": "edgepack.formats.rust:RUST",
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
         "zip": "edgepack.formats.bundle_archive:ZIP",
     },

@@ -15,7 +15,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -42,6 +42,10 @@ class Entry:
     name: str
     data: bytes | Path
     executable: bool = False
+
+    def below(self, folder: str) -> Entry:
+        """The same in a folder."""
+        return replace(self, name=f"{folder}/{self.name}")
 
     def open(self) -> IO[bytes]:
         """The content as a stream."""

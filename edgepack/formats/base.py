@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgepack.bundle.layout import BundleLayout
 from edgepack.bundle.manifest import Manifest
+from edgepack.formats.archives import Entry
 from edgepack.formats.metadata import PackageMetadata
 
 __all__ = ["ExportFormat", "ExportJob", "SourceBundle"]
@@ -83,6 +84,11 @@ class ExportJob:
     def version(self) -> str:
         """The package's version, a semantic one; the caller's, or one that changes with the contents."""
         return self.package.version_of([one.manifest for one in self.bundles])
+
+    def licenses(self) -> list[Entry]:
+        """The licences of what the library holds, and what they cover, in ``LICENSES/``."""
+        paths = [path for path in self.bundle.files() if path.startswith("LICENSES/")]
+        return [Entry(path, self.bundle.root / path) for path in paths]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,114 @@
+"""What the tests of package formats share: names of others, hostile metadata, programs of ecosystems."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from edgepack.api import Bundle
+from edgepack.bundle.manifest import Manifest, Tensor
+from edgepack.exporting import source_bundle
+from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
+from edgepack.formats.metadata import PackageMetadata
+from edgepack.plan.dtypes import DTYPE_BYTES
+
+__all__ = ["HOSTILE_NAMES", "blocks", "hostile", "on", "run", "tool", "write"]
+
+#: Names of tensors that would end a string, a comment or a line somewhere, or are words of a language.
+HOSTILE_NAMES = (
+    'quote" + evil() + "',
+    "back\\slash\\",
+    "line\nend\r\n#define evil",
+    "comment */ evil() /* // \\u002a\\u002f",
+    "]]> --> <evil a='b'/> &amp;",
+    "../../etc/passwd",
+    "${evil} $(evil) `evil` {{ evil }} %s {}",
+    "\u202eevil\u2028\u0000\x1b[31m",
+    "größe 漢字 \U0001f600",
+    "class",
+    "Class",
+    "self",
+    "func",
+    "session",
+    "1st",
+    "",
+    "a.b",
+    "a:b",
+    "x" * 300,
+    "'''\"\"\"|`",
+)
+#: What metadata may hold and no format may be broken by.
+METADATA = PackageMetadata(
+    version="1.2.0-beta.1",
+    summary="Says \"hi\" to 'you' \\ ]]> --> */ ${evil} $(evil) `evil` <b>&amp; größe 漢字 | %s {{ x }} #{x}",
+    license="Apache-2.0 OR MIT",
+    authors=['Zoë "Q" O\'Neil ]] */ \\ <zoe@example.org>', "Plain Name"],
+    homepage="https://example.org/?a='b'&c=$(evil)#]]*/\\",
+)
+
+
+def tool(name: str, *places: str) -> str:
+    """A program's path; the test is skipped where it is missing."""
+    found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *places]))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What a program says; it must succeed."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    return done.stdout
+
+
+def blocks(readme: Path, language: str) -> list[str]:
+    """The fenced blocks of a README in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", readme.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def hostile(bundle: Bundle) -> SourceBundle:
+    """A bundle whose manifest has hostile names and every dtype: twenty inputs and as many outputs.
+
+    Its library does not have them: what is made of it is compiled, not run.
+    """
+    dtypes = list(DTYPE_BYTES)
+    tensors = tuple(
+        Tensor(name=name, dtype=dtype, shape=(2, 3), nbytes=6 * DTYPE_BYTES[dtype])
+        for name, dtype in zip(HOSTILE_NAMES, dtypes * 2, strict=False)
+    )
+    scalars = tuple(one.model_copy(update={"shape": (), "nbytes": one.nbytes // 6}) for one in tensors)
+    source = source_bundle(bundle.path)
+    manifest: Manifest = source.manifest.model_copy(update={"inputs": tensors, "outputs": scalars})
+    return SourceBundle(source.root, manifest)
+
+
+def on(bundle: SourceBundle, **device: str) -> SourceBundle:
+    """As if it were for another device."""
+    changed = bundle.manifest.device.model_copy(update=device)
+    return SourceBundle(bundle.root, bundle.manifest.model_copy(update={"device": changed}))
+
+
+def write(
+    one: ExportFormat, bundles: Sequence[SourceBundle], folder: Path, package: PackageMetadata = METADATA
+) -> list[Path]:
+    """The packages of a format, by its own function."""
+    package.check()
+    folder.mkdir(parents=True)
+    assert not any(one.refusal(bundle) for bundle in bundles)
+    return [folder / name for name in one.write(ExportJob(bundles, package, folder))]
