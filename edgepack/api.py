@@ -133,6 +133,41 @@ class Bundle:
         measured = BenchOptions(runs=runs, warmup=warmup, profile=profile, variant=variant, where=where)
         return bench(self.path, self.manifest, measured)
 
+    @guarded
+    def report(
+        self,
+        output: PathLike | None = None,
+        *,
+        bench: Measurement | PathLike | None = None,
+        verification: Verification | PathLike | None = None,
+        force: bool = False,
+    ) -> Path:
+        """Write a page about the bundle that opens from disk: one HTML file without scripts.
+
+        Args:
+            output: the file; default ``<name>-<device>.html`` in the working directory.
+            bench: times of this bundle: what :meth:`bench` returned, or a file with what
+                ``edgepack bench --json`` printed.
+            verification: what :meth:`verify` returned, or a file with what ``edgepack verify --json``
+                printed.
+            force: replace a file at the output.
+
+        Returns:
+            the file.
+
+        Raises:
+            ConfigError: the file exists or cannot be written, or a result is of another bundle.
+        """
+        from edgepack.report.build import write_report
+        from edgepack.report.results import read_bench, read_verification
+
+        manifest = self.manifest
+        target = Path(output) if output is not None else Path(f"{manifest.name}-{manifest.device.name}.html")
+        timed = None if bench is None else read_bench(_result(bench), manifest)
+        checked = None if verification is None else read_verification(_result(verification), manifest)
+        write_report(manifest, target, timed, checked, force=force)
+        return target
+
     def inspect(self) -> dict[str, Any]:
         """The manifest as plain data (what ``edgepack inspect --json`` prints)."""
         return self.manifest.model_dump(mode="json")
@@ -140,6 +175,11 @@ class Bundle:
     def load(self, *, threads: int | None = None, check: bool = False) -> Session:
         """Open it in this process: see :func:`load`."""
         return load(self, threads=threads, check=check)
+
+
+def _result(given: Measurement | Verification | PathLike) -> Path | dict[str, Any]:
+    """A result as plain data, or the file that has it."""
+    return Path(given) if isinstance(given, str | os.PathLike) else given.to_json()
 
 
 @guarded

@@ -24,6 +24,7 @@ __all__ = [
     "SCHEMA_FILE",
     "SCHEMA_VERSION",
     "Artifact",
+    "BufferRecord",
     "DeviceRecord",
     "FileRecord",
     "Footprint",
@@ -159,6 +160,16 @@ class Params(_Record):
     growth: int = Field(default=0, ge=0, description="bytes more than the model's constants, for speed")
 
 
+class BufferRecord(_Record):
+    """A region of the arena, and the steps during which it is in use, both included."""
+
+    name: str = Field(description="of the tensor, or what it holds; not unique")
+    offset: int = Field(ge=0, description="bytes from the arena's start")
+    nbytes: int = Field(ge=0)
+    first_step: int = Field(ge=0, description="index into the steps")
+    last_step: int = Field(ge=0, description="index into the steps")
+
+
 class Memory(_Record):
     """What a session needs, in bytes."""
 
@@ -168,6 +179,8 @@ class Memory(_Record):
     scratch_threads: int = Field(default=1, ge=1, description="threads whose scratch the arena holds")
     scratch_per_thread: int = Field(ge=0, description="beside the arena, if there are more threads")
     gpu_arena: int = Field(default=0, ge=0, description="on the GPU, beside the params")
+    buffers: tuple[BufferRecord, ...] = Field(default=(), description="the arena's layout")
+    gpu_buffers: tuple[BufferRecord, ...] = Field(default=(), description="the layout of the GPU's arena")
 
 
 class FootprintPart(_Record):

@@ -11,6 +11,7 @@ from typing import Any
 from edgepack.abi import header
 from edgepack.bundle.manifest import (
     Artifact,
+    BufferRecord,
     DeviceRecord,
     Footprint,
     KernelRecord,
@@ -28,7 +29,7 @@ from edgepack.bundle.manifest import (
 from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.config.device import Device
 from edgepack.config.models import MACHINE
-from edgepack.plan.types import AnyStep, Copy, Plan, Step, TensorSpec
+from edgepack.plan.types import AnyStep, Arena, Copy, Plan, Step, TensorSpec
 from edgepack.render.model import Variant
 from edgepack.render.values import model_symbol
 from edgepack.version import __version__
@@ -111,11 +112,17 @@ def _code(plan: Plan) -> dict[str, Any]:
             scratch_threads=plan.arena.threads,
             scratch_per_thread=plan.arena.scratch_bytes,
             gpu_arena=plan.gpu_arena.nbytes,
+            buffers=_buffers(plan.arena),
+            gpu_buffers=_buffers(plan.gpu_arena),
         ),
         "kernels": tuple(KernelRecord(**_kernel(asdict(kernel))) for kernel in plan.kernels),
         "steps": tuple(_step(step) for step in plan.steps),
         "flops": sum(kernels[step.kernel].flops for step in plan.steps if not isinstance(step, Copy)),
     }
+
+
+def _buffers(arena: Arena) -> tuple[BufferRecord, ...]:
+    return tuple(BufferRecord(**asdict(buffer)) for buffer in arena.buffers)
 
 
 def _step(step: AnyStep) -> StepRecord:

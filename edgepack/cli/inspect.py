@@ -32,7 +32,7 @@ def command(settings: Settings, path: Path, kernels: bool, as_json: bool) -> Non
 
 def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
     from edgepack.api import Bundle
-    from edgepack.cli import report
+    from edgepack.cli import tables
     from edgepack.render.formatting import human_count
 
     bundle = Bundle(path)
@@ -48,15 +48,15 @@ def _bundle(path: Path, as_json: bool, kernels: bool) -> None:
         printable(f"made by edgepack {manifest.edgepack} with {manifest.toolchain.version}")
         + f" from {printable(manifest.model.file)}\n{printable(f'{device.triple}, {cpu}')}\n"
         f"{len(manifest.steps)} steps, {len(manifest.kernels)} kernels, {human_count(manifest.flops)}FLOP",
-        report.signature_table(manifest),
-        report.files_table(manifest),
-        report.memory_table(manifest),
-        report.gpu_table(manifest),
-        report.footprint_table(manifest),
-        report.audit_table(manifest),
+        tables.signature_table(manifest),
+        tables.files_table(manifest),
+        tables.memory_table(manifest),
+        tables.gpu_table(manifest),
+        tables.footprint_table(manifest),
+        tables.audit_table(manifest),
     ]
     if kernels:
-        parts.append(report.kernels_table(manifest))
+        parts.append(tables.kernels_table(manifest))
     parts += [printable(f"warning: {text}") for text in manifest.warnings]
     say("\n\n".join(part for part in parts if part))
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "verify": "Run a bundle's own program on its recorded data and compare.",
     "bench": "Measure a bundle: latency, memory, load time.",
     "export": "Make packages of a bundle: archives, and what package managers install.",
+    "report": "Write a page about a bundle: memory over time, work, times, kernels, errors.",
     "inspect": "Show what a bundle or a model file holds.",
     "devices": "List the devices, or show one.",
     "toolchains": "List the toolchains, or show one.",

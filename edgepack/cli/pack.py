@@ -98,7 +98,7 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
 
 
 def _summary(bundle: Bundle, settings: Settings) -> str:
-    from edgepack.cli.report import files_table, footprint_table, memory_table
+    from edgepack.cli.tables import files_table, footprint_table, memory_table
 
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())

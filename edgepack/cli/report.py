@@ -1,146 +1,52 @@
-"""Tables about a bundle that ``pack`` and ``inspect`` print."""
+"""``edgepack report``."""
 
 from __future__ import annotations
 
-from edgepack.bundle.manifest import Manifest, Tensor
-from edgepack.cli.output import table
-from edgepack.render.formatting import human_bytes, human_count, shape_text
+from pathlib import Path
 
-__all__ = [
-    "audit_table",
-    "files_table",
-    "footprint_table",
-    "kernels_table",
-    "memory_table",
-    "signature_table",
-]
+import click
+
+from edgepack.cli.output import Settings, say, verbosity_options
+from edgepack.printable import printable
+
+__all__ = ["command"]
 
 
-def signature_table(manifest: Manifest) -> str:
-    """Inputs and outputs."""
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="The file to write.  [default: NAME-DEVICE.html]",
+)
+@click.option(
+    "--bench",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What `edgepack bench BUNDLE --profile --json` printed: the report then has times.",
+)
+@click.option(
+    "--verification",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What `edgepack verify BUNDLE --json` printed: the report then has the errors of the outputs.",
+)
+@click.option("--force", is_flag=True, help="Replace a file at the output.")
+@verbosity_options
+def command(
+    *,
+    settings: Settings,
+    bundle: Path,
+    output: Path | None,
+    bench: Path | None,
+    verification: Path | None,
+    force: bool,
+) -> None:
+    """Write a page about BUNDLE: its memory over time, work, times, kernels and errors, in one HTML file."""
+    del settings
+    from edgepack.api import Bundle
 
-    def row(kind: str, tensor: Tensor) -> list[str]:
-        return [kind, tensor.name, tensor.dtype, shape_text(tensor.shape), human_bytes(tensor.nbytes)]
-
-    rows = [row("input", tensor) for tensor in manifest.inputs]
-    rows += [row("output", tensor) for tensor in manifest.outputs]
-    return table(rows, header=["", "name", "dtype", "shape", "size"], right=[4])
-
-
-def files_table(manifest: Manifest) -> str:
-    """The files that a device needs, one by one, and the rest in sum."""
-    mine = {artifact.path for artifact in manifest.artifacts} | {manifest.params.file}
-    rows = [[file.path, human_bytes(file.nbytes)] for file in manifest.files if file.path in mine]
-    rest = [file for file in manifest.files if file.path not in mine]
-    for folder in ("test", "src", "include"):
-        part = [file for file in rest if file.path.startswith(f"{folder}/")]
-        rest = [file for file in rest if file not in part]
-        if part:
-            rows.append([f"{folder}/ ({len(part)} files)", human_bytes(sum(file.nbytes for file in part))])
-    rows.append([f"{len(rest)} other files", human_bytes(sum(file.nbytes for file in rest))])
-    return table(rows, header=["file", "size"], right=[1])
-
-
-def memory_table(manifest: Manifest) -> str:
-    """What a session needs, against the lower bound, and how large the runtime is."""
-    memory = manifest.memory
-    peak = ""
-    if 0 <= memory.peak_step < len(manifest.steps):
-        step = manifest.steps[memory.peak_step]
-        nodes = f" ({', '.join(step.nodes[:2])})" if step.nodes else ""
-        peak = f"step {memory.peak_step} of {len(manifest.steps)}: {step.kernel}{nodes}"
-    above = f" (+{memory.arena / memory.lower_bound - 1:.1%})" if memory.lower_bound else ""
-    rows = [
-        [
-            "params",
-            human_bytes(manifest.params.nbytes),
-            f"{manifest.params.tensors} tensors, {manifest.params.mode}{_growth(manifest)}",
-        ],
-        ["arena", human_bytes(memory.arena), f"least possible {human_bytes(memory.lower_bound)}{above}"],
-        ["peak", "", peak],
-        [
-            "scratch",
-            human_bytes(memory.scratch_per_thread),
-            f"beside the arena for each thread, if there are more than {memory.scratch_threads}",
-        ],
-    ]
-    if manifest.runtime.text_bytes is not None:
-        rows.append(["runtime", human_bytes(manifest.runtime.text_bytes), "machine code beside the kernels"])
-    return table([row for row in rows if row[1] or row[2]], header=["memory", "size", ""], right=[1])
-
-
-def gpu_table(manifest: Manifest) -> str:
-    """What a run on a GPU is made of; nothing for a bundle without kernels for one."""
-    rows = []
-    for variant in manifest.variants:
-        if not variant.gpu:
-            continue
-        backends = {kernel.symbol: kernel.backend for kernel in variant.kernels}
-        copies = [step.copied for step in variant.steps if not step.kernel]
-        on_cpu = sum(backends.get(step.kernel) == "cpu" for step in variant.steps)
-        rows.append(
-            [
-                variant.name,
-                str(len(variant.steps) - len(copies) - on_cpu),
-                str(on_cpu),
-                f"{len(copies)} ({human_bytes(sum(copies))})",
-                human_bytes(variant.memory.gpu_arena),
-            ]
-        )
-    header = ["GPU", "launches", "steps of the CPU", "copies", "memory beside params"]
-    return table(rows, header=header, right=[1, 2, 3, 4]) if rows else ""
-
-
-def footprint_table(manifest: Manifest) -> str:
-    """Flash and RAM of firmware by part; nothing for other devices."""
-    if manifest.footprint is None:
-        return ""
-    from edgepack.bundle.firmware.budget import footprint_rows
-
-    header, *rows = footprint_rows(manifest.footprint)
-    return table(rows, header=["firmware", *header[1:]], right=[1, 2])
-
-
-def _growth(manifest: Manifest) -> str:
-    """What the params cost more than the model's constants, and how to do without."""
-    params = manifest.params
-    if params.growth * 100 < params.nbytes:
-        return ""
-    return f"; {human_bytes(params.growth)} more for speed (none with --optimize size)"
-
-
-def kernels_table(manifest: Manifest) -> str:
-    """Kernels, the most work first: rule, what it chose, FLOPs, steps that use it."""
-    uses: dict[str, int] = {}
-    for step in manifest.steps:
-        uses[step.kernel] = uses.get(step.kernel, 0) + 1
-    kernels = sorted(
-        manifest.kernels, key=lambda kernel: (-kernel.flops * uses.get(kernel.symbol, 0), kernel.symbol)
-    )
-    rows = [
-        [
-            kernel.symbol,
-            kernel.rule,
-            " ".join(f"{key}={value}" for key, value in kernel.parameters.items()),
-            str(uses.get(kernel.symbol, 0)),
-            f"{human_count(kernel.flops)}FLOP",
-            " ".join(kernel.ops),
-        ]
-        for kernel in kernels
-    ]
-    return table(rows, header=["kernel", "rule", "parameters", "steps", "each", "operators"], right=[3, 4])
-
-
-def _words(value: object) -> str:
-    """A text, or a list of them, whatever a manifest has there."""
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def audit_table(manifest: Manifest) -> str:
-    """What each library and program needs, and what it exports. (The manifest has more.)"""
-    rows = []
-    for artifact in manifest.artifacts:
-        found = artifact.audit
-        needed, glibc, exported = (_words(found.get(key, "")) for key in ("needed", "glibc", "exported"))
-        rows.append([artifact.path, needed, glibc, exported])
-    return table(rows, header=["audited", "needs", "glibc", "exports"])
+    written = Bundle(bundle).report(output, bench=bench, verification=verification, force=force)
+    say(printable(str(written)))

@@ -17,7 +17,7 @@ from edgepack.render.formatting import human_bytes, human_count, shape_text
 from edgepack.render.javascript import js_array, js_key, js_member
 from edgepack.resources import TEMPLATES
 
-__all__ = ["render"]
+__all__ = ["render", "render_html"]
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
@@ -30,7 +30,12 @@ def render(template: str, values: Mapping[str, object]) -> str:
     Raises:
         jinja2.UndefinedError: it names something else.
     """
-    return _environment().get_template(template).render(**values)
+    return _environment(escapes=False).get_template(template).render(**values)
+
+
+def render_html(template: str, values: Mapping[str, object]) -> str:
+    """As :func:`render`, for HTML: the characters of each value that mean something there are escaped."""
+    return _environment(escapes=True).get_template(template).render(**values)
 
 
 def _cell(text: str) -> str:
@@ -58,18 +63,19 @@ _FILTERS: Mapping[str, Callable[..., object]] = {
     "js_array": js_array,
     "js_key": js_key,
     "js_member": js_member,
+    "printable": printable,
 }
 
 
 @cache
-def _environment() -> Environment:
+def _environment(*, escapes: bool) -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,  # nothing that is rendered is HTML
+        autoescape=escapes,  # all but reports are C, JSON, Markdown, ...
     )
     environment.filters |= _FILTERS
     return environment

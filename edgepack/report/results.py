@@ -1,0 +1,151 @@
+"""What ``edgepack bench --json`` and ``edgepack verify --json`` said, read back and compared with the
+bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgepack.bundle.limits import check_limits
+from edgepack.bundle.manifest import Manifest
+from edgepack.errors import ConfigError
+from edgepack.files import read_regular
+
+__all__ = ["BenchResult", "OutputResult", "VerifyResult", "read_bench", "read_verification"]
+
+_LARGEST = 64 << 20
+#: JSON has no NaN and no infinity: ``verify --json`` writes them as texts.
+_Number = Annotated[float, Field(ge=0)] | Literal["nan", "inf", "-inf"]
+_Positive = Annotated[float, Field(ge=0)]
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class BenchResult(_Result):
+    """Times of a run; those of whole runs in ms, those of steps in us."""
+
+    where: str
+    real_speed: bool
+    threads: int = Field(ge=1)
+    runs_ms: tuple[_Positive, ...] = Field(min_length=1)
+    min_ms: _Positive
+    median_ms: _Positive
+    p90_ms: _Positive
+    p99_ms: _Positive
+    load_ms: _Positive
+    first_result_ms: _Positive
+    peak_rss_bytes: int = Field(ge=0)
+    steps_us: tuple[_Positive, ...] = ()
+    variant: str = ""
+
+
+class OutputResult(_Result):
+    """How far one output is from the recorded one."""
+
+    name: str
+    max_abs_err: _Number
+    max_abs_ref: _Number
+    atol: _Positive
+    rtol: _Positive
+    elements: int = Field(ge=0)
+    mismatches: int = Field(ge=0)
+
+    @property
+    def of_tolerance(self) -> float | None:
+        """The largest error as a fraction of what is allowed at the largest recorded value; None where one
+        of them is no finite number, or nothing is allowed."""
+        if isinstance(self.max_abs_err, str) or isinstance(self.max_abs_ref, str):
+            return None
+        allowed = self.atol + self.rtol * self.max_abs_ref
+        return self.max_abs_err / allowed if allowed > 0 else None
+
+
+class _Variant(_Result):
+    name: str
+    outputs: tuple[OutputResult, ...] = ()
+    missing: str = ""
+
+
+class VerifyResult(_Result):
+    """What a verification found."""
+
+    ok: bool
+    where: str
+    threads: int = Field(ge=1)
+    reference: str
+    outputs: tuple[OutputResult, ...]
+    variants: tuple[_Variant, ...] = ()
+
+    @property
+    def checks(self) -> list[tuple[str, OutputResult]]:
+        """Each output that was compared, with the kernels' variant; "" where there is one kind only."""
+        found = [(one.name, output) for one in self.variants for output in one.outputs]
+        return found or [("", output) for output in self.outputs]
+
+
+_R = TypeVar("_R", bound=_Result)
+
+
+def read_bench(source: Path | Mapping[str, Any], manifest: Manifest) -> BenchResult:
+    """The result of ``edgepack bench --json``: a file, or plain data.
+
+    Raises:
+        ConfigError: it is none, or of another bundle: it has another number of steps.
+    """
+    result = _read(source, BenchResult, "bench")
+    names = [record.name for record in manifest.variants]
+    if result.variant and result.variant not in {*names, manifest.device.name}:
+        raise ConfigError(
+            f"The measurement is of kernels for {result.variant[:60]!r}, which the bundle has not.",
+            hint="Measure this bundle: edgepack bench BUNDLE --profile --json.",
+        )
+    steps = len(manifest.code(result.variant).steps)
+    if result.steps_us and len(result.steps_us) != steps:
+        raise ConfigError(
+            f"The measurement has {len(result.steps_us)} steps and the bundle {steps}: it is another's.",
+            hint="Measure this bundle: edgepack bench BUNDLE --profile --json.",
+        )
+    return result
+
+
+def read_verification(source: Path | Mapping[str, Any], manifest: Manifest) -> VerifyResult:
+    """The result of ``edgepack verify --json``: a file, or plain data.
+
+    Raises:
+        ConfigError: it is none, or of another bundle: its outputs have other names.
+    """
+    result = _read(source, VerifyResult, "verify")
+    if [output.name for output in result.outputs] != [tensor.name for tensor in manifest.outputs]:
+        raise ConfigError(
+            "The verification has other outputs than the bundle: it is another's.",
+            hint="Verify this bundle: edgepack verify BUNDLE --json.",
+        )
+    return result
+
+
+def _read(source: Path | Mapping[str, Any], kind: type[_R], command: str) -> _R:
+    where, hint = "The result", f"Give what `edgepack {command} BUNDLE --json` printed."
+    data: Any = source
+    if isinstance(source, Path):
+        where = str(source)
+        try:
+            data = json.loads(read_regular(source, _LARGEST).decode("utf-8"))
+            check_limits(data)
+        except OSError as error:
+            raise ConfigError(f"{source} cannot be read: {error.strerror}.", hint=hint) from error
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{source} is not JSON: {error}.", hint=hint) from error
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "it"
+        raise ConfigError(
+            f"{where} is no result of `edgepack {command}`: {field}: {first['msg']}.", hint=hint
+        ) from error

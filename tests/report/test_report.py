@@ -1,0 +1,272 @@
+"""The report of a bundle: complete, the same for the same bundle, safe with names of others, legible."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from edgepack.api import Bundle
+from edgepack.cli.main import main
+from edgepack.errors import ConfigError
+from edgepack.printable import printable
+from edgepack.report.build import render_report
+from edgepack.report.figures import byte_ticks, error_scale, shortened
+from edgepack.report.results import read_bench, read_verification
+from edgepack.runners import browser
+from tests.support.devtools import file_url, open_page
+from tests.support.manifest import example
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "]]><b>x</b>",
+    "\"'><img src=x onerror=alert(1)>",
+    "\u202egnp.exe",
+    "&lt;already",
+    "--><!--",
+    "{{ m.name }}",
+    "x" * 300,
+    "\ud800\x00",
+]
+
+
+class Reader(HTMLParser):
+    """Elements, their attributes, and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def bench(**changes: Any) -> dict[str, Any]:
+    times = {"runs_ms": [1.0, 2.0], "load_ms": 1, "first_result_ms": 3, "peak_rss_bytes": 4096}
+    summary = {"min_ms": 1.0, "median_ms": 1.5, "p90_ms": 1.9, "p99_ms": 2.0}
+    where = {"where": "this machine", "real_speed": True, "threads": 2}
+    return {**where, **times, **summary, "steps_us": [12.0], **changes}
+
+
+def verification(**changes: Any) -> dict[str, Any]:
+    output = {"name": "output", "max_abs_err": 1e-6, "max_abs_ref": 2.0, "atol": 1e-5, "rtol": 1e-4}
+    found = {**output, "elements": 6, "mismatches": 0, **changes}
+    return {"ok": True, "where": "here", "threads": 1, "reference": "onnxruntime", "outputs": [found]}
+
+
+def buffers(*rows: tuple[str, int, int, int, int]) -> dict[str, Any]:
+    keys = ("name", "offset", "nbytes", "first_step", "last_step")
+    memory = {"arena": 256, "lower_bound": 250, "peak_step": 0, "scratch_per_thread": 64}
+    return {**memory, "buffers": [dict(zip(keys, row, strict=True)) for row in rows]}
+
+
+def full(**changes: Any) -> str:
+    """A report with everything in it."""
+    memory = buffers(("tensor", 0, 128, 0, 0), ("scratch0", 128, 128, 0, 0))
+    manifest = example(**{"memory": memory, **changes})
+    timed, checked = read_bench(bench(), manifest), read_verification(verification(), manifest)
+    return render_report(manifest, timed, checked)
+
+
+def test_a_packed_bundle_has_a_page_with_all_its_parts(small_bundle: Bundle, tmp_path: Path) -> None:
+    timed = small_bundle.bench(runs=2, warmup=0, profile=True)
+    checked = small_bundle.verify()
+    written = small_bundle.report(tmp_path / "page.html", bench=timed, verification=checked)
+    page = Reader(written.read_text(encoding="utf-8"))
+    assert page.tags.count("svg") == 5
+    for part in (
+        "Mul_0",
+        "Add_0, Relu_0",
+        "scaled: 128 B from 0 B on, steps 0 to 1",
+        "multiply",
+        "add + relu",
+    ):
+        assert part in page.text
+    assert "sign" in page.text and "most in use: 128 B at step 0" in page.text
+    with pytest.raises(ConfigError, match="exists"):
+        small_bundle.report(written)
+    (tmp_path / "bench.json").write_text(json.dumps(timed.to_json()))
+    (tmp_path / "verify.json").write_text(json.dumps(checked.to_json()))
+    options = ["--bench", f"{tmp_path}/bench.json", "--verification", f"{tmp_path}/verify.json"]
+    again = tmp_path / "again.html"
+    assert main(["report", str(small_bundle.path), "-o", str(again), *options]) == 0
+    assert again.read_bytes() == written.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("again.html", "bench.json", "page.html", "verify.json")
+    ]
+
+
+def test_nothing_is_loaded_or_run_and_every_picture_is_described() -> None:
+    text = full()
+    page = Reader(text)
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert all(value.startswith("#") for name, value in page.attributes if name == "href" and value)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name == "src"]
+    assert "url(" not in text and "@import" not in text
+    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(pictures) == 5
+    for picture in pictures:
+        root = ElementTree.fromstring(picture)
+        title, description = root[0], root[1]
+        assert (title.tag, description.tag) == ("title", "desc") and title.text and description.text
+        assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_without_results_and_for_older_bundles_there_is_less() -> None:
+    page = Reader(render_report(example()))
+    assert page.tags.count("svg") == 2  # sizes, work
+    assert "Errors" not in page.text
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: name.encode("unicode_escape")[:12].decode())
+def test_names_of_others_are_text(name: str) -> None:
+    plain = Reader(full())
+    tensor = {"name": "output", "dtype": "float32", "shape": [2, 3], "nbytes": 24}
+    manifest = example(
+        memory=buffers((name, 0, 128, 0, 0), ("scratch0", 128, 128, 0, 0)),
+        inputs=[{**tensor, "name": name}],
+        outputs=[{**tensor, "name": name}],
+        kernels=[{"symbol": "k", "ops": [name], "rule": name, "parameters": {name: name}, "flops": 6}],
+        steps=[{"kernel": "k", "tasks": 2, "nodes": [name]}],
+        model={"file": name, "sha256": name},
+        tools={name: name, "numpy": name},
+        warnings=[name],
+        toolchain={"name": name, "family": "zig", "version": name},
+    )
+    timed = read_bench(bench(where=name), manifest)
+    text = render_report(manifest, timed, read_verification(verification(name=name), manifest))
+    page = Reader(text)
+    assert page.tags == plain.tags
+    assert page.text.count(printable(name)) >= 15
+    for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ElementTree.fromstring(picture)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (bench(steps_us=[1.0, 2.0]), "2 steps and the bundle 1"),
+        (bench(runs_ms=[]), "no result of `edgepack bench`"),
+        (bench(median_ms=float("nan")), "no result of `edgepack bench`"),
+        (bench(variant="other"), "kernels for 'other'"),
+        ({}, "no result of `edgepack bench`: where"),
+    ],
+)
+def test_another_bundles_times_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_bench(wrong, example())
+
+
+def test_what_is_no_result_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="other outputs"):
+        read_verification(verification(name="else"), example())
+    path = tmp_path / "x.json"
+    for text in ("[" * 100_000, "{", '{"where": NaN}', "[]", '"text"'):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"x\.json"):
+            read_bench(path, example())
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_bench(tmp_path / "missing.json", example())
+
+
+@pytest.mark.parametrize("row", [("b", 0, 128, 0, 1), ("b", 0, 128, 1, 0), ("b", 200, 57, 0, 0)])
+def test_an_arena_that_contradicts_itself_is_refused(row: tuple[str, int, int, int, int]) -> None:
+    with pytest.raises(ConfigError, match="arena has a buffer"):
+        full(memory=buffers(row))
+
+
+def test_mismatches_and_numbers_that_are_none_are_shown() -> None:
+    manifest = example()
+    checked = verification(max_abs_err="nan", mismatches=6)
+    page = Reader(render_report(manifest, None, read_verification({**checked, "ok": False}, manifest)))
+    assert "6 of 6 wrong" in page.text and "FAILED" in page.text and "nan" in page.text
+
+
+def test_labels_and_ticks() -> None:
+    assert shortened("a" * 50, 10) == "a" * 9 + "…"
+    assert shortened("日本語日本語", 6) == "日本…"
+    assert shortened("\u202e", 40) == "\\u202e"
+    assert [text for _, text in byte_ticks(5 << 20)] == [
+        "0",
+        "1.0 MiB",
+        "2.0 MiB",
+        "3.0 MiB",
+        "4.0 MiB",
+        "5.0 MiB",
+    ]
+    assert byte_ticks(1)[-1] == (1, "1 B")
+    scale = error_scale([1e-5, 0.0, 30.0])
+    assert (scale.low, scale.high) == (-5, 2)
+    assert scale.left == scale.at(0) < scale.at(1e-5 * 2) < scale.at(1) < scale.at(30) < scale.right
+    assert scale.at(1e9) == scale.right
+
+
+#: Of every text that is shown, the least contrast with what is behind it (WCAG 2).
+CONTRAST = """(() => {
+  const light = (rgb) => {
+    const [r, g, b] = rgb.match(/[0-9.]+/g).map((v) => v / 255)
+      .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (e) => {
+    const colour = getComputedStyle(e).backgroundColor;
+    return colour !== "rgba(0, 0, 0, 0)" || !e.parentElement ? colour : behind(e.parentElement);
+  };
+  let least = 99;
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || e.closest("title, desc") || !e.getClientRects().length) continue;
+    const style = getComputedStyle(e);
+    const a = light(e.closest("svg") ? style.fill : style.color), b = light(behind(e));
+    least = Math.min(least, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
+  }
+  return least;
+})()"""
+BOX = """(box => ({x: box.x + box.width / 2, y: box.y + scrollY + box.height / 2}))(
+  document.querySelector("CSS").getBoundingClientRect())"""
+
+
+@pytest.mark.skipif(browser.find_browser() is None, reason="no browser is here: apt-get install chromium")
+def test_a_browser_shows_it_in_both_schemes_and_tells_a_screen_reader(tmp_path: Path) -> None:
+    nodes = ["שלום", "日本語", "Add_0"]
+    steps = [{"kernel": "k", "tasks": 2, "nodes": nodes}]
+    (tmp_path / "page.html").write_text(full(steps=steps), encoding="utf-8")
+    with open_page(file_url(tmp_path / "page.html")) as page:
+        for scheme, box, scratch in (
+            ("light", (0x2A, 0x78, 0xD6), (0xD9, 0x66, 0x2F)),
+            ("dark", (0x39, 0x87, 0xE5), (0xD9, 0x59, 0x26)),
+        ):
+            page.colour_scheme(scheme)
+            assert page.evaluate(CONTRAST) >= 4.5
+            for css, colour in ((".box:not(.scratch)", box), (".box.scratch", scratch)):
+                at = page.evaluate(BOX.replace("CSS", css))
+                # The dashed line of the peak is in the middle of the only step.
+                assert page.pixel(at["x"] + 40, at["y"]) == colour
+        tree = page.accessible()
+        pictures = {name: description for role, name, description in tree if role in {"image", "img"}}
+        figures = ("Errors of the outputs", "Files and memory", "The arena over a run", "Work by operator")
+        for figure in (*figures, "Time by kernel"):
+            assert any(name.startswith(figure) for name in pictures), pictures
+        headings = [name for role, name, _ in tree if role == "heading"]
+        assert headings[0] == "net for raspberrypi4" and "Memory, work and kernels" in headings
+        assert any("שלום" in name for role, name, _ in tree if role == "StaticText")
+        assert sum(role == "columnheader" for role, _, _ in tree) >= 17
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.call(
+            "Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=True
+        )
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
