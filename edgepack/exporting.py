@@ -12,6 +12,7 @@ from edgepack.bundle.manifest import load_manifest
 from edgepack.errors import ConfigError
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
+from edgepack.formats.words import check_words
 from edgepack.registry import EXPORT_FORMATS
 from edgepack.storage import refusal, writing_to
 from edgepack.temporary import remove_dead, temporary_folder
@@ -33,12 +34,13 @@ def source_bundle(path: Path) -> SourceBundle:
     """The bundle in a folder.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or its manifest has names that edgepack does not write.
         CheckFailedError: a file is not what the bundle's sums say: it is not given on.
     """
     root = find_bundle(path)
     manifest = load_manifest(root)
     check_sums(root, manifest)
+    check_words(root, manifest)
     return SourceBundle(root, manifest)
 
 

@@ -153,6 +153,7 @@ EXPORT_FORMATS = Registry(
     {
         "rust": "edgepack.formats.rust:RUST",
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
+        "wheel": "edgepack.formats.wheel:WHEEL",
         "zip": "edgepack.formats.bundle_archive:ZIP",
     },
 )

@@ -1,0 +1,255 @@
+"""Calls a model library that edgepack made, through its C interface (``edgepack/runtime.h``).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ._statuses import STATUSES
+
+_MAGIC, _ABI_VERSION = 0x4B43415045474445, 1
+
+
+class Error(RuntimeError):
+    """The library refused or failed; the text says why and what to do.
+
+    Attributes:
+        status: number of the library's status, 0 where the library itself could not be loaded.
+        name: its name, such as ``EP_E_CPU``; "" where it has none.
+    """
+
+    def __init__(self, text: str, status: int = 0, name: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.name = name
+
+
+class Tensor(NamedTuple):
+    """An input or an output.
+
+    Attributes:
+        name: as the model has it.
+        dtype: of NumPy; bfloat16 is passed as its bits, uint16.
+        shape: extents.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class _ConstBuffer(c.Structure):
+    _fields_ = (("data", c.c_void_p), ("nbytes", c.c_size_t))
+
+
+class _Buffer(c.Structure):
+    _fields_ = (("data", c.c_void_p), ("nbytes", c.c_size_t))
+
+
+class _Options(c.Structure):
+    _fields_ = (
+        ("struct_size", c.c_size_t),
+        ("threads", c.c_uint32),
+        ("schedule", c.c_uint32),
+        ("caller_threads", c.c_uint32),
+        ("reserved", c.c_uint32),
+        ("memory", c.c_void_p),
+        ("memory_bytes", c.c_size_t),
+        ("allocator", c.c_void_p),
+    )
+
+
+class _Model(c.Structure):
+    _fields_ = (
+        ("descriptor", c.c_void_p),
+        ("params", c.c_void_p),
+        ("image", c.c_void_p),
+        ("image_bytes", c.c_size_t),
+        ("mapping", c.c_void_p),
+        ("reserved", c.c_void_p * 3),
+    )
+
+
+class _Api(c.Structure):
+    """The library's functions, as far as they are called from here."""
+
+    _fields_ = (
+        ("struct_size", c.c_uint32),
+        ("reserved", c.c_uint32),
+        ("model_open", c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_char_p, c.c_void_p)),
+        ("model_open_memory", c.c_void_p),
+        ("model_check_params", c.CFUNCTYPE(c.c_int32, c.c_void_p)),
+        ("model_close", c.CFUNCTYPE(None, c.c_void_p)),
+        ("missing_features", c.CFUNCTYPE(c.c_size_t, c.c_void_p, c.c_char_p, c.c_size_t)),
+        ("session_bytes", c.c_void_p),
+        ("session_create", c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_void_p)),
+        (
+            "session_run",
+            c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_size_t, c.c_void_p, c.c_size_t),
+        ),
+        ("session_begin", c.c_void_p),
+        ("session_work", c.c_void_p),
+        ("session_profile", c.c_void_p),
+        ("session_destroy", c.CFUNCTYPE(None, c.c_void_p)),
+    )
+
+
+class _Descriptor(c.Structure):
+    """What the library exports, up to its functions."""
+
+    _fields_ = (
+        ("magic", c.c_uint64),
+        ("abi_version", c.c_uint32),
+        ("struct_size", c.c_uint32),
+        ("name", c.c_char_p),
+        ("edgepack_version", c.c_char_p),
+        ("inputs", c.c_void_p),
+        ("outputs", c.c_void_p),
+        ("input_count", c.c_uint32),
+        ("output_count", c.c_uint32),
+        ("arena_bytes", c.c_uint64),
+        ("scratch_bytes", c.c_uint64),
+        ("params_bytes", c.c_uint64),
+        ("params_id", c.c_ubyte * 32),
+        ("alignment", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("arch", c.c_uint32),
+        ("default_threads", c.c_uint32),
+        ("cpu_features", c.c_uint64),
+        ("cpu_feature_names", c.c_char_p),
+        ("embedded_params", c.c_void_p),
+        ("embedded_bytes", c.c_uint64),
+        ("step_tasks", c.c_void_p),
+        ("step_count", c.c_uint32),
+        ("scratch_threads", c.c_uint32),
+        ("step_scratch", c.c_void_p),
+        ("run_step", c.c_void_p),
+        ("api", c.POINTER(_Api)),
+    )
+
+
+class Program(NamedTuple):
+    """The files of a model and what they hold.
+
+    Attributes:
+        library: its shared library.
+        params: its params file; None where the library holds the params itself.
+        symbol: what the library exports.
+        inputs, outputs: in the model's order.
+    """
+
+    library: Path
+    params: Path | None
+    symbol: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class SessionBase:
+    """An opened model with its memory and threads."""
+
+    def __init__(self, program: Program, threads: int | None) -> None:
+        self._handle: c.c_void_p | None = None
+        self._program = program
+        if threads is not None and not 1 <= threads <= 256:
+            raise ValueError(f"threads is {threads}; give 1 to 256, or None for the model's own")
+        self._library = _load(program.library)
+        self._descriptor = _descriptor(self._library, program)
+        self._api: _Api = self._descriptor.api.contents
+        self._model = _Model()
+        path = None
+        if program.params is not None:
+            path = str(program.params).encode() if os.name == "nt" else os.fsencode(program.params)
+        self._check(self._api.model_open(c.byref(self._descriptor), path, c.byref(self._model)), "open")
+        options = _Options(struct_size=c.sizeof(_Options), threads=threads or 0)
+        handle = c.c_void_p()
+        status = self._api.session_create(c.byref(self._model), c.byref(options), c.byref(handle))
+        if status != 0:
+            self._api.model_close(c.byref(self._model))
+        self._check(status, "make a session")
+        self._handle = handle
+
+    def _run(self, values: Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
+        """The outputs, as new arrays. An array that is not contiguous or not aligned is copied."""
+        if self._handle is None:
+            raise ValueError("the session is closed")
+        program = self._program
+        arrays = [_checked(spec, value) for spec, value in zip(program.inputs, values, strict=True)]
+        results = [np.empty(spec.shape, spec.dtype) for spec in program.outputs]
+        sources = (_ConstBuffer * max(1, len(arrays)))(
+            *(_ConstBuffer(array.ctypes.data, array.nbytes) for array in arrays)
+        )
+        targets = (_Buffer * max(1, len(results)))(
+            *(_Buffer(array.ctypes.data, array.nbytes) for array in results)
+        )
+        self._check(
+            self._api.session_run(self._handle, sources, len(arrays), targets, len(results)),
+            "run",
+        )
+        return results
+
+    def check_params(self) -> None:
+        """Hash the params file; raises Error where a byte of it has changed."""
+        if self._handle is None:
+            raise ValueError("the session is closed")
+        self._check(self._api.model_check_params(c.byref(self._model)), "check its params")
+
+    def close(self) -> None:
+        """End the session's threads and give its memory back. Closing twice is fine; not during a run."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._api.session_destroy(handle)
+            self._api.model_close(c.byref(self._model))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    def _check(self, status: int, what: str) -> None:
+        if status == 0:
+            return
+        name, text = STATUSES.get(status, ("", "Unknown status."))
+        if name == "EP_E_CPU":
+            missing = c.create_string_buffer(512)
+            self._api.missing_features(c.byref(self._descriptor), missing, len(missing))
+            text += f" Missing: {missing.value.decode()}."
+        raise Error(f"The model could not {what} ({name or status}): {text}", status, name)
+
+
+def _load(path: Path) -> c.CDLL:
+    try:
+        return c.CDLL(str(path))
+    except OSError as error:
+        raise Error(f"{path} cannot be loaded: {error}. Install the package again.") from error
+
+
+def _descriptor(library: c.CDLL, program: Program) -> _Descriptor:
+    try:
+        descriptor = _Descriptor.in_dll(library, program.symbol)
+    except ValueError as error:
+        raise Error(f"{program.library} is not the library of this package. Install it again.") from error
+    right = descriptor.magic == _MAGIC and descriptor.abi_version == _ABI_VERSION
+    if not right or descriptor.struct_size < c.sizeof(_Descriptor):
+        raise Error(f"{program.library} is not the library of this package. Install it again.")
+    return descriptor
+
+
+def _checked(spec: Tensor, value: npt.ArrayLike) -> npt.NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype != np.dtype(spec.dtype):
+        raise TypeError(
+            f"{spec.name} is {array.dtype}, the model takes {spec.dtype}: "
+            f'convert it, x.astype("{spec.dtype}")'
+        )
+    if array.shape != spec.shape:
+        raise ValueError(f"{spec.name} has shape {array.shape}, the model takes {spec.shape}")
+    return np.require(array, requirements=["C", "A"])
