@@ -151,6 +151,7 @@ EXPORT_FORMATS = Registry(
     "package format",
     "edgepack.export_formats",
     {
+        "deb": "edgepack.formats.deb:DEB",
         "rust": "edgepack.formats.rust:RUST",
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
         "wheel": "edgepack.formats.wheel:WHEEL",

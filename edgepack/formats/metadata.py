@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import ConfigError
 
-__all__ = ["PackageMetadata", "debian_version", "pep440_version", "without_prerelease"]
+__all__ = ["PackageMetadata", "debian_version", "mail_address", "pep440_version", "without_prerelease"]
 
 _NUMBER, _PART = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PART}(?:\.{_PART})*))?")
@@ -81,6 +81,14 @@ class PackageMetadata:
             for record in manifest.files:
                 digest.update(f"{record.path}\0{record.sha256}\n".encode())
         return f"0.0.0-m{digest.hexdigest()[:12]}"
+
+
+def mail_address(author: str) -> str:
+    """``Name <mail>`` as a header of mails has it: a name with commas, quotes and the like in quotes."""
+    name, _, mail = author.rpartition(" <")
+    if re.search(r'[,:;@."\\()\[\]]', name):
+        name = '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
+    return f"{name} <{mail}"
 
 
 def _parts(version: str) -> tuple[str, str]:

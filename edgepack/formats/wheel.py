@@ -24,7 +24,7 @@ from edgepack.bundle.manifest import Manifest
 from edgepack.formats.archives import Entry, write_zip
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import Argument, argument_lists, package_name
-from edgepack.formats.metadata import pep440_version
+from edgepack.formats.metadata import mail_address, pep440_version
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.printable import printable
 from edgepack.render.templates import render
@@ -94,14 +94,6 @@ class _PythonTensor:
 def _in_docstring(text: str) -> str:
     """Text of others within a docstring: ASCII, on one line, and it cannot end the docstring."""
     return ascii(text).replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _address(author: str) -> str:
-    """``Name <mail>`` as a header of mails has it: a name with commas, quotes and the like in quotes."""
-    name, _, mail = author.rpartition(" <")
-    if re.search(r'[,:;@"\\()\[\]]', name):
-        name = '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
-    return f"{name} <{mail}"
 
 
 def module_name(name: str) -> str:
@@ -193,7 +185,7 @@ def _values(job: ExportJob, distribution: str, tags: Sequence[str]) -> dict[str,
         "threads": manifest.device.threads,
         "license": job.package.license,
         "author": ", ".join(one for one in job.package.authors if "<" not in one),
-        "author_email": ", ".join(_address(one) for one in job.package.authors if "<" in one),
+        "author_email": ", ".join(mail_address(one) for one in job.package.authors if "<" in one),
         "homepage": job.package.homepage,
         "edgepack": manifest.edgepack,
         "tags": tags,
