@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.version import __version__
 
 if TYPE_CHECKING:
-    from edgepack.api import Bundle, check, cross_compiler, export, load, pack
+    from edgepack.api import Bundle, check, cross_compiler, export, load, pack, sign
     from edgepack.errors import (
         CheckFailedError,
         ConfigError,
@@ -46,11 +46,12 @@ __all__ = [
     "export",
     "load",
     "pack",
+    "sign",
 ]
 
 #: Names that are not in ``errors``, and the module that has each.
 _PLACES = {
-    **dict.fromkeys(("Bundle", "check", "cross_compiler", "export", "load", "pack"), "api"),
+    **dict.fromkeys(("Bundle", "check", "cross_compiler", "export", "load", "pack", "sign"), "api"),
     "Measurement": "runners.bench",
     "ModelCheck": "plan.model_check",
     "PackOptions": "options",

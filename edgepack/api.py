@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from edgepack.session import Session
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
-__all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack"]
+__all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack", "sign"]
 
 
 class Bundle:
@@ -72,6 +72,25 @@ class Bundle:
         return check_sums(self.path, self.manifest)
 
     @guarded
+    def check_signature(self, key: PathLike) -> str:
+        """Check the signature over SHA256SUMS (``SHA256SUMS.minisig`` or ``.sig``), but no other file.
+
+        Args:
+            key: a public key of minisign or cosign: its file, ``env://NAME`` for an environment variable that
+                holds it, or the line that ``minisign -P`` takes.
+
+        Returns:
+            what the signer said with it, minisign's trusted comment.
+
+        Raises:
+            CheckFailedError: there is no signature, it is another key's, or does not match.
+            ConfigError: there is no such key, or ``edgepack[sign]`` is not installed.
+        """
+        from edgepack.signing.sums import check_signature, public_key
+
+        return check_signature(self.path, public_key(os.fspath(key)))
+
+    @guarded
     def verify(
         self,
         *,
@@ -80,6 +99,7 @@ class Bundle:
         threads: int | None = None,
         timeout: float | None = None,
         sandbox: bool = False,
+        signature: PathLike | None = None,
     ) -> Verification:
         """Check the files, then run the bundle's own program on the recorded data.
 
@@ -91,15 +111,19 @@ class Bundle:
             timeout: seconds.
             sandbox: run it under bubblewrap: it sees its bundle and the system's libraries, and changes
                 nothing.
+            signature: a public key, as for :meth:`check_signature`, which then comes first.
 
         Raises:
-            CheckFailedError: a file is damaged, or the program refuses or crashes. A mismatch is a result.
+            CheckFailedError: a signature does not match, a file is damaged, or the program refuses or
+                crashes. A mismatch is a result.
             ToolchainError: there is no runner for the device here, or the time is up.
         """
         from edgepack.runners.verify import verify
 
         options = RunOptions(runner, device, threads, timeout, sandbox)
         check_run(options)
+        if signature is not None:
+            self.check_signature(signature)
         self.check_sums()
         return verify(self.path, self.manifest, options)
 
@@ -303,6 +327,30 @@ def export(
     if not paths or not names:
         raise ConfigError("There is nothing to export.", hint="Give a bundle's folder and a format.")
     return export_bundles(paths, names, Path(output), _package(package), force=force)
+
+
+@guarded
+def sign(folder: PathLike | Bundle, key: PathLike, *, comment: str = "", password: str | None = None) -> Path:
+    """Sign the SHA256SUMS of a bundle or a release, as minisign or cosign do.
+
+    Args:
+        folder: that has the file.
+        key: a secret key of minisign or cosign: its file, or ``env://NAME`` for an environment variable that
+            holds it.
+        comment: a line that minisign's signature covers too; default ``file:SHA256SUMS``.
+        password: of an encrypted key; default the environment variable ``EDGEPACK_SIGNING_PASSWORD``.
+
+    Returns:
+        the signature's file, which lies beside the sums.
+
+    Raises:
+        ConfigError: there are no sums, no such key, its password is wrong, or ``edgepack[sign]`` is not
+            installed.
+    """
+    from edgepack.signing.sums import secret_key, sign_sums
+
+    where = folder.path if isinstance(folder, Bundle) else Path(folder)
+    return sign_sums(where, secret_key(os.fspath(key), password), comment)
 
 
 def _package(options: Mapping[str, Any]) -> PackageMetadata:

@@ -27,6 +27,8 @@ needed=(
   "/usr/include/stdio.h libc6-dev"
   "/etc/OpenCL/vendors/pocl.icd pocl-opencl-icd"
   "bwrap bubblewrap"
+  "minisign minisign"
+  "openssl openssl"
   "ssh openssh-client"
   "/usr/sbin/sshd openssh-server"
 )

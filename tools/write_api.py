@@ -21,6 +21,7 @@ SECTIONS = {
     "Packing": ("pack", "PackOptions"),
     "Bundles": ("Bundle", "Verification", "Measurement"),
     "Packages": ("export",),
+    "Signatures": ("sign",),
     "Running here": ("load", "Session"),
     "Checking": ("check", "ModelCheck"),
     "With TVM's own libraries": ("cross_compiler",),

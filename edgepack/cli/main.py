@@ -31,6 +31,7 @@ COMMANDS = {
     "bench": "Measure a bundle: latency, memory, load time.",
     "export": "Make packages of a bundle: archives, and what package managers install.",
     "report": "Write a page about a bundle: memory over time, work, times, kernels, errors.",
+    "sign": "Sign a bundle or a release, as minisign or cosign do.",
     "inspect": "Show what a bundle or a model file holds.",
     "devices": "List the devices, or show one.",
     "toolchains": "List the toolchains, or show one.",

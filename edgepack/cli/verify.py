@@ -17,10 +17,22 @@ __all__ = ["command"]
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "--signature",
+    metavar="KEY.pub",
+    help="Check the signature over SHA256SUMS first, by this public key of minisign or cosign.",
+)
 @run_options
 @json_option
 @verbosity_options
-def command(*, settings: Settings, bundle: Path, as_json: bool, **options: Unpack[RunKeywords]) -> int:
+def command(
+    *,
+    settings: Settings,
+    bundle: Path,
+    signature: str | None,
+    as_json: bool,
+    **options: Unpack[RunKeywords],
+) -> int:
     """Check BUNDLE's files, run its own program on the recorded data, and compare."""
     from edgepack.api import Bundle
     from edgepack.runners.program import STATUSES
@@ -28,7 +40,7 @@ def command(*, settings: Settings, bundle: Path, as_json: bool, **options: Unpac
     with progress(settings) as show:
         opened = Bundle(bundle)
         show("verify", opened.manifest.name)
-        result = opened.verify(**options)
+        result = opened.verify(signature=signature, **options)
     if as_json:
         print_json(result.to_json())
         return 0 if result.ok else 1

@@ -1,0 +1,130 @@
+"""Signatures of ``cosign sign-blob``: ECDSA on P-256 over the SHA-256 of a file, in DER, as a line of base64.
+
+Keys are PEM: cosign's own, which are encrypted (scrypt and XSalsa20-Poly1305), or openssl's. A signature is
+made deterministically (RFC 6979): the same key and file give the same one. What cosign writes into a
+transparency log beside it is not made: verify with ``cosign verify-blob --insecure-ignore-tlog``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    load_der_private_key,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.signing.minisign import decoded
+
+__all__ = ["SUFFIX", "CosignPublicKey", "CosignSecretKey", "read_public", "read_secret"]
+
+SUFFIX = ".sig"
+_ENCRYPTED = ("-----BEGIN ENCRYPTED SIGSTORE PRIVATE", "-----BEGIN ENCRYPTED COSIGN PRIVATE")
+_HINT = "Give a key of P-256, such as `cosign generate-key-pair` makes."
+#: Bytes that the derivation of a key may take: cosign's own take 64 MiB.
+_MOST_MEMORY = 1 << 30
+
+
+@dataclass(frozen=True)
+class CosignPublicKey:
+    """A key to verify with."""
+
+    key: ec.EllipticCurvePublicKey
+    suffix: str = SUFFIX
+
+    def check(self, data: bytes, signature: str, what: str) -> str:
+        """Raise CheckFailedError unless ``signature`` is this key's over ``data``; returns "": no comment."""
+        try:
+            self.key.verify(decoded(signature), data, ec.ECDSA(SHA256()))
+        except InvalidSignature:
+            raise CheckFailedError(
+                f"{what} does not match: it is another key's, or what was signed was changed.",
+                hint="Check with the public key of whom you expect it from, or do not use these files.",
+            ) from None
+        return ""
+
+
+@dataclass(frozen=True)
+class CosignSecretKey:
+    """A key to sign with."""
+
+    key: ec.EllipticCurvePrivateKey
+    suffix: str = SUFFIX
+
+    def sign(self, data: bytes, comment: str) -> str:
+        """The text of the signature file, in which a comment has no place."""
+        del comment
+        signature = self.key.sign(data, ec.ECDSA(SHA256(), deterministic_signing=True))
+        return base64.b64encode(signature).decode("ascii") + "\n"
+
+    @property
+    def public(self) -> CosignPublicKey:
+        """What verifies its signatures."""
+        return CosignPublicKey(self.key.public_key())
+
+
+def read_public(text: str, where: str) -> CosignPublicKey:
+    """A public key in PEM; ConfigError for another one."""
+    try:
+        key = load_pem_public_key(text.encode())
+    except ValueError:
+        raise ConfigError(f"{where} is no public key.", hint=_HINT) from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+        raise ConfigError(f"{where} is a key of another kind.", hint=_HINT)
+    return CosignPublicKey(key)
+
+
+def read_secret(text: str, where: str, password: str | None) -> CosignSecretKey:
+    """A private key in PEM, deciphered by the password where it is encrypted.
+
+    Raises:
+        ConfigError: it is none, of another kind or damaged, or the password is missing or wrong.
+    """
+    encrypted = "ENCRYPTED" in text
+    if encrypted and password is None:
+        raise ConfigError(
+            f"{where} is encrypted, and there is no password.", hint="Set EDGEPACK_SIGNING_PASSWORD."
+        )
+    secret = (password or "").encode() if encrypted else None
+    try:
+        if text.startswith(_ENCRYPTED):
+            key = load_der_private_key(_deciphered(text, (password or "").encode()), None)
+        else:
+            key = load_pem_private_key(text.encode(), secret)
+    except (ValueError, TypeError, KeyError):
+        why = "is damaged, or its password is wrong" if encrypted else "is no private key"
+        raise ConfigError(f"{where} {why}.", hint=_HINT) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+        raise ConfigError(f"{where} is a key of another kind.", hint=_HINT)
+    return CosignSecretKey(key)
+
+
+def _deciphered(text: str, password: bytes) -> bytes:
+    """The key of a cosign file in DER; ValueError or KeyError for another file or password."""
+    import hashlib
+
+    from nacl.exceptions import CryptoError
+    from nacl.secret import SecretBox
+
+    body = "".join(line for line in text.splitlines() if not line.startswith("-----"))
+    envelope: Any = json.loads(decoded(body))
+    derivation, cipher = envelope["kdf"], envelope["cipher"]
+    if (derivation["name"], cipher["name"]) != ("scrypt", "nacl/secretbox"):
+        raise ValueError("an unknown way to encrypt")
+    n, r, p = (int(derivation["params"][name]) for name in "Nrp")
+    if n * r * 128 > _MOST_MEMORY or p > 16:
+        raise ValueError("too much memory")
+    salt, nonce = decoded(derivation["salt"]), decoded(cipher["nonce"])
+    key = hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=_MOST_MEMORY + (64 << 20))
+    try:
+        return bytes(SecretBox(key).decrypt(decoded(envelope["ciphertext"]), nonce))
+    except CryptoError as error:
+        raise ValueError("wrong password") from error

@@ -1,0 +1,174 @@
+"""Signs a folder's SHA256SUMS, and checks such a signature."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.files import read_regular
+
+if TYPE_CHECKING:
+    from edgepack.signing.cosign import CosignPublicKey, CosignSecretKey
+    from edgepack.signing.minisign import MinisignPublicKey, MinisignSecretKey
+
+__all__ = [
+    "PASSWORD",
+    "check_signature",
+    "is_encrypted",
+    "public_key",
+    "secret_key",
+    "sign_sums",
+    "signature_files",
+]
+
+#: The environment variable with the password of an encrypted key.
+PASSWORD = "EDGEPACK_SIGNING_PASSWORD"
+SUMS = "SHA256SUMS"
+_ENVIRONMENT = "env://"
+_LARGEST_KEY, _LARGEST_SUMS = 64 << 10, 64 << 20
+
+
+def secret_key(source: str | Path, password: str | None = None) -> MinisignSecretKey | CosignSecretKey:
+    """A key to sign with.
+
+    Args:
+        source: a file, or ``env://NAME`` for a variable that holds what the file would.
+        password: of an encrypted key; default the variable ``EDGEPACK_SIGNING_PASSWORD``.
+
+    Raises:
+        ConfigError: there is none, it is of another kind, or its password is missing or wrong.
+    """
+    _check_installed()
+    from edgepack.signing import cosign, minisign
+
+    text, where = _text(source)
+    given = password if password is not None else os.environ.get(PASSWORD)
+    if text.startswith("-----BEGIN"):
+        if "PUBLIC KEY" in text.split("\n", 1)[0]:
+            raise ConfigError(f"{where} is a public key.", hint="Sign with the private one.")
+        return cosign.read_secret(text, where, given)
+    return minisign.read_secret(text, where, given)
+
+
+def public_key(source: str | Path) -> MinisignPublicKey | CosignPublicKey:
+    """A key to verify with: a file, ``env://NAME``, or the line of base64 that ``minisign -P`` takes.
+
+    Raises:
+        ConfigError: there is none, or it is of another kind.
+    """
+    _check_installed()
+    from edgepack.signing import cosign, minisign
+
+    if re.fullmatch(r"RW[A-Za-z0-9+/]{54}", str(source)) and not Path(source).exists():
+        return minisign.read_public(str(source), "The key")
+    text, where = _text(source)
+    if "PRIVATE KEY" in text.split("\n", 1)[0] or "secret key" in text.split("\n", 1)[0]:
+        raise ConfigError(f"{where} is a secret key.", hint="Verify with the public one.")
+    read = cosign.read_public if text.startswith("-----BEGIN") else minisign.read_public
+    return read(text, where)
+
+
+def sign_sums(folder: Path, key: MinisignSecretKey | CosignSecretKey, comment: str = "") -> Path:
+    """Sign ``folder/SHA256SUMS``; an older signature of the same kind is replaced.
+
+    Args:
+        comment: one line that is signed with it; default ``file:SHA256SUMS``. cosign's signatures have none.
+
+    Returns:
+        the signature's file: ``SHA256SUMS.minisig`` or ``SHA256SUMS.sig``.
+
+    Raises:
+        ConfigError: there are no sums, the comment is no line, or the file cannot be written.
+    """
+    if not comment.isprintable() or len(comment) > 1000:
+        raise ConfigError(
+            "The comment of a signature is one line of at most 1000 characters.", hint="Shorten it."
+        )
+    data = _read(folder / SUMS, "Pack the model, or make the release, first.")
+    target = folder / f"{SUMS}{key.suffix}"
+    made = folder / f".{SUMS}{key.suffix}.{os.getpid()}"
+    try:
+        made.write_text(key.sign(data, comment or f"file:{SUMS}"), encoding="utf-8", newline="\n")
+        made.chmod(0o644)
+        made.replace(target)
+    except OSError as error:
+        made.unlink(missing_ok=True)
+        raise ConfigError(
+            f"{target} cannot be written: {error.strerror}.", hint="Make the folder writable."
+        ) from error
+    return target
+
+
+def check_signature(folder: Path, key: MinisignPublicKey | CosignPublicKey) -> str:
+    """Check the signature over ``folder/SHA256SUMS``. The files that it names are compared elsewhere
+    (``bundle/checksums.py``).
+
+    Returns:
+        the trusted comment; "" for cosign's.
+
+    Raises:
+        CheckFailedError: there is no signature, it is another key's, or does not match.
+        ConfigError: there are no sums.
+    """
+    path = folder / f"{SUMS}{key.suffix}"
+    if not path.is_file():
+        raise CheckFailedError(
+            f"{folder} has no {path.name}: nobody signed it with such a key.",
+            hint="Ask whom you have it from for the signature.",
+        )
+    signature = _read(path, "Sign it again.").decode("utf-8", "replace")
+    return key.check(_read(folder / SUMS, "Get the files again."), signature, str(path))
+
+
+def signature_files(folder: Path) -> list[str]:
+    """Names of the signatures that a folder has."""
+    return [name for name in (f"{SUMS}.minisig", f"{SUMS}.sig") if (folder / name).is_file()]
+
+
+def is_encrypted(source: str | Path) -> bool:
+    """Whether a secret key needs a password. Errors as for :func:`secret_key`."""
+    _check_installed()
+    from edgepack.signing.minisign import decoded
+
+    text, _ = _text(source)
+    lines = text.splitlines()
+    return "ENCRYPTED" in lines[0] or decoded([*lines, ""][1])[2:4] == b"Sc"
+
+
+def _text(source: str | Path) -> tuple[str, str]:
+    """What a key's file or variable holds, and what to call it."""
+    if str(source).startswith(_ENVIRONMENT):
+        name = str(source)[len(_ENVIRONMENT) :]
+        if not (text := os.environ.get(name, "")):
+            raise ConfigError(f"The environment variable {name!r} with the key is not set.", hint="Set it.")
+        return text.strip() + "\n", f"The key in {name}"
+    try:
+        return read_regular(Path(source), _LARGEST_KEY).decode("ascii"), str(source)
+    except OSError as error:
+        raise ConfigError(
+            f"{source} cannot be read: {error.strerror or error}.", hint="Give the file of a key."
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{source} is no key.", hint="Give a key of minisign or cosign.") from error
+
+
+def _read(path: Path, hint: str) -> bytes:
+    try:
+        return read_regular(path, _LARGEST_SUMS)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be read: {why}.", hint=hint) from error
+
+
+def _check_installed() -> None:
+    try:
+        import cryptography  # noqa: F401
+        import nacl  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"Signatures need a package that is not installed: {error.name}.",
+            hint='pip install "edgepack[sign]"',
+        ) from error

@@ -1,0 +1,222 @@
+"""Signatures over SHA256SUMS: public tools verify what is signed here, and what they sign is verified."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from nacl.secret import SecretBox
+
+from edgepack.api import Bundle, sign
+from edgepack.cli.main import main
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.signing.sums import PASSWORD, check_signature, public_key, secret_key, sign_sums
+
+SUMS = f"{'ab' * 32}  lib/libnet.so\n"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``m.pub``, ``m.sec`` of minisign, ``c.pub``, ``c.key`` of openssl, and the same of another one."""
+    folder = tmp_path_factory.mktemp("kéys")
+    for name in ("m", "other-m"):
+        minisign(folder, "-G", "-W", "-p", f"{name}.pub", "-s", f"{name}.sec")
+    for name in ("c", "other-c"):
+        openssl(folder, "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", f"{name}.key")
+        openssl(folder, "ec", "-in", f"{name}.key", "-pubout", "-out", f"{name}.pub")
+    return folder
+
+
+def minisign(folder: Path, *arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["minisign", *arguments], cwd=folder, check=True, capture_output=True, text=True, input=typed
+    )
+
+
+def openssl(folder: Path, *arguments: str) -> bytes:
+    return subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True).stdout
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    (tmp_path / "SHA256SUMS").write_text(SUMS)
+    return tmp_path
+
+
+def encrypted(keys: Path, folder: Path, password: str) -> Path:
+    """``m.sec`` as minisign encrypts it, but at the least cost."""
+    data = base64.b64decode((keys / "m.sec").read_text().splitlines()[1])
+    salt, operations, memory = bytes(range(32)), 32768, 16 << 20
+    secret = data[54 : 54 + 72]
+    secret += hashlib.blake2b(b"Ed" + secret, digest_size=32).digest()
+    stream = hashlib.scrypt(password.encode(), salt=salt, n=1024, r=8, p=1, dklen=104, maxmem=64 << 20)
+    hidden = bytes(a ^ b for a, b in zip(secret, stream, strict=True))
+    packed = struct.pack("<2s2s2s32sQQ104s", b"Ed", b"Sc", b"B2", salt, operations, memory, hidden)
+    path = folder / "encrypted.sec"
+    path.write_text(f"untrusted comment: encrypted\n{base64.b64encode(packed).decode()}\n")
+    return path
+
+
+def cosign_key(keys: Path, folder: Path, password: str, kind: str = "SIGSTORE") -> Path:
+    """``c.key`` as cosign keeps it: scrypt, secretbox, JSON, PEM."""
+    der = openssl(keys, "pkcs8", "-topk8", "-nocrypt", "-in", "c.key", "-outform", "DER")
+    salt, nonce = bytes(32), bytes(24)
+    key = hashlib.scrypt(password.encode(), salt=salt, n=1024, r=8, p=1, dklen=32)
+
+    def text(data: bytes) -> str:
+        return base64.b64encode(data).decode()
+
+    envelope = {
+        "kdf": {"name": "scrypt", "params": {"N": 1024, "r": 8, "p": 1}, "salt": text(salt)},
+        "cipher": {"name": "nacl/secretbox", "nonce": text(nonce)},
+        "ciphertext": text(SecretBox(key).encrypt(der, nonce).ciphertext),
+    }
+    body = base64.encodebytes(json.dumps(envelope).encode()).decode()
+    path = folder / "cosign.key"
+    name = f"ENCRYPTED {kind} PRIVATE KEY"
+    path.write_text(f"-----BEGIN {name}-----\n{body}-----END {name}-----\n")
+    return path
+
+
+def test_minisign_verifies_what_is_signed_here(keys: Path, release: Path) -> None:
+    made = sign_sums(release, secret_key(keys / "m.sec"), "models 1.2.0")
+    assert made.name == "SHA256SUMS.minisig"
+    said = minisign(release, "-V", "-m", "SHA256SUMS", "-p", str(keys / "m.pub")).stdout
+    assert "Trusted comment: models 1.2.0" in said
+    first = made.read_bytes()
+    assert sign(release, keys / "m.sec", comment="models 1.2.0").read_bytes() == first
+    assert check_signature(release, public_key(keys / "m.pub")) == "models 1.2.0"
+    line = (keys / "m.pub").read_text().splitlines()[1]
+    assert check_signature(release, public_key(line)) == "models 1.2.0"
+    with pytest.raises(subprocess.CalledProcessError):
+        minisign(release, "-V", "-m", "SHA256SUMS", "-p", str(keys / "other-m.pub"))
+    assert [path.name for path in sorted(release.iterdir())] == ["SHA256SUMS", "SHA256SUMS.minisig"]
+
+
+def test_what_minisign_signs_is_verified(keys: Path, release: Path) -> None:
+    arguments = ("-S", "-m", "SHA256SUMS", "-s", str(keys / "m.sec"))
+    minisign(release, *arguments, "-t", "by hand")
+    assert check_signature(release, public_key(keys / "m.pub")) == "by hand"
+    with pytest.raises(CheckFailedError, match="was made with the key"):
+        check_signature(release, public_key(keys / "other-m.pub"))
+    minisign(release, *arguments, "-l")
+    with pytest.raises(CheckFailedError, match="older kind"):
+        check_signature(release, public_key(keys / "m.pub"))
+
+
+def test_encrypted_keys_of_minisign(
+    keys: Path, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = encrypted(keys, tmp_path, "pässword")
+    typed = "pässword\n"
+    minisign(release, "-S", "-m", "SHA256SUMS", "-s", str(path), "-t", "t", typed=typed)  # it is such a key
+    theirs = (release / "SHA256SUMS.minisig").read_text().splitlines()[1:]
+    ours = sign_sums(release, secret_key(path, "pässword"), "t").read_text().splitlines()[1:]
+    assert ours == theirs
+    with pytest.raises(ConfigError, match="encrypted, and there is no password"):
+        secret_key(path)
+    monkeypatch.setenv(PASSWORD, "wrong")
+    with pytest.raises(ConfigError, match=r"password of .* is wrong"):
+        secret_key(path)
+
+
+@pytest.mark.slow
+def test_a_key_that_minisign_encrypted_itself(release: Path) -> None:
+    minisign(release, "-G", "-p", "k.pub", "-s", "k.sec", typed="secret\nsecret\n")
+    sign_sums(release, secret_key(release / "k.sec", "secret"))
+    minisign(release, "-V", "-m", "SHA256SUMS", "-p", "k.pub")
+
+
+@pytest.mark.parametrize("kind", ["plain", "SIGSTORE", "COSIGN", "pkcs8"])
+def test_openssl_verifies_what_is_signed_as_cosign_does(
+    kind: str, keys: Path, release: Path, tmp_path: Path
+) -> None:
+    key = keys / "c.key"
+    if kind == "pkcs8":
+        key = tmp_path / "pkcs8.key"
+        options = ("-topk8", "-passout", "pass:pw", "-in", str(keys / "c.key"), "-out", str(key))
+        openssl(keys, "pkcs8", *options)
+    elif kind != "plain":
+        key = cosign_key(keys, tmp_path, "pw", kind)
+    made = sign_sums(release, secret_key(key, "pw"))
+    assert made.name == "SHA256SUMS.sig"
+    (tmp_path / "der").write_bytes(base64.b64decode(made.read_text()))
+    command = ("dgst", "-sha256", "-verify", str(keys / "c.pub"), "-signature", "der", "SHA256SUMS")
+    assert openssl(tmp_path, *command) == b"Verified OK\n"
+    assert check_signature(release, public_key(keys / "c.pub")) == ""
+    first = made.read_bytes()
+    assert sign_sums(release, secret_key(key, "pw")).read_bytes() == first
+    if kind != "plain":
+        for password in ("wrong", None):
+            with pytest.raises(ConfigError, match="password"):
+                secret_key(key, password)
+    with pytest.raises(CheckFailedError, match="does not match"):
+        check_signature(release, public_key(keys / "other-c.pub"))
+
+
+@pytest.mark.parametrize("key", ["m", "c"])
+def test_what_was_changed_is_refused(key: str, keys: Path, release: Path) -> None:
+    public = public_key(keys / f"{key}.pub")
+    with pytest.raises(CheckFailedError, match="nobody signed it"):
+        check_signature(release, public)
+    made = sign_sums(release, secret_key(keys / ("m.sec" if key == "m" else "c.key")))
+    good = made.read_text()
+    (release / "SHA256SUMS").write_text(SUMS.replace("a", "b"))
+    with pytest.raises(CheckFailedError, match="does not match"):
+        check_signature(release, public)
+    (release / "SHA256SUMS").write_text(SUMS)
+    lines = good.splitlines(keepends=True)
+    wrong = ["", "\n", "\udcff\n", "AA\n" * 4, good * 2, good.replace("file:", "fine:"), lines[0] + good]
+    for text in wrong if key == "m" else wrong[:4]:
+        made.write_bytes(text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(CheckFailedError):
+            check_signature(release, public)
+
+
+def test_keys_that_are_none_are_refused(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    openssl(tmp_path, "genrsa", "-out", "rsa.key", "1024")
+    openssl(tmp_path, "rsa", "-in", "rsa.key", "-pubout", "-out", "rsa.pub")
+    (tmp_path / "text").write_text("a text\nof two lines\n")
+    (tmp_path / "bytes").write_bytes(bytes(range(256)))
+    (tmp_path / "empty").write_text("")
+    damaged = cosign_key(keys, tmp_path, "pw")
+    damaged.write_text(damaged.read_text().replace("A", "B", 5))
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "text", tmp_path / "bytes", tmp_path / "empty"):
+        for read in (secret_key, public_key):
+            with pytest.raises(ConfigError):
+                read(path)
+    for path in (keys / "m.pub", keys / "c.pub", tmp_path / "rsa.key", damaged):
+        with pytest.raises(ConfigError):
+            secret_key(path, "pw")
+    for path in (keys / "m.sec", keys / "c.key", tmp_path / "rsa.pub"):
+        with pytest.raises(ConfigError):
+            public_key(path)
+    monkeypatch.delenv("NO_KEY", raising=False)
+    with pytest.raises(ConfigError, match="'NO_KEY' with the key is not set"):
+        secret_key("env://NO_KEY")
+
+
+def test_a_bundle_is_signed_and_verified_by_the_commands(
+    small_bundle: Bundle,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(small_bundle.path, copy)
+    monkeypatch.setenv("THE_KEY", (keys / "m.sec").read_text())
+    assert main(["sign", str(copy), "--key", "env://THE_KEY"]) == 0
+    assert "SHA256SUMS.minisig" in capsys.readouterr().out
+    assert main(["verify", str(copy), "--signature", str(keys / "m.pub"), "-q"]) == 0
+    assert main(["verify", str(copy), "--signature", str(keys / "other-m.pub"), "-q"]) == 1
+    assert main(["verify", str(copy), "--signature", str(keys / "c.pub"), "-q"]) == 1
+    assert Bundle(copy).check_signature(keys / "m.pub") == "file:SHA256SUMS"
+    assert main(["sign", str(tmp_path), "--key", str(keys / "m.sec")]) == 2
+    assert main(["sign", str(copy), "--key", str(keys / "m.sec"), "--comment", "a\nb"]) == 2
