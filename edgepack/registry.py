@@ -151,6 +151,7 @@ EXPORT_FORMATS = Registry(
     "package format",
     "edgepack.export_formats",
     {
+        "aar": "edgepack.formats.aar:AAR",
         "deb": "edgepack.formats.deb:DEB",
         "rust": "edgepack.formats.rust:RUST",
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",

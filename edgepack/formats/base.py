@@ -2,9 +2,9 @@
 
 A format is an object of :class:`ExportFormat`, found by its name (``registry.EXPORT_FORMATS``; those of other
 packages by the entry point group ``edgepack.export_formats``). What the packages hold beside the bundle's own
-files is rendered from ``templates/formats/<format>/``. Nothing here compiles: a format takes what the bundle
-has, and where an ecosystem compiles itself (a Rust crate, an ESP-IDF component), it hands over sources and
-objects.
+files is rendered from ``templates/formats/<format>/``. A format takes what the bundle has; where an ecosystem
+compiles itself (a Rust crate, an ESP-IDF component), it hands over sources and objects. The one thing that is
+compiled here is the AAR's native half, which needs no SDK.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from edgepack.exporting import source_bundle
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.resources import TEMPLATES
 
-__all__ = ["HOSTILE_NAMES", "blocks", "hostile", "on", "run", "tool", "write"]
+__all__ = ["HOSTILE_NAMES", "METADATA", "TEMPLATES", "blocks", "hostile", "on", "run", "tool", "write"]
 
 #: Names of tensors that would end a string, a comment or a line somewhere, or are words of a language.
 HOSTILE_NAMES = (
