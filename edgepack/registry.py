@@ -153,6 +153,7 @@ EXPORT_FORMATS = Registry(
     {
         "aar": "edgepack.formats.aar:AAR",
         "deb": "edgepack.formats.deb:DEB",
+        "npm": "edgepack.formats.npm_package:NPM",
         "rust": "edgepack.formats.rust:RUST",
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
         "wheel": "edgepack.formats.wheel:WHEEL",

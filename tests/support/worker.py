@@ -37,7 +37,12 @@ from edgepack.temporary import cache_folder
 
 ROWS, COLUMNS = 4, 8
 SOURCE = Path(__file__).with_name("kernels.c")
-ZIG_TARGET = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu", "armv7a": "arm-linux-gnueabihf"}
+ZIG_TARGET = {
+    "x86_64": "x86_64-linux-gnu",
+    "aarch64": "aarch64-linux-gnu",
+    "armv7a": "arm-linux-gnueabihf",
+    "wasm32": "wasm32-wasi",
+}
 
 
 def event(**fields: Any) -> None:
