@@ -169,6 +169,7 @@ RUNNERS = Registry(
         "adb": "edgepack.runners.adb",
         "chromium": "edgepack.runners.chromium",
         "cuda-shim": "edgepack.runners.cuda_shim",
+        "metal-shim": "edgepack.runners.metal_shim",
         "native": "edgepack.runners.native",
         "node": "edgepack.runners.node",
         "qemu": "edgepack.runners.qemu_user",

@@ -154,6 +154,10 @@ def _gpu_binaries(built: Built, target: GpuTarget, folder: Path) -> list[Binary]
         from edgepack.compiler.backends.cuda import write_cuda
 
         return write_cuda(built.gpu_kernels, target.capabilities, folder)
+    if target.api == "metal":
+        from edgepack.compiler.backends.metal import write_metal
+
+        return write_metal(built.gpu_kernels, folder)
     from edgepack.compiler.backends.opencl import write_opencl
 
     return write_opencl(built.gpu_kernels, folder)

@@ -154,7 +154,7 @@ class AuditPolicy(Frozen):
 class GpuModel(Frozen):
     """A GPU that the device has, and what kernels for it may count on."""
 
-    api: Literal["none", "opencl", "cuda"] = Field(
+    api: Literal["none", "opencl", "cuda", "metal"] = Field(
         default="none",
         description="By what its GPU is driven, for which a bundle has kernels too; without it the CPU is "
         "taken.",
@@ -264,7 +264,8 @@ class Device(Frozen):
             )
         if (self.gpu.api == "cuda") != bool(self.gpu.capabilities):
             raise ValueError("gpu.capabilities: NVIDIA's GPUs (api: cuda) have some, and no others have")
-        if self.gpu.api != "none" and self.os not in {"linux", "android", "windows", "macos"}:
+        systems = {"macos", "ios"} if self.gpu.api == "metal" else {"linux", "android", "windows", "macos"}
+        if self.gpu.api != "none" and self.os not in systems:
             raise ValueError(f"gpu: there is no way to a GPU's driver on {self.os}")
         if not self.bare_metal and self.budget != Budget():
             raise ValueError("budget: only firmware (os: none) has one")

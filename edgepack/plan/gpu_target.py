@@ -10,7 +10,10 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["GpuApi", "GpuTarget"]
 
 #: By what the GPU is driven.
-GpuApi = Literal["opencl", "cuda"]
+GpuApi = Literal["opencl", "cuda", "metal"]
+
+#: Pointers that a kernel can have: OpenCL promises 1024 bytes of arguments, Metal has a table of 31 buffers.
+_MOST_PARAMETERS = {"opencl": 128, "cuda": 128, "metal": 31}
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class GpuTarget:
     local_bytes: int = 32 * 1024
     least_groups: int = 32
     capabilities: tuple[int, ...] = ()
+
+    @property
+    def most_parameters(self) -> int:
+        """Pointers that a kernel can have at most."""
+        return _MOST_PARAMETERS[self.api]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with the target's ``kind``, for a job file or a cache key."""

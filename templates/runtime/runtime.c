@@ -39,6 +39,11 @@
 #include "gpu/cuda.c"
 #include "gpu/cuda_session.c"
 #endif
+#if defined(EP_GPU_API_METAL)
+#include "gpu/metal.h"
+#include "gpu/metal.c"
+#include "gpu/metal_session.c"
+#endif
 #if defined(EP_HAVE_GPU)
 #include "gpu/session.c"
 #endif

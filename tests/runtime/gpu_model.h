@@ -5,6 +5,7 @@
 
 #define EP_GPU_API_OPENCL 1
 #define EP_GPU_API_CUDA   1
+#define EP_GPU_API_METAL  1
 #include "model.c"
 
 #include "check.h"

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from edgepack.render.sources import kernels_object
+from edgepack.resources import TEMPLATES
 from tests.runtime.conftest import VARIANTS, Build
 from tests.support.mini import WARNINGS, MiniBundle, add_gpu_sources, run
 from tests.support.oclgrind import findings, oclgrind
 
 HERE = Path(__file__).parent
+SHIM = TEMPLATES / "shim"
 
 FAKE = (
     "numbers",
@@ -37,10 +39,12 @@ def link(bundle: MiniBundle, variant: str, source: str) -> Path:
     if not program.exists():
         add_gpu_sources(bundle)
         kernels = bundle.root / kernels_object(0, 1)
-        wrap = ["-Wl,--wrap=malloc"] if source == "gpu_fake.c" else []
+        wrapped = {"gpu_fake.c": "malloc", "metal_fake.c": "dlopen"}.get(source)
+        wrap = [f"-Wl,--wrap={wrapped}"] if wrapped else []
         run(
             [
-                *(*cc, *WARNINGS, *flags, *bundle.includes, HERE / source, kernels, *wrap),
+                *(*cc, *WARNINGS, *flags, *bundle.includes, f"-I{SHIM / 'metal'}", f"-I{SHIM / 'common'}"),
+                *(HERE / source, kernels, *wrap),
                 *("-o", program, "-lpthread", "-lm", "-ldl"),
             ]
         )

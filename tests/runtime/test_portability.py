@@ -17,7 +17,7 @@ from tests.support.mini import ARCH, WARNINGS, MiniBundle, add_gpu_sources, make
 HERE = Path(__file__).parent
 ZIG = (sys.executable, "-m", "ziglang", "cc")
 #: A library with a variant for each kind of GPU.
-GPU_APIS = ("-DEP_GPU_API_OPENCL=1", "-DEP_GPU_API_CUDA=1")
+GPU_APIS = ("-DEP_GPU_API_OPENCL=1", "-DEP_GPU_API_CUDA=1", "-DEP_GPU_API_METAL=1")
 MORE_WARNINGS = ("-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef")
 
 #: zig's target -> edgepack's name of its architecture

@@ -19,6 +19,8 @@ __all__ = ["cuda_source", "write_cuda"]
 
 _MACROS = """\
 #define KERNEL(x, y, z) extern "C" __global__ __launch_bounds__((x) * (y) * (z))
+#define BUFFER(number)
+#define POSITIONS
 #define FUNCTION __device__ inline
 #define GLOBAL
 #define SHARED __shared__

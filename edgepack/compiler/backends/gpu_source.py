@@ -2,8 +2,8 @@
 otherwise.
 
 The text (``kernels/gpu/code.py``) is C. Each back end defines the macros of its own language (``KERNEL``,
-``GLOBAL``, ``SHARED``, ``RESTRICT``, ``GROUP``, ``THREAD``, ``BARRIER``, ``UNROLL``, ``FUNCTION``) and the
-types ``ep_int64``, ``ep_uint64``, ``ep_int8``.
+``BUFFER``, ``POSITIONS``, ``GLOBAL``, ``SHARED``, ``RESTRICT``, ``GROUP``, ``THREAD``, ``BARRIER``,
+``UNROLL``, ``FUNCTION``) and the types ``ep_int64``, ``ep_uint64``, ``ep_int8``.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ __all__ = ["opencl_source", "write_opencl"]
 
 _MACROS = """\
 #define KERNEL(x, y, z) __kernel __attribute__((reqd_work_group_size(x, y, z)))
+#define BUFFER(number)
+#define POSITIONS
 #define FUNCTION inline
 #define GLOBAL __global
 #define SHARED __local

@@ -12,6 +12,8 @@ typedef struct ep_gpu_model {
     size_t nbytes;    /* of this block */
     uint32_t process; /* in which it was opened: a driver does not survive fork() */
     uint32_t alone;   /* there is no other variant to take: a device that is no GPU will do */
+    uint32_t mapped;  /* the params are a mapped file, which stays as long as the model */
+    uint32_t reserved;
     char device[128]; /* its name */
 } ep_gpu_model;
 

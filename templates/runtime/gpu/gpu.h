@@ -10,7 +10,7 @@
  */
 #define EP_GPU_ALIGNMENT 512u
 
-enum { EP_GPU_OPENCL = 1, EP_GPU_CUDA = 2 };
+enum { EP_GPU_OPENCL = 1, EP_GPU_CUDA = 2, EP_GPU_METAL = 3 };
 
 enum { EP_STEP_CALL = 0, EP_STEP_LAUNCH = 1, EP_STEP_UPLOAD = 2, EP_STEP_DOWNLOAD = 3 };
 

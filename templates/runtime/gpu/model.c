@@ -21,6 +21,7 @@ static ep_status ep_gpu_open(const ep_descriptor *descriptor, ep_model *model, u
     gpu->nbytes = nbytes;
     gpu->process = ep_gpu_process();
     gpu->alone = alone;
+    gpu->mapped = model->mapping != NULL;
     ep_status status = backend->model_open(gpu, model->params);
     if (status != EP_OK) {
         backend->model_close(gpu);

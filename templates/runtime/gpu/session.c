@@ -17,6 +17,9 @@ static const ep_gpu_backend *ep_gpu_backend_of(const ep_gpu_program *program) {
 #if defined(EP_GPU_API_CUDA)
         &ep_cuda,
 #endif
+#if defined(EP_GPU_API_METAL)
+        &ep_metal,
+#endif
     };
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
         if (backends[i]->api == program->api) {

@@ -5,6 +5,7 @@
 
 #if defined(EP_HAVE_GPU)
 #include <dlfcn.h>
+#include <unistd.h>
 
 /* What has no RTLD_NODELETE is kept by the reference that ep_platform_library_close does not give back. */
 static void *ep_platform_library_open(const char *name) {
@@ -30,6 +31,13 @@ static void ep_platform_library_close(void *library) {
 #else
     (void)library;
 #endif
+}
+#endif
+
+#if defined(EP_GPU_API_METAL)
+static size_t ep_platform_page(void) {
+    long nbytes = sysconf(_SC_PAGESIZE);
+    return nbytes > 0 ? (size_t)nbytes : 0;
 }
 #endif
 

@@ -20,4 +20,10 @@ static void ep_platform_library_close(void *library) {
 }
 #endif
 
+#if defined(EP_GPU_API_METAL)
+static size_t ep_platform_page(void) {
+    return 0;
+}
+#endif
+
 #endif

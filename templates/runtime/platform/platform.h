@@ -25,7 +25,7 @@
 #include "hwcap.h"
 
 /* model.c defines EP_GPU_API_... for each kind of driver that one of its variants is for. */
-#if defined(EP_GPU_API_OPENCL) || defined(EP_GPU_API_CUDA)
+#if defined(EP_GPU_API_OPENCL) || defined(EP_GPU_API_CUDA) || defined(EP_GPU_API_METAL)
 #define EP_HAVE_GPU 1
 #endif
 
@@ -58,6 +58,11 @@ static uint64_t ep_platform_hwcap(unsigned word);
 static void *ep_platform_library_open(const char *name);
 static void (*ep_platform_library_symbol(void *library, const char *name))(void);
 static void ep_platform_library_close(void *library);
+#endif
+
+/* Bytes of a page of memory, a power of two; 0 where files are not mapped by pages. */
+#if defined(EP_GPU_API_METAL)
+static size_t ep_platform_page(void);
 #endif
 
 /* With EP_HAVE_THREADS:

@@ -3,7 +3,7 @@
 #ifndef EDGEPACK_CUDA_C_H
 #define EDGEPACK_CUDA_C_H
 
-#include "shim.h"
+#include "call.h"
 
 #define __global__
 #define __device__
@@ -86,6 +86,7 @@ SHIM_2(copysign)
 SHIM_2(fmax)
 SHIM_2(fmin)
 SHIM_2(fmod)
+SHIM_2(hypot)
 SHIM_2(pow)
 static inline float fma(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
@@ -95,6 +96,9 @@ static inline float fmaf(float a, float b, float c) {
 }
 static inline double fma(double a, double b, double c) {
     return __builtin_fma(a, b, c);
+}
+static inline float exp10(float a) {
+    return __builtin_powf(10.0f, a);
 }
 static inline float rsqrt(float a) {
     return 1.0f / __builtin_sqrtf(a);
@@ -147,26 +151,5 @@ static inline long long abs(long long a) {
     }
 SHIM_VECTORS(float)
 SHIM_VECTORS(int)
-
-/* ---- How a kernel is called with an array of pointers to its arguments ---- */
-
-template <class T, T... numbers> struct shim_numbers {};
-
-template <class... A, int... i>
-__attribute__((no_sanitize("thread"))) static void shim_pass(void (*kernel)(A...), void **arguments,
-                                                             shim_numbers<int, i...>) {
-    kernel(*(A *)arguments[i]...);
-}
-
-template <auto kernel> struct shim_of;
-
-template <class... A, void (*kernel)(A...)> struct shim_of<kernel> {
-    static constexpr uint32_t arguments = sizeof...(A);
-    __attribute__((no_sanitize("thread"))) static void call(void **list) {
-        shim_pass(kernel, list, __make_integer_seq<shim_numbers, int, sizeof...(A)>());
-    }
-};
-
-#define SHIM_KERNEL(name, x, y, z) {#name, shim_of<name>::call, shim_of<name>::arguments, {x, y, z}},
 
 #endif

@@ -57,7 +57,7 @@ static int initialised;
 
 static int has_context(void) {
     if (depth == 0) {
-        fprintf(stderr, "cuda-shim: a call without a current context\n");
+        fprintf(stderr, SHIM_NAME ": a call without a current context\n");
     }
     return depth > 0;
 }
@@ -95,7 +95,7 @@ API cuDeviceGet(int *device, int ordinal) {
 
 API cuDeviceGetName(char *name, int nbytes, int device);
 API cuDeviceGetName(char *name, int nbytes, int device) {
-    snprintf(name, (size_t)nbytes, "cuda-shim as compute capability %d.%d", capabilities[device] / 10,
+    snprintf(name, (size_t)nbytes, SHIM_NAME " as compute capability %d.%d", capabilities[device] / 10,
              capabilities[device] % 10);
     return SUCCESS;
 }
@@ -231,11 +231,11 @@ API cuModuleGetFunction(const shim_kernel **function, module *of, const char *na
     NEEDS_CONTEXT;
     *function = shim_find(name);
     if (!(of->ptx ? ptx_has((const char *)of->image, name) : cubin_has(of->image, name))) {
-        fprintf(stderr, "cuda-shim: the image has no kernel %s\n", name);
+        fprintf(stderr, SHIM_NAME ": the image has no kernel %s\n", name);
         return NOT_FOUND;
     }
     if (*function == NULL) {
-        fprintf(stderr, "cuda-shim: the CUDA C has no kernel %s\n", name);
+        fprintf(stderr, SHIM_NAME ": the CUDA C has no kernel %s\n", name);
     }
     return *function != NULL ? SUCCESS : NOT_FOUND;
 }

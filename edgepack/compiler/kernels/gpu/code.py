@@ -20,8 +20,8 @@ __all__ = ["SYMBOL", "Code", "c_type", "storage_type"]
 #: What stands for the kernel's name in its text until symbols are given out: equal kernels have equal texts.
 SYMBOL = "@symbol@"
 
-#: Groups along y and z at most: CUDA's limit. Pointers at most: OpenCL promises 1024 bytes.
-MOST_GROUPS, MOST_PARAMETERS = 65535, 128
+#: Groups along y and z at most: CUDA's limit.
+MOST_GROUPS = 65535
 
 _C_TYPES = {
     "float32": "float",
@@ -51,9 +51,14 @@ def storage_type(dtype: str) -> str:
 
 
 class Code:
-    """Lines of a kernel, and its parameters in the order of their first use."""
+    """Lines of a kernel, and its parameters in the order of their first use.
 
-    def __init__(self) -> None:
+    Args:
+        most_parameters: pointers that a kernel can have on the GPU that it is for.
+    """
+
+    def __init__(self, most_parameters: int) -> None:
+        self.most_parameters = most_parameters
         self.lines: list[str] = []
         self.parameters: dict[Operand, tuple[str, str, bool]] = {}
         self._depth = 1
@@ -104,14 +109,14 @@ class Code:
             local_bytes: memory that the work items of a group share.
 
         Raises:
-            RuleError: for more groups, or more tensors, than every GPU can have in a launch.
+            RuleError: for more groups, or more tensors, than the GPU can have in a launch.
         """
         declared = ", ".join(
-            f"GLOBAL {'' if written else 'const '}{ctype} *RESTRICT {name}"
-            for name, ctype, written in self.parameters.values()
+            f"GLOBAL {'' if written else 'const '}{ctype} *RESTRICT {name} BUFFER({number})"
+            for number, (name, ctype, written) in enumerate(self.parameters.values())
         )
-        if max(groups[1:]) > MOST_GROUPS or len(self.parameters) > MOST_PARAMETERS:
-            raise RuleError("more groups or tensors than every GPU takes")
+        if max(groups[1:]) > MOST_GROUPS or len(self.parameters) > self.most_parameters:
+            raise RuleError("more groups or tensors than the GPU takes")
         size = ", ".join(str(n) for n in threads)
-        text = "\n".join([f"KERNEL({size}) void {SYMBOL}({declared}) {{", *self.lines, "}", ""])
+        text = "\n".join([f"KERNEL({size}) void {SYMBOL}({declared} POSITIONS) {{", *self.lines, "}", ""])
         return GpuStage(text, tuple(self.parameters), groups, threads, local_bytes)

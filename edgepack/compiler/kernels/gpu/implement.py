@@ -45,7 +45,7 @@ def _stage(fused: FusedGroup, nests: Nests, nest: Nest, target: GpuTarget) -> tu
     refused: list[str] = []
     for name, rule in RULES.items():
         try:
-            return name, rule(Kernel(fused, nests), nest, target)
+            return name, rule(Kernel(fused, nests, target.most_parameters), nest, target)
         except RuleError as error:
             refused.append(str(error))
     raise RuleError(refused[-1])

@@ -19,12 +19,16 @@ __all__ = ["Kernel", "initial_value"]
 class Kernel:
     """One kernel of a fused group.
 
+    Args:
+        fused: the group, and ``nests`` what it is cut into.
+        most_parameters: pointers that a kernel can have on the GPU.
+
     Attributes:
         code: its text.
         evaluator: writes expressions into it.
     """
 
-    def __init__(self, fused: FusedGroup, nests: Nests) -> None:
+    def __init__(self, fused: FusedGroup, nests: Nests, most_parameters: int) -> None:
         params = list(fused.function.params)
         first = len(params) - fused.outputs
         self._operands = {
@@ -32,7 +36,7 @@ class Kernel:
             **{b: Operand("output", i) for i, b in enumerate(params[first:])},
             **{b: Operand("temp", i) for i, b in enumerate(nests.temps)},
         }
-        self.code = Code()
+        self.code = Code(most_parameters)
         self.evaluator = Evaluator(self.code, self._operands.get, nests.inlined)
 
     def store(self, block: Block, env: Environment, value: str | None = None) -> None:

@@ -1,5 +1,6 @@
-/* What the shim's parts know of each other: a libcuda.so.1 that runs CUDA C on the CPU, to check it.
- * SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of a shim know of each other: a driver that runs the text of a GPU's kernels on the CPU, to
+ * check them. SHIM_NAME is what it is called, SHIM_SHARED_BYTES the most memory that a block (a threadgroup)
+ * shares. SPDX-License-Identifier: Apache-2.0 */
 #ifndef EDGEPACK_SHIM_H
 #define EDGEPACK_SHIM_H
 
@@ -29,10 +30,13 @@ typedef struct shim_launch {
     uint64_t arguments[64];
 } shim_launch;
 
-enum { SHIM_ARGUMENTS = 64, SHIM_MAX_THREADS = 1024, SHIM_SHARED_BYTES = 49152 };
+enum { SHIM_ARGUMENTS = 64, SHIM_MAX_THREADS = 1024 };
 
 /* kernels */
-void shim_register(const shim_kernel *kernels, size_t count);
+/* Of a file of kernels, whose text has this FNV-1a digest. */
+void shim_register(const shim_kernel *kernels, size_t count, uint64_t digest);
+/* Whether this is the text of such a file. */
+int shim_has_text(const char *text);
 const shim_kernel *shim_find(const char *name);
 shim_index shim_thread(void);
 shim_index shim_block(void);
@@ -51,6 +55,9 @@ int shim_on_stack(uintptr_t address);
 /* memory */
 uint64_t shim_allocate(size_t nbytes);
 int shim_free(uint64_t address);
+/* The same of memory that is another's. */
+int shim_borrow(uint64_t address, size_t nbytes);
+void shim_return(uint64_t address);
 /* Whether all of these bytes are in one allocation. */
 int shim_inside(uint64_t address, size_t nbytes);
 void shim_memory_launch(const char *kernel);

@@ -32,6 +32,7 @@ typedef struct region {
     size_t nbytes;
     cell *cells;
     const char *name; /* null: global memory */
+    int borrowed;
 } region;
 
 static region regions[MOST_REGIONS];
@@ -69,6 +70,7 @@ static region *add(uintptr_t start, size_t nbytes, const char *name) {
     regions[count].nbytes = nbytes;
     regions[count].cells = cells;
     regions[count].name = name;
+    regions[count].borrowed = 0;
     return &regions[count++];
 }
 
@@ -82,12 +84,22 @@ uint64_t shim_allocate(size_t nbytes) {
     return (uint64_t)(uintptr_t)memory;
 }
 
-int shim_free(uint64_t address) {
+int shim_borrow(uint64_t address, size_t nbytes) {
+    region *made = add((uintptr_t)address, nbytes, NULL);
+    if (made != NULL) {
+        made->borrowed = 1;
+    }
+    return made != NULL;
+}
+
+static int forget(uint64_t address, int borrowed) {
     for (size_t i = 0; i < count; i++) {
-        if (regions[i].start == address && regions[i].name == NULL) {
+        if (regions[i].start == address && regions[i].name == NULL && regions[i].borrowed == borrowed) {
             munmap(regions[i].cells, (regions[i].nbytes / 4 + 2) * sizeof(cell));
-            memset((void *)regions[i].start, 0xff, regions[i].nbytes);
-            free((void *)regions[i].start);
+            if (!borrowed) {
+                memset((void *)regions[i].start, 0xff, regions[i].nbytes);
+                free((void *)regions[i].start);
+            }
             regions[i] = regions[--count];
             last = NULL;
             memset(recent, 0, sizeof recent);
@@ -95,6 +107,16 @@ int shim_free(uint64_t address) {
         }
     }
     return 0;
+}
+
+int shim_free(uint64_t address) {
+    return forget(address, 0);
+}
+
+void shim_return(uint64_t address) {
+    if (!forget(address, 1)) {
+        shim_fail("memory is given back that nobody lent");
+    }
 }
 
 static region *find(uintptr_t address) {
@@ -173,11 +195,12 @@ static void find_arrays(void) {
     memset(shared_start, 0xff, (size_t)(shared_stop - shared_start));
 }
 
-/* Static arrays of one kernel have its name in theirs: _ZZ5totalE5parts. */
+/* Static arrays of one kernel have its name in theirs: _ZZ5totalE5parts, or, where it is not a function of C,
+ * _ZZ5totalPfE5parts. */
 static size_t shared_bytes(const char *kernel) {
     char prefix[512];
     size_t total = 0;
-    snprintf(prefix, sizeof prefix, "_ZZ%zu%sE", strlen(kernel), kernel);
+    snprintf(prefix, sizeof prefix, "_ZZ%zu%s", strlen(kernel), kernel);
     for (size_t i = 0; i < count; i++) {
         if (regions[i].name != NULL && strncmp(regions[i].name, prefix, strlen(prefix)) == 0) {
             total += regions[i].nbytes;

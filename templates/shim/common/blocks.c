@@ -65,11 +65,12 @@ static shim_index block;
 
 static const shim_kernel *kernel_lists[16];
 static size_t kernel_counts[16];
+static uint64_t digests[16];
 static size_t lists;
 
 void shim_fail(const char *format, ...) {
     va_list arguments;
-    fprintf(stderr, "cuda-shim: ");
+    fprintf(stderr, SHIM_NAME ": ");
     if (now.kernel != NULL) {
         fprintf(stderr, "kernel %s, block (%u, %u, %u), thread %u: ", now.kernel->name, block.x, block.y,
                 block.z, current);
@@ -82,12 +83,26 @@ void shim_fail(const char *format, ...) {
     abort();
 }
 
-void shim_register(const shim_kernel *kernels, size_t count) {
+void shim_register(const shim_kernel *kernels, size_t count, uint64_t digest) {
     if (lists == sizeof kernel_lists / sizeof kernel_lists[0]) {
         shim_fail("there are too many files with kernels");
     }
     kernel_lists[lists] = kernels;
+    digests[lists] = digest;
     kernel_counts[lists++] = count;
+}
+
+int shim_has_text(const char *text) {
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    for (; *text != 0; text++) {
+        digest = (digest ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    }
+    for (size_t list = 0; list < lists; list++) {
+        if (digests[list] == digest) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 const shim_kernel *shim_find(const char *name) {

@@ -1,0 +1,24 @@
+/* What the driver asks of the GPU that it stands for.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef EDGEPACK_SHIM_GPU_H
+#define EDGEPACK_SHIM_GPU_H
+
+#include "shim.h"
+
+typedef struct shim_limits {
+    const char *name;
+    size_t shared_bytes; /* of a threadgroup */
+    size_t buffer_bytes; /* of one buffer */
+    size_t total_bytes;
+    int old;     /* the system does not tell how much there is in all */
+    int missing; /* there is no GPU */
+} shim_limits;
+
+const shim_limits *shim_gpu(void);
+
+/* Threads of a threadgroup of this kernel at most. */
+size_t shim_most_threads(const shim_kernel *kernel);
+/* Whether this is a text whose kernels it can run. */
+int shim_has_source(const char *text);
+
+#endif

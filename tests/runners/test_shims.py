@@ -1,0 +1,338 @@
+"""The stand-ins for the drivers of GPUs, on kernels of a few lines: right ones, and ones with each of the
+errors that they are there to find."""
+
+from __future__ import annotations
+
+import math
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from edgepack.compiler.backends.cuda import cuda_source
+from edgepack.compiler.backends.metal import metal_source
+from edgepack.config.device import load_device
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.runners import cuda_shim, metal_shim
+from edgepack.runners.base import arch_of
+from edgepack.runners.cuda_shim import CUDA
+from edgepack.runners.metal_shim import METAL
+from edgepack.runners.shim import Shim, build_library, shim_environment
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or arch_of(platform.machine()) not in {"x86_64", "aarch64"},
+    reason="the shims are for Linux on x86-64 and aarch64",
+)
+
+PARAMETERS = "(GLOBAL const float *RESTRICT x BUFFER(0), GLOBAL float *RESTRICT y BUFFER(1) POSITIONS) {\n"
+
+#: Sums rows of 64 numbers; of its barriers none can be left out.
+SUM = f"""
+KERNEL(32, 1, 1) void sum{PARAMETERS}
+  SHARED float parts[32];
+  const int t = THREAD(0);
+  float total = 0.0f;
+  for (int part = 0; part < 2; ++part) {{
+    parts[31 - t] = x[GROUP(0) * 64 + part * 32 + t];
+    BARRIER;
+    for (int n = 16; n > 0; n /= 2) {{
+      if (t < n) parts[t] += parts[t + n];
+      BARRIER;
+    }}
+    total += parts[0];
+    BARRIER;
+  }}
+  if (t == 0) y[GROUP(0)] = total;
+}}
+"""
+
+HEAD = f"{PARAMETERS}  const int t = THREAD(0);\n"
+
+#: Kernels with an error each, and what is said of it. They get 128 floats each to read and to write.
+WRONG = {
+    "half_waits": ("if (t < 16) { BARRIER; } y[t] = x[t];", "it waits at the barrier of line"),
+    "other_barrier": ("if (t < 16) { BARRIER; }\n else { BARRIER; }", "but thread 0 at that of line"),
+    "reads_behind": ("y[t] = x[t + 97];", "reads 4 bytes"),
+    "reads_before": ("y[t] = x[t - 1];", "reads 4 bytes"),
+    "writes_behind": ("y[t + 97] = x[t];", "writes 4 bytes"),
+    "shared_behind": (
+        "SHARED float a[32]; SHARED float b[32];\nb[t] = 0; a[t + 1] = x[t]; BARRIER; y[t] = a[t] + b[t];",
+        "shared_behind.*E1",
+    ),
+    "same_result": ("y[t / 2] = x[t];", "it and another thread write"),
+    "all_blocks": ("y[t] = x[t];", "it and another block write"),
+    "reads_results": (
+        "const int b = GROUP(0); const float n = y[(b * 32 + t + 32) % 64]; y[b * 32 + t] = n;",
+        "another block",
+    ),
+    "unaligned": (
+        "const ep_int64 v = *(GLOBAL const ep_int64 *)(x + 4 * (t % 8) + 1); y[t] = (float)v;",
+        "reads 8 bytes at an address",
+    ),
+    "too_much_shared": (
+        "SHARED float a[12289]; for (int i = t; i < 12289; i += 32) a[i] = x[t]; BARRIER; y[t] = a[0];",
+        "it has 49156 bytes of shared memory",
+    ),
+}
+
+RIGHT = {
+    "bytes": "((GLOBAL uchar *)y)[GROUP(0) * 32 + t] = (uchar)t;",
+    "nothing_shared": "SHARED float a[32]; if (GROUP(0) == 0) a[t] = x[t];\n"
+    "BARRIER; y[GROUP(0) * 32 + t] = a[t];",
+    "numbers": "if (GROUP(0) == 0) y[t] = max(exp(x[t]), min(x[t], 2.0f)) + rsqrt(4.0f) + tanh(x[t]);",
+    "functions": "if (GROUP(0) == 0) { const float v = (x[t] - 16.0f) / 4.0f; y[t] = erf(v);\n"
+    "y[32 + t] = t == 0 ? log1p(1e-6f) : t == 1 ? hypot(3e30f, 4e30f) : log1p(x[t]); }",
+}
+
+#: Calls CUDA's driver as the runtime does: a launch of KERNEL with BLOCKS blocks of THREADS, on 128 floats
+#: 0, 1, ...; prints the first 64 of the results.
+CUDA_PROGRAM = """
+import ctypes, os, sys
+kernel, blocks, threads, image = sys.argv[1:5]
+cuda = ctypes.CDLL(os.environ["EDGEPACK_SHIM_LIBRARY"])
+def call(name, *arguments):
+    code = getattr(cuda, "cu" + name)(*arguments)
+    if code != 0:
+        sys.exit(f"{name}: {code}")
+P, N = ctypes.c_void_p, ctypes.c_size_t
+context, module, function, stream, x, y = (P() for _ in range(6))
+call("Init", 0)
+call("DevicePrimaryCtxRetain", ctypes.byref(context), 0)
+call("CtxPushCurrent_v2", context)
+call("ModuleLoadData", ctypes.byref(module), open(image, "rb").read())
+call("ModuleGetFunction", ctypes.byref(function), module, kernel.encode())
+call("StreamCreate", ctypes.byref(stream), 1)
+for one in (x, y):
+    call("MemAlloc_v2", ctypes.byref(one), N(512))
+data = (ctypes.c_float * 128)(*range(128))
+call("MemcpyHtoDAsync_v2", x, data, N(512), stream)
+arguments = (P * 2)(*(ctypes.cast(ctypes.pointer(one), P) for one in (x, y)))
+sizes = [int(word) for word in (blocks + "," + threads).split(",")]
+call("LaunchKernel", function, *sizes, 0, stream, arguments, None)
+call("MemcpyDtoHAsync_v2", data, y, N(512), stream)
+call("StreamSynchronize", stream)
+print(*data[:64])
+"""
+
+#: The same of Metal.
+METAL_PROGRAM = """
+import ctypes, os, sys
+kernel, blocks, threads, text = sys.argv[1:5]
+metal = ctypes.CDLL(os.environ["EDGEPACK_SHIM_LIBRARY"])
+P, N = ctypes.c_void_p, ctypes.c_size_t
+class Size(ctypes.Structure):
+    _fields_ = [("width", N), ("height", N), ("depth", N)]
+for function in (metal.sel_registerName, metal.objc_getClass, metal.objc_autoreleasePoolPush,
+                 metal.MTLCreateSystemDefaultDevice):
+    function.restype = P
+def send(to, name, *arguments):
+    types = [ctypes.c_char_p if isinstance(a, bytes) else type(a) for a in arguments]
+    message = ctypes.CFUNCTYPE(P, P, P, *types)(("objc_msgSend", metal))
+    answer = message(to, metal.sel_registerName(name.encode()), *arguments)
+    if answer is None and name.startswith("new"):
+        sys.exit(f"{name}: nil")
+    return P(answer)
+def string(value):
+    return send(metal.objc_getClass(b"NSString"), "stringWithUTF8String:", value)
+pool = P(metal.objc_autoreleasePoolPush())
+device = P(metal.MTLCreateSystemDefaultDevice())
+options = send(send(metal.objc_getClass(b"MTLCompileOptions"), "alloc"), "init")
+error = ctypes.pointer(P())
+library = send(device, "newLibraryWithSource:options:error:", string(open(text, "rb").read()), options, error)
+function = send(library, "newFunctionWithName:", string(kernel.encode()))
+pipeline = send(device, "newComputePipelineStateWithFunction:error:", function, error)
+queue = send(device, "newCommandQueue")
+buffers = [send(device, "newBufferWithLength:options:", N(512), N(0)) for _ in range(2)]
+data = (ctypes.c_float * 128)(*range(128))
+ctypes.memmove(send(buffers[0], "contents"), data, 512)
+commands = send(queue, "commandBufferWithUnretainedReferences")
+encoder = send(commands, "computeCommandEncoder")
+send(encoder, "setComputePipelineState:", pipeline)
+for index, one in enumerate(buffers):
+    send(encoder, "setBuffer:offset:atIndex:", one, N(0), N(index))
+sizes = [Size(*map(int, words.split(","))) for words in (blocks, threads)]
+send(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", *sizes)
+for to, name in ((encoder, "endEncoding"), (commands, "commit"), (commands, "waitUntilCompleted")):
+    send(to, name)
+ctypes.memmove(data, send(buffers[1], "contents"), 512)
+metal.objc_autoreleasePoolPop(pool)
+for one in (*buffers, queue, pipeline, function, library, options, device):
+    send(one, "release")
+print(*data[:64])
+"""
+
+
+@dataclass
+class Language:
+    """What kernels are written in: its shim, the text of a file, and a program that launches one of them.
+
+    Attributes:
+        image: what the driver is given of a text.
+    """
+
+    shim: Shim
+    source: Callable[[Mapping[str, str]], str]
+    program: str
+    image: Callable[[str], str]
+
+
+def ptx(text: str) -> str:
+    """As much of an image as the shim looks at."""
+    return ".version 8.0\n" + "".join(
+        f".visible .entry {n}(\n" for n in re.findall(r"^KERNEL.* void (\w+)\(", text, re.M)
+    )
+
+
+LANGUAGES = {
+    "cuda": Language(CUDA, cuda_source, CUDA_PROGRAM, ptx),
+    "metal": Language(METAL, metal_source, METAL_PROGRAM, str),
+}
+
+
+@dataclass
+class Built:
+    """The shim of a language, with all kernels of this file, and what it is given of their text."""
+
+    language: Language
+    library: Path
+    image: Path
+
+    def launch(
+        self,
+        kernel: str,
+        blocks: str = "2,1,1",
+        threads: str = "32,1,1",
+        order: str = "forward",
+        image: str = "",
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", self.language.program, kernel, blocks, threads, image or str(self.image)],
+            env=shim_environment(self.library, order),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+
+def without(text: str, barrier: int) -> str:
+    """SUM with another name, and without one of its barriers."""
+    parts = text.replace("void sum(", f"void sum_without_{barrier}(").split("BARRIER;")
+    return "BARRIER;".join(parts[: barrier + 1]) + "BARRIER;".join(parts[barrier + 1 :])
+
+
+BARRIERS = SUM.count("BARRIER;")
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def shim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    language = LANGUAGES[request.param]
+    folder = tmp_path_factory.mktemp("shim")
+    bodies = {**{name: body for name, (body, _) in WRONG.items()}, **RIGHT}
+    kernels = {"sum": SUM, **{f"sum_without_{i}": without(SUM, i) for i in range(BARRIERS)}}
+    kernels |= {name: f"KERNEL(32, 1, 1) void {name}{HEAD}  {body}\n}}\n" for name, body in bodies.items()}
+    text = language.source(kernels)
+    image = folder / "kernels.image"
+    image.write_text(language.image(text), encoding="utf-8")
+    library = build_library(language.shim, [text], folder, arch_of(platform.machine()))
+    return Built(language, library, image)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_right_kernels(shim: Built, order: str) -> None:
+    done = shim.launch("sum", order=order)
+    assert done.returncode == 0, done.stderr
+    rows = [sum(range(64)), sum(range(64, 128))]
+    assert [float(word) for word in done.stdout.split()[:2]] == rows
+    assert done.stdout.split()[2:] == ["nan"] * 62  # what has not been written
+    assert shim.launch("bytes", order=order).returncode == 0
+    done = shim.launch("numbers", order=order)
+    assert done.stdout.split()[0] == "1.5", done.stderr
+
+
+def test_shared_memory_of_each_block_is_new(shim: Built) -> None:
+    done = shim.launch("nothing_shared")
+    assert [float(word) for word in done.stdout.split()[:32]] == list(range(32))
+    assert done.stdout.split()[32:64] == ["nan"] * 32
+
+
+@pytest.mark.parametrize("barrier", range(BARRIERS))
+def test_a_missing_barrier_is_found(shim: Built, barrier: int) -> None:
+    done = shim.launch(f"sum_without_{barrier}")
+    assert done.returncode != 0
+    assert "without a barrier in between" in done.stderr
+
+
+@pytest.mark.parametrize("kernel", WRONG)
+def test_wrong_kernels(shim: Built, kernel: str) -> None:
+    blocks = "2,1,1" if kernel in {"all_blocks", "reads_results"} else "1,1,1"
+    for order in ("forward", "reverse"):
+        done = shim.launch(kernel, blocks, order=order)
+        assert done.returncode != 0, done.stdout
+        assert re.search(
+            rf"^{shim.language.shim.name}: kernel {kernel}, block .*{WRONG[kernel][1]}", done.stderr
+        )
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_functions(shim: Built, order: str) -> None:
+    """Those that Metal has not, too."""
+    done = shim.launch("functions", order=order)
+    got = [float(word) for word in done.stdout.split()[:64]]
+    expected = [math.erf((t - 16) / 4) for t in range(32)]
+    expected += [math.log1p(1e-6), 5e30, *(math.log1p(t) for t in range(2, 32))]
+    assert got == pytest.approx(expected, rel=5e-7), done.stderr
+
+
+def test_launches_that_no_gpu_takes(shim: Built, tmp_path: Path) -> None:
+    assert "cannot be launched" in shim.launch("sum", "0,1,1").stderr
+    assert "written for others" in shim.launch("sum", threads="64,1,1").stderr
+    image = tmp_path / "image"
+    if shim.language.shim is METAL:
+        image.write_text(shim.image.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+        done = shim.launch("sum", image=str(image))
+        assert "not that of the bundle's file" in done.stderr
+        assert "newLibraryWithSource:options:error:: nil" in done.stderr
+        assert "newFunctionWithName:: nil" in shim.launch("summary").stderr
+        return
+    assert "blocks cannot be launched" in shim.launch("sum", "1,65536,1").stderr
+    image.write_text(".version 8.0\n.visible .entry summary(\n", encoding="ascii")
+    assert "the image has no kernel sum" in shim.launch("sum", image=str(image)).stderr
+    image.write_bytes(b"\x7fELF" + bytes(60))  # of another machine
+    assert "ModuleLoadData: 209" in shim.launch("sum", image=str(image)).stderr
+
+
+def test_devices() -> None:
+    assert cuda_shim.available(load_device("linux-x86_64")).ok == (arch_of(platform.machine()) == "x86_64")
+    assert "not windows and x86_64" in cuda_shim.available(load_device("windows-x86_64")).hint
+    assert "not linux and x86_64" in metal_shim.available(load_device("linux-x86_64")).hint
+
+
+def test_a_bundle_without_such_kernels(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no kernels for CUDA"):
+        cuda_shim.run(load_device("host"), ["program", "verify"], timeout=1, cwd=tmp_path)
+    with pytest.raises(ConfigError, match="no kernels for Metal"):
+        metal_shim.run(load_device("macos-arm64"), ["program", "verify"], timeout=1, cwd=tmp_path)
+
+
+def test_the_order_of_threads_must_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a program that prints the order."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "kernels.cu").write_text(SUM, encoding="utf-8")
+    monkeypatch.setattr(cuda_shim, "_library", lambda texts, arch: tmp_path / "libcuda.so.1")
+    program = tmp_path / "program"
+
+    def run(order: str) -> str:
+        text = f'#!/bin/sh\necho \'{{"status": "ok", "outputs": ["\'{order}\'"]}}\'\n'
+        program.write_text(text, encoding="utf-8")
+        program.chmod(0o755)
+        return cuda_shim.run(load_device("host"), [program, "verify"], timeout=60, cwd=tmp_path).stdout
+
+    assert "same" in run("same")
+    with pytest.raises(CheckFailedError, match="order in which threads run"):
+        run("$EDGEPACK_SHIM_ORDER")
