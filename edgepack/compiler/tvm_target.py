@@ -14,6 +14,21 @@ __all__ = ["llvm_target"]
 #: twice the instructions: a multiplication, which needs a register more, and an addition.
 ARM_FMA_FEATURES = ("-slowfpvfmx", "-vmlx-hazards")
 
+#: x86-64 CPUs without AVX-512. On others LLVM 22 may compile what its SLP vectoriser makes of comparisons to
+#: VMOVMSKPS, which reaches registers 0 to 15, of a vector in one of 16 to 31. Kernels are vectors already.
+WITHOUT_AVX512 = (
+    "",
+    "x86-64",
+    "x86-64-v2",
+    "x86-64-v3",
+    "haswell",
+    "skylake",
+    "alderlake",
+    "znver1",
+    "znver2",
+)
+WITHOUT_SLP = ["-vectorize-slp:bool=0"]
+
 
 def llvm_target(target: CpuTarget, opt_level: int = 3) -> Any:
     """TVM's target for this CPU; ``opt_level``: LLVM's, 0 to 3."""
@@ -25,6 +40,8 @@ def llvm_target(target: CpuTarget, opt_level: int = 3) -> Any:
         features += ARM_FMA_FEATURES
     if features:
         spec["mattr"] = features
+    if target.arch.startswith("x86_64") and target.cpu not in WITHOUT_AVX512:
+        spec["cl-opt"] = WITHOUT_SLP
     if target.abi:
         spec["mabi"] = target.abi
     if target.arch.startswith(("wasm", "thumb")):  # TVM guesses 128, and warns that it did

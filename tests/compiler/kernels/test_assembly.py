@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from edgepack.compiler.backends.llvm import compile_assembly
 from tests.models.hot import KERNELS
+from tests.models.single import conv
 from tests.support.compiled import plan_of
 from tools import inner_loops
 
@@ -44,6 +48,15 @@ def test_no_stack_in_inner_loop(name: str, kernel: str) -> None:
     assert max(inner_loops.arithmetic(loop, machine) for _, loop in found) >= 8
     for loop in loops:  # those of other sizes of tiles, and of borders, too
         assert loop.spills(machine.syntax) == 0, "\n".join(loop.lines)
+
+
+def test_avx512_asks_no_register_that_the_instruction_does_not_reach() -> None:
+    """LLVM's SLP vectoriser makes vectors of this convolution's conditions; the results were wrong."""
+    model = conv((2, 8, 6, 6, 6), 4, (3, 1, 2), pads=[1, 0, 1, 0, 0, 0])
+    target = replace(MACHINES["x86-64-v4 (AVX-512)"].target, threads=1)
+    text = compile_assembly(plan_of(model, target=target).functions, target)
+    assert "vfmadd" in text
+    assert not re.search(r"vmovmskp[sd]\s+%[xyz]mm(1[6-9]|2\d|3[01])", text)
 
 
 def test_immediates_are_not_comments() -> None:
