@@ -9,8 +9,8 @@ Convolutional Neural Network, 2016). Of a signal nothing has to be spread: phase
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -33,6 +33,72 @@ __all__ = ["convolution_of_transpose"]
 #: Phases up to which each is a depthwise convolution of its own.
 DEPTHWISE_PHASES = 16
 
+#: Part of the products from which on phases of fewer taps are convolutions of their own, and how many.
+LEAST_WASTE, MOST_PARTS = 0.2, 8
+
+
+class _Weights:
+    """Weights that are constant, or computed by the model: the same operations on either."""
+
+    def __init__(self, rewriter: Rewriter, value: Array | relax.Expr) -> None:
+        self._rewriter, self._value = rewriter, value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._value.shape if isinstance(self._value, np.ndarray) else shape_of(self._value)
+
+    @property
+    def expr(self) -> relax.Expr:
+        return constant(np.ascontiguousarray(self._value)) if self._constant else self._value
+
+    @property
+    def _constant(self) -> bool:
+        return isinstance(self._value, np.ndarray)
+
+    def _new(self, value: Array | relax.Expr) -> _Weights:
+        return _Weights(self._rewriter, value if self._constant else self._rewriter.emit(value))
+
+    def reshape(self, shape: Sequence[int]) -> _Weights:
+        return self._new(
+            self._value.reshape(shape) if self._constant else relax.op.reshape(self._value, shape)
+        )
+
+    def transpose(self, axes: Sequence[int]) -> _Weights:
+        return self._new(
+            self._value.transpose(axes) if self._constant else relax.op.permute_dims(self._value, axes)
+        )
+
+    def flip(self, axis: int) -> _Weights:
+        """The elements along ``axis`` in reverse order."""
+        if self.shape[axis] == 1:
+            return self
+        return self._new(np.flip(self._value, axis) if self._constant else relax.op.flip(self._value, axis))
+
+    def padded(self, behind: Mapping[int, int]) -> _Weights:
+        """With so many zeros behind the last element of each axis."""
+        widths = [(0, behind.get(axis, 0)) for axis in range(len(self.shape))]
+        if not any(after for _, after in widths):
+            return self
+        if self._constant:
+            return self._new(np.pad(self._value, widths))
+        return self._new(relax.op.nn.pad(self._value, [n for pair in widths for n in pair]))
+
+    def cut(self, axis: int, begin: int, end: int, step: int = 1) -> _Weights:
+        """The elements ``begin``, ``begin + step``, ... before ``end`` along ``axis``."""
+        if (begin, step) == (0, 1) and end >= self.shape[axis]:
+            return self
+        if self._constant:
+            return self._new(self._value[(slice(None),) * axis + (slice(begin, end, step),)])
+        end = min(end, self.shape[axis])
+        return self._new(relax.op.strided_slice(self._value, [axis], [begin], [end], [step]))
+
+    def apart(self, axis: int, distance: int) -> _Weights:
+        """With ``distance`` - 1 zeros between neighbours along ``axis``."""
+        shape, count = self.shape, self.shape[axis]
+        wide = self.reshape([*shape[: axis + 1], 1, *shape[axis + 1 :]]).padded({axis + 1: distance - 1})
+        wide = wide.reshape([*shape[:axis], count * distance, *shape[axis + 1 :]])
+        return wide.cut(axis, 0, (count - 1) * distance + 1)
+
 
 @dataclass(frozen=True)
 class _Transpose:
@@ -45,7 +111,7 @@ class _Transpose:
         out: extents of the output.
     """
 
-    weights: Array
+    weights: _Weights
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
     first: tuple[int, ...]
@@ -54,18 +120,13 @@ class _Transpose:
     out: tuple[int, ...]
 
     @classmethod
-    def of(cls, call: relax.Call) -> _Transpose:
+    def of(cls, call: relax.Call, weights: _Weights) -> _Transpose:
         """What ``call`` computes, with zeros between taps whose phases differ."""
-        a, weights = call.attrs, numpy_of(call.args[1])
-        rank = weights.ndim - 2
+        a, rank = call.attrs, len(weights.shape) - 2
         strides, dilation = tuple(map(int, a.strides)), list(map(int, a.dilation))
         for i in range(rank):
             if strides[i] > 1 and dilation[i] > 1:
-                shape = list(weights.shape)
-                shape[i + 2] = (shape[i + 2] - 1) * dilation[i] + 1
-                wide = np.zeros(shape, weights.dtype)
-                wide[(slice(None),) * (i + 2) + (slice(None, None, dilation[i]),)] = weights
-                weights, dilation[i] = wide, 1
+                weights, dilation[i] = weights.apart(i + 2, dilation[i]), 1
         first, pads = [], []
         for k, s, d, pad in zip(weights.shape[2:], strides, dilation, a.padding[:rank], strict=True):
             first.append(min(int(pad) // s, (-(-k // s) - 1) * d))
@@ -89,41 +150,73 @@ class _Transpose:
         """Output pixels that are made at one position."""
         return prod(self.strides)
 
-    def plain_weights(self) -> Array:
-        """(taps ..., IC / groups, groups * phases * OC / groups) of the plain convolution."""
-        channels, out = self.weights.shape[:2]
-        rank = len(self.strides)
-        behind = [
-            (0, t * s - k) for t, s, k in zip(self.taps, self.strides, self.weights.shape[2:], strict=True)
-        ]
-        split = [n for pair in zip(self.taps, self.strides, strict=True) for n in pair]
-        padded = np.pad(self.weights, [(0, 0), (0, 0), *behind])
-        padded = padded.reshape(self.groups, channels // self.groups, out, *split)
-        flipped = padded[(slice(None),) * 3 + (slice(None, None, -1), slice(None)) * rank]
-        taps, phases = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
-        ordered = flipped.transpose(*taps, 1, 0, *phases, 2)
-        return np.ascontiguousarray(ordered.reshape(*self.taps, channels // self.groups, -1))
+    @property
+    def whole(self) -> tuple[tuple[int, int], ...]:
+        """All phases, as :meth:`plain_weights` takes them."""
+        return tuple((0, s) for s in self.strides)
 
-    def one_phase(self, phase: Sequence[int]) -> _Transpose:
-        """The same with the taps of one phase only; its positions are those of all."""
-        steps = tuple(slice(r, None, s) for r, s in zip(phase, self.strides, strict=True))
-        kept = self.weights[(slice(None), slice(None), *steps)]
-        missing = [(0, t - n) for t, n in zip(self.taps, kept.shape[2:], strict=True)]
-        ones = (1,) * len(self.strides)
-        return replace(self, weights=np.pad(kept, [(0, 0), (0, 0), *missing]), strides=ones)
+    def plain_weights(self, phases: Sequence[tuple[int, int]]) -> _Weights:
+        """(taps ..., IC / groups, groups * phases * OC / groups) of the plain convolution that makes some
+        phases, as many taps as these have.
+
+        Args:
+            phases: for each dimension the first one and the end.
+        """
+        channels, out = self.weights.shape[:2]
+        rank, kept, split = len(self.strides), self.weights, []
+        missing = {}
+        for axis, (t, s, k) in enumerate(zip(self.taps, self.strides, self.weights.shape[2:], strict=True)):
+            missing[axis + 2] = t * s - k
+            split += [t, s]
+        kept = kept.padded(missing).reshape([self.groups, channels // self.groups, out, *split])
+        for axis, (begin, end) in enumerate(phases):
+            kept = kept.cut(4 + 2 * axis, begin, end).cut(3 + 2 * axis, 0, self.taps_of(axis, begin))
+            kept = kept.flip(3 + 2 * axis)
+        taps, inner = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+        shape = [*(kept.shape[axis] for axis in taps), channels // self.groups]
+        size = self.groups * prod(end - begin for begin, end in phases) * out
+        return kept.transpose([*taps, 1, 0, *inner, 2]).reshape([*shape, size])
+
+    def taps_of(self, axis: int, phase: int) -> int:
+        """Those that a phase of one dimension has; the others are zeros that complete the last one."""
+        return max(1, -(-(self.weights.shape[axis + 2] - phase) // self.strides[axis]))
+
+    def parts(self) -> list[tuple[tuple[int, int], ...]]:
+        """Phases that are better computed apart, in the order of their channels; one part where it is one.
+
+        Phases with a tap less than others waste it. In the last dimension that has such phases they are two
+        parts; before that one each phase is one, so that the parts' channels lie behind each other.
+        """
+        numbers = list(zip(self.weights.shape[2:], self.strides, strict=True))
+        uneven = [axis for axis, (k, s) in enumerate(numbers) if k % s]
+        needed = prod(self.weights.shape[2:]) / prod(
+            t * s for t, (_, s) in zip(self.taps, numbers, strict=True)
+        )
+        if self.groups > 1 or not uneven or needed > 1 - LEAST_WASTE:
+            return [self.whole]
+        cuts = []
+        for axis, (k, s) in enumerate(numbers):
+            if axis < uneven[-1]:
+                cuts.append([(r, r + 1) for r in range(s)])
+            else:
+                cuts.append([(0, k % s), (k % s, s)] if axis == uneven[-1] else [(0, s)])
+        parts = list(product(*cuts))
+        return parts if len(parts) <= MOST_PARTS else [self.whole]
 
 
 def convolution_of_transpose(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:
-    """The transposed convolution ``call`` of ``data``, channels last; None where weights are not constant.
+    """The transposed convolution ``call`` of ``data``, channels last.
 
     Args:
         data: the input, channels last.
         call: ``relax.nn.conv1d_transpose``, ``conv2d_transpose`` or ``conv3d_transpose``, channels first.
     """
     rank = len(shape_of(call)) - 2
-    if call.attrs.data_layout != DATA_LAYOUTS[rank][0] or not is_constant(call.args[1]):
+    if call.attrs.data_layout != DATA_LAYOUTS[rank][0]:
         return None
-    t = _Transpose.of(call)
+    weights = call.args[1]
+    value = numpy_of(weights) if is_constant(weights) else rewriter.use(weights)
+    t = _Transpose.of(call, _Weights(rewriter, value))
     extents = shape_of(data)[1:-1]
     needed = [first + n for first, n in zip(t.first, t.extents, strict=True)]
     kept = [min(n, extent) for n, extent in zip(extents, needed, strict=True)]
@@ -132,27 +225,36 @@ def convolution_of_transpose(rewriter: Rewriter, data: relax.Expr, call: relax.C
     behind = [n - k for n, k in zip(needed, kept, strict=True)]
     channels, out = t.groups, t.weights.shape[1]
     if t.weights.shape[0] == channels > 1 and out == 1 and 1 < t.phases <= DEPTHWISE_PHASES:
-        parts = [
-            _plain(rewriter, data, t.one_phase(phase).plain_weights(), t, behind)
-            for phase in product(*map(range, t.strides))
-        ]
+        singles = [[(r, r + 1) for r in range(s)] for s in t.strides]
+        parts = [_plain(rewriter, data, t, phases, behind) for phases in product(*singles)]
         wide, groups, out = rewriter.emit(relax.op.concat(parts, axis=-1)), 1, channels
     else:
-        wide, groups = _plain(rewriter, data, t.plain_weights(), t, behind), t.groups
+        parts = [_plain(rewriter, data, t, phases, behind) for phases in t.parts()]
+        wide = parts[0] if len(parts) == 1 else rewriter.emit(relax.op.concat(parts, axis=-1))
+        groups = t.groups
     return _spread(rewriter, wide, t, (groups, out))
 
 
 def _plain(
-    rewriter: Rewriter, data: relax.Expr, weights: Array, t: _Transpose, behind: Sequence[int]
+    rewriter: Rewriter,
+    data: relax.Expr,
+    t: _Transpose,
+    phases: Sequence[tuple[int, int]],
+    behind: Sequence[int],
 ) -> relax.Expr:
-    """A plain convolution that computes all positions, the input padded by ``behind`` at its end."""
-    rank = len(t.strides)
+    """A plain convolution that computes some phases of all positions, the input padded by ``behind`` at its
+    end."""
+    rank, weights = len(t.strides), t.plain_weights(phases)
     taps = zip(weights.shape[:rank], t.dilation, t.first, strict=True)
     before = [(n - 1) * d - first for n, d, first in taps]
+    if min(before) < 0:
+        axes, extents = [*range(1, rank + 1)], list(shape_of(data)[1:-1])
+        begins, before = [max(0, -n) for n in before], [max(0, n) for n in before]
+        data = rewriter.emit(relax.op.strided_slice(data, axes, begins, extents))
     return rewriter.emit(
         getattr(relax.op.nn, f"conv{rank}d")(
             data,
-            constant(weights),
+            weights.expr,
             padding=[*before, *behind],
             dilation=list(t.dilation),
             groups=t.groups,

@@ -47,7 +47,7 @@ MODELS = {
 REWRITTEN = {
     "Conv": ["conv_same_upper", "conv_same_lower"],
     "ConvInteger": ["conv_integer"],
-    "ConvTranspose": ["convtranspose_output_shape", "convtranspose_larger", "convtranspose_computed"],
+    "ConvTranspose": ["convtranspose_output_shape", "convtranspose_larger"],
     "Equal": ["equal_bool"],
     "LRN": ["lrn", "lrn_one"],
     "LpNormalization": ["lpnorm", "lpnorm_1"],

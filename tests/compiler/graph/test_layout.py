@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -254,13 +256,43 @@ def test_values_survive_a_change_of_layout_and_back(tmp_path: Path) -> None:
     Compiled({"both": g.model()}, tmp_path).check("both")
 
 
+@pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("attributes", [{}, {"pads": [1, 1, 1, 1], "output_padding": [1, 1]}])
-def test_transposed_convolution_becomes_a_plain_one(attributes: dict[str, list[int]]) -> None:
-    """As TVM writes it, every output pixel tests each tap."""
+def test_transposed_convolution_becomes_plain_ones(attributes: dict[str, list[int]], constant: bool) -> None:
+    """As TVM writes it, every output pixel tests each tap. Phases of fewer taps do not multiply by zeros."""
     g = Graph("up", seed=1)
-    w = g.weight(8, 4, 3, 3)
+    w = g.weight(8, 4, 3, 3) if constant else g.input("w", [8, 4, 3, 3])
     g.op("ConvTranspose", g.input("x", [1, 8, 5, 6]), w, strides=[2, 2], name="y", **attributes)
     g.output("y")
+    lowered = lower(import_model(g.model()).module)
+    operators = [op for group in lowered.groups.values() for op in group.operators]
+    assert [op for op in operators if op.startswith("conv2d")] == 4 * ["conv2d"]
     kernels = plan_of(g.model()).plan.kernels
-    assert any(kernel.rule.startswith("conv2d.") for kernel in kernels)
-    assert not any("conv2d_transpose" in op for kernel in kernels for op in kernel.ops)
+    flops = sum(kernel.flops for kernel in kernels if kernel.rule.startswith("conv2d."))
+    assert flops == 2 * 3 * 3 * 8 * 4 * (6 * 7)
+
+
+@pytest.mark.slow
+def test_transposed_convolutions_of_every_kind(tmp_path: Path) -> None:
+    """Ranks, windows, strides, dilations, paddings and groups at random, weights constant or not."""
+    models = {}
+    for number in range(100):
+        random = np.random.default_rng(number)
+        rank, group = int(random.integers(1, 4)), int(random.choice([1, 1, 2, 4]))
+
+        def draw(low: int, high: int, count: int = rank, random: Any = random) -> list[int]:
+            return [int(n) for n in random.integers(low, high, count)]
+
+        channels, out = 4 * draw(1, 3, 1)[0], draw(1, 5, 1)[0]
+        form = {"strides": draw(1, 4), "dilations": draw(1, 3), "pads": draw(0, 3, 2 * rank), "group": group}
+        form["output_padding"] = [n % stride for n, stride in zip(draw(0, 3), form["strides"], strict=True)]
+        g = Graph(f"t{number}", seed=number)
+        shape = [channels, out, *draw(1, 6)]
+        w = g.input("w", shape) if number % 2 else g.weight(*shape)
+        x = g.input("x", [draw(1, 3, 1)[0], channels, *draw(5, 7)])
+        g.op("ConvTranspose", x, w, g.weight(group * out), name="y", **form)
+        g.output("y")
+        models[f"t{number}"] = g.model()
+    compiled = Compiled(models, tmp_path)
+    for name in models:
+        compiled.check(name)

@@ -44,9 +44,7 @@ _computed("conv computed weights correlation", [1, 256, 29, 29], 256, [5, 5], 25
 _computed("conv computed weights signal", [1, 64, 400], 64, [5])
 
 
-@row(
-    "convtranspose computed weights", why_slow="three of four of its products are by zeros between the pixels"
-)
+@row("convtranspose computed weights")
 def _transpose_computed(g: Graph) -> None:
     w = g.input("w", [64, 64, 4, 4])
     g.output(g.op("ConvTranspose", g.input("x", [1, 64, 14, 14]), w, strides=[2, 2], pads=[1] * 4))

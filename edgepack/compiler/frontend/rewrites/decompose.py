@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.rewrites.editor import Editor, attributes
 from edgepack.compiler.frontend.support import node_name
@@ -36,14 +36,12 @@ def equal_bool(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def conv_transpose(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Writes the padding that ``output_shape`` implies, which the importer ignores; by weights that are
-    computed a convolution of the image with zeros between its pixels."""
+    """Writes the padding that ``output_shape`` implies, which the importer ignores."""
     import onnx
 
     values = attributes(node)
     shapes = editor.shape(node.input[0]), editor.shape(node.input[1])
-    computed = editor.constant(node.input[1]) is None and values.get("auto_pad", "NOTSET") == "NOTSET"
-    if shapes[0] is None or shapes[1] is None or not (computed or "output_shape" in values):
+    if shapes[0] is None or shapes[1] is None or "output_shape" not in values:
         return None
     spatial = shapes[0][2:]
     rank = len(spatial)
@@ -51,23 +49,14 @@ def conv_transpose(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None
     strides, dilations = values.get("strides", [1] * rank), values.get("dilations", [1] * rank)
     extra = list(values.get("output_padding", [0] * rank))
     pads = list(values.get("pads", [0] * 2 * rank))
-    if "output_shape" in values:
-        wanted = values["output_shape"][-rank:]
-        for i in range(rank):
-            full = strides[i] * (spatial[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
-            extra[i] += max(0, wanted[i] - full)
-            total = max(0, full - wanted[i])
-            small, large = total // 2, total - total // 2
-            upper = values.get("auto_pad") == "SAME_UPPER"  # the formula of the ONNX specification
-            pads[i], pads[i + rank] = (small, large) if upper else (large, small)
-    reach = [(kernel[i] - 1) * dilations[i] for i in range(rank)]
-    around = [reach[i] - pads[i] for i in range(rank)]
-    around += [reach[i] - pads[i + rank] + extra[i] for i in range(rank)]
-    if computed and min(around) >= 0:
-        form = {"pads": around, "dilations": dilations, "group": values.get("group", 1)}
-        return _between_zeros(editor, node, (shapes[0], shapes[1]), strides, form)
-    if "output_shape" not in values:
-        return None
+    wanted = values["output_shape"][-rank:]
+    for i in range(rank):
+        full = strides[i] * (spatial[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
+        extra[i] += max(0, wanted[i] - full)
+        total = max(0, full - wanted[i])
+        small, large = total // 2, total - total // 2
+        upper = values.get("auto_pad") == "SAME_UPPER"  # the formula of the ONNX specification
+        pads[i], pads[i + rank] = (small, large) if upper else (large, small)
     kept = {
         item.name: onnx.helper.get_attribute_value(item)
         for item in node.attribute
@@ -75,42 +64,6 @@ def conv_transpose(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None
     }
     kept.update(pads=pads, output_padding=extra)
     return [editor.op("ConvTranspose", *node.input, **kept)]
-
-
-def _between_zeros(
-    editor: Editor,
-    node: onnx.NodeProto,
-    shapes: tuple[tuple[int, ...], tuple[int, ...]],
-    strides: Sequence[int],
-    form: dict[str, Any],
-) -> list[str]:
-    """A convolution by the weights in reverse order, with their channels exchanged.
-
-    Args:
-        shapes: of the image and of the weights, (in, out / groups, ...).
-        form: the convolution's attributes.
-    """
-    import numpy as np
-
-    (shape, weights), groups, rank = shapes, form["group"], len(strides)
-    x, axes = str(node.input[0]), list(range(2, 2 + rank))
-    if any(stride > 1 for stride in strides):
-        apart = [n for size in shape[2:] for n in (size, 1)]
-        widths = [n for stride in strides for n in (0, stride - 1)]
-        pads = [0] * (2 + 2 * rank) + [0, 0, *widths]
-        x = editor.op(
-            "Pad", editor.reshape(x, [*shape[:2], *apart]), editor.const(np.asarray(pads, np.int64))
-        )
-        sizes = [size * stride for size, stride in zip(shape[2:], strides, strict=True)]
-        ends = [(size - 1) * stride + 1 for size, stride in zip(shape[2:], strides, strict=True)]
-        x = editor.reshape(x, [*shape[:2], *sizes])
-        x = editor.op("Slice", x, *(editor.const(np.asarray(v, np.int64)) for v in ([0] * rank, ends, axes)))
-    bounds = ([-1] * rank, [-(2**31)] * rank, axes, [-1] * rank)
-    w = editor.op("Slice", node.input[1], *(editor.const(np.asarray(v, np.int64)) for v in bounds))
-    w = editor.reshape(w, [groups, weights[0] // groups, *weights[1:]])
-    w = editor.op("Transpose", w, perm=[0, 2, 1, *range(3, 3 + rank)])
-    w = editor.reshape(w, [groups * weights[1], weights[0] // groups, *weights[2:]])
-    return [editor.op("Conv", x, w, *node.input[2:], **form)]
 
 
 def lp_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
