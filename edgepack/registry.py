@@ -152,6 +152,7 @@ EXPORT_FORMATS = Registry(
     "edgepack.export_formats",
     {
         "aar": "edgepack.formats.aar:AAR",
+        "c-single-file": "edgepack.formats.c_single_file:C_SINGLE_FILE",
         "deb": "edgepack.formats.deb:DEB",
         "npm": "edgepack.formats.npm_package:NPM",
         "rust": "edgepack.formats.rust:RUST",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgepack.formats.archives import Entry, bundle_entries, write_tar_gz, write_zip
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
+from edgepack.formats.languages import package_name
 
 __all__ = ["TAR_GZ", "ZIP"]
 
@@ -21,7 +22,9 @@ def _writer(
     suffix: str, write_archive: Callable[[Path, Iterable[Entry]], None]
 ) -> Callable[[ExportJob], Sequence[str]]:
     def write(job: ExportJob) -> Sequence[str]:
-        stem = f"{job.package.name or job.name}-{job.bundle.manifest.device.name}-{job.version}"
+        what = "an archive: ASCII letters, digits, +, -, . and _"
+        name = package_name(job.package.name, job.name, r"[A-Za-z0-9][A-Za-z0-9+._-]*", what)
+        stem = f"{name}-{job.bundle.manifest.device.name}-{job.version}"
         entries = bundle_entries(job.bundle.root, job.bundle.files(), stem)
         write_archive(job.folder / f"{stem}{suffix}", entries)
         return [f"{stem}{suffix}"]

@@ -109,15 +109,21 @@ def _libraries(bundle: SourceBundle) -> list[str]:
     return [one for one in dict.fromkeys(found) if one != bundle.manifest.name]
 
 
-def c_example(job: ExportJob) -> Mapping[str, object]:
-    """For templates: ``example``, a whole program in C, and ``tensors``, a table in Markdown."""
+def c_example(job: ExportJob, include: str = "") -> Mapping[str, object]:
+    """For templates: ``example``, a whole program in C, and ``tensors``, a table in Markdown.
+
+    Args:
+        include: the program's first line; by default it finds the header on the include path.
+    """
     inputs, outputs = argument_lists(job.bundle.manifest, C_TYPES, ())
     values = {
         "name": job.name,
+        "include": include,
         "macro": job.name.upper(),
         "inputs": inputs,
         "outputs": outputs,
         "embedded": job.bundle.params is None,
+        "bare": job.bundle.manifest.device.bare_metal,
     }
     return {
         "example": render("formats/c/example.c.j2", values),
