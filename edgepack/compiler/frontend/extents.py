@@ -38,9 +38,11 @@ def check_extents(model: onnx.ModelProto, limits: Limits) -> None:
     inferred = infer_shapes(model).graph
     producers = {name: (node, i) for i, node in enumerate(model.graph.node) for name in node.output}
     sizes, ranks = {}, {}
+    # Of a branch that is never taken, a shape may be anything.
+    own = {value.name for value in (*inferred.input, *inferred.value_info, *inferred.output)}
     for value in _values(inferred):
         shape = static_shape(value)
-        if shape is not None:
+        if shape is not None and (value.name in own or min(shape, default=0) >= 0):
             check_shape(_named(value.name, producers), shape)
             ranks[value.name] = len(shape)
             sizes[value.name] = _bytes(value.type.tensor_type.elem_type, shape)

@@ -10,28 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.base import Sizes
 from edgepack.compiler.frontend.binding import EXPORT_DYNAMIC
-from edgepack.compiler.frontend.custom import custom_nodes, declare
-from edgepack.compiler.frontend.custom_reference import check_references, run_with_custom
+from edgepack.compiler.frontend.custom import declare
+from edgepack.compiler.frontend.custom_reference import check_references
 from edgepack.compiler.frontend.cut import open_model
 from edgepack.compiler.frontend.given import given_input, given_outputs
-from edgepack.compiler.frontend.known_versions import for_onnxruntime
-from edgepack.compiler.frontend.machine_independent import machine_independent
 from edgepack.compiler.frontend.maxima.apply import Padding
 from edgepack.compiler.frontend.maxima.prepare import padded_results, warn_of_counts, with_counts
-from edgepack.compiler.frontend.narrow_types import as_bytes, from_bytes, has_narrow_values, narrow_name
+from edgepack.compiler.frontend.narrow_types import narrow_name
 from edgepack.compiler.frontend.one_by_one import one_by_one
-from edgepack.compiler.frontend.onnxruntime_session import Level, create_session
+from edgepack.compiler.frontend.reference_run import run_custom, run_drawn, run_reference
 from edgepack.compiler.frontend.reversed_sums import reverse_sums
-from edgepack.compiler.frontend.sampling import random_inputs
+from edgepack.compiler.frontend.sampling import drawn_inputs
 from edgepack.compiler.frontend.shapes import infer_shapes
-from edgepack.compiler.frontend.standard_evaluator import evaluate
 from edgepack.errors import ModelError
-from edgepack.plan.custom import CustomOperator
 from edgepack.plan.types import TensorSpec
 
 if TYPE_CHECKING:
     import onnx
-    import onnxruntime
     from numpy.typing import NDArray
 
 __all__ = ["Changed", "Tolerance", "record", "tolerances"]
@@ -129,18 +124,19 @@ def record(
     rounded, padding = (changed.rounded, changed.padding) if changed is not None else (None, None)
     model = _opened(path, sizes)
     given = {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
-    arrays = random_inputs(model, seed) | given
+    drawn = drawn_inputs(model, seed, given)
     allowed = tolerances(model, "float16" if rounded is not None and sizes.expected else None)
     if sizes.expected:
-        results, prepared, source = given_outputs(model, sizes.expected, inputs, model_inputs), None, GIVEN
+        arrays, prepared, source = next(drawn), None, GIVEN
+        results = given_outputs(model, sizes.expected, inputs, model_inputs)
     else:
-        results, prepared, source = _run_custom(with_counts(model, padding), arrays, sizes.custom)
+        arrays, (results, prepared, source) = run_drawn(with_counts(model, padding), drawn, sizes.custom)
     if sizes.batch > 1 and not sizes.custom and not sizes.expected:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
     exact, warnings = results, []
     if rounded is not None and not sizes.expected:
-        results, prepared, _ = _run_custom(onnx.load(str(rounded)), arrays, sizes.custom)
+        results, prepared, _ = run_custom(onnx.load(str(rounded)), arrays, sizes.custom)
         warnings = [text for name in exact for text in _moved(name, exact[name], results[name])]
     other = _other_order(prepared, arrays) if prepared is not None else {}
     if padding is not None:
@@ -203,93 +199,6 @@ def _singly(
                 hint=f"{EXPORT_DYNAMIC}.",
             )
     return singly
-
-
-def _run_custom(
-    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]], custom: Sequence[CustomOperator]
-) -> tuple[dict[str, NDArray[Any]], onnx.ModelProto | None, str]:
-    """As :func:`_run_whatever_serves`, for a model that may have custom operators."""
-    nodes = custom_nodes(model, custom)
-    if not nodes:
-        return _run_whatever_serves(model, arrays)
-    sources: dict[str, None] = {}
-
-    def run(part: onnx.ModelProto, given: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        results, _, source = _run_whatever_serves(part, given)
-        sources[source] = None
-        return results
-
-    outputs = run_with_custom(model, arrays, nodes, run)
-    files = sorted({Path(one.operator.reference).name for one in nodes})
-    return outputs, None, ", ".join([*sources, *files])
-
-
-def run_reference(
-    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]], level: Level = "none"
-) -> dict[str, NDArray[Any]]:
-    """Outputs by name, in the graph's order; ONNX Runtime on the CPU, by default without graph optimisations.
-
-    Raises:
-        ModelError: ONNX Runtime cannot run the model on these inputs.
-    """
-    try:
-        session = create_session(model, level)
-    except Exception as error:  # onnxruntime's errors share no base class of their own
-        raise _cannot_run(error, arrays) from error
-    return _run_session(session, model, arrays)
-
-
-def _run_session(
-    session: onnxruntime.InferenceSession, model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    import numpy as np
-
-    names = [value.name for value in model.graph.output]
-    try:
-        results = session.run(names, dict(arrays))
-    except Exception as error:  # as above
-        raise _cannot_run(error, arrays) from error
-    return {name: np.asarray(array) for name, array in zip(names, results, strict=True)}
-
-
-def _cannot_run(error: Exception, arrays: Mapping[str, NDArray[Any]]) -> ModelError:
-    return ModelError(
-        "ONNX Runtime cannot run the model, so there is nothing to compare with.",
-        hint="Give inputs that it can run on with --input NAME=FILE.npy." if arrays else "",
-        detail=str(error).strip(),
-    )
-
-
-def _run_whatever_serves(
-    model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]
-) -> tuple[dict[str, NDArray[Any]], onnx.ModelProto | None, str]:
-    """The outputs, the model that ONNX Runtime ran (None if it cannot), and the name of what ran it.
-
-    ONNX's own evaluator serves what ONNX Runtime makes no session of: a newer opset, a type without kernel.
-    """
-    import onnx
-    import onnxruntime
-
-    reference = f"onnxruntime {onnxruntime.__version__}"
-    failure: Exception | None = None
-    narrow = has_narrow_values(model)  # NumPy has none of them, and ONNX Runtime takes NumPy's arrays only
-    for known in () if narrow else (False, True):
-        try:
-            # Once for both runs: it is a copy of all weights.
-            prepared = machine_independent(for_onnxruntime(model) if known else model)
-            session = create_session(prepared)
-        except Exception as error:  # as above
-            failure = failure or error
-            continue
-        return _run_session(session, prepared, arrays), prepared, reference
-    elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
-    try:
-        results = evaluate(model, {name: from_bytes(a, elements.get(name, 0)) for name, a in arrays.items()})
-    except Exception as error:  # the evaluator's have no base class either
-        raise _cannot_run(failure or error, arrays) from error
-    results = [as_bytes(result) for result in results]
-    names = [value.name for value in model.graph.output]
-    return dict(zip(names, results, strict=True)), None, f"onnx {onnx.__version__}"
 
 
 def tolerances(model: onnx.ModelProto, weights: str | None = None) -> dict[str, Tolerance | int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["integer_range", "random_inputs"]
+__all__ = ["drawn_inputs", "integer_range", "random_inputs"]
 
 #: Operators through which a value reaches another place unchanged, from the input with this index.
 MOVES = {
@@ -53,6 +53,9 @@ MASKS = {("Attention", 3), ("MultiHeadAttention", 4), ("EmbedLayerNormalization"
 #: Least and greatest value of integers that index nothing, where 8-bit ones take all values that they can.
 FREE_RANGE = (-8, 8)
 
+#: What they are drawn from where the model cannot run on these: they count or index something after all.
+SMALLER_RANGES = ((0, 1), (0, 0))
+
 
 @dataclass(frozen=True)
 class Use:
@@ -62,12 +65,35 @@ class Use:
     index: int
 
 
-def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
+def drawn_inputs(
+    model: onnx.ModelProto, seed: int, given: Mapping[str, NDArray[Any]]
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """The inputs to try one after the other until the model runs on them: :func:`random_inputs`, then with
+    smaller integers. ``given`` ones stay as they are."""
+    import numpy as np
+
+    before: dict[str, NDArray[Any]] = {}
+    for free in (FREE_RANGE, *SMALLER_RANGES):
+        arrays = {**random_inputs(model, seed, free), **given}
+        if not before or any(not np.array_equal(arrays[name], before[name]) for name in integers(arrays)):
+            yield arrays
+        before = arrays
+
+
+def integers(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The names of those whose elements are integers."""
+    return [name for name, array in arrays.items() if array.dtype.kind in "iu"]
+
+
+def random_inputs(
+    model: onnx.ModelProto, seed: int, free: tuple[int, int] = FREE_RANGE
+) -> dict[str, NDArray[Any]]:
     """One array per input, by name: floats standard normal, the rest by :func:`integer_range`.
 
     Args:
         model: all input shapes static.
         seed: the same seed and model give the same arrays on any machine.
+        free: least and greatest value of integers that index nothing.
     """
     import numpy as np
 
@@ -79,7 +105,9 @@ def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
         shape = tuple(dim for dim in item.shape or () if isinstance(dim, int))
         element = elements.get(item.name, 0)
         arrays[item.name] = (
-            _draw_narrow(rng, shape, element) if narrow_name(element) else _draw(rng, item, shape, graph)
+            _draw_narrow(rng, shape, element)
+            if narrow_name(element)
+            else _draw(rng, item, shape, graph, free)
         )
     return arrays
 
@@ -98,7 +126,9 @@ def _draw_narrow(rng: np.random.Generator, shape: tuple[int, ...], element: int)
     return as_bytes(np.asarray(rng.standard_normal(shape), np.float32).astype(dtype))
 
 
-def _draw(rng: np.random.Generator, item: ModelInput, shape: tuple[int, ...], graph: _Uses) -> NDArray[Any]:
+def _draw(
+    rng: np.random.Generator, item: ModelInput, shape: tuple[int, ...], graph: _Uses, free: tuple[int, int]
+) -> NDArray[Any]:
     import ml_dtypes
     import numpy as np
 
@@ -114,10 +144,11 @@ def _draw(rng: np.random.Generator, item: ModelInput, shape: tuple[int, ...], gr
         if shape:
             mask[..., 0] = 1  # a row without any 1 has no defined softmax
         return mask
-    low, high = found or ((limits.min, limits.max) if limits.bits == 8 else FREE_RANGE)
+    all_values = limits.bits == 8 and free == FREE_RANGE
+    low, high = found or ((limits.min, limits.max) if all_values else free)
     low, high = max(low, limits.min), min(high, limits.max)
     if graph.is_divisor(item.name):
-        low = 1
+        low, high = 1, max(high, 1)
     return np.asarray(rng.integers(low, high, shape, endpoint=True), item.dtype)
 
 

@@ -14,7 +14,7 @@ from edgepack.compiler.frontend.binding import bind
 from edgepack.compiler.frontend.maxima.prepare import padded_results, with_counts, with_maxima
 from edgepack.compiler.frontend.narrow_types import as_bytes
 from edgepack.compiler.frontend.onnx import import_model, prepare, record
-from edgepack.compiler.frontend.reference import run_reference
+from edgepack.compiler.frontend.reference_run import run_reference
 from edgepack.errors import EdgepackError, ModelError
 from tests.models import save
 from tests.models.builder import Graph

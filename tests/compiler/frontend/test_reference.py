@@ -161,6 +161,25 @@ def test_given_input_that_is_no_array(tmp_path: Path, content: bytes | None) -> 
         recorded(build("mlp"), tmp_path, inputs={"x": tmp_path / "x.npy"})
 
 
+def test_integers_are_drawn_smaller_where_the_model_cannot_run_on_the_first_ones(tmp_path: Path) -> None:
+    """They are indices, which only running it shows."""
+    g = Graph("counts", seed=1)
+    ids = g.op("Mul", g.input("ids", [50], "int64"), g.const(1))
+    g.output(g.op("Gather", g.weight(2, 3), ids))
+    data, warnings = recorded(g.model(), tmp_path)
+    assert set(array(tmp_path, data["inputs"][0])) == {0, 1}
+    assert warnings == ()
+
+
+def test_bfloat16_at_the_ends_is_left_to_the_standards_evaluator(tmp_path: Path) -> None:
+    """ONNX Runtime has the kernel, and no way to hand it NumPy's arrays."""
+    g = Graph("narrow", opset=21)
+    g.output(g.op("Cast", g.input("x", [4]), to=onnx.TensorProto.BFLOAT16), "bfloat16")
+    data, _ = recorded(g.model(), tmp_path)
+    assert data["reference"].startswith("onnx ")
+    assert data["outputs"][0]["dtype"] == "bfloat16"
+
+
 def test_inputs_that_onnxruntime_cannot_run_on(tmp_path: Path) -> None:
     np.save(tmp_path / "ids.npy", np.full((1, 16), 10**6))
     path = save(build("bert"), tmp_path)

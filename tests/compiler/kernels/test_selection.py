@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.maxima.prepare import padded_results, with_counts, with_maxima
-from edgepack.compiler.frontend.reference import run_reference
+from edgepack.compiler.frontend.reference_run import run_reference
 from edgepack.compiler.frontend.standard_evaluator import evaluate
 from edgepack.errors import ModelError
 from tests.models.builder import Graph
