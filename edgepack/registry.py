@@ -152,12 +152,16 @@ EXPORT_FORMATS = Registry(
     "edgepack.export_formats",
     {
         "aar": "edgepack.formats.aar:AAR",
+        "arduino": "edgepack.formats.microcontroller.arduino:ARDUINO",
         "c-single-file": "edgepack.formats.c_single_file:C_SINGLE_FILE",
+        "cmsis-pack": "edgepack.formats.microcontroller.cmsis_pack:CMSIS_PACK",
         "deb": "edgepack.formats.deb:DEB",
         "npm": "edgepack.formats.npm_package:NPM",
+        "platformio": "edgepack.formats.microcontroller.platformio:PLATFORMIO",
         "rust": "edgepack.formats.rust:RUST",
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
         "wheel": "edgepack.formats.wheel:WHEEL",
+        "zephyr": "edgepack.formats.microcontroller.zephyr:ZEPHYR",
         "zip": "edgepack.formats.bundle_archive:ZIP",
     },
 )

@@ -38,10 +38,11 @@ from edgepack.temporary import cache_folder
 ROWS, COLUMNS = 4, 8
 SOURCE = Path(__file__).with_name("kernels.c")
 ZIG_TARGET = {
-    "x86_64": "x86_64-linux-gnu",
-    "aarch64": "aarch64-linux-gnu",
-    "armv7a": "arm-linux-gnueabihf",
-    "wasm32": "wasm32-wasi",
+    "x86_64": ["-target", "x86_64-linux-gnu", "-mcpu=baseline", "-fPIC"],
+    "aarch64": ["-target", "aarch64-linux-gnu", "-mcpu=baseline", "-fPIC"],
+    "armv7a": ["-target", "arm-linux-gnueabihf", "-mcpu=baseline", "-fPIC"],
+    "thumbv7em": ["-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4+vfp4d16sp"],
+    "wasm32": ["-target", "wasm32-wasi", "-mcpu=baseline", "-fPIC"],
 }
 
 
@@ -110,11 +111,10 @@ def write_results(job: dict[str, Any], directory: Path, slow_kernels: tuple[str,
     scale, bias = constants()
     (directory / "params.bin").write_bytes(scale.tobytes() + bytes(32) + bias.tobytes())
     arch = job["target"]["triple"].split("-")[0]
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", ZIG_TARGET[arch], "-mcpu=baseline"]
+    command = [sys.executable, "-m", "ziglang", "cc", *ZIG_TARGET[arch]]
     flags = [
         "-O2",
         "-g0",
-        "-fPIC",
         "-fvisibility=hidden",
         "-fno-sanitize=all",
         "-ffp-contract=off",
