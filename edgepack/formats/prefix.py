@@ -13,7 +13,7 @@ from edgepack.formats.languages import argument_lists
 from edgepack.formats.metadata import without_prerelease
 from edgepack.render.templates import render
 
-__all__ = ["C_TYPES", "Prefix", "c_example", "library_values", "refuse_without_library"]
+__all__ = ["C_TYPES", "Prefix", "c_example", "library_values", "own_prefix", "refuse_without_library"]
 
 #: The C type of an element; half precision is passed as its bits.
 C_TYPES = {
@@ -35,12 +35,14 @@ class Prefix:
         include: of the headers; a folder of this model's own, for all bring ``edgepack/runtime.h``.
         params: folder of the params file.
         absolute: the prefix in the pkg-config file; "" is found from where that file lies.
+        cmake: folder of the CMake files; by default ``cmake/<name>`` in that of the libraries.
     """
 
     lib: str
     include: str
     params: str
     absolute: str = ""
+    cmake: str = ""
 
     def runtime(self, job: ExportJob) -> list[Entry]:
         """What a program needs when it runs: shared library and params."""
@@ -51,6 +53,7 @@ class Prefix:
     def development(self, job: ExportJob) -> list[Entry]:
         """What a program is compiled with: headers, static and import library, pkg-config and CMake files."""
         values, root, name = library_values(job, self), job.bundle.root, job.name
+        cmake = self.cmake or f"{self.lib}/cmake/{name}"
         static = job.bundle.artifact("static")
         entries = [Entry(str(values["static"]), static)] if static else []
         there = set(job.bundle.files())
@@ -58,17 +61,17 @@ class Prefix:
             f"include/{name}.h": f"{self.include}/{name}.h",
             "include/edgepack/runtime.h": f"{self.include}/edgepack/runtime.h",
             f"lib/lib{name}.dll.a": f"{self.lib}/lib{name}.dll.a",
-            f"cmake/{name}-processor.cmake": f"{self.lib}/cmake/{name}/{name}-processor.cmake",
+            f"cmake/{name}-processor.cmake": f"{cmake}/{name}-processor.cmake",
         }
         entries += [Entry(to, root / path) for path, to in copied.items() if path in there]
         rendered = {
-            "library.pc": f"pkgconfig/{name}.pc",
-            "config.cmake": f"cmake/{name}/{name}-config.cmake",
-            "config-version.cmake": f"cmake/{name}/{name}-config-version.cmake",
+            "library.pc": f"{self.lib}/pkgconfig/{name}.pc",
+            "config.cmake": f"{cmake}/{name}-config.cmake",
+            "config-version.cmake": f"{cmake}/{name}-config-version.cmake",
         }
         for template, to in rendered.items():
             text = render(f"formats/prefix/{template}.j2", values)
-            entries.append(Entry(f"{self.lib}/{to}", text.encode()))
+            entries.append(Entry(to, text.encode()))
         return entries
 
 
@@ -81,6 +84,7 @@ def library_values(job: ExportJob, prefix: Prefix) -> dict[str, object]:
         folder = "bin" if windows else prefix.lib
         shared = f"{folder}/{PurePosixPath(bundle.layout.shared).name}"
     deep = len(PurePosixPath(prefix.lib).parts)
+    cmake_deep = len(PurePosixPath(prefix.cmake).parts) or deep + 2
     # pkg-config reads $ as a variable, # as a comment and \ at an end as the next line's begin.
     summary = job.package.summary or f"The model {name}, compiled by edgepack"
     return {
@@ -89,7 +93,7 @@ def library_values(job: ExportJob, prefix: Prefix) -> dict[str, object]:
         "version": job.version,
         "number": without_prerelease(job.version),
         "prefix": prefix.absolute or "/".join(["${pcfiledir}", *[".."] * (deep + 1)]),
-        "up": "/".join([".."] * (deep + 2)),
+        "up": "/".join([".."] * cmake_deep),
         "lib": prefix.lib,
         "include": prefix.include,
         "shared": shared,
@@ -99,6 +103,11 @@ def library_values(job: ExportJob, prefix: Prefix) -> dict[str, object]:
         "libraries": _libraries(bundle),
         "description": summary.replace("\\", "/").replace("$", "$$").replace("#", "\\#"),
     }
+
+
+def own_prefix(job: ExportJob) -> Prefix:
+    """For a prefix that many packages share."""
+    return Prefix("lib", f"include/{job.name}", f"share/{job.name}")
 
 
 def _libraries(bundle: SourceBundle) -> list[str]:
