@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     )
     from edgepack.options import PackOptions
     from edgepack.plan.model_check import ModelCheck
+    from edgepack.release.interface import make_release, new_project
+    from edgepack.release.run import Release
     from edgepack.runners.bench import Measurement
     from edgepack.runners.verify import Verification
     from edgepack.session import Session
@@ -37,6 +39,7 @@ __all__ = [
     "ModelCheck",
     "ModelError",
     "PackOptions",
+    "Release",
     "Session",
     "ToolchainError",
     "Verification",
@@ -45,6 +48,8 @@ __all__ = [
     "cross_compiler",
     "export",
     "load",
+    "make_release",
+    "new_project",
     "pack",
     "sign",
 ]
@@ -52,9 +57,11 @@ __all__ = [
 #: Names that are not in ``errors``, and the module that has each.
 _PLACES = {
     **dict.fromkeys(("Bundle", "check", "cross_compiler", "export", "load", "pack", "sign"), "api"),
+    **dict.fromkeys(("make_release", "new_project"), "release.interface"),
     "Measurement": "runners.bench",
     "ModelCheck": "plan.model_check",
     "PackOptions": "options",
+    "Release": "release.run",
     "Session": "session",
     "Verification": "runners.verify",
 }

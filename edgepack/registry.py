@@ -1,4 +1,4 @@
-"""How edgepack finds its parts: frontends, toolchains, object and package formats, runners.
+"""How edgepack finds its parts: frontends, toolchains, object and package formats, runners, executors.
 
 Each kind is a :class:`Registry`: names that stand for objects in modules, which are imported when they are
 asked for. The built-in ones are listed here; another package adds its own by an entry point of the kind's
@@ -19,6 +19,7 @@ from typing import Any
 from edgepack.errors import ConfigError
 
 __all__ = [
+    "EXECUTORS",
     "EXPORT_FORMATS",
     "FRONTENDS",
     "KINDS",
@@ -188,5 +189,14 @@ RUNNERS = Registry(
     },
 )
 
+#: Functions ``(jobs, scheduler)`` that return an executor of ``concurrent.futures``, which builds a
+#: release's units: how many at once (0: as many as it has room for), and the address of what has the workers.
+#: Left by an exception, its ``with`` statement ends what runs, as far as it can.
+EXECUTORS = Registry(
+    "executor",
+    "edgepack.executors",
+    {"processes": "edgepack.release.processes:open_executor"},
+)
+
 #: All kinds, for whoever lists or checks them.
-KINDS = (FRONTENDS, TOOLCHAINS, OBJECT_FORMATS, PLATFORM_FILES, EXPORT_FORMATS, RUNNERS)
+KINDS = (FRONTENDS, TOOLCHAINS, OBJECT_FORMATS, PLATFORM_FILES, EXPORT_FORMATS, RUNNERS, EXECUTORS)

@@ -28,7 +28,7 @@ from edgepack.errors import EdgepackWarning
 from edgepack.owned import OwnFolder, check_around, entered, ours_alone, private_folder
 from edgepack.paths import CACHE_ENV, cache_dir
 
-__all__ = ["LOCK", "MARKER", "OLD", "cache_folder", "remove_dead", "temporary_folder"]
+__all__ = ["LOCK", "MARKER", "OLD", "cache_folder", "remove_dead", "temporary_folder", "try_lock"]
 
 #: File with the folder's token, and what it is to become; written when the lock is held.
 MARKER = ".edgepack"
@@ -171,7 +171,7 @@ def _marked(root: Path, token: str, destination: str) -> int | None:
     try:
         with entered(root) as folder:
             lock = folder.open(LOCK, new)
-            if not _try_lock(lock) or os.fstat(lock).st_nlink == 0:
+            if not try_lock(lock) or os.fstat(lock).st_nlink == 0:
                 os.close(lock)
                 return None
             with os.fdopen(folder.open(MARKER, new), "w", encoding="utf-8") as marker:
@@ -200,7 +200,7 @@ def _emptied(folder: OwnFolder, beside: OwnFolder, token: str) -> bool:
     """Remove all that a process left in its folder, if that process has ended."""
     lock = folder.open(LOCK, os.O_RDWR)
     try:
-        if not ours_alone(os.fstat(lock)) or not _try_lock(lock):
+        if not ours_alone(os.fstat(lock)) or not try_lock(lock):
             return False
         destination = "" if _unfinished(folder) else _destination(folder, token)
         if destination is None:
@@ -254,7 +254,7 @@ def _put_back(folder: OwnFolder, beside: OwnFolder, destination: str) -> None:
             folder.rename(OLD, beside, destination)
 
 
-def _try_lock(file: int) -> bool:
+def try_lock(file: int) -> bool:
     """Whether this process got the lock, which the system releases when the process ends."""
     try:
         import fcntl

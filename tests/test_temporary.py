@@ -112,13 +112,13 @@ def test_a_folder_that_another_process_takes_for_a_dead_one_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its making and its lock it looks as if its process had been killed."""
-    try_lock, times = edgepack.temporary._try_lock, []
+    try_lock, times = edgepack.temporary.try_lock, []
 
     def once_taken(lock: int) -> bool:
         times.append(lock)
         return len(times) > 1 and try_lock(lock)
 
-    monkeypatch.setattr(edgepack.temporary, "_try_lock", once_taken)
+    monkeypatch.setattr(edgepack.temporary, "try_lock", once_taken)
     with temporary_folder(tmp_path) as root:
         assert (root / MARKER).is_file()
         assert list(tmp_path.iterdir()) == [root]

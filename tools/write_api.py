@@ -22,6 +22,7 @@ SECTIONS = {
     "Bundles": ("Bundle", "Verification", "Measurement"),
     "Packages": ("export",),
     "Signatures": ("sign",),
+    "Releases": ("new_project", "make_release", "Release"),
     "Running here": ("load", "Session"),
     "Checking": ("check", "ModelCheck"),
     "With TVM's own libraries": ("cross_compiler",),

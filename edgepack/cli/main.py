@@ -29,6 +29,8 @@ COMMANDS = {
     "check": "Say what of a model would be compiled, refused or slow, without compiling it.",
     "verify": "Run a bundle's own program on its recorded data and compare.",
     "bench": "Measure a bundle: latency, memory, load time.",
+    "new": "Write a project file, for release.",
+    "release": "Build what a project file describes: models for devices, as packages.",
     "export": "Make packages of a bundle: archives, and what package managers install.",
     "report": "Write a page about a bundle: memory over time, work, times, kernels, errors.",
     "sign": "Sign a bundle or a release, as minisign or cosign do.",

@@ -84,6 +84,28 @@ class Kind(Generic[Model]):
         _anchor(document, document.data, ())
         return Resolved(validate(self.model, document), document, tuple(files))
 
+    def inline(self, name: str, document: Document, at: KeyPath) -> Model:
+        """The model of a mapping at ``at`` in another file: what differs from the one that it extends, or
+        from the one of its name. ConfigError has file and line."""
+        given = document.data
+        for part in at:
+            given = given[str(part)] or {}
+        length = len(at)
+        origins = {path[length:]: line for path, line in document.origins.items() if path[:length] == at}
+        own = Document(dict(given), origins)
+        for key in ("name", "detect"):
+            if key in own.data:
+                raise ConfigError(f"{own.origin((key,))}: {'.'.join(map(str, at))}.{key}: not allowed here")
+        base = own.data.pop("extends", name)
+        if base == name and name not in self.names():
+            raise self._unknown(name, where=f"{origins[()]}: {'.'.join(map(str, at))}: ")
+        if not given:
+            return self.load(name).model
+        merged = merge(self._base(own, base, Path(origins[()].source), []), own)
+        merged.data["name"] = name
+        _anchor(merged, merged.data, ())
+        return validate(self.model, merged)
+
     def _document(self, path: Path, chain: list[Path]) -> Document:
         chain.append(path.resolve())
         if len(chain) > _LONGEST_CHAIN:
@@ -193,7 +215,9 @@ def validate(model: type[Model], document: Document) -> Model:
 
 def _explain(model: type[BaseModel], document: Document, error: Any) -> tuple[Origin, str, str]:
     """(where, one sentence, what to try) for one of pydantic's error records."""
-    path: KeyPath = tuple(part for part in error["loc"])
+    path: KeyPath = tuple(
+        part for part in error["loc"] if part != "[key]"
+    )  # a mapping's key is what is wrong
     name = ".".join(str(part) for part in path) or "the file"
     kind, found = error["type"], error["input"]
     if kind == "extra_forbidden":

@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache as memoise
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from edgepack.deadline import TICK, check_time
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.files import sha256_file
 from edgepack.owned import NotOursError, OwnFolder, own_folder, private_folder
@@ -26,8 +28,10 @@ from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
 from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.progress import Progress
 from edgepack.registry import FRONTENDS
 from edgepack.resources import PACKAGE
+from edgepack.temporary import try_lock
 from edgepack.version import __version__
 
 __all__ = ["Cache", "compile_key", "import_key", "objects_key", "source_digest", "tool_versions"]
@@ -184,6 +188,27 @@ class Cache:
         except OSError as error:
             self._warn(error)
 
+    @contextmanager
+    def reserved(self, key: str, progress: Progress) -> Iterator[None]:
+        """The body is what makes the entry, in no two processes of this machine at once: the second one waits
+        for the first, as long as its own time lasts.
+
+        Raises:
+            OutOfTimeError: the time of the whole work is over.
+        """
+        with ExitStack() as stack:
+            try:
+                root = stack.enter_context(own_folder(private_folder(self.root)))
+                while (lock := _locked(root, f".lock-{key}")) is None:
+                    progress("wait for the same work of another process", "")
+                    check_time()
+                    time.sleep(TICK)
+                stack.callback(os.close, lock)
+                stack.callback(_forget_file, root, f".lock-{key}")
+            except OSError as error:
+                self._warn(error)
+            yield
+
     def _warn(self, error: OSError) -> None:
         if not self._warned:
             self._warned = True
@@ -206,6 +231,22 @@ class Cache:
             abandoned = entry.name.startswith(".") and used < newest - 3600
             if entry.name != keep and (abandoned or total > self.limit):
                 _forget(root, entry.name)
+
+
+def _locked(root: OwnFolder, name: str) -> int | None:
+    """The descriptor of a file that this process has locked; None where another one has."""
+    lock = root.open(name, os.O_RDWR | os.O_CREAT)
+    with suppress(FileNotFoundError):
+        if try_lock(lock) and os.path.samestat(os.fstat(lock), root.status(name)):
+            return lock  # and it is still the file of this name, which others see
+    os.close(lock)
+    return None
+
+
+def _forget_file(root: OwnFolder, name: str) -> None:
+    path, where = root.at(name)
+    with suppress(OSError):
+        os.unlink(path, **where)
 
 
 def _forget(root: OwnFolder, key: str) -> None:

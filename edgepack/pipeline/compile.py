@@ -88,10 +88,17 @@ class Compiler:
             progress("look in the cache", "")
             if self._cache.fetch(key, folder):
                 return
-        progress("start the compiler", "")
+            with self._cache.reserved(key, progress):
+                if self._cache.fetch(key, folder):  # another process has made it meanwhile
+                    return
+                self._run(job, folder)
+                self._cache.store(key, folder)
+            return
+        self._run(job, folder)
+
+    def _run(self, job: Job, folder: Path) -> None:
+        self._worker.progress("start the compiler", "")
         self._worker.run(job, folder)
-        if self._cache is not None:
-            self._cache.store(key, folder)
 
 
 def summarise(model: Path) -> ModelSummary:

@@ -2,7 +2,7 @@
 
     python tests/support/fake.py MODE ARGUMENT...
 
-is the ``edgepack`` program with that worker.
+is the ``edgepack`` program with that worker, and with ``job MODE FOLDER`` one call of a release.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import edgepack.pipeline.cache
 import edgepack.pipeline.worker_process
+import edgepack.release.processes
 from edgepack.files import combined_digest
 from edgepack.pipeline.cache import source_digest
 
@@ -36,6 +37,8 @@ def install(mode: str, replace: Callable[[Any, str, Any], None] = setattr) -> No
     """
     replace(edgepack.pipeline.worker_process, "worker_command", command(mode))
     replace(edgepack.pipeline.cache, "source_digest", _source_digest)
+    job = [sys.executable, str(Path(__file__)), "job", mode]
+    replace(edgepack.release.processes, "job_command", lambda: job)
 
 
 def _source_digest(task: str) -> str:
@@ -70,5 +73,11 @@ def env(**environment: str) -> dict[str, Any]:
 if __name__ == "__main__":
     from edgepack.cli.main import main
 
+    if sys.argv[1] == "job":
+        from edgepack.cli import job
+
+        install(sys.argv[2])
+        del sys.argv[1:3]
+        sys.exit(job.main())
     install(sys.argv[1])
     sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,166 @@
+"""What is built -> the release's folder: packages of several devices, index, notes, sums; or nothing, where
+all of it stands there already."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from edgepack.exporting import export_bundles
+from edgepack.formats.archives import epoch
+from edgepack.pipeline.cache import tool_versions
+from edgepack.registry import EXPORT_FORMATS
+from edgepack.release.build import BUNDLE, package_record
+from edgepack.release.index import (
+    INDEX,
+    NOTES,
+    BudgetRecord,
+    Change,
+    Index,
+    JointRecord,
+    Limited,
+    Sized,
+    UnitRecord,
+)
+from edgepack.release.matrix import Unit
+from edgepack.release.notes import render_notes
+from edgepack.release.output import Earlier, link_tree, replacing, write_sums
+from edgepack.release.project import ProjectFile
+from edgepack.release.work import WorkFolder
+from edgepack.temporary import temporary_folder
+from edgepack.version import __version__
+
+__all__ = ["Assembly", "assemble"]
+
+_LIMITED: tuple[Limited, ...] = get_args(Limited)
+_SIZES: tuple[Sized, ...] = get_args(Sized)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a release is made of.
+
+    Attributes:
+        only: patterns that chose a part of the project.
+        before: the release to compare with.
+        earlier: what stands in the folder.
+        work: where the other units lie.
+        parts: unit, its record, and whether it is in ``earlier``.
+    """
+
+    loaded: ProjectFile
+    only: tuple[str, ...]
+    before: Index | None
+    earlier: Earlier
+    work: WorkFolder
+    parts: Sequence[tuple[Unit, UnitRecord, bool]]
+
+    def source(self, unit: Unit, kept: bool) -> Path:
+        """Where the files of a unit lie."""
+        return self.earlier.root / unit.model / unit.device if kept else self.work.folder(unit)
+
+
+def assemble(assembly: Assembly) -> tuple[Index, bool]:
+    """Publish a release, unless the same one is there.
+
+    Returns:
+        its index, and whether it was written.
+
+    Raises:
+        ConfigError: it cannot be written, or bundles cannot become a package of several devices.
+    """
+    earlier, parts = assembly.earlier, assembly.parts
+    records = [_completed(unit, record, assembly.before) for unit, record, _ in parts]
+    kept = {key: found for key in _groups(assembly) if (found := earlier.joint(*key))}
+    if all(there for _, _, there in parts) and len(kept) == len(_groups(assembly)):
+        index = _index(assembly, records, [one for found in kept.values() for one in found])
+        if earlier.holds(INDEX, index.to_json()) and earlier.holds(NOTES, render_notes(index)):
+            return index, False
+    with replacing(earlier.root) as (new, publish):
+        for unit, _, there in parts:
+            link_tree(assembly.source(unit, there), new / unit.model / unit.device)
+        joint = [one for key, units in _groups(assembly).items() for one in _joint(key, units, new)]
+        index = _index(assembly, records, joint)
+        (new / INDEX).write_text(index.to_json(), encoding="utf-8", newline="\n")
+        (new / NOTES).write_text(render_notes(index), encoding="utf-8", newline="\n")
+        write_sums(new)
+        publish()
+    return index, True
+
+
+def _completed(unit: Unit, record: UnitRecord, before: Index | None) -> UnitRecord:
+    """A record with what depends on more than its files: budgets, and what changed."""
+    sizes = record.sizes.model_dump()
+    limits = unit.budgets.model_dump()
+    budgets = [
+        BudgetRecord(what=what, limit=limits[what], value=sizes[what])
+        for what in _LIMITED
+        if limits[what] is not None
+    ]
+    changes = None
+    if before is not None and (old := before.unit(record.name)) is not None:
+        were = old.sizes.model_dump()
+        changes = tuple(
+            Change(what=what, before=were[what], after=sizes[what])
+            for what in _SIZES
+            if were[what] is not None and sizes[what] is not None
+        )
+    return record.model_copy(update={"budgets": tuple(budgets), "changes": changes})
+
+
+def _index(assembly: Assembly, units: Sequence[UnitRecord], joint: Sequence[JointRecord]) -> Index:
+    project = assembly.loaded.project
+    return Index(
+        name=project.name,
+        version=project.version,
+        license=project.license,
+        authors=project.authors,
+        homepage=project.homepage,
+        edgepack=__version__,
+        tools={name: version for name, version in tool_versions().items() if name != "edgepack"},
+        only=assembly.only,
+        against=assembly.before.version if assembly.before is not None else "",
+        units=tuple(sorted(units, key=lambda unit: (unit.model, unit.device))),
+        joint=tuple(sorted(joint, key=lambda one: one.path)),
+    )
+
+
+_Key = tuple[str, str, str]
+
+
+def _groups(assembly: Assembly) -> dict[_Key, list[Unit]]:
+    """The units that become one package: by model, format, and a digest of all that decides on it."""
+    groups: dict[tuple[str, str], list[tuple[Unit, str]]] = {}
+    for unit, record, _ in assembly.parts:
+        for name in unit.joint:
+            groups.setdefault((unit.model, name), []).append((unit, record.inputs))
+    found = {}
+    for (model, name), members in groups.items():
+        members.sort(key=lambda member: member[0].device)
+        decides = [
+            [key for _, key in members],
+            [name, EXPORT_FORMATS.origin(name), epoch()],
+            asdict(members[0][0].package),
+        ]
+        digest = hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+        found[model, name, digest] = [unit for unit, _ in members]
+    return found
+
+
+def _joint(key: _Key, units: Sequence[Unit], new: Path) -> list[JointRecord]:
+    model, name, digest = key
+    bundles = [new / unit.model / unit.device / BUNDLE for unit in units]
+    package = replace(units[0].package)
+    with temporary_folder(new.parent) as folder:
+        made = export_bundles(bundles, [name], folder / "made", package)
+        records = []
+        for path in made:
+            path.rename(new / model / path.name)
+            record = package_record(new / model / path.name, name, f"{model}/{path.name}")
+            devices = tuple(unit.device for unit in units)
+            records.append(JointRecord(**record.model_dump(), model=model, devices=devices, inputs=digest))
+    return records

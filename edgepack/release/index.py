@@ -1,0 +1,212 @@
+"""release.json: what a release holds, for whoever reads it by a program.
+
+The models below are the schema; ``release.schema.json`` beside this module is generated from them
+(``python -m edgepack.release.index``) and tested to be current. No time, user, path or measured number is in
+it: the same inputs and versions give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from edgepack.bundle.paths import PathInBundle
+from edgepack.errors import ConfigError
+from edgepack.files import read_regular
+
+__all__ = [
+    "INDEX",
+    "MEASUREMENTS",
+    "NOTES",
+    "SCHEMA_FILE",
+    "SUMS",
+    "BudgetRecord",
+    "Change",
+    "FileRecord",
+    "Index",
+    "JointRecord",
+    "Limited",
+    "PackageRecord",
+    "Sized",
+    "Sizes",
+    "UnitRecord",
+    "Verified",
+    "json_schema",
+    "load_index",
+]
+
+INDEX, NOTES, SUMS = "release.json", "RELEASE.md", "SHA256SUMS"
+#: What was measured: it is never the same twice, so it is in no sum.
+MEASUREMENTS = "measurements.json"
+SCHEMA_FILE = Path(__file__).with_name("release.schema.json")
+_LARGEST = 64 << 20
+
+
+#: Sizes that can have a budget, and all sizes.
+Limited = Literal["text", "params", "arena", "flash", "ram"]
+Sized = Literal["text", "params", "arena", "flash", "ram", "bundle"]
+
+
+class _Record(BaseModel):
+    # A tool of this version reads releases of later versions with the same schema_version.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class FileRecord(_Record):
+    """A file of the release."""
+
+    path: PathInBundle
+    nbytes: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class PackageRecord(FileRecord):
+    """A package."""
+
+    format: str
+
+
+class Sizes(_Record):
+    """Bytes; null: it has none, or none that can be told."""
+
+    text: int | None = Field(
+        default=None, description="machine code of the library; of firmware, the program"
+    )
+    params: int = Field(ge=0, description="params")
+    arena: int = Field(ge=0, description="arena of a session")
+    flash: int | None = Field(default=None, description="of firmware")
+    ram: int | None = Field(default=None, description="of firmware")
+    bundle: int = Field(ge=0, description="all files of the bundle")
+
+
+class Verified(_Record):
+    """How the bundle's own program was run on the recorded data."""
+
+    runner: str = Field(default="", description="what ran it; empty: it was not run")
+    reference: str = Field(default="", description="what computed the recorded outputs")
+    variants: tuple[str, ...] = Field(
+        default=(), description="kinds of CPU whose kernels were run, of several"
+    )
+    not_run: str = Field(default="", description="why it, or a kind of CPU, was not run")
+
+
+class BudgetRecord(_Record):
+    """A budget of the project file."""
+
+    what: Limited
+    limit: int = Field(ge=0)
+    value: int | None = Field(description="null: this device has no such size")
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is not exceeded."""
+        return self.value is None or self.value <= self.limit
+
+
+class Change(_Record):
+    """A size in the release that this one is compared with."""
+
+    what: Sized
+    before: int
+    after: int
+
+
+class UnitRecord(_Record):
+    """A model for a device."""
+
+    model: str
+    device: str
+    bundle: PathInBundle = Field(description="folder of the bundle")
+    inputs: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 over all that decides on its files")
+    model_sha256: str = Field(description="over the model file and its external data")
+    manifest_sha256: str = Field(description="of the bundle's manifest.json, which lists its files")
+    packages: tuple[PackageRecord, ...] = ()
+    sizes: Sizes
+    verified: Verified
+    budgets: tuple[BudgetRecord, ...] = ()
+    changes: tuple[Change, ...] | None = Field(default=None, description="null: not in the release before")
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``MODEL@DEVICE``."""
+        return f"{self.model}@{self.device}"
+
+
+class JointRecord(PackageRecord):
+    """A package of a model for several devices."""
+
+    model: str
+    devices: tuple[str, ...]
+    inputs: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 over what it was made of")
+
+
+class Index(_Record):
+    """The root of release.json."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    version: str
+    license: str = ""
+    authors: tuple[str, ...] = ()
+    homepage: str = ""
+    edgepack: str = Field(description="version that made it")
+    tools: dict[str, str] = Field(default={}, description="versions of the packages that took part")
+    only: tuple[str, ...] = Field(default=(), description="patterns; none: it is the whole project")
+    against: str = Field(default="", description="version of the release that it is compared with")
+    units: tuple[UnitRecord, ...]
+    joint: tuple[JointRecord, ...] = ()
+
+    def to_json(self) -> str:
+        """The file's text."""
+        data = self.model_dump(mode="json")
+        return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def unit(self, name: str) -> UnitRecord | None:
+        """The unit ``MODEL@DEVICE``, or None."""
+        return next((unit for unit in self.units if unit.name == name), None)
+
+
+def load_index(path: Path) -> Index:
+    """The release in a folder, or of a ``release.json``.
+
+    Raises:
+        ConfigError: there is none, it is of another schema version, or has a wrong field.
+    """
+    path = path / INDEX if path.is_dir() else path
+    try:
+        data = json.loads(read_regular(path, _LARGEST).decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror or error}.", hint="Give the folder of a release."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}.", hint="Make the release again.") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != 1:
+        raise ConfigError(
+            f"{path} has schema version {str(version)[:40]}; this edgepack reads version 1.",
+            hint="Use the edgepack that made the release.",
+        )
+    try:
+        return Index.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"{path}: field {where}: {first['msg']}.", hint="Make the release again."
+        ) from error
+
+
+def json_schema() -> str:
+    """The JSON schema of release.json, as ``release.schema.json`` holds it."""
+    schema = Index.model_json_schema()
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(json_schema(), encoding="utf-8", newline="\n")

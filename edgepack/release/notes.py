@@ -1,0 +1,139 @@
+"""RELEASE.md: what a release holds, for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from edgepack.printable import printable
+from edgepack.release.index import MEASUREMENTS, SUMS, Index, UnitRecord
+from edgepack.render.formatting import human_bytes
+
+__all__ = ["budget_text", "render_notes"]
+
+_ALIGN = {True: "---:", False: "---"}
+
+
+def render_notes(index: Index) -> str:
+    """The file's text, Markdown. Names and texts of others cannot break out of it."""
+    parts = [f"# {_text(index.name)} {_text(index.version)}", _about(index)]
+    if index.only:
+        parts.append(f"This is a part of the project: {', '.join(map(_text, index.only))}.")
+    parts += ["## Sizes and memory", _sizes(index), "## Verified", _verified(index)]
+    if budgets := _budgets(index):
+        parts += ["## Budgets", budgets]
+    if index.against:
+        parts += [f"## Changes since {_text(index.against)}", _changes(index)]
+    parts += ["## Files", _files(index)]
+    if warnings := _warnings(index):
+        parts += ["## Warnings", warnings]
+    parts += [
+        "## How to check it",
+        f"`sha256sum --check {SUMS}` compares all files, `edgepack check-release .` unpacks the packages too "
+        f"and runs the programs again that can run where you are. `{MEASUREMENTS}`, where there is one, "
+        f"holds measured latencies: they differ from run to run, so they are in no sum and not signed.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _text(text: str) -> str:
+    """One line of text in Markdown, in which nothing begins a table's cell, a link, HTML or code."""
+    line = re.sub(r"\s+", " ", printable(text, keep="\n\t"))
+    return re.sub(r"([\\`*\[\]<>#!|~&$])", r"\\\1", line)
+
+
+def _code(text: str) -> str:
+    """A path or a name as code."""
+    plain = re.sub(r"[`|]|\s", "_", printable(text))
+    return f"`{plain}`"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    lines = [header, [_ALIGN[index in right] for index in range(len(header))], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _about(index: Index) -> str:
+    lines = [f"Made by edgepack {_text(index.edgepack)} with {_tools(index)}."]
+    if index.license:
+        lines.append(f"License: {_text(index.license)}.")
+    if index.authors:
+        lines.append(f"By {', '.join(map(_text, index.authors))}.")
+    if index.homepage:
+        lines.append(f"<{index.homepage}>")
+    return "\n".join(lines)
+
+
+def _tools(index: Index) -> str:
+    return ", ".join(f"{name} {_text(version)}" for name, version in sorted(index.tools.items()))
+
+
+def _bytes(value: int | None) -> str:
+    return "" if value is None else human_bytes(value)
+
+
+def _sizes(index: Index) -> str:
+    firmware = any(unit.sizes.flash is not None for unit in index.units)
+    header = ["model", "device", "code", "params", "arena", *(("flash", "RAM") if firmware else ()), "bundle"]
+    rows = []
+    for unit in index.units:
+        sizes = unit.sizes
+        values = [sizes.text, sizes.params, sizes.arena]
+        values += [sizes.flash, sizes.ram] if firmware else []
+        rows.append([_text(unit.model), _text(unit.device), *map(_bytes, [*values, sizes.bundle])])
+    return _table(header, rows, right=range(2, len(header)))
+
+
+def _verified(index: Index) -> str:
+    """How each unit's program was run: it compares what it computes with recorded outputs."""
+    rows = []
+    for unit in index.units:
+        found = unit.verified
+        how = f"ok, by {found.runner} against {found.reference}" if found.runner else "not run here"
+        kinds = f" ({', '.join(found.variants)})" if found.variants else ""
+        why = f"not run: {found.not_run}" if found.runner and found.not_run else found.not_run
+        rows.append([_text(unit.model), _text(unit.device), _text(how + kinds), _text(why)])
+    return _table(["model", "device", "its own program on recorded data", ""], rows)
+
+
+def budget_text(unit: UnitRecord) -> list[tuple[str, str, str, str]]:
+    """What, limit, value and verdict of each budget of a unit."""
+    rows: list[tuple[str, str, str, str]] = []
+    for one in unit.budgets:
+        verdict = "not measured" if one.value is None else "kept" if one.kept else "BROKEN"
+        rows.append((one.what, human_bytes(one.limit), _bytes(one.value), verdict))
+    return rows
+
+
+def _budgets(index: Index) -> str:
+    rows = [
+        [_text(unit.model), _text(unit.device), *row] for unit in index.units for row in budget_text(unit)
+    ]
+    return _table(["model", "device", "budget", "limit", "takes", ""], rows, right=(3, 4)) if rows else ""
+
+
+def _changes(index: Index) -> str:
+    rows = []
+    for unit in index.units:
+        name = [_text(unit.model), _text(unit.device)]
+        if unit.changes is None:
+            rows.append([*name, "new", "", "", ""])
+        for one in unit.changes or ():
+            if one.before != one.after:
+                percent = f"{(one.after / one.before - 1) * 100:+.1f} %" if one.before else ""
+                rows.append([*name, one.what, human_bytes(one.before), human_bytes(one.after), percent])
+    if not rows:
+        return "No size has changed."
+    return _table(["model", "device", "what", "before", "now", ""], rows, right=(3, 4, 5))
+
+
+def _files(index: Index) -> str:
+    rows = [[_code(f"{unit.bundle}/"), "bundle", human_bytes(unit.sizes.bundle)] for unit in index.units]
+    every = [one for unit in index.units for one in unit.packages] + list(index.joint)
+    rows += [[_code(one.path), _text(one.format), human_bytes(one.nbytes)] for one in every]
+    return _table(["file", "format", "size"], sorted(rows), right=(2,))
+
+
+def _warnings(index: Index) -> str:
+    lines = [f"- {_text(unit.name)}: {_text(text)}" for unit in index.units for text in unit.warnings]
+    return "\n".join(lines)

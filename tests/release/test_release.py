@@ -1,0 +1,192 @@
+"""A release: what it holds, what is built again, what a failure leaves, and that its bytes are the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgepack.errors import ConfigError
+from edgepack.files import list_files
+from edgepack.release.index import load_index
+from edgepack.release.notes import render_notes
+from edgepack.release.output import Earlier
+from edgepack.release.run import Release, ReleaseOptions, State, plan_release, release
+from tests.release.conftest import content
+from tests.support import fake
+
+pytestmark = pytest.mark.usefixtures("fake_worker")
+Write = Callable[..., Path]
+
+
+def run(path: Path, output: Path, *, jobs: int = 2, **options: Any) -> Release:
+    """A release whose units are built in this process."""
+    with ThreadPoolExecutor(jobs) as executor:
+        return release(path, output, ReleaseOptions(**options), executor=executor)
+
+
+def test_a_release_holds_what_its_sums_and_its_index_say(project: Write, dist: Path, tmp_path: Path) -> None:
+    budgets = "budgets: {text: 1 MiB, arena: 1, flash: 1}\n"
+    budgets += "matrix: {overrides: [{match: '*@my*', budgets: {arena: 9 MiB}}]}\n"
+    made = run(project(budgets), dist)
+    assert made.index is not None
+    assert (made.built, made.ok, made.broken) == ((), False, (("net@linux-x86_64", "arena"),))
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=dist, check=False
+    )
+    assert done.returncode == 0
+    assert set(list_files(dist)) == {*Earlier.at(dist).sums, "SHA256SUMS"}
+    assert sorted(path.name for path in (dist / "net" / "my-board").iterdir()) == [
+        "bundle",
+        "net-my-board-1.2.0.zip",
+    ]
+    one, mine = load_index(dist).units
+    assert (one.name, mine.name) == ("net@linux-x86_64", "net@my-board")
+    assert [package.path for package in mine.packages] == ["net/my-board/net-my-board-1.2.0.zip"]
+    assert (one.verified.runner, one.verified.reference) == ("native", "numpy")
+    assert [(b.what, b.limit, b.kept) for b in mine.budgets] == [
+        ("text", 1 << 20, True),
+        ("arena", 9 << 20, True),
+        ("flash", 1, True),
+    ]
+    notes = (dist / "RELEASE.md").read_text(encoding="utf-8")
+    assert "| net | linux-x86_64 | arena | 1 B | 128 B | BROKEN |" in notes
+    assert "| net | my-board | flash | 1 B |  | not measured |" in notes
+    assert not [one.name for one in tmp_path.iterdir() if one.name.startswith(".")]
+
+
+def test_what_is_up_to_date_is_not_built_again(project: Write, dist: Path) -> None:
+    path = project()
+    before = {name: (dist / name).stat().st_mtime_ns for name in list_files(dist)}
+    again = run(path, dist)
+    assert (again.built, again.changed, again.ok) == ((), False, True)
+    assert before == {name: (dist / name).stat().st_mtime_ns for name in list_files(dist)}
+    (dist / "net" / "linux-x86_64" / "stranger").write_text("new")
+    more = "matrix: {overrides: [{match: '*@my-board', optimize: size}]}\n"
+    states = [one.record is not None for one in plan_release(project(more), dist, ReleaseOptions())]
+    assert states == [False, False]
+    (dist / "net" / "linux-x86_64" / "stranger").unlink()
+    (dist / "net" / "my-board" / "bundle" / "README.md").write_text("changed")
+    assert run(project(), dist).built == ("net@my-board",)
+    assert run(project(), dist).changed is False
+
+
+@pytest.mark.slow
+def test_what_is_chosen_otherwise_is_built_again(project: Write, dist: Path) -> None:
+    more = "matrix: {overrides: [{match: '*@my-board', formats: []}]}\n"
+    assert run(project(more), dist).built == ("net@my-board",)
+    assert sorted(path.name for path in (dist / "net" / "my-board").iterdir()) == ["bundle"]
+    assert run(project(), dist).built == ("net@my-board",)
+
+
+@pytest.mark.slow
+def test_a_failure_stops_neither_the_rest_nor_the_next_release(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = tmp_path / "dist"
+    states: list[State] = []
+    # Of a device without a runner and one without a compiler, and a check that fails.
+    more = "  firm: {extends: linux-x86_64, compilers: {zig: {target: no-such-target}}}\n"
+    path = project(more)
+    with ThreadPoolExecutor(1) as executor:
+        made = release(path, dist, ReleaseOptions(), states.append, executor)
+    assert (made.index, made.ok, set(made.failures)) == (None, False, {"net@firm"})
+    assert made.failures["net@firm"].kind == "ToolchainError"
+    assert made.built == ("net@linux-x86_64", "net@my-board")
+    assert not dist.exists()
+    assert (states[-1].done, states[-1].total) == (3, 3)
+    assert [name for state in states for name, why in state.finished if why] == ["net@firm"]
+    fake.install("wrong", monkeypatch.setattr)  # whoever compiles now fails its check
+    made = run(project(), dist)
+    assert (made.built, made.ok) == ((), True)
+    (path.parent / "net.onnx").write_bytes(b"another model" + os.urandom(8))
+    made = run(project(), dist)
+    assert {failure.kind for failure in made.failures.values()} == {"CheckFailedError"}
+    assert "fails its own check" in made.failures["net@my-board"].message
+    assert load_index(dist).version == "1.2.0"  # the one before stands
+
+
+def test_two_releases_are_the_same_bytes(
+    project: Write, dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "another, é"
+    path = project(folder=place)
+    for name, value in {"TZ": "Pacific/Auckland", "LC_ALL": "C", "USER": "eve", "HOSTNAME": "other"}.items():
+        monkeypatch.setenv(name, value)
+    old = os.umask(0o077)
+    try:
+        assert len(run(path, place / "out", jobs=1).built) == 2
+    finally:
+        os.umask(old)
+    assert content(dist) == content(place / "out")
+    assert (place / "out").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_part_does_not_replace_the_whole(project: Write, dist: Path, tmp_path: Path) -> None:
+    path = project()
+    with pytest.raises(ConfigError, match="holds a whole release"):
+        run(path, dist, only=("*@my*",))
+    with pytest.raises(ConfigError, match=r"--only 'net@your\*' matches nothing"):
+        run(path, tmp_path / "new", only=("net@your*",))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="is not empty and holds no release"):
+        run(path, tmp_path / "full")
+    assert [one.name for one in (tmp_path / "full").iterdir()] == ["thesis.tex"]
+
+
+def test_changes_since_the_release_before_are_said(project: Write, dist: Path, tmp_path: Path) -> None:
+    old = load_index(dist)
+    (unit,) = [unit for unit in old.units if unit.device == "linux-x86_64"]
+    smaller = unit.model_copy(update={"sizes": unit.sizes.model_copy(update={"arena": 100})})
+    before = old.model_copy(update={"version": "1.1.0", "units": (smaller,)})
+    (tmp_path / "old.json").write_text(before.to_json(), encoding="utf-8")
+    made = run(project(), dist, against=tmp_path / "old.json")
+    assert (made.built, made.changed) == ((), True)
+    assert made.index is not None
+    assert made.index.against == "1.1.0"
+    notes = (dist / "RELEASE.md").read_text(encoding="utf-8")
+    assert "## Changes since 1.1.0" in notes
+    assert "| net | linux-x86_64 | arena | 100 B | 128 B | +28.0 % |" in notes
+    assert "| net | my-board | new |  |  |  |" in notes
+
+
+def test_names_of_others_are_text_in_the_notes(dist: Path) -> None:
+    hostile = "]]> | `x` <script>alert(1)</script> */ $(id) ${x} \\ ## [a](b)"
+    index = load_index(dist)
+    unit = index.units[0].model_copy(update={"warnings": (f"{hostile}\n# x\x1b[31m\u202e",)})
+    notes = render_notes(index.model_copy(update={"authors": (hostile,), "units": (unit,)}))
+    safe = (
+        "\\]\\]\\> \\| \\`x\\` \\<script\\>alert(1)\\</script\\> \\*/ \\$(id) \\${x} \\\\ \\#\\# \\[a\\](b)"
+    )
+    assert f"\nBy {safe}.\n" in notes
+    (line,) = [line for line in notes.split("\n") if line.startswith("- net@")]
+    assert safe + " \\# x" in line
+    assert line.isprintable()
+
+
+@pytest.mark.slow
+def test_a_part_becomes_the_whole(project: Write, tmp_path: Path) -> None:
+    path = project()
+    part = run(path, tmp_path / "part", only=("*@my*",))
+    assert part.index is not None
+    assert ([unit.name for unit in part.index.units], part.index.only) == (["net@my-board"], ("*@my*",))
+    assert run(path, tmp_path / "part").built == ("net@linux-x86_64",)
+
+
+@pytest.mark.slow
+def test_two_releases_into_one_folder_do_not_mix(project: Write, tmp_path: Path) -> None:
+    path = project()
+
+    def meddle(state: State) -> None:
+        if state.done == 0:
+            with pytest.raises(ConfigError, match="Another release is being written"):
+                run(path, tmp_path / "dist")
+
+    with ThreadPoolExecutor(2) as executor:
+        assert release(path, tmp_path / "dist", ReleaseOptions(), meddle, executor).ok
