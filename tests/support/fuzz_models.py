@@ -109,8 +109,10 @@ class Heard(worker.Events):
 def _run(case: int) -> tuple[int, str]:
     """The exit code of packing a case's model, and why."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = str(write_case(case, folder))
+        folder, beside = Path(name) / "job", Path(name) / "model"
+        folder.mkdir()
+        beside.mkdir()
+        model = str(write_case(case, beside))
         common = {
             "frontend": "onnx", "model": model, "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
             "cut_outputs": [], "batch": 0, "weights": None, "maxima": {}, "seed": 0, "inputs": {},

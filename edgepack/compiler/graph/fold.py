@@ -49,10 +49,13 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
 
 
 class _FoldViews(Rewriter):
-    """Replaces calls of constants by their value, and views by reshapes."""
+    """Replaces calls of constants by their value, what has no elements too, and views by reshapes."""
 
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name = op_name(call)
+        if isinstance(call.ty, relax.TensorType) and 0 in shape_of(call):
+            # Known whatever it is computed from. TVM's reshape takes a zero for "as before".
+            return constant(np.zeros(shape_of(call), dtype_of(call)))
         folded = _evaluate(name, call, args)
         if folded is not None:
             return constant(folded)

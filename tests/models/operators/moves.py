@@ -112,6 +112,17 @@ def _split_num_outputs(g: Graph) -> None:
         g.output(name)
 
 
+@case("gathers_of_nothing")
+def _gathers_of_nothing(g: Graph) -> None:
+    """Two gathers of a tensor without elements, and a sum and a concatenation with it."""
+    x = g.input("x", [2, 5, 6])
+    nothing = g.op("Slice", g.op("Relu", x), g.const([0]), g.const([0]), g.const([2]))
+    one, other = (g.op("Gather", nothing, g.const(rows), axis=0) for rows in ([1, 0, 1], [0]))
+    first = g.op("Slice", x, g.const([0]), g.const([1]), g.const([0]))
+    g.output(g.op("ReduceSum", one, g.const([2]), keepdims=1))
+    g.output(g.op("Concat", other, first, axis=2))
+
+
 @case("gather_input_indices")
 def _gather_input_indices(g: Graph) -> None:
     g.op("Gather", g.weight(11, 4), g.input("ids", [2, 3], "int32"), name="y")
