@@ -16,4 +16,4 @@ def write_params_data(plan: Plan, arrays: Sequence[Any], path: Path) -> None:
     with path.open("wb") as file:
         for constant, array in zip(plan.constants, arrays, strict=True):
             file.write(b"\0" * (constant.offset - file.tell()))
-            file.write(array.tobytes())
+            file.write(array.reshape(-1).view("uint8"))  # no copy: arrays are contiguous

@@ -22,12 +22,13 @@ from edgepack.compiler.openable import openable_folder, openable_paths
 from edgepack.compiler.reporter import Reporter
 
 if TYPE_CHECKING:
-    from edgepack.compiler.frontend.base import Frontend, ImportedModel, Sizes
+    from edgepack.compiler.frontend.base import Frontend, HalfWeights, Sizes
     from edgepack.compiler.graph.lower import Lowered
     from edgepack.compiler.planner.build import Built
     from edgepack.plan.binary import Binary
     from edgepack.plan.gpu_target import GpuTarget
     from edgepack.plan.targets import Target
+    from edgepack.plan.types import Signature
 
 __all__ = ["Events", "main", "run_job"]
 
@@ -100,25 +101,27 @@ def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
 
 
 @lru_cache(maxsize=1)
-def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
+def _lowered(frontend: str, imported: str) -> tuple[Signature, HalfWeights, Lowered]:
     """A prepared model's fused operators, which do not depend on a target: the variants of a library share
     them."""
     from edgepack.compiler.graph.lower import lower
 
-    module = _frontend({"frontend": frontend}).load(Path(imported))
-    return module, lower(module.module)
+    loaded = _frontend({"frontend": frontend}).load(Path(imported))
+    signature, half_weights, module = loaded.signature, loaded.half_weights, [loaded.module]
+    del loaded  # nobody else keeps the weights in memory while the passes make others of them
+    return signature, half_weights, lower(module.pop())
 
 
-def _with_weights(target: Target, imported: ImportedModel, events: Events) -> Target:
+def _with_weights(target: Target, half_weights: HalfWeights, events: Events) -> Target:
     """The target that stores weights as float16 where the model's are to be stored so."""
     from edgepack.plan.gpu_target import GpuTarget
 
     if isinstance(target, GpuTarget):
-        if imported.half_weights == "always":
+        if half_weights == "always":
             events.warning("The GPU's kernels read weights of float16 from float32.")
         return target
-    fast = imported.half_weights == "where it is fast" and target.converts_float16
-    return replace(target, half_weights=fast or imported.half_weights == "always")
+    fast = half_weights == "where it is fast" and target.converts_float16
+    return replace(target, half_weights=fast or half_weights == "always")
 
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
@@ -129,10 +132,10 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
 
     target = target_from_json(job["target"])
     events.stage("optimise")
-    imported, lowered = _lowered(job["frontend"], job["imported"])
-    target = _with_weights(target, imported, events)
+    signature, half_weights, lowered = _lowered(job["frontend"], job["imported"])
+    target = _with_weights(target, half_weights, events)
     events.stage("kernels")
-    built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
+    built = _built(target, lowered, signature, events, name=job["name"], prefix=job["symbol_prefix"])
     events.stage("llvm")
     from edgepack.compiler.backends.llvm import compile_object
     from edgepack.compiler.params_data import write_params_data
@@ -164,7 +167,7 @@ def _gpu_binaries(built: Built, target: GpuTarget, folder: Path) -> list[Binary]
 
 
 def _built(
-    target: Target, lowered: Lowered, imported: ImportedModel, events: Events, *, name: str, prefix: str
+    target: Target, lowered: Lowered, signature: Signature, events: Events, *, name: str, prefix: str
 ) -> Built:
     """The plan for a target of any kind."""
     from edgepack.plan.gpu_target import GpuTarget
@@ -172,12 +175,10 @@ def _built(
     if isinstance(target, GpuTarget):
         from edgepack.compiler.planner.build_gpu import build_gpu_plan
 
-        return build_gpu_plan(
-            lowered, imported.signature, target, name=name, symbol_prefix=prefix, reporter=events
-        )
+        return build_gpu_plan(lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events)
     from edgepack.compiler.planner.build import build_plan
 
-    return build_plan(lowered, imported.signature, target, name=name, symbol_prefix=prefix, reporter=events)
+    return build_plan(lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events)
 
 
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
@@ -192,8 +193,8 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     events.stage("optimise")
     lowered = lower(imported.module)
     events.stage("kernels")
-    target = _with_weights(target_from_json(job["target"]), imported, events)
-    built = _built(target, lowered, imported, events, name="model", prefix="")
+    target = _with_weights(target_from_json(job["target"]), imported.half_weights, events)
+    built = _built(target, lowered, imported.signature, events, name="model", prefix="")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 
 

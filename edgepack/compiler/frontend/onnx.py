@@ -26,6 +26,7 @@ from edgepack.compiler.frontend.custom import (
     reattached,
 )
 from edgepack.compiler.frontend.cut import declared_values, open_model, static_shape
+from edgepack.compiler.frontend.external_data import read_tensor, save_with_data
 from edgepack.compiler.frontend.half import has_half
 from edgepack.compiler.frontend.import_failures import ImportFailures
 from edgepack.compiler.frontend.maxima.apply import Padding
@@ -76,8 +77,6 @@ def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
 
 
 def _prepare(model: Path, sizes: Sizes, folder: Path) -> None:
-    import onnx
-
     check_combinations(sizes)
     bound = open_model(model, sizes)
     declare(bound, sizes.custom)
@@ -89,8 +88,7 @@ def _prepare(model: Path, sizes: Sizes, folder: Path) -> None:
         raise _with_cuts(error, cuts, bound) from error
     half_weights = _half_weights(bound, sizes)
     kept = round_weights(normal) if half_weights != "never" else ()
-    # Protocol buffers end at 2 GB, weights beside them do not.
-    onnx.save_model(normal, str(folder / _MODEL), save_as_external_data=True, location=_WEIGHTS)
+    save_with_data(normal, folder / _MODEL, _WEIGHTS)  # protocol buffers end at 2 GB
     tensors = [name for node in bound.graph.node for name in node.output]
     signature = {
         "inputs": [asdict(spec) for spec in inputs],
@@ -131,13 +129,13 @@ def load(folder: Path) -> ImportedModel:
     """The Relax module of what :func:`prepare` left in ``folder``; ModelError if TVM cannot import it."""
     import onnx
 
-    normal = onnx.load(str(folder / _MODEL))
+    normal = onnx.load(str(folder / _MODEL), load_external_data=False)
     try:
-        imported = _imported(normal, _inputs(folder))
+        imported = _imported(normal, _inputs(folder), folder)
         return replace(imported, half_weights=_signature(folder)["half_weights"])
     except RefusedNodesError as error:
         names = set(_signature(folder)["tensors"])
-        cuts = suggest_cuts(normal, error.tensors, _not_imported_in, names)
+        cuts = suggest_cuts(normal, error.tensors, partial(_not_imported_in, folder=folder), names)
         raise _with_cuts(error, cuts, normal) from error
 
 
@@ -211,10 +209,10 @@ def _refused_in(part: onnx.ModelProto, custom: Sequence[CustomOperator]) -> Sequ
     return ()
 
 
-def _not_imported_in(part: onnx.ModelProto) -> Sequence[str]:
+def _not_imported_in(part: onnx.ModelProto, folder: Path) -> Sequence[str]:
     """Tensors of nodes of a part of a normalised model that TVM cannot import."""
     try:
-        _convert(part)
+        _convert(part, folder)
     except RefusedNodesError as error:
         return error.tensors
     return ()
@@ -241,8 +239,10 @@ def _normal(model: onnx.ModelProto, nodes: Sequence[Detachable], limits: Limits)
     return reattached(normal, model, nodes) if nodes else normal
 
 
-def _imported(normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...]) -> ImportedModel:
-    module, nodes = _convert(normal)
+def _imported(
+    normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...], folder: Path = Path()
+) -> ImportedModel:
+    module, nodes = _convert(normal, folder)
     outputs = _output_specs(module, [value.name for value in normal.graph.output])
     operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
     return ImportedModel(module, Signature(inputs, outputs, nodes), operators)
@@ -291,13 +291,15 @@ def _check_static(model: onnx.ModelProto) -> None:
         )
 
 
-def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """The Relax module, and the names of the nodes that its variables ``n<index>_`` stand for.
+def _convert(model: onnx.ModelProto, folder: Path) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """The Relax module, and the names of the nodes that its variables ``n<index>_`` stand for; weights that
+    are not in the model lie in ``folder``.
 
     Raises:
         RefusedNodesError: names all nodes that cannot be imported, as far as the shapes of their outputs are
             known, so that those behind them can be tried.
     """
+    import tvm
     from tvm import relax
     from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
@@ -309,6 +311,10 @@ def _convert(model: onnx.ModelProto) -> tuple[tvm.IRModule, tuple[str, ...]]:
 
         def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
             """Nothing: ``check_operators`` did, which also knows our own converters."""
+
+        def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
+            array = read_tensor(tensor_proto, folder)
+            return tvm.runtime.tensor(array.reshape(tuple(tensor_proto.dims)))
 
         def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
             name = attrs["tvm_custom"]["name"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgepack.compiler.frontend.extents import stored_bytes
+from edgepack.compiler.frontend.external_data import save_with_data
 from edgepack.compiler.frontend.machine_independent import machine_independent
 from edgepack.compiler.frontend.time_first import time_first
 from edgepack.temporary import temporary_folder
@@ -24,8 +25,9 @@ __all__ = ["Level", "as_source", "create_session", "newest_versions", "optimise"
 #: another order on another CPU.
 Level = Literal["none", "basic", "extended"]
 
-#: Models above this size, in bytes, travel through files: protobuf messages end at 2 GiB.
-SERIALISED_LIMIT = 1 << 30
+#: Models above this size, in bytes, travel through files, which ONNX Runtime maps: as bytes they are in
+#: memory five times while it reads them (protocol buffers end at 2 GiB anyway).
+SERIALISED_LIMIT = 256 << 20
 
 
 def create_session(model: onnx.ModelProto, level: Level = "none") -> onnxruntime.InferenceSession:
@@ -183,15 +185,10 @@ def _session(
 @contextlib.contextmanager
 def as_source(model: onnx.ModelProto) -> Iterator[bytes | str]:
     """What to hand to ONNX Runtime: bytes, or a file's path if they would be too many."""
-    import onnx
-
     if stored_bytes(model) <= SERIALISED_LIMIT:  # protocol buffers cannot say how large they are above 2 GiB
         yield model.SerializeToString()
         return
     with temporary_folder() as folder:
-        path = str(Path(folder) / "model.onnx")
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)  # onnx.save_model moves the weights out of the model that it is given
-        onnx.save_model(copy, path, save_as_external_data=True, location="model.data")
-        del copy
-        yield path
+        path = folder / "model.onnx"
+        save_with_data(model, path, "model.data")
+        yield str(path)

@@ -134,11 +134,13 @@ def record(
     if sizes.batch > 1 and not sizes.custom and not sizes.expected:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
+    del model  # its weights are another copy than those of ``prepared``
     exact, warnings = results, []
     if rounded is not None and not sizes.expected:
         results, prepared, _ = run_custom(onnx.load(str(rounded)), arrays, sizes.custom)
         warnings = [text for name in exact for text in _moved(name, exact[name], results[name])]
-    other = _other_order(prepared, arrays) if prepared is not None else {}
+    prepared = prepared and reverse_sums(prepared)  # the same order on any machine
+    other = _if_it_runs(prepared, arrays) if prepared is not None else {}
     if padding is not None:
         warnings += warn_of_counts(results, padding)
         results, other = (padded_results(r, padding, list(allowed)) if r else r for r in (results, other))
@@ -255,10 +257,8 @@ def _write(file: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
     return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "file": file.name}
 
 
-def _other_order(model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The outputs again, added up in another order, the same one on any machine; empty if ONNX Runtime cannot
-    run the model that way. The model is left in that order."""
-    reverse_sums(model)
+def _if_it_runs(model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The outputs of a model in another order, with ONNX Runtime's fusions; empty if it cannot run it."""
     try:
         return run_reference(model, arrays, "extended")
     except ModelError:

@@ -6,22 +6,27 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.external_data import copy_fields
 from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+    from numpy.typing import NDArray
 
 __all__ = ["reverse_sums"]
 
 
-def reverse_sums(model: onnx.ModelProto) -> None:
-    """Makes every convolution and matrix product add its terms up in the opposite order. In place.
+def reverse_sums(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with every convolution and matrix product adding its terms up in the opposite order.
 
     Both operands are gathered in reverse along what is summed: the input channels of a group, or the inner
     axis. Results are the same but for rounding. Unlike the order that a runtime would choose for this
     machine's CPU, this one is the same everywhere. Depthwise convolutions, and operands whose shape cannot be
     inferred, stay as they are.
     """
+    import onnx
+
     shapes = _shapes(infer_shapes(model).graph)
     writer = _Writer(model.graph)
     for node in model.graph.node:
@@ -29,8 +34,13 @@ def reverse_sums(model: onnx.ModelProto) -> None:
         right = shapes.get(node.input[1], ()) if len(node.input) > 1 else ()
         axes = _summed(node, left, right) if left and right and node.domain in ("", "ai.onnx") else None
         writer.write(node, axes, left, right)
-    del model.graph.node[:]
-    model.graph.node.extend(writer.nodes)
+    # Not in place: a protocol buffer keeps the memory of what was replaced in it.
+    result = onnx.ModelProto()
+    copy_fields(model, result, "graph")
+    copy_fields(model.graph, result.graph, "node", "initializer")
+    result.graph.node.extend(writer.nodes)
+    writer.write_constants(result.graph)
+    return result
 
 
 def _shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
@@ -64,8 +74,12 @@ class _Writer:
         self.nodes: list[onnx.NodeProto] = []
         used = Counter(name for node in all_nodes(graph) for name in node.input)
         used.update(value.name for value in graph.output)
-        #: Constants that one node reads and nothing else: reversed in place, without a node to be folded.
-        self._own = {tensor.name: tensor for tensor in graph.initializer if used[tensor.name] == 1}
+        #: Constants that one node reads and nothing else: reversed themselves, without a node to be folded.
+        self._own = {tensor.name for tensor in graph.initializer if used[tensor.name] == 1}
+        #: By the name of such a constant: an order, and the axis that it is for.
+        self._orders: dict[str, list[tuple[NDArray[np.int64], int]]] = {}
+        #: Indices, which are new constants.
+        self._constants: list[onnx.TensorProto] = []
         #: Indices that reverse an axis, by its size and number of parts.
         self._indices: dict[tuple[int, int], str] = {}
         self._count = 0
@@ -98,17 +112,31 @@ class _Writer:
 
         order = np.arange(size).reshape(parts, -1)[:, ::-1].reshape(-1)
         if name in self._own:
-            array = np.take(numpy_helper.to_array(self._own[name]), order, axis=axis)
-            self._own[name].CopyFrom(numpy_helper.from_array(array, name))
+            self._orders.setdefault(name, []).append((order, axis))
             return name
         if (size, parts) not in self._indices:
             self._indices[size, parts] = self._fresh("order")
             tensor = numpy_helper.from_array(order.astype(np.int64), self._indices[size, parts])
-            self.graph.initializer.append(tensor)
+            self._constants.append(tensor)
         result = self._fresh(name)
         inputs = [name, self._indices[size, parts]]
         self.nodes.append(onnx.helper.make_node("Gather", inputs, [result], axis=axis))
         return result
+
+    def write_constants(self, graph: onnx.GraphProto) -> None:
+        """Adds all constants, those that were reversed among them."""
+        import numpy as np
+        from onnx import numpy_helper
+
+        for tensor in self.graph.initializer:
+            if tensor.name not in self._orders:
+                graph.initializer.add().CopyFrom(tensor)
+                continue
+            array = numpy_helper.to_array(tensor)
+            for order, axis in self._orders[tensor.name]:
+                array = np.take(array, order, axis=axis)
+            graph.initializer.add().CopyFrom(numpy_helper.from_array(array, tensor.name))
+        graph.initializer.extend(self._constants)
 
     def _fresh(self, name: str) -> str:
         self._count += 1

@@ -32,6 +32,15 @@ Array: TypeAlias = np.ndarray[Any, Any]
 OptionalExpr: TypeAlias = Any
 
 
+#: Of constants that TVM and NumPy share.
+_SHARED = {
+    "float16",
+    "float32",
+    "float64",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+}
+
+
 def shape_of(expr: relax.Expr) -> tuple[int, ...]:
     """Static shape of a tensor expression."""
     return tuple(int(d) for d in expr.ty.shape)
@@ -48,8 +57,13 @@ def is_constant(expr: relax.Expr) -> bool:
 
 
 def numpy_of(expr: relax.Expr) -> Array:
-    """The value of a constant."""
-    array: Array = expr.value.numpy()
+    """The value of a constant: a view of TVM's memory, which is not to be written to, where NumPy knows the
+    dtype; else a copy."""
+    tensor = expr.value
+    if str(tensor.dtype) not in _SHARED:
+        return tensor.numpy()  # type: ignore[no-any-return]
+    array: Array = np.from_dlpack(tensor)
+    array.flags.writeable = False
     return array
 
 
