@@ -100,8 +100,7 @@ def record(
     """Runs the original model with ONNX Runtime, unoptimised, or with ONNX's own evaluator; writes inputs,
     outputs and tolerances.
 
-    Writes ``input_<i>.bin`` and ``output_<i>.bin`` (raw, little-endian, C order) and ``recorded.json`` into
-    ``directory``, which is made if it is missing.
+    Writes ``input_<i>.bin``, ``output_<i>.bin`` (raw, little-endian, C order) and ``recorded.json``.
 
     Args:
         path: an ``.onnx`` file; external data lies beside it.
@@ -109,7 +108,7 @@ def record(
         sizes: what gives them these shapes, and where the model is cut.
         seed: seed of the random inputs.
         inputs: ``.npy`` files to use instead, by input name. With ``sizes.expected`` nothing is run.
-        directory: where to write.
+        directory: where to write; is made if it is missing.
         changed: what the user asked for that makes the outputs others than the model's.
 
     Returns:

@@ -135,7 +135,10 @@ class _Writer:
             array = numpy_helper.to_array(tensor)
             for order, axis in self._orders[tensor.name]:
                 array = np.take(array, order, axis=axis)
-            graph.initializer.add().CopyFrom(numpy_helper.from_array(array, tensor.name))
+            content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+            del array  # it may be as large as all of the model
+            added = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            added.raw_data = content
         graph.initializer.extend(self._constants)
 
     def _fresh(self, name: str) -> str:

@@ -44,7 +44,7 @@ class ConstantPool:
         if (source, key) not in self._by_source:
             given = self._sources[source]
             array = np.ascontiguousarray(given if transform is None else transform(given))
-            digest = hashlib.sha256(array.reshape(-1).view(np.uint8)).hexdigest()
+            digest = hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
             identity = (digest, str(array.dtype), array.shape)
             if identity not in self._by_digest:
                 self._by_digest[identity] = len(self.constants)
