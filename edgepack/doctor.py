@@ -11,6 +11,7 @@ from typing import Any, Literal
 from edgepack.config.device import Device
 from edgepack.config.toolchain import load_toolchain, toolchain_names
 from edgepack.errors import ConfigError, EdgepackError
+from edgepack.gpu_doctor import examine_gpu
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.report import AuditKind
 from edgepack.registry import RUNNERS, TOOLCHAINS
@@ -26,10 +27,10 @@ _SYMBOL = "edgepack_trial"
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One toolchain or runner.
+    """One toolchain, runner, or something for the device's GPU.
 
     Attributes:
-        kind: which of the two.
+        kind: which of the three.
         name: its name.
         ok: it did what the device needs.
         chosen: the device's file names it, so that it is used unless the user says otherwise.
@@ -41,7 +42,7 @@ class Diagnosis:
         fits: it could work for this device; not a toolchain that the device's file does not know.
     """
 
-    kind: Literal["toolchain", "runner"]
+    kind: Literal["toolchain", "gpu", "runner"]
     name: str
     ok: bool
     chosen: bool = False
@@ -58,7 +59,7 @@ class Diagnosis:
 
 
 def diagnose(device: Device, *, runner: str = "", sdk: Path | None = None) -> Iterator[Diagnosis]:
-    """Try every toolchain and runner for a device, one after the other.
+    """Try every toolchain and runner for a device, and what it needs for its GPU, one after the other.
 
     Args:
         runner: a runner with a place (``ssh:pi@board``), to be tried there.
@@ -69,6 +70,11 @@ def diagnose(device: Device, *, runner: str = "", sdk: Path | None = None) -> It
     # The device may name a file that is in none of the folders.
     for name in dict.fromkeys((*toolchain_names(), device.toolchain)):
         yield examine_toolchain(device, name, sdk)
+    for tool in examine_gpu(device):
+        ok = bool(tool.found)
+        yield Diagnosis(
+            "gpu", tool.name, ok, tool.needed, tool.version, tool.found, tool.problem, tool.hint, fits=ok
+        )
     yield from examine_runners(device, runner)
 
 

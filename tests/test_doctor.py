@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from edgepack import doctor, gpu_doctor
 from edgepack.cli.install_command import install_commands
 from edgepack.cli.main import main
 from edgepack.config.device import load_device
 from edgepack.doctor import Diagnosis, examine_toolchain, trial
+from edgepack.gpu_doctor import GpuTool
 from edgepack.toolchains import resolve
 
 
@@ -118,3 +122,40 @@ def test_the_trial_builds_every_artifact(folder: Path) -> None:
     built = trial(resolve(load_device("raspberrypi2")), folder)
     assert set(built) == {"shared", "static", "program"}
     assert all(path.stat().st_size > 0 for path in built.values())
+
+
+def gpu_tools(device: str) -> dict[str, GpuTool]:
+    return {tool.name: tool for tool in gpu_doctor.examine_gpu(load_device(device))}
+
+
+def test_what_a_gpu_needs_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NVRTC, without which nothing can be packed; drivers and Xcode's compiler, without which it can."""
+    versions = {"nvidia-cuda-nvrtc-cu12": "12.9", "metal": "Apple metal version 1"}
+    monkeypatch.setattr(gpu_doctor, "tool_versions", lambda api: versions)
+    monkeypatch.setattr(gpu_doctor, "ask", lambda command: "PoCL: a CPU\n")
+    assert gpu_tools("host") == {}
+    assert gpu_tools("jetson-orin-gpu")["nvrtc"].version == "12.9"
+    assert gpu_tools("macos-arm64-metal")["xcode-metal"].found == "xcrun metal"
+    drivers = [
+        tool for name in ("opencl-generic", "linux-aarch64-opencl") for tool in gpu_tools(name).values()
+    ]
+    assert [driver.found for driver in drivers] == ["PoCL: a CPU"]  # of the one that this machine is
+    versions.clear()
+    monkeypatch.setattr(gpu_doctor, "ask", lambda command: "")
+    assert not gpu_tools("macos-arm64-metal")["xcode-metal"].found
+    works = Diagnosis("toolchain", "zig", True, True)
+    monkeypatch.setattr(doctor, "examine_toolchain", lambda *arguments: works)
+    assert main(["doctor", "--device", "jetson-orin-gpu", "--json"]) == 4
+    found = json.loads(capsys.readouterr().out)["found"]
+    (nvrtc,) = (one for one in found if one["kind"] == "gpu")
+    assert (nvrtc["ok"], nvrtc["chosen"]) == (False, True)
+    assert "edgepack[cuda]" in nvrtc["hint"]
+
+
+@pytest.mark.parametrize("api", ["opencl", "cuda"])
+def test_devices_of_drivers_are_listed_or_there_are_none(api: str) -> None:
+    script = Path(doctor.__file__).parent / "trial" / "gpu_devices.py"
+    done = subprocess.run([sys.executable, "-I", script, api], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -56,15 +56,20 @@ class Compiled:
 
     @property
     def gpu_kernels(self) -> GpuKernels:
-        """What the library holds of the GPU's kernels: what is made of their text, or else the text."""
+        """What the library holds of the GPU's kernels: what is made of their text, or else the text; both for
+        Metal, where a system may be too old for what was made."""
         found = read_binaries(self.folder)
         images = tuple(
-            GpuImage(b.capability, b.kind == "ptx", (self.folder / b.file).read_bytes())
+            GpuImage(b.capability, b.kind, (self.folder / b.file).read_bytes())
             for b in found
-            if b.kind in {"cubin", "ptx"}
+            if b.kind in {"cubin", "ptx", "metallib"}
         )
         source = self.gpu_source
-        text = source.read_text(encoding="utf-8") if source is not None and not images else ""
+        text = (
+            source.read_text(encoding="utf-8")
+            if source is not None and (not images or self.gpu == "metal")
+            else ""
+        )
         return GpuKernels(text, images)
 
 

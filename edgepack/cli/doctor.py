@@ -31,7 +31,8 @@ def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, se
     What is missing comes first, with the command that gets it; then all that fits the device, and with
     --verbose all others. Each toolchain really compiles, links and checks a small library and program. Exit
     code 4 if the device's own toolchain does not work, or no runner can run its programs here; with --runner,
-    if that one cannot.
+    if that one cannot. For a device with a GPU: also what compiles its kernels, without which some cannot be
+    packed for, and the drivers that this machine has for it.
     """
     from edgepack.config.device import load_device
     from edgepack.doctor import diagnose
@@ -44,7 +45,7 @@ def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, se
             found.append(each)
             show(f"tried {each.kind}", each.name)
     healthy = any(d.ok for d in found if d.kind == "runner" and (d.chosen or not runner)) and all(
-        d.ok for d in found if d.kind == "toolchain" and d.chosen
+        d.ok for d in found if d.kind != "runner" and d.chosen
     )
     if as_json:
         print_json({"device": profile.name, "ok": healthy, "found": [d.to_json() for d in found]})

@@ -145,13 +145,13 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     binaries = [Binary("kernels.o", "llvm", "object")]
     if isinstance(target, GpuTarget):
         events.stage(target.api)
-        binaries += _gpu_binaries(built, target, folder)
+        binaries += _gpu_binaries(built, target, folder, events)
     write_binaries(folder, binaries)
     write_params_data(built.plan, built.constants, folder / "params.bin")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 
 
-def _gpu_binaries(built: Built, target: GpuTarget, folder: Path) -> list[Binary]:
+def _gpu_binaries(built: Built, target: GpuTarget, folder: Path, events: Events) -> list[Binary]:
     """What the GPU's kernels become."""
     if target.api == "cuda":
         from edgepack.compiler.backends.cuda import write_cuda
@@ -160,7 +160,7 @@ def _gpu_binaries(built: Built, target: GpuTarget, folder: Path) -> list[Binary]
     if target.api == "metal":
         from edgepack.compiler.backends.metal import write_metal
 
-        return write_metal(built.gpu_kernels, folder)
+        return write_metal(built.gpu_kernels, target.host.triple, folder, events.warning)
     from edgepack.compiler.backends.opencl import write_opencl
 
     return write_opencl(built.gpu_kernels, folder)

@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from edgepack.apple_metal import metal_version
 from edgepack.deadline import TICK, check_time
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.files import sha256_file
@@ -61,6 +62,8 @@ def tool_versions(gpu: str = "") -> dict[str, str]:
         versions[package] = _version(package) or "none"
     if gpu == "cuda":
         versions |= {package: found for package in _NVRTC if (found := _version(package))}
+    if gpu == "metal" and (found := metal_version()):
+        versions["metal"] = found
     return versions
 
 

@@ -20,7 +20,8 @@ class Binary:
         file: its name in the job's folder.
         backend: what made it (``llvm``, ``opencl``, ``cuda``, ``metal``).
         kind: what it is: ``object``, a relocatable object file that is linked into the library; ``source``,
-            the text of a GPU's kernels; ``cubin`` and ``ptx``, what is made of it for NVIDIA's.
+            the text of a GPU's kernels; ``cubin`` and ``ptx``, what is made of it for NVIDIA's,
+            ``metallib`` for Apple's.
         capability: the compute capability that it is for, 10 * major + minor; 0 where there is none.
     """
 

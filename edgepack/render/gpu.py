@@ -19,10 +19,14 @@ _HOSTS = {"input": "INPUT", "output": "OUTPUT", "arena": "ARENA", "constant": "P
 
 @dataclass(frozen=True)
 class GpuImage:
-    """Machine code for NVIDIA's GPUs of a compute capability (10 * major + minor), or PTX."""
+    """What was made of the kernels' text: a ``cubin``, ``ptx`` or a ``metallib``.
+
+    Attributes:
+        capability: compute capability (10 * major + minor) of the GPUs of NVIDIA's that it is for; else 0.
+    """
 
     capability: int
-    ptx: bool
+    kind: str
     content: bytes
 
 
@@ -80,11 +84,11 @@ def gpu_values(plan: Plan, made: GpuKernels) -> dict[str, object]:
         "source": [c_string(piece) for piece in _pieces(made.source)],
         "images": [
             {
-                "name": f"{'ptx' if image.ptx else 'cubin'}{image.capability}",
+                "name": f"{image.kind}{image.capability or ''}",
                 "words": _words(image.content),
                 "nbytes": len(image.content),
                 "capability": image.capability,
-                "ptx": int(image.ptx),
+                "ptx": int(image.kind == "ptx"),
             }
             for image in made.images
         ],

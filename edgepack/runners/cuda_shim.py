@@ -20,6 +20,7 @@ from edgepack.runners.shim import (
     Shim,
     beneath,
     build_library,
+    has_gpu,
     kept_folder,
     run_in_both_orders,
     zig_version,
@@ -40,6 +41,8 @@ def available(device: DeviceLike) -> Availability:
         return Availability(
             False, "", f"The shim of CUDA is for Linux on {' or '.join(ARCHES)}, not {where}."
         )
+    if not has_gpu(device, "cuda"):
+        return Availability(False, "", "The shim of CUDA is for devices whose gpu.api is cuda.")
     runner, where, hint = beneath(device)
     if runner is None:
         return Availability(False, "", hint)

@@ -29,6 +29,7 @@ from edgepack.runners.shim import (
     ZigCc,
     beneath,
     build_library,
+    has_gpu,
     kept_folder,
     run_in_both_orders,
     zig_version,
@@ -54,6 +55,8 @@ def available(device: DeviceLike) -> Availability:
     if device.os not in {"macos", "ios"} or arch != "aarch64":
         where = f"{device.os} and {arch}"
         return Availability(False, "", f"The shim of Metal is for macOS and iOS on aarch64, not {where}.")
+    if not has_gpu(device, "metal"):
+        return Availability(False, "", "The shim of Metal is for devices whose gpu.api is metal.")
     runner, where, hint = beneath(_linux())
     if runner is None:
         return Availability(False, "", hint)

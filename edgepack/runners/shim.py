@@ -33,6 +33,7 @@ __all__ = [
     "ZigCc",
     "beneath",
     "build_library",
+    "has_gpu",
     "kept_folder",
     "run_in_both_orders",
     "shim_environment",
@@ -120,6 +121,11 @@ class ZigCc:
 def zig_version() -> str:
     """ "" where zig is not installed."""
     return ask([sys.executable, "-m", "ziglang", "version"]).strip()
+
+
+def has_gpu(device: DeviceLike, api: str) -> bool:
+    """Whether the device has a GPU that is driven so, as far as is known: a bundle's record does not tell."""
+    return str(getattr(getattr(device, "gpu", None), "api", api)) == api
 
 
 def beneath(device: DeviceLike) -> tuple[Runner | None, str, str]:

@@ -308,7 +308,9 @@ def test_launches_that_no_gpu_takes(shim: Built, tmp_path: Path) -> None:
 
 
 def test_devices() -> None:
-    assert cuda_shim.available(load_device("linux-x86_64")).ok == (arch_of(platform.machine()) == "x86_64")
+    assert cuda_shim.available(load_device("cuda-desktop")).ok == (arch_of(platform.machine()) == "x86_64")
+    assert "gpu.api is cuda" in cuda_shim.available(load_device("linux-x86_64")).hint
+    assert "gpu.api is metal" in metal_shim.available(load_device("macos-arm64")).hint
     assert "not windows and x86_64" in cuda_shim.available(load_device("windows-x86_64")).hint
     assert "not linux and x86_64" in metal_shim.available(load_device("linux-x86_64")).hint
 

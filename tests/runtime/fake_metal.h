@@ -13,6 +13,7 @@ typedef struct fake_control {
     int waits;    /* command buffers that were waited for */
     int borrowed; /* buffers of memory that is another's */
     int no_source;
+    int takes_compiled; /* libraries */
     char failed[64];
     size_t threads[3]; /* of a threadgroup of each kernel, at most */
     shim_limits gpu;

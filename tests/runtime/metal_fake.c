@@ -15,7 +15,7 @@ void *__wrap_dlopen(const char *name, int flags);
 
 /* All of Apple's libraries are one. */
 void *__wrap_dlopen(const char *name, int flags) {
-    if (strncmp(name, "/System/", 8) == 0 || strncmp(name, "/usr/lib/libobjc.", 17) == 0) {
+    if (strncmp(name, "/System/", 8) == 0 || strncmp(name, "/usr/lib/lib", 12) == 0) {
         return there && strstr(name, "CoreGraphics") == NULL ? __real_dlopen("libmetal.so", flags) : NULL;
     }
     return __real_dlopen(name, flags);
@@ -146,6 +146,39 @@ static void open_failures(const char *root) {
     CHECK_STATUS(status, EP_OK);
     ep_model_close(&model);
     CHECK(failures > 15 && driver->live() == 0);
+}
+
+/* A compiled library is taken before the text, and the text where the system does not take that. */
+static void compiled_library(const char *root) {
+    static const ep_gpu_image image = {(const unsigned char *)"MTLB...", 7, 0, 0};
+    fake_control *driver = setup(root);
+    ep_status status;
+    int call = 1;
+    gpu_program.images = &image;
+    gpu_program.image_count = 1;
+    driver->takes_compiled = 1;
+    driver->no_source = 1;
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_OK);
+    run_session();
+    ep_model_close(&model);
+    CHECK(driver->live() == 0);
+    driver->no_source = 0;
+    for (int refused = 0; refused < 2; call++) {
+        CHECK(open_failing(driver, call, &gpu_alone, root, &status));
+        if (is_one_of(driver->failed, "dispatch_data_create newLibraryWithData:error: ")) {
+            CHECK_STATUS(status, EP_OK);
+            run_session();
+            refused++;
+        }
+        ep_model_close(&model);
+        CHECK(driver->live() == 0);
+    }
+    driver->takes_compiled = 0;
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_OK);
+    ep_model_close(&model);
+    driver->no_source = 1;
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_E_GPU_BUILD);
+    CHECK(driver->live() == 0);
 }
 
 /* The same while a session is made and runs. */
@@ -313,4 +346,5 @@ static void no_driver(const char *root) {
 
 TEST_MAIN({"numbers", numbers}, {"params_in_memory", params_in_memory}, {"open_failures", open_failures},
           {"session_failures", session_failures}, {"lost_device", lost_device}, {"devices", devices},
-          {"order_of_copies", order_of_copies}, {"memory", memory}, {"no_driver", no_driver})
+          {"order_of_copies", order_of_copies}, {"compiled_library", compiled_library}, {"memory", memory},
+          {"no_driver", no_driver})

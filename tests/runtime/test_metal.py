@@ -26,6 +26,7 @@ TESTS = (
     "lost_device",
     "devices",
     "order_of_copies",
+    "compiled_library",
     "memory",
     "no_driver",
 )

@@ -1,4 +1,5 @@
-"""The Metal shading language for the GPU: one library, which the driver compiles when the model is opened.
+"""The Metal shading language for the GPU: one library, which the driver compiles when the model is opened, or
+Apple's compiler when it is packed, where Xcode is installed.
 
 Version 2.3 is what macOS 11 and iOS 14 take, and all later ones. Numbers are computed as the text says:
 the runtime asks for no "fast math" (``templates/runtime/gpu/metal.c``).
@@ -6,10 +7,12 @@ the runtime asks for no "fast math" (``templates/runtime/gpu/metal.c``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from edgepack.apple_metal import compile_library, metal_version
 from edgepack.compiler.backends.gpu_source import gpu_source
+from edgepack.errors import ToolchainError
 from edgepack.plan.binary import Binary
 
 __all__ = ["metal_source", "write_metal"]
@@ -86,7 +89,23 @@ def metal_source(kernels: Mapping[str, str]) -> str:
     return gpu_source(_MACROS + _FUNCTIONS, kernels)
 
 
-def write_metal(kernels: Mapping[str, str], folder: Path) -> list[Binary]:
-    """Writes the library's text into a folder."""
-    (folder / "kernels.metal").write_text(metal_source(kernels), encoding="utf-8", newline="\n")
-    return [Binary("kernels.metal", "metal", "source")]
+def write_metal(
+    kernels: Mapping[str, str], triple: str, folder: Path, warn: Callable[[str], None]
+) -> list[Binary]:
+    """Writes the library's text into a folder and, with Xcode, the library.
+
+    Args:
+        triple: what the program beside it is compiled for (``arm64-apple-macosx11.0``).
+        warn: is told why there is no library although there is a compiler.
+    """
+    source, library = folder / "kernels.metal", folder / "kernels.metallib"
+    source.write_text(metal_source(kernels), encoding="utf-8", newline="\n")
+    binaries = [Binary(source.name, "metal", "source")]
+    if metal_version():
+        try:
+            compile_library(source, library, triple)
+            binaries.append(Binary(library.name, "metal", "metallib"))
+        except ToolchainError as error:
+            said = (error.detail or str(error)).strip().splitlines()[-1]
+            warn(f"The GPU's driver compiles the kernels on the device, for Xcode did not: {said}")
+    return binaries

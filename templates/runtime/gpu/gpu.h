@@ -40,11 +40,11 @@ typedef struct ep_gpu_step {
     uint64_t nbytes;     /* copies */
 } ep_gpu_step;
 
-/* Machine code for NVIDIA's GPUs. */
+/* Machine code for NVIDIA's GPUs, or a compiled library for Apple's. */
 typedef struct ep_gpu_image {
-    const unsigned char *data; /* a cubin; or PTX, a text with its zero */
+    const unsigned char *data; /* a cubin; or PTX, a text with its zero; or a metallib */
     uint64_t nbytes;
-    uint32_t capability; /* compute capability that it is for, 10 * major + minor */
+    uint32_t capability; /* compute capability that it is for, 10 * major + minor; Metal: 0 */
     uint32_t ptx;        /* 1: PTX, which the driver compiles for GPUs of this capability and any later one */
 } ep_gpu_image;
 
@@ -62,7 +62,7 @@ typedef struct ep_gpu_program {
     uint32_t most_threads;      /* work items in the largest work group of any launch */
     uint64_t local_bytes;       /* the most local (shared) memory of any work group */
     uint64_t arena_bytes;       /* of a session, on the GPU */
-    const ep_gpu_image *images; /* CUDA, which has no source */
+    const ep_gpu_image *images; /* CUDA, which has no source; Metal: one or none, tried before the source */
     uint32_t image_count;
     uint32_t reserved;
 } ep_gpu_program;

@@ -10,7 +10,7 @@ enum { EP_MTL_ALIGNMENT = 256 };
 
 typedef struct ep_metal_model {
     ep_gpu_model head;
-    void *libraries[3]; /* Objective-C's runtime, Metal, CoreGraphics */
+    void *libraries[4]; /* Objective-C's runtime, Metal, CoreGraphics, the system's */
     ep_mtl_id device;
     ep_mtl_id queue;
     ep_mtl_id library;
@@ -138,6 +138,34 @@ static ep_mtl_id ep_metal_source(const ep_metal_model *mt) {
     return source;
 }
 
+/* The library that Apple's compiler made when the model was packed; null without one, or where the system
+ * does not take it. */
+static ep_mtl_id ep_metal_compiled(ep_metal_model *mt) {
+    const ep_gpu_program *program = mt->head.descriptor->gpu;
+    ep_mtl_id error = NULL;
+    if (program->image_count == 0) {
+        return NULL;
+    }
+    mt->libraries[3] = ep_platform_library_open("/usr/lib/libSystem.B.dylib");
+    if (mt->libraries[3] == NULL) {
+        return NULL;
+    }
+    ep_mtl_id (*create)(const void *, size_t, void *, void *) =
+        (ep_mtl_id (*)(const void *, size_t, void *, void *))ep_platform_library_symbol(
+            mt->libraries[3], "dispatch_data_create");
+    void (*give_back)(ep_mtl_id) =
+        (void (*)(ep_mtl_id))ep_platform_library_symbol(mt->libraries[3], "dispatch_release");
+    ep_mtl_id data = create != NULL && give_back != NULL
+                         ? create(program->images[0].data, (size_t)program->images[0].nbytes, NULL, NULL)
+                         : NULL;
+    if (data == NULL) {
+        return NULL;
+    }
+    ep_mtl_id library = EP_MTL_WITH(mt, new_library_of, mt->device, data, &error);
+    give_back(data);
+    return library;
+}
+
 static ep_status ep_metal_compile(ep_metal_model *mt) {
     ep_mtl_id options = EP_MTL(mt, alloc, mt->objc_getClass("MTLCompileOptions"));
     options = options != NULL ? EP_MTL(mt, init, options) : NULL;
@@ -179,7 +207,8 @@ static ep_status ep_metal_make_pipeline(ep_metal_model *mt, uint32_t index) {
 }
 
 static ep_status ep_metal_build(ep_metal_model *mt) {
-    ep_status status = ep_metal_compile(mt);
+    mt->library = ep_metal_compiled(mt);
+    ep_status status = mt->library != NULL ? EP_OK : ep_metal_compile(mt);
     for (uint32_t i = 0; i < mt->head.descriptor->gpu->kernel_count && status == EP_OK; i++) {
         status = ep_metal_make_pipeline(mt, i);
     }
@@ -275,7 +304,7 @@ static void ep_metal_model_close(ep_gpu_model *head) {
         ep_metal_release(mt, mt->device);
         mt->objc_autoreleasePoolPop(pool);
     }
-    for (int i = 2; i >= 0; i--) {
+    for (int i = 3; i >= 0; i--) {
         if (mt->libraries[i] != NULL) {
             ep_platform_library_close(mt->libraries[i]);
         }

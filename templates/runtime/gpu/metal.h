@@ -49,6 +49,8 @@ enum {
     X(ep_mtl_id, new_queue, "newCommandQueue", (ep_mtl_id, ep_mtl_selector)) \
     X(ep_mtl_id, new_library, "newLibraryWithSource:options:error:", \
       (ep_mtl_id, ep_mtl_selector, ep_mtl_id, ep_mtl_id, ep_mtl_id *)) \
+    X(ep_mtl_id, new_library_of, \
+      "newLibraryWithData:error:", (ep_mtl_id, ep_mtl_selector, ep_mtl_id, ep_mtl_id *)) \
     X(ep_mtl_id, new_pipeline, \
       "newComputePipelineStateWithFunction:error:", (ep_mtl_id, ep_mtl_selector, ep_mtl_id, ep_mtl_id *)) \
     X(ep_mtl_id, new_buffer, \

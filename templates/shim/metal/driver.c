@@ -145,6 +145,48 @@ static void *new_library(objc_object *on, const objc_message *message, const obj
     return made;
 }
 
+typedef struct data {
+    objc_object head;
+    const void *bytes;
+    size_t nbytes;
+} data;
+
+OBJC_API data *dispatch_data_create(const void *bytes, size_t nbytes, void *queue, void *destructor);
+OBJC_API data *dispatch_data_create(const void *bytes, size_t nbytes, void *queue, void *destructor) {
+    if (queue != NULL || destructor != NULL) {
+        shim_fail("dispatch_data_create: a queue, or a destructor other than the default");
+    }
+    if (objc_fails("dispatch_data_create")) {
+        return NULL;
+    }
+    data *made = objc_make("dispatch_data", sizeof *made, NULL);
+    made->bytes = bytes;
+    made->nbytes = nbytes;
+    return made;
+}
+
+OBJC_API void dispatch_release(objc_object *old);
+OBJC_API void dispatch_release(objc_object *old) {
+    objc_release(objc_check(old, "dispatch_data"));
+}
+
+/* A metallib is not looked into: what it stands for is the text that the shim knows. */
+static void *new_library_of(objc_object *on, const objc_message *message, objc_object *from, void **error) {
+    const data *image = objc_check(from, "dispatch_data");
+    objc_check(on, "MTLDevice");
+    *error = NULL;
+    if (objc_fails(message->name) || image->nbytes < 4 || memcmp(image->bytes, "MTLB", 4) != 0) {
+        return NULL;
+    }
+    const char *text = shim_compiled();
+    if (text == NULL) {
+        return NULL;
+    }
+    library *made = objc_make("MTLLibrary", sizeof *made, end_library);
+    made->text = strdup(text);
+    return made;
+}
+
 /* A kernel of the library's text that was compiled for the CPU. */
 static void *new_function(objc_object *on, const objc_message *message, const objc_string *called) {
     const library *from = objc_check(on, "MTLLibrary");
@@ -384,6 +426,7 @@ const objc_message objc_messages[] = {
     {CALL(set_fast_math), "setFastMathEnabled:"},
     {CALL(set_language), "setLanguageVersion:"},
     {CALL(new_library), "newLibraryWithSource:options:error:"},
+    {CALL(new_library_of), "newLibraryWithData:error:"},
     {CALL(new_function), "newFunctionWithName:"},
     {CALL(new_pipeline), "newComputePipelineStateWithFunction:error:"},
     {CALL(most_threads), "maxTotalThreadsPerThreadgroup"},

@@ -11,6 +11,10 @@ const shim_limits *shim_gpu(void) {
     return &gpu;
 }
 
+const char *shim_compiled(void) {
+    return NULL;
+}
+
 int shim_has_source(const char *text) {
     int own = shim_has_text(text);
     if (!own) {

@@ -82,7 +82,7 @@ static objc_object *retain(objc_object *object) {
     return object;
 }
 
-static void release(objc_object *object) {
+void objc_release(objc_object *object) {
     if (object->references <= 0) {
         shim_fail("a %s is released too often", object->kind);
     }
@@ -113,7 +113,7 @@ OBJC_API void objc_autoreleasePoolPop(void *pool) {
     while (&pooled[depth - 1] > start) {
         objc_object *object = pooled[--depth];
         if (object != NULL) {
-            release(object);
+            objc_release(object);
         }
     }
     depth--;
@@ -163,7 +163,7 @@ static void *alloc(const objc_object *class, const objc_message *message) {
 
 static void *init(objc_object *object, const objc_message *message) {
     if (objc_fails(message->name)) {
-        release(object);
+        objc_release(object);
         return NULL;
     }
     return object;
@@ -173,7 +173,7 @@ static const objc_message known[] = {
     {(void (*)(void))alloc, "alloc"},
     {(void (*)(void))init, "init"},
     {(void (*)(void))retain, "retain"},
-    {(void (*)(void))release, "release"},
+    {(void (*)(void))objc_release, "release"},
     {(void (*)(void))string, "stringWithUTF8String:"},
     {(void (*)(void))append, "appendString:"},
     {(void (*)(void))utf8, "UTF8String"},

@@ -29,6 +29,7 @@ typedef struct objc_string {
 /* A new object, which is the caller's; and one that is the innermost pool's. */
 void *objc_make(const char *kind, size_t nbytes, void (*end)(objc_object *old));
 void *objc_autorelease(void *object);
+void objc_release(objc_object *object);
 /* Ends the process unless the object is of this kind. */
 void *objc_check(const void *object, const char *kind);
 /* Objects that were not released, and pools that were not popped. */

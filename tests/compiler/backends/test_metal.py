@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.compiler.backends.metal import metal_source, write_metal
+from edgepack.pipeline.cache import tool_versions
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch, Step
 from edgepack.resources import TEMPLATES
@@ -21,6 +23,7 @@ from tests.support.compiled import plan_of
 from tests.support.executor import host_target
 
 SHIM = TEMPLATES / "shim"
+TRIPLE = "arm64-apple-macosx11.0"
 
 
 def target() -> GpuTarget:
@@ -53,7 +56,7 @@ def compiled(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_all_kernels_are_one_library(tmp_path: Path) -> None:
     texts = kernels()
-    (binary,) = write_metal(texts, tmp_path)
+    (binary,) = write_metal(texts, TRIPLE, tmp_path, pytest.fail)
     text = (tmp_path / binary.file).read_text(encoding="utf-8")
     assert (binary.backend, binary.kind) == ("metal", "source")
     assert text.count("#include") == 1
@@ -84,6 +87,40 @@ def test_more_tensors_than_metal_has_buffers_are_the_cpus() -> None:
     assert Step not in kinds["opencl"]
     assert Step in kinds["metal"]
     assert [text for text in steps["metal"].warnings if "more groups or tensors" in text]
+
+
+XCRUN = """#!/bin/sh
+echo "$@" >> "$0.log"
+case "$*" in
+*--version) echo "Apple metal version 1" ;;
+*metallib*) for output; do :; done; printf MTLB > "$output" ;;
+*) [ -z "$REFUSES" ] || { echo "kernels.metal:1:1: error: no"; exit 1; } ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("triple", [TRIPLE, "arm64-apple-ios14.0"])
+def test_xcode_compiles_it(triple: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of a stand-in; Xcode has not been here."""
+    xcrun = tmp_path / "xcrun"
+    xcrun.write_text(XCRUN, encoding="utf-8")
+    xcrun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    before = tool_versions("metal")
+    assert before["metal"] == "Apple metal version 1"
+    made = write_metal({}, triple, tmp_path, pytest.fail)
+    assert [binary.kind for binary in made] == ["source", "metallib"]
+    assert (tmp_path / made[1].file).read_bytes() == b"MTLB"
+    asked = (tmp_path / "xcrun.log").read_text(encoding="utf-8").splitlines()
+    assert "-fno-fast-math -c" in asked[-2]
+    wanted = "-std=ios-metal2.3 -mios-version-min=14.0" if "ios" in triple else "-mmacosx-version-min=11.0"
+    assert wanted in asked[-2]
+    monkeypatch.setenv("REFUSES", "1")
+    warnings: list[str] = []
+    made = write_metal({}, triple, tmp_path, warnings.append)
+    assert [binary.kind for binary in made] == ["source"]
+    assert len(warnings) == 1
+    assert "error: no" in warnings[0]
 
 
 @pytest.mark.slow

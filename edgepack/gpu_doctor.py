@@ -1,0 +1,76 @@
+"""What this machine has for a device's GPU: what compiles its kernels when a model is packed, and its driver,
+with which ``verify`` runs them here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgepack.config.device import Device
+from edgepack.pipeline.cache import tool_versions
+from edgepack.process import ask
+from edgepack.runners import native
+
+__all__ = ["GpuTool", "examine_gpu"]
+
+_DEVICES = Path(__file__).resolve().parent / "trial" / "gpu_devices.py"
+
+#: How to get a driver.
+_DRIVERS = {
+    "opencl": "Install the driver of the GPU's vendor, or PoCL, whose device is the CPU: apt-get install "
+    "ocl-icd-libopencl1 pocl-opencl-icd.",
+    "cuda": "Install NVIDIA's driver; edgepack verify --runner cuda-shim needs none.",
+}
+
+
+@dataclass(frozen=True)
+class GpuTool:
+    """A compiler of kernels, or a driver.
+
+    Attributes:
+        needed: nothing can be packed for the device without it.
+        found: what it is; "" where there is none.
+    """
+
+    name: str
+    needed: bool
+    version: str = ""
+    found: str = ""
+    problem: str = ""
+    hint: str = ""
+
+
+def examine_gpu(device: Device) -> Iterator[GpuTool]:
+    """For a device with a GPU; nothing for another one."""
+    api = device.gpu.api
+    versions = tool_versions(api)
+    if api == "cuda":
+        yield _nvrtc({name: v for name, v in versions.items() if name.startswith("nvidia-")})
+    if api == "metal":
+        yield _xcode(versions.get("metal", ""))
+    if api in _DRIVERS and native.available(device).ok:
+        yield _driver(api)
+
+
+def _nvrtc(packages: dict[str, str]) -> GpuTool:
+    for name, version in packages.items():
+        return GpuTool("nvrtc", True, version, name)
+    problem = "kernels for NVIDIA's GPUs cannot be compiled without it"
+    return GpuTool("nvrtc", True, problem=problem, hint='NVRTC was not found: pip install "edgepack[cuda]"')
+
+
+def _xcode(version: str) -> GpuTool:
+    if version:
+        return GpuTool("xcode-metal", False, version, "xcrun metal")
+    hint = "xcrun metal was not found: the GPU's driver compiles the kernels when the model is opened."
+    return GpuTool("xcode-metal", False, problem="kernels are not compiled when a model is packed", hint=hint)
+
+
+def _driver(api: str) -> GpuTool:
+    found = ask([sys.executable, "-I", str(_DEVICES), api]).strip().splitlines()
+    if found:
+        return GpuTool(f"{api}-driver", False, found="; ".join(found))
+    problem = "the GPU's kernels cannot be run by a driver here"
+    return GpuTool(f"{api}-driver", False, problem=problem, hint=_DRIVERS[api])
