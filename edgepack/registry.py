@@ -160,6 +160,7 @@ EXPORT_FORMATS = Registry(
         "conan": "edgepack.formats.conan:CONAN",
         "deb": "edgepack.formats.deb:DEB",
         "npm": "edgepack.formats.npm_package:NPM",
+        "oci": "edgepack.formats.oci:OCI",
         "platformio": "edgepack.formats.microcontroller.platformio:PLATFORMIO",
         "rust": "edgepack.formats.rust:RUST",
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
