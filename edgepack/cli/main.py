@@ -31,6 +31,7 @@ COMMANDS = {
     "bench": "Measure a bundle: latency, memory, load time.",
     "new": "Write a project file, for release.",
     "release": "Build what a project file describes: models for devices, as packages.",
+    "check-release": "Check a release: sums, signature, manifests, packages; run what can run here.",
     "export": "Make packages of a bundle: archives, and what package managers install.",
     "report": "Write a page about a bundle: memory over time, work, times, kernels, errors.",
     "sign": "Sign a bundle or a release, as minisign or cosign do.",
@@ -50,7 +51,7 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"edgepack.cli.{cmd_name}")
+        module = importlib.import_module(f"edgepack.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from edgepack.exporting import export_bundles
 from edgepack.formats.archives import epoch
@@ -31,8 +31,13 @@ from edgepack.release.notes import render_notes
 from edgepack.release.output import Earlier, link_tree, replacing, write_sums
 from edgepack.release.project import ProjectFile
 from edgepack.release.work import WorkFolder
+from edgepack.signing.sums import sign_sums
 from edgepack.temporary import temporary_folder
 from edgepack.version import __version__
+
+if TYPE_CHECKING:
+    from edgepack.signing.cosign import CosignSecretKey
+    from edgepack.signing.minisign import MinisignSecretKey
 
 __all__ = ["Assembly", "assemble"]
 
@@ -50,6 +55,7 @@ class Assembly:
         earlier: what stands in the folder.
         work: where the other units lie.
         parts: unit, its record, and whether it is in ``earlier``.
+        key: signs the sums.
     """
 
     loaded: ProjectFile
@@ -58,6 +64,7 @@ class Assembly:
     earlier: Earlier
     work: WorkFolder
     parts: Sequence[tuple[Unit, UnitRecord, bool]]
+    key: MinisignSecretKey | CosignSecretKey | None = None
 
     def source(self, unit: Unit, kept: bool) -> Path:
         """Where the files of a unit lie."""
@@ -79,6 +86,7 @@ def assemble(assembly: Assembly) -> tuple[Index, bool]:
     if all(there for _, _, there in parts) and len(kept) == len(_groups(assembly)):
         index = _index(assembly, records, [one for found in kept.values() for one in found])
         if earlier.holds(INDEX, index.to_json()) and earlier.holds(NOTES, render_notes(index)):
+            _sign(assembly, earlier.root)
             return index, False
     with replacing(earlier.root) as (new, publish):
         for unit, _, there in parts:
@@ -88,8 +96,15 @@ def assemble(assembly: Assembly) -> tuple[Index, bool]:
         (new / INDEX).write_text(index.to_json(), encoding="utf-8", newline="\n")
         (new / NOTES).write_text(render_notes(index), encoding="utf-8", newline="\n")
         write_sums(new)
+        _sign(assembly, new)
         publish()
     return index, True
+
+
+def _sign(assembly: Assembly, root: Path) -> None:
+    if assembly.key is not None:
+        index = assembly.loaded.project
+        sign_sums(root, assembly.key, f"{index.name} {index.version}")
 
 
 def _completed(unit: Unit, record: UnitRecord, before: Index | None) -> UnitRecord:

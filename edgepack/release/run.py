@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgepack.deadline import TICK
 from edgepack.errors import ConfigError, EdgepackError
@@ -20,6 +22,11 @@ from edgepack.release.matrix import Unit, matches, units_of
 from edgepack.release.output import Earlier, check_output
 from edgepack.release.project import ProjectFile, load_project
 from edgepack.release.work import WorkFolder, work_folder
+from edgepack.signing.sums import secret_key
+
+if TYPE_CHECKING:
+    from edgepack.signing.cosign import CosignSecretKey
+    from edgepack.signing.minisign import MinisignSecretKey
 
 __all__ = ["Planned", "Release", "ReleaseOptions", "Running", "State", "plan_release", "release"]
 
@@ -170,6 +177,7 @@ def release(
     before = load_index(options.against) if options.against is not None else None
     EXECUTORS.find(options.executor)
     earlier = Earlier.at(output)
+    key = _signing_key(loaded)
     with work_folder(output) as work:
         planned = _planned(loaded, options, work, earlier)
         todo = [one for one in planned if one.record is None and one.failure is None]
@@ -190,10 +198,23 @@ def release(
                 f"A unit has gone from {work.path}.",
                 hint="Another program changes it; make the release again.",
             )
-        assembly = Assembly(loaded, tuple(options.only), before, earlier, work, parts)
+        assembly = Assembly(loaded, tuple(options.only), before, earlier, work, parts, key)
         index, changed = assemble(assembly)
     shutil.rmtree(work.path, ignore_errors=True)
     return Release(output, index, {}, built, changed, warnings, time.monotonic() - began)
+
+
+def _signing_key(loaded: ProjectFile) -> MinisignSecretKey | CosignSecretKey | None:
+    """The key that the project names, before anything is built: it may be missing, or its password wrong."""
+    signing = loaded.project.signing
+    if signing is None:
+        return None
+    password = os.environ.get(signing.password_env) if signing.password_env else None
+    source = str(loaded.file(signing.key)) if signing.key else f"env://{signing.key_env}"
+    try:
+        return secret_key(source, password)
+    except ConfigError as error:
+        raise ConfigError(f"{loaded.where('signing')}: signing: {error.message}", hint=error.hint) from None
 
 
 def _chosen(loaded: ProjectFile, only: Sequence[str]) -> list[Unit]:
