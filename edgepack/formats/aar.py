@@ -230,14 +230,12 @@ def _jar(path: str, data: bytes) -> bytes:
 def _prefab(job: ExportJob) -> list[Entry]:
     """What is the same for all ABIs; versions are numbers there, as CMake's."""
     version = without_prerelease(job.version)
-    root = job.bundle.root / "include"
-    headers = sorted(path for path in root.rglob("*.h") if path.is_file())
     module = f"prefab/modules/{job.name}"
     package = {"schema_version": 2, "name": job.name, "version": version, "dependencies": []}
     return [
         _json("prefab/prefab.json", package),
         _json(f"{module}/module.json", {"export_libraries": [], "library_name": f"lib{job.name}"}),
-        *(Entry(f"{module}/include/{path.relative_to(root).as_posix()}", path) for path in headers),
+        *job.headers(f"{module}/include"),
     ]
 
 

@@ -85,6 +85,13 @@ class ExportJob:
         """The package's version, a semantic one; the caller's, or one that changes with the contents."""
         return self.package.version_of([one.manifest for one in self.bundles])
 
+    def headers(self, folder: str) -> list[Entry]:
+        """The C headers of all bundles, below ``folder/``: of targets that need different amounts of memory
+        those of the one that needs most, as ``<NAME>_SESSION_BYTES`` is there."""
+        most = max(self.bundles, key=lambda bundle: bundle.manifest.memory.arena)
+        paths = [path for path in most.files() if path.startswith("include/") and path.endswith(".h")]
+        return [Entry(f"{folder}/{path.removeprefix('include/')}", most.root / path) for path in paths]
+
     def licenses(self) -> list[Entry]:
         """The licences of what the library holds, and what they cover, in ``LICENSES/``."""
         paths = [path for path in self.bundle.files() if path.startswith("LICENSES/")]

@@ -90,9 +90,7 @@ def cores(job: ExportJob) -> list[Core]:
 
 def library_entries(job: ExportJob, include: str, library: str) -> list[Entry]:
     """Headers below ``include/``, the libraries by core below ``library/``, and the licences."""
-    root = job.bundle.root / "include"
-    headers = [path for path in sorted(root.rglob("*.h")) if path.is_file()]
-    entries = [Entry(f"{include}/{path.relative_to(root).as_posix()}", path) for path in headers]
+    entries = job.headers(include)
     for core, bundle in zip(cores(job), job.bundles, strict=True):
         static: Path | None = bundle.artifact("static")
         assert static is not None, "refused before"
