@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgepack.runners.bench import Measurement
     from edgepack.runners.verify import Verification
     from edgepack.session import Session
+    from edgepack.updating import Update, update
 
 __all__ = [
     "Bundle",
@@ -42,6 +43,7 @@ __all__ = [
     "Release",
     "Session",
     "ToolchainError",
+    "Update",
     "Verification",
     "__version__",
     "check",
@@ -52,6 +54,7 @@ __all__ = [
     "new_project",
     "pack",
     "sign",
+    "update",
 ]
 
 #: Names that are not in ``errors``, and the module that has each.
@@ -63,7 +66,9 @@ _PLACES = {
     "PackOptions": "options",
     "Release": "release.run",
     "Session": "session",
+    "Update": "updating",
     "Verification": "runners.verify",
+    "update": "updating",
 }
 
 

@@ -48,6 +48,9 @@ class PackOptions:
         sdk: folder of the toolchain's SDK (the Android NDK); default as the toolchain finds it.
         params: where the params go: a file of the bundle that the library maps, inside the library, or a file
             that the application hands in. Default what the device says.
+        params_key: a public key of minisign. The library then takes params of the same layout that this key
+            signed too (:func:`edgepack.update` makes them), and compares all params with their hash when it
+            opens them (docs/updates.md).
         inputs: an input's name to a .npy file for the recorded data; the rest is drawn from ``seed``.
         seed: of the recorded inputs.
         expected: an output's name to a .npy file for the recorded data, of all outputs, where nothing here
@@ -91,6 +94,7 @@ class PackOptions:
     toolchain: str | None = None
     sdk: PathLike | None = None
     params: ParamsMode | None = None
+    params_key: PathLike | None = None
     inputs: Mapping[str, PathLike] | None = None
     seed: int = 0
     expected: Mapping[str, PathLike] | None = None
@@ -159,6 +163,7 @@ class PackKeywords(CheckKeywords, PackageKeywords, total=False):
     toolchain: str | None
     sdk: PathLike | None
     params: ParamsMode | None
+    params_key: PathLike | None
     inputs: Mapping[str, PathLike] | None
     seed: int
     expected: Mapping[str, PathLike] | None
@@ -204,7 +209,7 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
 
     Args:
         given: keyword arguments of the function.
-        function: ``pack``, ``check``, ``export``, or ``bench`` of a bundle.
+        function: ``pack``, ``check``, ``export``, ``update``, or ``bench`` of a bundle.
     """
     names = [*_TYPES, *(field.name for field in fields(PackOptions) if field.name not in _TYPES)]
     if function == "check":
@@ -213,6 +218,8 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
         names = list(_EXPORT_TYPES)
     if function == "bench":
         names = ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__]
+    if function == "update":
+        names = list(RunKeywords.__annotations__)
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)

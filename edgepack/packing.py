@@ -69,6 +69,7 @@ def _pack(
     check_destination(destination, force=options.force, model=model)
     _check_choices(options)
     package = _package(options, profile)
+    key = _params_key(options)
     devices = [*(load_variant(profile, other) for other in profile.variants), profile]
     job = import_job(model, options)
     cache = Cache() if options.cache else None
@@ -99,6 +100,7 @@ def _pack(
             build=place.build,
             bundle=place.bundle,
             package=package,
+            params_key=key,
             tools=tool_versions(profile.gpu.api),
             custom=tuple(dict.fromkeys(Path(one.source) for one in job.custom)),
             cache=cache,
@@ -136,6 +138,15 @@ def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
     if device.bare_metal:
         firmware.check_options(device, mode)
     return mode
+
+
+def _params_key(options: PackOptions) -> bytes:
+    """The key that the library trusts; b"" for none."""
+    if options.params_key is None:
+        return b""
+    from edgepack.signing.sums import public_key
+
+    return public_key(os.fspath(options.params_key)).raw
 
 
 def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:

@@ -23,6 +23,7 @@ SECTIONS = {
     "Packages": ("export",),
     "Signatures": ("sign",),
     "Releases": ("new_project", "make_release", "Release"),
+    "Updates": ("update", "Update"),
     "Running here": ("load", "Session"),
     "Checking": ("check", "ModelCheck"),
     "With TVM's own libraries": ("cross_compiler",),

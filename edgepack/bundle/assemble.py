@@ -24,6 +24,7 @@ from edgepack.bundle.manifest import (
 )
 from edgepack.bundle.manifest_builder import Built, make_manifest
 from edgepack.bundle.merge_params import share_params
+from edgepack.bundle.params_layout import params_layout
 from edgepack.bundle.recipe import Recipe
 from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.writer import normalise_modes
@@ -37,7 +38,7 @@ from edgepack.pipeline.job import WARNINGS
 from edgepack.plan.types import Plan
 from edgepack.progress import Progress
 from edgepack.render import sources
-from edgepack.render.model import Variant, render_model
+from edgepack.render.model import TrustedKey, Variant, render_model
 from edgepack.render.params_file import write_params
 from edgepack.render.values import model_symbol
 from edgepack.resources import TEMPLATES
@@ -55,7 +56,8 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
     progress("write sources", "")
     variants, blob = _variants(recipe)
     plan = variants[-1].plan
-    params_id = _write_sources(recipe, variants, blob)
+    layout = _write_kernels(recipe, variants)
+    params_id = _write_sources(recipe, variants, blob, layout)
     recorded = _copy_recorded(recipe)
     if recipe.device.bare_metal:
         firmware.check_estimate(recipe, plan)
@@ -66,6 +68,7 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
     built = Built(
         variants=variants,
         params_id=params_id.hex(),
+        params_layout=layout.hex(),
         recorded=recorded,
         artifacts=artifacts,
         footprint=footprint,
@@ -91,8 +94,24 @@ def _variants(recipe: Recipe) -> tuple[list[Variant], Path]:
     ], blob
 
 
-def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path) -> bytes:
-    """Params, C sources, kernels' objects, licences; returns the params' id."""
+def _write_kernels(recipe: Recipe, variants: Sequence[Variant]) -> bytes:
+    """Kernels' objects and the user's C; returns the layout that params must have for them."""
+    root = recipe.bundle
+    (root / "src").mkdir()
+    for one, name in zip(recipe.compiled, recipe.kernels, strict=True):
+        recipe.toolchain.strip_debug(one.kernels, root / name)
+        # Not every linker takes a list of what a library exports.
+        recipe.toolchain.format.hide_symbols(root / name, ())
+    for source in recipe.custom:
+        _write(root / "src" / "custom" / source.name, source.read_text(encoding="utf-8"))
+    code = [*(root / name for name in recipe.kernels), *recipe.custom]
+    gpu = [one.gpu_kernels for one in recipe.compiled]
+    texts = [text for one in gpu for text in (one.source.encode(), *(image.content for image in one.images))]
+    return params_layout([variant.plan for variant in variants], code, texts)
+
+
+def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layout: bytes) -> bytes:
+    """Params, C sources, licences; returns the params' id."""
     root = recipe.bundle
     params = root / recipe.layout.params
     params.parent.mkdir(parents=True)
@@ -104,20 +123,15 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path) -> b
         cpu_arch=recipe.device.arch,
         threads=recipe.device.threads,
         heterogeneous=recipe.device.heterogeneous,
+        trusted=TrustedKey(recipe.params_key, layout) if recipe.params_key else None,
     )
     for name, text in texts.items():
         _write(root / name, text)
-    for name, source in sources.runtime_files(recipe.gpu_apis).items():
+    for name, source in sources.runtime_files(recipe.gpu_apis, signed=bool(recipe.params_key)).items():
         _write(root / name, source.read_text(encoding="utf-8"))
     for kernels in (one.gpu_source for one in recipe.compiled):
         if kernels is not None:
             _write(root / "src" / kernels.name, kernels.read_text(encoding="utf-8"))
-    for source in recipe.custom:
-        _write(root / "src" / "custom" / source.name, source.read_text(encoding="utf-8"))
-    for one, name in zip(recipe.compiled, recipe.kernels, strict=True):
-        recipe.toolchain.strip_debug(one.kernels, root / name)
-        # Not every linker takes a list of what a library exports.
-        recipe.toolchain.format.hide_symbols(root / name, ())
     shutil.copytree(TEMPLATES / "project" / "LICENSES", root / "LICENSES", copy_function=shutil.copyfile)
     return params_id
 

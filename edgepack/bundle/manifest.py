@@ -158,6 +158,8 @@ class Params(_Record):
     id: str = Field(description="hex; the library accepts only params with this id")
     tensors: int = Field(ge=0, description="how many there are")
     growth: int = Field(default=0, ge=0, description="bytes more than the model's constants, for speed")
+    layout: str = Field(default="", description="hex; params of packs with the same one fit its library")
+    key: str = Field(default="", description="hex; the library takes params that this Ed25519 key signed")
 
 
 class BufferRecord(_Record):

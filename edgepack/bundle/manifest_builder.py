@@ -44,6 +44,7 @@ class Built:
     Attributes:
         variants: the plans for each kind of CPU; the last is the device's own.
         params_id: SHA-256 of the params data, in hex.
+        params_layout: of the library, in hex.
         recorded: the recorded tensors and their tolerances.
         artifacts: libraries and program.
         footprint: flash and RAM of firmware; None for a device with an operating system.
@@ -53,6 +54,7 @@ class Built:
 
     variants: Sequence[Variant]
     params_id: str
+    params_layout: str
     recorded: Recorded
     artifacts: Sequence[Artifact]
     footprint: Footprint | None
@@ -85,6 +87,8 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
             id=built.params_id,
             tensors=len(plan.constants),
             growth=plan.params_growth,
+            layout=built.params_layout,
+            key=recipe.params_key.hex(),
         ),
         runtime=Runtime(
             abi_version=header().abi_version,

@@ -99,6 +99,8 @@ class Recipe:
         bundle: an empty folder that becomes the bundle.
         cache: where compiled C files are kept that do not depend on the model; None to compile them all.
         package: what it is called as a package.
+        params_key: public key of Ed25519, 32 bytes, whose owner may give the library other params; b"" for
+            nobody.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Recipe:
     custom: tuple[Path, ...] = ()
     cache: Cache | None = None
     package: PackageIdentity = PackageIdentity()
+    params_key: bytes = b""
 
     @property
     def package_name(self) -> str:

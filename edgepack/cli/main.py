@@ -33,6 +33,7 @@ COMMANDS = {
     "release": "Build what a project file describes: models for devices, as packages.",
     "check-release": "Check a release: sums, signature, manifests, packages; run what can run here.",
     "export": "Make packages of a bundle: archives, and what package managers install.",
+    "update": "Make new params for a bundle that is in use, from a retrained model.",
     "report": "Write a page about a bundle: memory over time, work, times, kernels, errors.",
     "sign": "Sign a bundle or a release, as minisign or cosign do.",
     "inspect": "Show what a bundle or a model file holds.",

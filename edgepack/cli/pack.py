@@ -56,6 +56,12 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     "application hands in.  [default: the device's]",
 )
 @click.option(
+    "--params-key",
+    type=click.Path(path_type=Path),
+    metavar="KEY.pub",
+    help="Public key of minisign: the library takes other params that it signed (`edgepack update`).",
+)
+@click.option(
     "--input",
     "inputs",
     multiple=True,

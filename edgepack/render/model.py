@@ -15,7 +15,7 @@ from edgepack.render.sources import MODEL_SOURCE, kernels_object
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
 
-__all__ = ["Variant", "render_model"]
+__all__ = ["TrustedKey", "Variant", "render_model"]
 
 #: The C type that a user's function sees of each dtype; of 16-bit floats the bits.
 _C_TYPES = {
@@ -42,6 +42,19 @@ class Variant:
     gpu: GpuKernels = field(default_factory=GpuKernels)
 
 
+@dataclass(frozen=True)
+class TrustedKey:
+    """Whose signature lets a library take other params than its own.
+
+    Attributes:
+        key: public, of Ed25519, 32 bytes.
+        layout: what the params must be like, 32 bytes.
+    """
+
+    key: bytes
+    layout: bytes
+
+
 def render_model(
     variants: Sequence[Variant],
     *,
@@ -50,6 +63,7 @@ def render_model(
     cpu_arch: str,
     threads: int,
     heterogeneous: bool,
+    trusted: TrustedKey | None = None,
 ) -> dict[str, str]:
     """The generated C of a model: ``src/model.c``, ``include/<name>.h``, ``src/loader/config.h``.
 
@@ -59,6 +73,7 @@ def render_model(
         cpu_arch: "x86_64", "aarch64", "arm", "riscv64", "wasm32"; others get no feature check.
         threads: threads of a session that asks for none.
         heterogeneous: the cores differ in speed: a thread's tasks are claimed in several pieces.
+        trusted: who may give the library other params; None: nobody.
 
     Raises:
         ConfigError: an unknown CPU feature.
@@ -76,7 +91,9 @@ def render_model(
             "variants": [_variant(v, i, len(variants), cpu_arch) for i, v in enumerate(variants)],
             "largest": largest,
             "arena_bytes": largest["arena_bytes"],
-            "params_id": [f"0x{byte:02x}" for byte in params_id],
+            "params_id": _bytes(params_id),
+            "params_key": _bytes(trusted.key if trusted is not None else b""),
+            "params_layout": _bytes(trusted.layout if trusted is not None else b""),
             "arch": _arch(cpu_arch),
             "threads": max(1, threads),
             "heterogeneous": heterogeneous,
@@ -90,6 +107,10 @@ def render_model(
         f"include/{plan.name}.h": render("model/model.h.j2", values),
         "src/loader/config.h": render("loader/config.h.j2", values),
     }
+
+
+def _bytes(data: bytes) -> list[str]:
+    return [f"0x{byte:02x}" for byte in data]
 
 
 def _variant(variant: Variant, index: int, count: int, cpu_arch: str) -> dict[str, object]:

@@ -6,6 +6,7 @@ The layout is described in ``templates/runtime/core/params.c``, which reads it, 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,17 +16,27 @@ from edgepack.errors import CheckFailedError, InternalError
 from edgepack.plan.dtypes import DTYPE_CODE, DTYPE_NAME
 from edgepack.plan.types import ALIGNMENT, Constant, Plan
 
-__all__ = ["FORMAT_VERSION", "ParamsFile", "params_file_bytes", "read_params", "write_params"]
+__all__ = [
+    "FORMAT_VERSION",
+    "ParamsFile",
+    "params_file_bytes",
+    "read_params",
+    "signed_message",
+    "write_params",
+    "write_signed",
+]
 
 FORMAT_VERSION = 1
 
 MAGIC = b"EPPARAMS"
 #: Fixed part of the header, little-endian; ``templates/runtime/core/params.c`` names the fields.
-HEADER = struct.Struct("<8sIIQQQII32s32s16x")
+HEADER = struct.Struct("<8sIIQQQII32s32sI12x")
 #: An entry of the table of tensors.
 ENTRY = struct.Struct("<IIIII4xQQ32s")
 #: Where the header's own SHA-256 lies in it; it is computed with these 32 bytes as zeros.
 DIGEST_OFFSET = 80
+#: Of what is signed; then the layout and the id.
+_PURPOSE = b"edgepack params".ljust(16, b"\0")
 #: The data starts at a multiple of this many bytes, a page of memory, so that what is mapped is aligned.
 PAGE = 4096
 #: Bytes that are copied at once.
@@ -89,6 +100,38 @@ def params_file_bytes(plan: Plan) -> int:
     return _data_offset(len(_header(plan, bytes(32)))) + plan.params_bytes
 
 
+def signed_message(layout: bytes, params_id: bytes) -> bytes:
+    """What a signature of params is over, for a library with this layout: 80 bytes."""
+    return _PURPOSE + layout + params_id
+
+
+def write_signed(source: Path, signature: bytes, output: Path) -> None:
+    """Copy a params file, with a signature in its header.
+
+    Args:
+        source: a params file without one.
+        signature: 64 bytes: of Ed25519, over :func:`signed_message`.
+        output: the file to write.
+
+    Raises:
+        CheckFailedError: ``source`` is no params file, or damaged.
+    """
+    found = read_params(source)
+    with source.open("rb") as file, output.open("wb") as out:
+        fixed = list(HEADER.unpack(file.read(HEADER.size)))
+        rest = file.read(fixed[2] - HEADER.size)
+        at = fixed[2]
+        rest += signature
+        data_offset = _data_offset(at + len(signature))
+        fixed[2:5] = at + len(signature), data_offset + found.data_bytes, data_offset
+        fixed[9:11] = bytes(32), at
+        fixed[9] = hashlib.sha256(HEADER.pack(*fixed) + rest).digest()
+        header = HEADER.pack(*fixed) + rest
+        out.write(header + bytes(data_offset - len(header)))
+        file.seek(found.data_offset)
+        shutil.copyfileobj(file, out, CHUNK)
+
+
 def read_params(path: Path) -> ParamsFile:
     """Read and check the header and table of a params file, but not the tensors' data.
 
@@ -99,7 +142,7 @@ def read_params(path: Path) -> ParamsFile:
         fixed = file.read(HEADER.size)
         if fixed[: len(MAGIC)] != MAGIC or len(fixed) < HEADER.size:
             raise CheckFailedError(f"{path} is not a params file.")
-        _, version, header_bytes, file_bytes, data_offset, data_bytes, count, entry, params_id, digest = (
+        _, version, header_bytes, file_bytes, data_offset, data_bytes, count, entry, params_id, digest, _ = (
             HEADER.unpack(fixed)
         )
         if version != FORMAT_VERSION:
@@ -160,6 +203,7 @@ def _header(plan: Plan, params_id: bytes) -> bytes:
             ENTRY.size,
             params_id,
             digest,
+            0,
         )
 
     rest = bytes(table + pool)

@@ -40,6 +40,14 @@ class CosignPublicKey:
     key: ec.EllipticCurvePublicKey
     suffix: str = SUFFIX
 
+    @property
+    def raw(self) -> bytes:
+        """Libraries verify Ed25519 only: raises ConfigError."""
+        raise ConfigError(
+            "A library verifies signatures of minisign's keys, and this is a key of cosign or openssl.",
+            hint="Make one: minisign -G -p weights.pub -s weights.sec.",
+        )
+
     def check(self, data: bytes, signature: str, what: str) -> str:
         """Raise CheckFailedError unless ``signature`` is this key's over ``data``; returns "": no comment."""
         try:
@@ -58,6 +66,14 @@ class CosignSecretKey:
 
     key: ec.EllipticCurvePrivateKey
     suffix: str = SUFFIX
+
+    def sign_raw(self, message: bytes) -> bytes:
+        """As :attr:`CosignPublicKey.raw`."""
+        del message
+        raise ConfigError(
+            "Params are signed by minisign's keys, and this is a key of cosign or openssl.",
+            hint="Sign with the secret key that belongs to the key of `pack --params-key`.",
+        )
 
     def sign(self, data: bytes, comment: str) -> str:
         """The text of the signature file, in which a comment has no place."""

@@ -51,6 +51,11 @@ class MinisignPublicKey:
         """As minisign prints it."""
         return _name(self.number)
 
+    @property
+    def raw(self) -> bytes:
+        """The 32 bytes that a library holds."""
+        return self.key
+
     def check(self, data: bytes, signature: str, what: str) -> str:
         """The trusted comment, if ``signature`` is this key's over ``data``; CheckFailedError if not."""
         lines = signature.splitlines()

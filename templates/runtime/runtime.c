@@ -25,6 +25,9 @@
 
 #include "core/cpu.c"
 #include "core/sha256.c"
+#if defined(EP_PARAMS_KEY)
+#include "signed/ed25519.c"
+#endif
 #include "core/params.c"
 #include "core/state.h"
 #include "core/executor.c"

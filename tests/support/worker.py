@@ -5,6 +5,7 @@ model is.
 
 MODE is ``ok``, or a way to fail when it compiles: ``crash``, ``abort``, ``hang``, ``error``, ``empty``,
 ``noise``, ``wrong``, or ``slow``, which compiles to a slow kernel. ``hang:TASK`` hangs in another task.
+``retrained`` is ``ok`` with other weights, ``network`` another network.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,12 @@ def event(**fields: Any) -> None:
     print(json.dumps(fields), flush=True)
 
 
+#: Of the weights.
+SEED = 7
+
+
 def constants() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(SEED)
     return rng.standard_normal(COLUMNS).astype("f4"), rng.standard_normal(COLUMNS).astype("f4")
 
 
@@ -103,10 +109,15 @@ def plan(name: str, prefix: str, slow_kernels: tuple[str, ...] = ()) -> Plan:
     )
 
 
-def write_results(job: dict[str, Any], directory: Path, slow_kernels: tuple[str, ...] = ()) -> None:
+def write_results(
+    job: dict[str, Any], directory: Path, mode: str = "ok", slow_kernels: tuple[str, ...] = ()
+) -> None:
     """All the files of a worker that compiled."""
     prefix = job["symbol_prefix"]
-    text = plan(job["name"], prefix, slow_kernels).to_json()
+    made = plan(job["name"], prefix, slow_kernels)
+    if mode == "network":
+        made = replace(made, steps=made.steps[:1] * 2 + made.steps[1:])
+    text = made.to_json()
     (directory / "plan.json").write_text(text, encoding="utf-8")
     scale, bias = constants()
     (directory / "params.bin").write_bytes(scale.tobytes() + bytes(32) + bias.tobytes())
@@ -177,7 +188,8 @@ def compile_(mode: str, job: dict[str, Any], directory: Path) -> None:
     if mode == "noise":
         print("{half a line of TVM's\n[1, 2]\nnull")
     if mode != "empty":
-        write_results(job, directory, ("kernel scale is slow: why", "so is bias") if mode == "slow" else ())
+        slow = ("kernel scale is slow: why", "so is bias") if mode == "slow" else ()
+        write_results(job, directory, mode, slow)
 
 
 def run(mode: str, directory: Path) -> None:
@@ -205,6 +217,8 @@ def run(mode: str, directory: Path) -> None:
 
 
 def main(mode: str) -> None:
+    global SEED  # noqa: PLW0603
+    SEED = 8 if mode == "retrained" else SEED
     end_with_parent()
     while line := sys.stdin.readline():
         run(mode, Path(json.loads(line)))

@@ -12,7 +12,8 @@
  *       44      4  bytes of a table entry
  *       48     32  params id: SHA-256 of the data
  *       80     32  SHA-256 of the header bytes, these 32 taken as zero
- *      112     16  zero
+ *      112      4  where in the header a signature of 64 bytes lies; 0: nowhere
+ *      116     12  zero
  *      128         table; an entry: name offset, name bytes, dtype, rank, shape offset, zero (4 bytes each;
  *                   offsets from the start of the file), data offset, bytes (8 each; from the start of the
  *                   data), SHA-256
@@ -24,7 +25,8 @@ enum {
     EP_PARAMS_ENTRY = 72,
     EP_PARAMS_PAGE = 4096,
     EP_PARAMS_ID = 48,
-    EP_PARAMS_DIGEST = 80
+    EP_PARAMS_DIGEST = 80,
+    EP_PARAMS_SIGNATURE = 112
 };
 
 typedef struct ep_params_header {
@@ -73,7 +75,37 @@ static ep_status ep_params_read(const unsigned char *image, size_t nbytes, ep_pa
     return nbytes == header->file_bytes ? EP_OK : EP_E_PARAMS_CORRUPT;
 }
 
-/* The checks of loading: constant time. */
+#if defined(EP_PARAMS_KEY)
+/* Whether the params may be used by a library that trusts a key: they are its own, or of the same layout and
+ * signed. Either way the data are read, all of them, and compared with their id. */
+static ep_status ep_params_trusted(const ep_descriptor *descriptor, const unsigned char *image,
+                                   const ep_params_header *header) {
+    static const unsigned char key[32] = EP_PARAMS_KEY;
+    /* What is signed: what it is for, which layout, which data. */
+    unsigned char message[80] = "edgepack params";
+    static const unsigned char layout[32] = EP_PARAMS_LAYOUT;
+    uint32_t at = ep_read_u32(image + EP_PARAMS_SIGNATURE);
+    unsigned char digest[32];
+    ep_sha256 hash;
+    if (header->data_bytes != descriptor->params_bytes) {
+        return EP_E_PARAMS_MODEL;
+    }
+    if (!ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id)) {
+        ep_copy(message + 16, layout, sizeof layout);
+        ep_copy(message + 48, image + EP_PARAMS_ID, 32);
+        if (at < EP_PARAMS_HEADER || header->header_bytes < 64 || at > header->header_bytes - 64 ||
+            !ep_ed25519_verify(image + at, key, message, sizeof message)) {
+            return EP_E_PARAMS_SIGNATURE;
+        }
+    }
+    ep_sha256_init(&hash);
+    ep_sha256_update(&hash, image + (size_t)header->data_offset, (size_t)header->data_bytes);
+    ep_sha256_final(&hash, digest);
+    return ep_equal(digest, image + EP_PARAMS_ID, sizeof digest) ? EP_OK : EP_E_PARAMS_HASH;
+}
+#endif
+
+/* The checks of loading: constant time, unless the library trusts a key. */
 static ep_status ep_params_attach(const ep_descriptor *descriptor, const unsigned char *image, size_t nbytes,
                                   ep_model *model) {
     ep_params_header header;
@@ -81,10 +113,18 @@ static ep_status ep_params_attach(const ep_descriptor *descriptor, const unsigne
     if (status != EP_OK) {
         return status;
     }
+#if defined(EP_PARAMS_KEY)
+    /* What lies in the library is as good as the library. */
+    status = image == descriptor->embedded_params ? EP_OK : ep_params_trusted(descriptor, image, &header);
+    if (status != EP_OK) {
+        return status;
+    }
+#else
     if (header.data_bytes != descriptor->params_bytes ||
         !ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id)) {
         return EP_E_PARAMS_MODEL;
     }
+#endif
     if ((uintptr_t)image % EP_ALIGNMENT != 0) {
         return EP_E_ALIGNMENT;
     }

@@ -71,7 +71,8 @@ typedef int32_t ep_status;
     X(EP_E_GPU_DEVICE, 27, "No GPU that the driver offers fits the model; run it on the CPU.") \
     X(EP_E_GPU_BUILD, 28, "The GPU's driver cannot compile the model's kernels; update it, or run on the CPU.") \
     X(EP_E_GPU_MEMORY, 29, "The GPU has not enough free memory; destroy other sessions, or run on the CPU.") \
-    X(EP_E_GPU_RUN, 30, "The GPU failed, or this process forked; the outputs are not valid. Open the model anew.")
+    X(EP_E_GPU_RUN, 30, "The GPU failed, or this process forked; the outputs are not valid. Open the model anew.") \
+    X(EP_E_PARAMS_SIGNATURE, 31, "The params are not signed by the key that the library trusts; get them from its makers.")
 /* clang-format on */
 
 enum {

@@ -1,0 +1,64 @@
+"""``edgepack update``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from typing_extensions import Unpack
+
+from edgepack.cli.options import json_option, run_options
+from edgepack.cli.output import Settings, print_json, progress, say, verbosity_options
+from edgepack.options import RunKeywords
+from edgepack.printable import printable
+from edgepack.render.formatting import human_bytes
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "--model", required=True, type=click.Path(path_type=Path), help="The same network with other weights."
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.params",
+    help="The params file to write.",
+)
+@click.option(
+    "--key",
+    required=True,
+    metavar="FILE|env://NAME",
+    help="The secret key of minisign that belongs to the key of `pack --params-key`.",
+)
+@click.option("--force", is_flag=True, help="Replace a file at the output.")
+@run_options
+@json_option
+@verbosity_options
+def command(
+    *,
+    settings: Settings,
+    bundle: Path,
+    model: Path,
+    output: Path,
+    key: str,
+    force: bool,
+    as_json: bool,
+    **options: Unpack[RunKeywords],
+) -> None:
+    """Make new params for BUNDLE's library from a retrained model, signed, and tried by its own program."""
+    from edgepack.updating import update
+
+    with progress(settings) as show:
+        made = update(bundle, model, output, key=key, force=force, progress=show, **options)
+    if as_json:
+        verified = made.verification.to_json()
+        print_json({"path": str(made.path), "params_id": made.params_id, "verification": verified})
+        return
+    size = human_bytes(made.path.stat().st_size)
+    where = f"{made.path} ({size}), verified by the program of {bundle} on {made.verification.where}"
+    say(printable(where))

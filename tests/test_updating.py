@@ -1,0 +1,180 @@
+"""New weights for a library that is in use: taken where they are right and signed, refused where not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import edgepack
+from edgepack.cli.main import main
+from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.render.params_file import HEADER, read_params, signed_message
+from edgepack.signing.sums import secret_key
+from tests.models.builder import Graph
+from tests.support import fake
+from tests.support.worker import COLUMNS, ROWS
+
+
+def minisign_keys(folder: Path, name: str) -> Path:
+    arguments = ["-G", "-W", "-p", f"{name}.pub", "-s", f"{name}.sec"]
+    subprocess.run(["minisign", *arguments], cwd=folder, check=True, capture_output=True)
+    return folder / f"{name}.sec"
+
+
+@pytest.fixture(scope="module")
+def place(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys, models, and ``bundle``, which was packed with ``weights.pub``."""
+    folder = tmp_path_factory.mktemp("updates")
+    for name in ("weights", "other"):
+        minisign_keys(folder, name)
+    model = onnx.load(small_model)
+    for name in ("retrained", "network", "wrong"):
+        model.doc_string = name  # the cache goes by the bytes, and knows nothing of the fake worker's mode
+        onnx.save(model, folder / f"{name}.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        fake.install("ok", patch.setattr)
+        edgepack.pack(small_model, "host", folder / "bundle", params_key=folder / "weights.pub", name="small")
+    return folder
+
+
+def updated(place: Path, mode: str, output: Path, key: str = "weights") -> edgepack.Update:
+    with pytest.MonkeyPatch.context() as patch:
+        fake.install(mode, patch.setattr)
+        return edgepack.update(place / "bundle", place / f"{mode}.onnx", output, key=place / f"{key}.sec")
+
+
+@pytest.fixture(scope="module")
+def fresh(place: Path) -> edgepack.Update:
+    return updated(place, "retrained", place / "new.params")
+
+
+def opened(place: Path, params: Path, folder: Path) -> edgepack.Session:
+    """The bundle's library with these params."""
+    copy = folder / "copy"
+    if not copy.exists():
+        shutil.copytree(place / "bundle", copy)
+    # A new file in the place of the old one: the library of an earlier session may still be mapped.
+    shutil.copyfile(params, copy / "params" / "new")
+    (copy / "params" / "new").replace(copy / "params" / "small.params")
+    return edgepack.load(copy)
+
+
+def test_the_library_computes_what_the_retrained_model_does(
+    place: Path, fresh: edgepack.Update, tmp_path: Path
+) -> None:
+    assert fresh.verification.ok and fresh.path == place / "new.params"
+    assert read_params(fresh.path).params_id.hex() == fresh.params_id
+    x = np.linspace(-2, 2, ROWS * COLUMNS, dtype="f4").reshape(ROWS, COLUMNS)
+    rng = np.random.default_rng(8)
+    scale, bias = rng.standard_normal(COLUMNS).astype("f4"), rng.standard_normal(COLUMNS).astype("f4")
+    with opened(place, fresh.path, tmp_path) as session:
+        session.check_params()
+        np.testing.assert_allclose(session.run(x)["output"], np.maximum(x * scale + bias, 0), rtol=1e-5)
+    with edgepack.load(place / "bundle") as session:
+        session.check_params()
+        assert not np.allclose(session.run(x)["output"], np.maximum(x * scale + bias, 0))
+    assert [path.name for path in place.glob(".update*")] == []
+
+
+def test_a_device_refuses_foreign_weights(place: Path, fresh: edgepack.Update, tmp_path: Path) -> None:
+    good = fresh.path.read_bytes()
+    fields = list(HEADER.unpack(good[: HEADER.size]))
+    at, data = fields[10], fields[4]
+
+    def status(content: bytes) -> str:
+        (tmp_path / "x.params").write_bytes(content)
+        with pytest.raises(CheckFailedError) as caught, opened(place, tmp_path / "x.params", tmp_path):
+            pass
+        return str(caught.value)
+
+    def flipped(position: int) -> bytes:
+        return good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :]
+
+    assert "EP_E_PARAMS_SIGNATURE" in status(flipped(at))
+    assert "not signed by the key that the library trusts" in status(flipped(at + 63))
+    assert "EP_E_PARAMS_SIGNATURE" in status(flipped(48))  # the id
+    for position in (data, len(good) - 1):
+        assert "EP_E_PARAMS_HASH" in status(flipped(position))
+    for wrong in (0, 1, 127, fields[2] - 63, 2**32 - 1):  # where the signature is said to lie
+        assert "EP_E_PARAMS_SIGNATURE" in status(good[:112] + wrong.to_bytes(4, "little") + good[116:])
+    own = (place / "bundle/params/small.params").read_bytes()
+    assert "EP_E_PARAMS_HASH" in status(own[:-1] + bytes([own[-1] ^ 1]))
+
+
+def test_a_signature_is_for_one_layout(place: Path, fresh: edgepack.Update, tmp_path: Path) -> None:
+    """What the same key signed for another library is refused."""
+    key, good = secret_key(place / "weights.sec"), fresh.path.read_bytes()
+    at = HEADER.unpack(good[: HEADER.size])[10]
+    params_id = read_params(fresh.path).params_id
+    layout = bytes.fromhex(edgepack.Bundle(place / "bundle").manifest.params.layout)
+    for wanted in (layout, bytes(32)):
+        signature = key.sign_raw(signed_message(wanted, params_id))
+        (tmp_path / "x.params").write_bytes(good[:at] + signature + good[at + 64 :])
+        if wanted == layout:
+            opened(place, tmp_path / "x.params", tmp_path).close()
+            continue
+        with pytest.raises(CheckFailedError, match="EP_E_PARAMS_SIGNATURE"):
+            opened(place, tmp_path / "x.params", tmp_path)
+
+
+def test_what_is_no_update_is_refused(
+    place: Path, small_bundle: edgepack.Bundle, fresh: edgepack.Update, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="trusts another key"):
+        updated(place, "retrained", tmp_path / "x", key="other")
+    with pytest.raises(ConfigError, match="exists"):
+        updated(place, "retrained", fresh.path)
+    with pytest.raises(ConfigError, match="another network from step 1 on"):
+        updated(place, "network", tmp_path / "x")
+    with pytest.raises(CheckFailedError, match="does not compute what"):
+        updated(place, "wrong", tmp_path / "x")
+    with pytest.raises(ConfigError, match="takes its own params only"):
+        edgepack.update(small_bundle.path, place / "retrained.onnx", tmp_path / "x", key="none")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_bundles_that_ask_for_it_have_it(place: Path, small_bundle: edgepack.Bundle) -> None:
+    signed, plain = place / "bundle", small_bundle.path
+    assert (signed / "src/runtime/signed/ed25519.c").is_file()
+    assert not (plain / "src/runtime/signed").exists()
+    assert "EP_PARAMS_KEY" not in (plain / "src/model.c").read_text()
+    key = json.loads((signed / "manifest.json").read_text())["params"]["key"]
+    assert len(key) == 64 and small_bundle.manifest.params.key == ""
+    assert len(small_bundle.manifest.params.layout) == 64
+
+
+def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["update", str(place / "bundle"), "--model", str(place / "none.onnx")]
+    command += ["-o", str(tmp_path / "x")]
+    assert main([*command, "--key", str(place / "weights.pub"), "-q"]) == 2
+    assert main([*command, "--key", str(place / "weights.sec"), "-q"]) == 3
+    assert "none.onnx does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_real_network_gets_new_weights(tmp_path: Path) -> None:
+    """Convolutions, a residual and a product, retrained: all weights are others. Then one that is another
+    network: of another width."""
+
+    def network(name: str, seed: int, width: int = 16) -> Path:
+        g = Graph("net", seed=seed)
+        x = g.conv_bn(g.input("x", (1, 3, 16, 16)), 3, width, 3, act="Relu")
+        y = g.conv(x, width, width, 3)
+        y = g.op("Relu", g.op("Add", x, y))
+        g.output(g.linear(g.op("Flatten", g.op("GlobalAveragePool", y)), width, 10))
+        onnx.save(g.model(), tmp_path / name)
+        return tmp_path / name
+
+    minisign_keys(tmp_path, "k")
+    first = network("a.onnx", 1)
+    bundle = edgepack.pack(first, "host", tmp_path / "bundle", params_key=tmp_path / "k.pub", name="net")
+    made = edgepack.update(bundle.path, network("b.onnx", 2), tmp_path / "b.params", key=tmp_path / "k.sec")
+    assert made.verification.ok
+    with pytest.raises(ConfigError, match="another network"):
+        edgepack.update(bundle.path, network("c.onnx", 3, 24), tmp_path / "c.params", key=tmp_path / "k.sec")
