@@ -197,7 +197,10 @@ RUNNERS = Registry(
 EXECUTORS = Registry(
     "executor",
     "edgepack.executors",
-    {"processes": "edgepack.release.processes:open_executor"},
+    {
+        "dask": "edgepack.release.dask_executor:open_executor",
+        "processes": "edgepack.release.processes:open_executor",
+    },
 )
 
 #: All kinds, for whoever lists or checks them.

@@ -12,13 +12,15 @@ from pathlib import Path
 from edgepack.boundary import guarded
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.errors import CheckFailedError, EdgepackError, EdgepackWarning
-from edgepack.exporting import export_bundles
+from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, EdgepackWarning
+from edgepack.exporting import export_bundles, source_bundle
 from edgepack.files import list_files, sha256_file
+from edgepack.formats.base import ExportFormat
 from edgepack.objectfiles.code_size import text_bytes
 from edgepack.options import RunOptions
 from edgepack.packing import pack_model
 from edgepack.progress import Progress
+from edgepack.registry import EXPORT_FORMATS
 from edgepack.release.index import PackageRecord, Sizes, UnitRecord, Verified
 from edgepack.release.matrix import Unit
 from edgepack.release.work import WorkFolder
@@ -110,6 +112,7 @@ def _build(job: Job, work: WorkFolder) -> None:
         folder.mkdir()
         root, _ = pack_model(unit.path, unit.profile, folder / BUNDLE, unit.options, stage)
         manifest = load_manifest(root)
+        _check_joint(root, unit)
         packages = _packages(root, folder, unit, stage)
         stage("verify")
         verified = _verified(job, root, manifest)
@@ -126,6 +129,17 @@ def _build(job: Job, work: WorkFolder) -> None:
             warnings=manifest.warnings,
         )
         work.publish(unit, folder, record)
+
+
+def _check_joint(root: Path, unit: Unit) -> None:
+    """Raise ConfigError where the bundle cannot be a part of a package of several devices."""
+    for name in unit.joint:
+        one: ExportFormat = EXPORT_FORMATS.find(name)
+        if why := one.refusal(source_bundle(root)):
+            raise ConfigError(
+                f"{unit.name} cannot become a part of a package of the format {name}: {why}",
+                hint="Name other formats for it, or options that fit, in `matrix: overrides:`.",
+            )
 
 
 def _packages(root: Path, folder: Path, unit: Unit, stage: Progress) -> tuple[PackageRecord, ...]:

@@ -1,0 +1,92 @@
+"""The example of a fleet: its file says what it means to, and it is released, checked and released again as
+its README says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgepack.release.index import load_index
+from edgepack.release.matrix import units_of
+from edgepack.release.project import load_project
+from tests.support.android import make_ndk
+
+ROOT = Path(__file__).resolve().parents[2]
+FLEET = ROOT / "examples" / "fleet"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    folder = tmp_path / "fleet"
+    shutil.copytree(FLEET, folder, ignore=shutil.ignore_patterns("models", "dist", "__pycache__"))
+    subprocess.run([sys.executable, "make_models.py"], cwd=folder, check=True)
+    return folder
+
+
+def test_the_fleet_is_three_models_for_eight_devices(fleet: Path) -> None:
+    loaded = load_project(fleet)
+    units = {unit.name: unit for unit in units_of(loaded)}
+    assert (len(loaded.project.models), len(loaded.devices), len(units)) == (3, 8, 23)
+    assert loaded.devices["gateway"].llvm.cpu == "cortex-a53"
+    assert units["keywords@cortex-m4"].budgets.flash == 256 << 10
+    assert units["anomaly@android-arm64"].joint == ("aar",)
+
+
+@pytest.mark.slow
+def test_the_fleet_is_released_as_its_readme_says(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANDROID_NDK_HOME", str(make_ndk(fleet.parent / "ndk")))
+    text = (fleet / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^    edgepack ([^#\n]*)", text, re.MULTILINE)
+    assert len(commands) == 3
+    printed = ""
+    for command in (*commands, commands[1]):
+        words = [sys.executable, "-m", "edgepack", *command.split()]
+        done = subprocess.run(words, cwd=fleet, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        printed = done.stdout
+    assert "up to date" in printed
+    index = load_index(fleet / "dist")
+    assert {one.format for one in index.joint} == {"aar", "cmsis-pack"}
+    runners = {unit.device: unit.verified.runner for unit in index.units}
+    assert runners["linux-x86_64-multi"] == "native"
+    assert (runners["cortex-m4"], runners["wasm32-wasi"]) == ("qemu-system", "node")
+    # Nothing of a line can be a budget that was broken, and what was not run is said.
+    assert all(one.kept for unit in index.units for one in unit.budgets)
+    assert all(unit.verified.not_run for unit in index.units if not unit.verified.runner)
+
+
+@pytest.mark.parametrize("name", ["github-workflow.yml", "gitlab-ci.yml"])
+def test_every_action_is_pinned_and_has_no_more_rights_than_it_needs(name: str) -> None:
+    text = (FLEET / name).read_text(encoding="utf-8")
+    for action in re.findall(r"uses: (\S+)", text):
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)
+    assert "write" not in text
+    assert name == "gitlab-ci.yml" or "\npermissions: {}\n" in text
+
+
+@pytest.mark.slow
+def test_the_files_for_ci_pass_their_linters(tmp_path: Path) -> None:
+    """``python -m pip install zizmor check-jsonschema`` brings both, with their rules and schemas."""
+    folder = Path(sys.executable).parent
+    tools = {
+        name: shutil.which(name, path=str(folder)) or shutil.which(name)
+        for name in ("zizmor", "check-jsonschema")
+    }
+    if missing := [name for name, path in tools.items() if path is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    workflow = tmp_path / ".github" / "workflows" / "release.yml"
+    workflow.parent.mkdir(parents=True)
+    shutil.copyfile(FLEET / "github-workflow.yml", workflow)
+    check = [tools["check-jsonschema"], "--builtin-schema"]
+    for command in (
+        [tools["zizmor"], "--offline", "--persona", "pedantic", workflow],
+        [*check, "vendor.github-workflows", workflow],
+        [*check, "vendor.gitlab-ci", FLEET / "gitlab-ci.yml"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # type: ignore[arg-type]
+        assert done.returncode == 0, done.stdout + done.stderr
