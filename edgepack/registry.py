@@ -167,6 +167,7 @@ EXPORT_FORMATS = Registry(
         "tar.gz": "edgepack.formats.bundle_archive:TAR_GZ",
         "vcpkg": "edgepack.formats.vcpkg:VCPKG",
         "wheel": "edgepack.formats.wheel:WHEEL",
+        "xcframework": "edgepack.formats.xcframework:XCFRAMEWORK",
         "zephyr": "edgepack.formats.microcontroller.zephyr:ZEPHYR",
         "zip": "edgepack.formats.bundle_archive:ZIP",
     },

@@ -44,6 +44,8 @@ ZIG_TARGET = {
     "aarch64": ["-target", "aarch64-linux-gnu", "-mcpu=baseline", "-fPIC"],
     "armv7a": ["-target", "arm-linux-gnueabihf", "-mcpu=baseline", "-fPIC"],
     "thumbv7em": ["-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4+vfp4d16sp"],
+    "arm64-apple": ["-target", "aarch64-macos.11.0", "-mcpu=apple_m1", "-fPIC"],
+    "x86_64-apple": ["-target", "x86_64-macos.11.0", "-mcpu=baseline", "-fPIC"],
     "wasm32": ["-target", "wasm32-wasi", "-mcpu=baseline", "-fPIC"],
 }
 
@@ -121,8 +123,14 @@ def write_results(
     (directory / "plan.json").write_text(text, encoding="utf-8")
     scale, bias = constants()
     (directory / "params.bin").write_bytes(scale.tobytes() + bytes(32) + bias.tobytes())
-    arch = job["target"]["triple"].split("-")[0]
-    command = [sys.executable, "-m", "ziglang", "cc", *ZIG_TARGET[arch]]
+    arch, vendor = job["target"]["triple"].split("-")[:2]
+    command = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        *ZIG_TARGET[f"{arch}-apple" if vendor == "apple" else arch],
+    ]
     flags = [
         "-O2",
         "-g0",
