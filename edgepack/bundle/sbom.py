@@ -13,7 +13,7 @@ from typing import Any
 
 from edgepack.bundle.manifest import Manifest
 
-__all__ = ["render_sbom"]
+__all__ = ["file_hash", "render_sbom", "tool_components"]
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "urn:edgepack:bundle")
 
@@ -26,7 +26,7 @@ def render_sbom(manifest: Manifest) -> str:
         "type": "machine-learning-model",
         "bom-ref": "model",
         "name": manifest.model.file,
-        "hashes": _sha256(manifest.model.sha256),
+        "hashes": file_hash(manifest.model.sha256),
         "properties": [{"name": "edgepack:role", "value": "the model file that was packed"}],
     }
     runtime = {
@@ -44,7 +44,7 @@ def render_sbom(manifest: Manifest) -> str:
     for path in sorted(paths):
         component: dict[str, Any] = {"type": "file", "bom-ref": f"file:{path}", "name": path}
         if path in files:
-            component["hashes"] = _sha256(files[path].sha256)
+            component["hashes"] = file_hash(files[path].sha256)
         components.append(component)
         depends.append(f"file:{path}")
     bom: dict[str, Any] = {
@@ -58,7 +58,7 @@ def render_sbom(manifest: Manifest) -> str:
                 "bom-ref": "bundle",
                 "name": f"{manifest.name}-{manifest.device.name}",
             },
-            "tools": {"components": _tools(manifest)},
+            "tools": {"components": tool_components(manifest)},
             "properties": [
                 {"name": "edgepack:device", "value": manifest.device.name},
                 {"name": "edgepack:triple", "value": manifest.device.triple},
@@ -75,12 +75,14 @@ def render_sbom(manifest: Manifest) -> str:
     return json.dumps(bom, indent=1, ensure_ascii=False) + "\n"
 
 
-def _tools(manifest: Manifest) -> list[dict[str, Any]]:
+def tool_components(manifest: Manifest) -> list[dict[str, Any]]:
+    """What made a bundle: name and version of each package and of the compiler, sorted."""
     tools = {**manifest.tools, manifest.toolchain.name: manifest.toolchain.version}
     return [
         {"type": "application", "name": name, "version": version} for name, version in sorted(tools.items())
     ]
 
 
-def _sha256(digest: str) -> list[dict[str, str]]:
+def file_hash(digest: str) -> list[dict[str, str]]:
+    """A SHA-256 in hex as CycloneDX has it."""
     return [{"alg": "SHA-256", "content": digest}]

@@ -14,6 +14,7 @@ from edgepack.exporting import export_bundles
 from edgepack.formats.archives import epoch
 from edgepack.pipeline.cache import tool_versions
 from edgepack.registry import EXPORT_FORMATS
+from edgepack.release.attestations import BILLS, PROVENANCE, REPORTS, write_attestations
 from edgepack.release.build import BUNDLE, package_record
 from edgepack.release.index import (
     INDEX,
@@ -85,7 +86,8 @@ def assemble(assembly: Assembly) -> tuple[Index, bool]:
     kept = {key: found for key in _groups(assembly) if (found := earlier.joint(*key))}
     if all(there for _, _, there in parts) and len(kept) == len(_groups(assembly)):
         index = _index(assembly, records, [one for found in kept.values() for one in found])
-        if earlier.holds(INDEX, index.to_json()) and earlier.holds(NOTES, render_notes(index)):
+        same = earlier.holds(INDEX, index.to_json()) and earlier.holds(NOTES, render_notes(index))
+        if same and earlier.has(PROVENANCE, f"{BILLS}/", f"{REPORTS}/"):
             _sign(assembly, earlier.root)
             return index, False
     with replacing(earlier.root) as (new, publish):
@@ -95,6 +97,7 @@ def assemble(assembly: Assembly) -> tuple[Index, bool]:
         index = _index(assembly, records, joint)
         (new / INDEX).write_text(index.to_json(), encoding="utf-8", newline="\n")
         (new / NOTES).write_text(render_notes(index), encoding="utf-8", newline="\n")
+        write_attestations(new, index)
         write_sums(new)
         _sign(assembly, new)
         publish()

@@ -94,6 +94,16 @@ class Earlier:
             return read_regular(self.root / name, _LARGEST) == text.encode("utf-8") and self._whole(name)
         return False
 
+    def has(self, *places: str) -> bool:
+        """Whether these files, and folders (with ``/`` at the end), are as the sums say; a folder may be
+        missing."""
+        return all(
+            self._whole(place) or (place.endswith("/") and not self._listed(place)) for place in places
+        )
+
+    def _listed(self, prefix: str) -> bool:
+        return any(name.startswith(prefix) for name in self.sums)
+
     def _whole(self, prefix: str) -> bool:
         """Whether the files whose path begins so are those of the sums, and nothing else is there."""
         listed = {name: digest for name, digest in self.sums.items() if name.startswith(prefix)}
