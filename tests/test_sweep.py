@@ -7,17 +7,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
 
 import edgepack
 from edgepack.config.device import device_names, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
 from edgepack.runners import select_runner
+from edgepack.toolchains import resolve
 from tests.models import DIMS, NETWORKS, build, save
+from tests.models.half import halved
+
+#: Networks in half precision, by name: convolutions of all kinds, recurrent layers, attention.
+HALF = {
+    "mobilenetv3 float16": ("mobilenetv3", "float16"),
+    "segformer float16": ("segformer", "float16"),
+    "gru float16": ("gru", "float16"),
+    "vit bfloat16": ("vit", "bfloat16"),
+}
+
+
+def _model(name: str) -> onnx.ModelProto:
+    network, dtype = HALF.get(name, (name, ""))
+    return halved(build(network), dtype) if dtype else build(network)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(NETWORKS))
+@pytest.mark.parametrize("name", [*sorted(NETWORKS), *HALF])
 @pytest.mark.parametrize("device", device_names())
 def test_every_network_is_right_on_every_device(name: str, device: str, tmp_path: Path) -> None:
     profile = load_device(device)
@@ -25,9 +41,10 @@ def test_every_network_is_right_on_every_device(name: str, device: str, tmp_path
         pytest.skip(f"{device} has no program that could be run")
     try:
         select_runner(profile)
+        resolve(profile).version()
     except ToolchainError as error:
         pytest.skip(str(error))
-    model = save(build(name), tmp_path, f"{name}.onnx")
+    model = save(_model(name), tmp_path, f"{name.replace(' ', '_')}.onnx")
     try:
         bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name))
     except CheckFailedError as error:

@@ -52,6 +52,7 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "hifigan": audio.hifigan,
     "tcn": audio.tcn,
     "wav2vec2": audio.wav2vec2,
+    "whisper_stem": audio.whisper_stem,
     "r3d": video.r3d,
     "lstm": partial(recurrent.stacked, "LSTM", 2, 16, 32, 10, classes=5, last=True),
     "gru": partial(recurrent.stacked, "GRU", 2, 16, 24, 8, classes=6, bidirectional=True),

@@ -21,7 +21,7 @@ def _bound(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 #: Whose kinds of layers others have too.
-LIKE_OTHERS = {"light_shufflenet", "light_squeezenet", "small_inception"}
+LIKE_OTHERS = {"light_shufflenet", "light_squeezenet", "small_inception", "whisper_stem"}
 
 
 @pytest.mark.parametrize(

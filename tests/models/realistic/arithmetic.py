@@ -87,7 +87,17 @@ for _from, _to in (
 ):
     _code = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "float16": 10, "float64": 11}[_to]
     _draw = between(0, 200) if _to == "uint8" else None
-    one(f"cast {_from} to {_to}", "Cast", IMAGE, dtype=_from, to=_to, draw=_draw, cast_to=_code)
+    _why = "SSE2 converts float16 by integer arithmetic" if "float16" in (_from, _to) else ""
+    one(
+        f"cast {_from} to {_to}",
+        "Cast",
+        IMAGE,
+        dtype=_from,
+        to=_to,
+        draw=_draw,
+        cast_to=_code,
+        why_slow=_why,
+    )
 
 
 @row("where")
