@@ -60,6 +60,9 @@ __all__ = ["command"]
 @click.option(
     "--scheduler", default="", metavar="ADDRESS", help="Of Dask, for --executor dask: tcp://10.0.0.1:8786."
 )
+@click.option(
+    "--bench", is_flag=True, help="Measure what runs here at its own speed, into measurements.json."
+)
 @json_option
 @verbosity_options
 def command(
@@ -73,6 +76,7 @@ def command(
     against: Path | None,
     executor: str,
     scheduler: str,
+    bench: bool,
     as_json: bool,
 ) -> int:
     """Build what PROJECT (edgepack.yaml) describes: all its models for all their devices, as packages.
@@ -83,7 +87,7 @@ def command(
     """
     from edgepack.cli.release_display import display
 
-    options = ReleaseOptions(tuple(only), jobs, against, executor, scheduler)
+    options = ReleaseOptions(tuple(only), jobs, against, executor, scheduler, bench)
     if dry_run:
         planned = plan_release(project, output.absolute(), options)
         if as_json:
@@ -142,6 +146,8 @@ def _result(made: Release) -> dict[str, object]:
         "built": list(made.built),
         "failures": {name: asdict(failure) for name, failure in made.failures.items()},
         "broken_budgets": [{"unit": name, "what": what} for name, what in made.broken],
+        "measured": None if made.measured is None else made.measured.model_dump(mode="json")["units"],
+        "slower": [asdict(one) for one in made.slower],
         "seconds": round(made.seconds, 3),
         "index": None if made.index is None else made.index.model_dump(mode="json"),
     }
@@ -166,6 +172,17 @@ def _summary(made: Release, output: Path, settings: Settings) -> str:
             if not one.kept and one.value is not None:
                 text = f"{unit.name}: {one.what} is {human_bytes(one.value)}, more than its budget of "
                 lines.append(printable(f"BUDGET: {text}{human_bytes(one.limit)}"))
+    for slow in made.slower:
+        allowed = f"{slow.limit:g} % above {slow.before_ms:.3g} ms"
+        text = f"{slow.unit} takes {slow.now_ms:.3g} ms, more than {allowed}"
+        lines.append(printable(f"BUDGET: {text}"))
+    if made.measured is not None and not settings.quiet:
+        rows = [
+            [one.unit, f"{one.median_ms:.3g} ms", f"{one.p90_ms:.3g} ms", str(one.threads), one.runner]
+            for one in made.measured.units
+        ]
+        header = ["measured", "median", "p90", "threads", "by"]
+        lines += [table(rows, header=header, right=[1, 2, 3]) if rows else "Nothing could be measured.", ""]
     what = f"{len(made.built)} of {len(made.index.units)} built" if made.changed else "up to date"
     lines.append(
         printable(f"{made.index.name} {made.index.version}: {output}, {what} ({made.seconds:.1f} s)")

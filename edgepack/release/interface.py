@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypedDict
+
+from typing_extensions import Unpack
 
 from edgepack.boundary import guarded
+from edgepack.errors import ConfigError
 from edgepack.options import PathLike, check_whole
 from edgepack.release import starter
 from edgepack.release.run import Release, ReleaseOptions, release
 
-__all__ = ["make_release", "new_project"]
+__all__ = ["ReleaseKeywords", "make_release", "new_project"]
+
+
+class ReleaseKeywords(TypedDict, total=False):
+    """The fields of :class:`edgepack.release.run.ReleaseOptions` as keyword arguments."""
+
+    only: Sequence[str]
+    against: PathLike | None
+    jobs: int | None
+    executor: str
+    scheduler: str
+    bench: bool
 
 
 @guarded
@@ -35,12 +51,7 @@ def new_project(folder: PathLike, model: PathLike | None = None) -> Path:
 def make_release(
     project: PathLike = "edgepack.yaml",
     output: PathLike = "dist",
-    *,
-    only: Sequence[str] = (),
-    against: PathLike | None = None,
-    jobs: int | None = None,
-    executor: str = "processes",
-    scheduler: str = "",
+    **options: Unpack[ReleaseKeywords],
 ) -> Release:
     """Build what a project file describes, for all its devices, and publish it as one
     folder (docs/release.md).
@@ -48,11 +59,11 @@ def make_release(
     Args:
         project: the project file, or its folder.
         output: the release's folder; one that is there is replaced at once, when all is built.
-        only: patterns of ``MODEL@DEVICE``; the release then holds these alone.
-        against: folder or ``release.json`` of the release to compare with.
-        jobs: how many units are built at once; default one for each CPU.
-        executor: what builds them: ``processes`` of this machine, or ``dask``.
-        scheduler: address of Dask's scheduler.
+        options: ``only``, patterns of ``MODEL@DEVICE``: the release then holds these alone; ``against``, the
+            folder or ``release.json`` of the release to compare with; ``jobs``, how many units are built at
+            once (default: one for each CPU); ``executor``, what builds them: ``processes`` of this machine or
+            ``dask``; ``scheduler``, the address of Dask's; ``bench``, whether what runs here at its own
+            speed is measured.
 
     Returns:
         what was published; or, where a unit could not be built, why, and nothing was published.
@@ -60,7 +71,16 @@ def make_release(
     Raises:
         ConfigError: what is wrong in the project file, with its line, or in the arguments.
     """
-    check_whole("jobs", jobs, least=1)
-    previous = Path(against) if against is not None else None
-    options = ReleaseOptions(tuple(only), jobs, previous, executor, scheduler)
-    return release(Path(project), Path(output), options)
+    names = [field.name for field in fields(ReleaseOptions)]
+    for name in options:
+        if name not in names:
+            raise ConfigError(f"make_release has no option {name!r}.", hint=f"It has {', '.join(names)}.")
+    check_whole("jobs", options.get("jobs"), least=1)
+    against = options.get("against")
+    chosen = replace(
+        ReleaseOptions(),
+        **{key: value for key, value in options.items() if key not in ("against", "only")},  # type: ignore[arg-type]
+        only=tuple(options.get("only") or ()),
+        against=Path(against) if against is not None else None,
+    )
+    return release(Path(project), Path(output), chosen)

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from edgepack.release.build import Failure, Job, Outcome, build, failure_of
 from edgepack.release.identity import model_digests, unit_key, verifying_runner
 from edgepack.release.index import Index, UnitRecord, load_index
 from edgepack.release.matrix import Unit, matches, units_of
+from edgepack.release.measure import Measurements, Slower, load_measurements, measure, slower_units
 from edgepack.release.output import Earlier, check_output
 from edgepack.release.project import ProjectFile, load_project
 from edgepack.release.work import WorkFolder, work_folder
@@ -41,6 +42,7 @@ class ReleaseOptions:
         against: folder or ``release.json`` of a release to compare with.
         executor: name of what runs the builds.
         scheduler: address of what has the executor's workers, for one that has some.
+        bench: measure, when all is built, what runs here at its own speed.
     """
 
     only: Sequence[str] = ()
@@ -48,6 +50,7 @@ class ReleaseOptions:
     against: Path | None = None
     executor: str = "processes"
     scheduler: str = ""
+    bench: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ class Release:
         changed: whether the folder was written.
         warnings: what the work went on without.
         seconds: that it took.
+        measured: latencies, where they were asked for.
+        slower: units whose latency exceeds its budget.
     """
 
     path: Path
@@ -122,6 +127,8 @@ class Release:
     changed: bool
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    measured: Measurements | None = None
+    slower: tuple[Slower, ...] = ()
 
     @property
     def broken(self) -> tuple[tuple[str, str], ...]:
@@ -132,13 +139,7 @@ class Release:
     @property
     def ok(self) -> bool:
         """Whether all is built and no budget exceeded."""
-        return self.index is not None and not self.broken
-
-
-@dataclass
-class _Plan:
-    loaded: ProjectFile
-    units: list[Planned] = field(default_factory=list)
+        return self.index is not None and not self.broken and not self.slower
 
 
 def plan_release(project: Path, output: Path, options: ReleaseOptions) -> list[Planned]:
@@ -175,6 +176,7 @@ def release(
     output = output.absolute()
     check_output(output, partial=bool(options.only))
     before = load_index(options.against) if options.against is not None else None
+    were = load_measurements(options.against) if options.against is not None else Measurements()
     EXECUTORS.find(options.executor)
     earlier = Earlier.at(output)
     key = _signing_key(loaded)
@@ -201,7 +203,28 @@ def release(
         assembly = Assembly(loaded, tuple(options.only), before, earlier, work, parts, key)
         index, changed = assemble(assembly)
     shutil.rmtree(work.path, ignore_errors=True)
-    return Release(output, index, {}, built, changed, warnings, time.monotonic() - began)
+    made = Release(output, index, {}, built, changed, warnings)
+    made = _measured(made, [unit for unit, _, _ in parts], options.bench, were, show)
+    return replace(made, seconds=time.monotonic() - began)
+
+
+def _measured(
+    made: Release, units: Sequence[Unit], bench: bool, before: Measurements, show: Show | None
+) -> Release:
+    """The release with its latencies, where they were asked for, and what became of budgets of them."""
+    total = len(units)
+    now, warnings, index = None, list(made.warnings), made.index
+    if bench and index is not None:
+
+        def tell(name: str) -> None:
+            if show is not None:
+                show(State(total, total, (Running(name, "measure", 0.0),)))
+
+        now, failed = measure(made.path, index, units, tell)
+        now.write(made.path)
+        warnings += failed
+    slower, unknown = slower_units(units, now or Measurements(), before)
+    return replace(made, measured=now, slower=slower, warnings=(*warnings, *unknown))
 
 
 def _signing_key(loaded: ProjectFile) -> MinisignSecretKey | CosignSecretKey | None:

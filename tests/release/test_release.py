@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,11 @@ import pytest
 from edgepack.errors import ConfigError
 from edgepack.files import list_files
 from edgepack.release.index import load_index
+from edgepack.release.matrix import units_of
+from edgepack.release.measure import Measurements, load_measurements, slower_units
 from edgepack.release.notes import render_notes
 from edgepack.release.output import Earlier
+from edgepack.release.project import load_project
 from edgepack.release.run import Release, ReleaseOptions, State, plan_release, release
 from tests.release.conftest import content
 from tests.support import fake
@@ -190,3 +194,32 @@ def test_two_releases_into_one_folder_do_not_mix(project: Write, tmp_path: Path)
 
     with ThreadPoolExecutor(2) as executor:
         assert release(path, tmp_path / "dist", ReleaseOptions(), meddle, executor).ok
+
+
+def test_latencies_are_in_a_file_of_their_own_and_compared_where_they_can_be(
+    project: Write, dist: Path, tmp_path: Path
+) -> None:
+    before = content(dist)
+    plain = run(project("budgets: {slower: 5}\n"), dist)
+    assert plain.ok
+    assert "`slower` was not checked of net@linux-x86_64, net@my-board" in plain.warnings[0]
+    path = project("budgets: {slower: 1000}\n")
+    made = run(path, dist, bench=True)
+    assert (made.changed, made.measured is not None) == (False, True)
+    after = content(dist)
+    assert set(after) - set(before) == {"measurements.json"}
+    assert {name: after[name] for name in before} == before
+    found = load_measurements(dist)
+    assert {one.unit: (one.runner, one.runs) for one in found.units} == {
+        "net@linux-x86_64": ("native", 50),
+        "net@my-board": ("native", 50),
+    }
+    one, mine = (unit for unit in units_of(load_project(path)))
+    faster = [one.model_copy(update={"median_ms": one.median_ms / 12}) for one in found.units]
+    elsewhere = faster[1].model_copy(update={"cpu": "another"})
+    slower, unknown = slower_units([one, mine], found, Measurements(units=(faster[0], elsewhere)))
+    assert [(slow.unit, slow.limit) for slow in slower] == [("net@linux-x86_64", 1000.0)]
+    assert "not checked of net@my-board" in unknown[0]
+    shutil.copytree(dist, tmp_path / "older")
+    Measurements(units=tuple(faster)).write(tmp_path / "older")
+    assert not run(path, dist, against=tmp_path / "older").slower  # nothing was measured now
