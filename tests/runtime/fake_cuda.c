@@ -3,10 +3,6 @@
  * for, new memory holds no numbers, and whoever breaks a rule of the reference is told so by abort(). With
  * FAKE_OLD it is one of CUDA 10: no graphs, and the first version of cuDevicePrimaryCtxRelease. */
 #define _POSIX_C_SOURCE 200112L
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "fake_cuda.h"
 
 #if defined(_WIN32)
@@ -14,14 +10,6 @@
 #else
 #define CALL
 #endif
-
-#define RULE(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s: broken: %s\n", __func__, #condition); \
-            abort(); \
-        } \
-    } while (0)
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, NO_BINARY = 209, NOT_FOUND = 500, FAILED = 719 };
 enum { MODULE = 0x1c0, STREAM, GRAPH, EXEC, MEMORY };
@@ -38,8 +26,8 @@ enum { MOST_COMMANDS = 32, MOST_ARGUMENTS = 5, MOST_BLOCKS = 16 };
      .kernel_threads = {32, 32, 64}, \
      .total_bytes = 13888 + 256}
 
-__attribute__((visibility("default"))) extern fake_control fake_cu;
-fake_control fake_cu = {.devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
+__attribute__((visibility("default"))) extern fake_cu_control fake_cu;
+fake_cu_control fake_cu = {.devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
 
 typedef struct object {
     int kind;
@@ -63,12 +51,7 @@ static struct {
 static int context;
 
 static int fails(const char *function) {
-    fake_cu.entered++;
-    if (++fake_cu.calls == fake_cu.fail_at) {
-        snprintf(fake_cu.failed, sizeof fake_cu.failed, "%s", function + 2);
-        return 1;
-    }
-    return fake_cu.lost && fake_cu.depth > 0;
+    return fake_fails(&fake_cu.f, function + 2) || (fake_cu.f.lost && fake_cu.depth > 0);
 }
 
 #define FAIL(code) \
@@ -82,19 +65,19 @@ static object *make(int kind) {
     object *made = calloc(1, sizeof *made);
     RULE(made != NULL && fake_cu.depth == 1);
     made->kind = kind;
-    fake_cu.live++;
+    fake_cu.f.live++;
     return made;
 }
 
 static int discard(object *old, int kind) {
-    fake_cu.entered++;
+    fake_cu.f.entered++;
     RULE(old != NULL && old->kind == kind && !old->capturing && fake_cu.depth == 1);
     if (kind == STREAM) {
-        fake_cu.waiting -= (int)old->count;
+        fake_cu.f.waiting -= (int)old->count;
     }
     old->kind = 0;
     free(old);
-    fake_cu.live--;
+    fake_cu.f.live--;
     return SUCCESS;
 }
 
@@ -117,35 +100,19 @@ static float *numbers(size_t address, size_t count) {
 }
 
 static void scale(const size_t *arguments, const unsigned *size) {
-    const float *x = numbers(arguments[0], 1600);
-    const float *weights = numbers(arguments[1], 16);
-    const float *copied = numbers(arguments[2], 16);
-    float *y = numbers(arguments[4], 1600);
     RULE(size[0] == 16 && size[1] == 100 && size[2] == 1 && arguments[3] == 0);
-    for (size_t i = 0; i < 1600; i++) {
-        RULE(weights[i % 16] == copied[i % 16]);
-        y[i] = x[i] * weights[i % 16];
-    }
+    fake_scale(numbers(arguments[0], 1600), numbers(arguments[1], 16), numbers(arguments[2], 16),
+               numbers(arguments[4], 1600));
 }
 
 static void total(const size_t *arguments, const unsigned *size) {
-    const float *x = numbers(arguments[0], 1600);
-    float *y = numbers(arguments[1], 1);
     RULE(size[0] == 32 && size[1] == 1 && size[2] == 1);
-    y[0] = 0;
-    for (size_t i = 0; i < 1600; i += 16) {
-        y[0] += x[i];
-    }
+    fake_total(numbers(arguments[0], 1600), numbers(arguments[1], 1));
 }
 
 static void add_total(const size_t *arguments, const unsigned *size) {
-    const float *x = numbers(arguments[0], 1600);
-    const float *sum = numbers(arguments[1], 1);
-    float *y = numbers(arguments[2], 1600);
     RULE(size[0] == 1600 && size[1] == 1 && size[2] == 1);
-    for (size_t i = 0; i < 1600; i++) {
-        y[i] = x[i] + sum[0];
-    }
+    fake_add_total(numbers(arguments[0], 1600), numbers(arguments[1], 1), numbers(arguments[2], 1600));
 }
 
 static const struct kernel {
@@ -159,19 +126,19 @@ static void do_all(object *stream) {
         const struct command *command = &stream->commands[i];
         if (command->kernel >= 0) {
             kernels[command->kernel].run(command->arguments, command->size);
-            fake_cu.launches++;
+            fake_cu.f.launches++;
         } else {
             memcpy(command->to, command->from, command->nbytes);
         }
     }
-    fake_cu.waiting -= (int)stream->count;
+    fake_cu.f.waiting -= (int)stream->count;
     stream->count = 0;
 }
 
 static struct command *append(object *to) {
     RULE(to->count < MOST_COMMANDS);
     if (to->kind == STREAM && !to->capturing) {
-        fake_cu.waiting++;
+        fake_cu.f.waiting++;
     }
     return &to->commands[to->count++];
 }
@@ -268,7 +235,7 @@ API cuDevicePrimaryCtxRetain(int **made, int device) {
     RULE(retained < 0);
     *made = &context;
     retained = device;
-    fake_cu.live++;
+    fake_cu.f.live++;
     return SUCCESS;
 }
 
@@ -279,10 +246,10 @@ API cuDevicePrimaryCtxRetain(int **made, int device) {
 #endif
 
 API RELEASE(int device) {
-    fake_cu.entered++;
-    RULE(device == retained && fake_cu.depth == 0 && fake_cu.live == 1);
+    fake_cu.f.entered++;
+    RULE(device == retained && fake_cu.depth == 0 && fake_cu.f.live == 1);
     retained = -1;
-    fake_cu.live--;
+    fake_cu.f.live--;
     return SUCCESS;
 }
 
@@ -294,7 +261,7 @@ API cuCtxPushCurrent_v2(int *which) {
 }
 
 API cuCtxPopCurrent_v2(int **which) {
-    fake_cu.entered++;
+    fake_cu.f.entered++;
     RULE(fake_cu.depth == 1);
     fake_cu.depth = 0;
     *which = &context;
@@ -352,7 +319,7 @@ API cuMemAlloc_v2(size_t *address, size_t nbytes) {
             memset(blocks[i].data, 0xff, nbytes);
             blocks[i].nbytes = nbytes;
             *address = (size_t)blocks[i].data;
-            fake_cu.live++;
+            fake_cu.f.live++;
             return SUCCESS;
         }
     }
@@ -360,13 +327,13 @@ API cuMemAlloc_v2(size_t *address, size_t nbytes) {
 }
 
 API cuMemFree_v2(size_t address) {
-    fake_cu.entered++;
+    fake_cu.f.entered++;
     for (int i = 0; i < MOST_BLOCKS; i++) {
         if (address != 0 && (size_t)blocks[i].data == address) {
             free(blocks[i].data);
             blocks[i].data = NULL;
-            fake_cu.live--;
-            return fake_cu.lost ? FAILED : SUCCESS;
+            fake_cu.f.live--;
+            return fake_cu.f.lost ? FAILED : SUCCESS;
         }
     }
     RULE(address == 0);

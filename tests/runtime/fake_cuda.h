@@ -2,8 +2,7 @@
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "fake.h"
 
 typedef struct fake_gpu {
     const char *name;
@@ -16,23 +15,16 @@ typedef struct fake_gpu {
     size_t total_bytes;
 } fake_gpu;
 
-typedef struct fake_control {
-    int entered; /* calls of any function so far */
-    int calls;   /* of functions that can fail */
-    int fail_at; /* the number of the call that fails; 0: none */
-    int lost;    /* a kernel failed: whatever has to do with the context fails */
-    int live;    /* objects that were not released */
-    int waiting; /* commands that nobody has waited for */
-    int depth;   /* contexts that are current */
-    int launches;
+typedef struct fake_cu_control {
+    fake_calls f;
+    int depth;        /* contexts that are current */
     int graphs;       /* launches of one */
     int init;         /* what cuInit says, if no call fails */
     int refused_from; /* images of a higher capability are refused; 0: none */
     int refused_cubins;
-    char failed[32];
     char loaded[16]; /* the image */
     int devices;
     fake_gpu device[2];
-} fake_control;
+} fake_cu_control;
 
 #endif

@@ -1,26 +1,15 @@
 /* What the shim's Metal (templates/shim/metal) needs to be a driver that a test can ask to fail. Its kernels,
  * those of gpu_model.h, are C. */
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "fake_metal.h"
 #include "objc.h"
 
 enum { MOST_BLOCKS = 16 };
 
-#define RULE(condition) \
-    do { \
-        if (!(condition)) { \
-            shim_fail("%s: broken: %s", __func__, #condition); \
-        } \
-    } while (0)
-
 /* What gpu_model.h needs, and not a byte more. */
-__attribute__((visibility("default"))) extern fake_control fake_mtl;
-fake_control fake_mtl = {
-    .threads = {32, 32, 64}, .gpu = {"fake", 128, 13888, 13888 + 256, 0, 0}, .live = objc_live};
+__attribute__((visibility("default"))) extern fake_mtl_control fake_mtl;
+fake_mtl_control fake_mtl = {.threads = {32, 32, 64}, .gpu = {"fake", 128, 13888, 13888 + 256, 0, 0}};
 
 const shim_limits *shim_gpu(void) {
     return &fake_mtl.gpu;
@@ -42,15 +31,13 @@ void shim_fail(const char *format, ...) {
 }
 
 int objc_fails(const char *name) {
-    fake_mtl.entered++;
-    if (strcmp(name, "waitUntilCompleted") == 0) {
-        fake_mtl.waits++;
-    }
-    if (++fake_mtl.calls == fake_mtl.fail_at) {
-        snprintf(fake_mtl.failed, sizeof fake_mtl.failed, "%s", name);
-        return 1;
-    }
-    return fake_mtl.lost && strcmp(name, "waitUntilCompleted") == 0;
+    int waits = strcmp(name, "waitUntilCompleted") == 0;
+    fake_mtl.waits += waits;
+    return fake_fails(&fake_mtl.f, name) || (fake_mtl.f.lost && waits);
+}
+
+void objc_count(int change) {
+    fake_mtl.f.live += change;
 }
 
 /* ---- Memory ---- */
@@ -118,33 +105,17 @@ static float *results(uint64_t address, size_t count) {
 /* ---- Kernels, as runtime/gpu_model.h launches them ---- */
 
 static void scale(const uint64_t *arguments) {
-    const float *x = numbers(arguments[0], 1600);
-    const float *weights = numbers(arguments[1], 16);
-    const float *copied = numbers(arguments[2], 16);
-    float *y = results(arguments[4], 1600);
     RULE(arguments[3] == 0);
-    for (size_t i = 0; i < 1600; i++) {
-        RULE(weights[i % 16] == copied[i % 16]);
-        y[i] = x[i] * weights[i % 16];
-    }
+    fake_scale(numbers(arguments[0], 1600), numbers(arguments[1], 16), numbers(arguments[2], 16),
+               results(arguments[4], 1600));
 }
 
 static void total(const uint64_t *arguments) {
-    const float *x = numbers(arguments[0], 1600);
-    float *y = results(arguments[1], 1);
-    y[0] = 0;
-    for (size_t i = 0; i < 1600; i += 16) {
-        y[0] += x[i];
-    }
+    fake_total(numbers(arguments[0], 1600), results(arguments[1], 1));
 }
 
 static void add_total(const uint64_t *arguments) {
-    const float *x = numbers(arguments[0], 1600);
-    const float *sum = numbers(arguments[1], 1);
-    float *y = results(arguments[2], 1600);
-    for (size_t i = 0; i < 1600; i++) {
-        y[i] = x[i] + sum[0];
-    }
+    fake_add_total(numbers(arguments[0], 1600), numbers(arguments[1], 1), results(arguments[2], 1600));
 }
 
 static const shim_kernel kernels[] = {
@@ -165,7 +136,7 @@ void shim_run(const shim_launch *launch) {
     size_t which = (size_t)(launch->kernel - kernels);
     RULE(memcmp(launch->grid, sizes[which], sizeof sizes[which]) == 0);
     functions[which](launch->arguments);
-    fake_mtl.launches++;
+    fake_mtl.f.launches++;
 }
 
 size_t shim_most_threads(const shim_kernel *kernel) {

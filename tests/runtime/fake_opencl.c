@@ -1,10 +1,6 @@
 /* A driver of OpenCL that a test can ask to fail, in the place of libOpenCL.so.1. Its kernels, those of
  * gpu_model.h, are C. It is as strict as a driver may be: what is enqueued is done when it is waited for, new
  * memory holds no numbers, and whoever breaks a rule of the specification is told so by abort(). */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "fake_opencl.h"
 
 #if defined(_WIN32)
@@ -12,14 +8,6 @@
 #else
 #define CALL
 #endif
-
-#define RULE(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s: broken: %s\n", __func__, #condition); \
-            abort(); \
-        } \
-    } while (0)
 
 enum { SUCCESS = 0, NOT_FOUND = -1, OUT_OF_RESOURCES = -5, INVALID_VALUE = -30, NO_PLATFORM = -1001 };
 enum { CONTEXT = 0x1c0, QUEUE, PROGRAM, KERNEL, BUFFER };
@@ -40,8 +28,8 @@ enum { MOST_COMMANDS = 32, MOST_ARGUMENTS = 5 };
      .kernel_group = {32, 32, 64}, \
      .items = {64, 4, 1}}
 
-__attribute__((visibility("default"))) extern fake_control fake_cl;
-fake_control fake_cl = {.platforms = 1, .devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
+__attribute__((visibility("default"))) extern fake_cl_control fake_cl;
+fake_cl_control fake_cl = {.platforms = 1, .devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
 
 typedef struct object {
     int kind;
@@ -68,12 +56,8 @@ typedef struct object {
 } object;
 
 static int fails(const char *function) {
-    fake_cl.entered++;
-    if (++fake_cl.calls == fake_cl.fail_at) {
-        snprintf(fake_cl.failed, sizeof fake_cl.failed, "%s", function + 2);
-        return 1;
-    }
-    return fake_cl.lost && (strstr(function, "Enqueue") != NULL || strstr(function, "Finish") != NULL);
+    return fake_fails(&fake_cl.f, function + 2) ||
+           (fake_cl.f.lost && (strstr(function, "Enqueue") != NULL || strstr(function, "Finish") != NULL));
 }
 
 #define FAIL(code) \
@@ -92,7 +76,7 @@ static object *make(int kind, object *parent, int32_t *error, const char *functi
         made->kind = kind;
         made->parent = parent;
         *error = SUCCESS;
-        fake_cl.live++;
+        fake_cl.f.live++;
         if (parent != NULL) {
             parent->children++;
         }
@@ -101,7 +85,7 @@ static object *make(int kind, object *parent, int32_t *error, const char *functi
 }
 
 static int32_t discard(object *old, int kind) {
-    fake_cl.entered++;
+    fake_cl.f.entered++;
     RULE(old != NULL && old->kind == kind && old->children == 0 && old->count == 0);
     if (old->parent != NULL) {
         old->parent->children--;
@@ -111,7 +95,7 @@ static int32_t discard(object *old, int kind) {
     }
     old->kind = 0;
     free(old);
-    fake_cl.live--;
+    fake_cl.f.live--;
     return SUCCESS;
 }
 
@@ -128,35 +112,19 @@ static float *results(const object *buffer, size_t count) {
 }
 
 static void scale(object *const *arguments, const size_t *size) {
-    const float *x = numbers(arguments[0], 1600);
-    const float *weights = numbers(arguments[1], 16);
-    const float *copied = numbers(arguments[2], 16);
-    float *y = results(arguments[4], 1600);
     RULE(size[0] == 16 && size[1] == 100 && size[2] == 1 && arguments[3] == NULL && arguments[1]->read_only);
-    for (size_t i = 0; i < 1600; i++) {
-        RULE(weights[i % 16] == copied[i % 16]);
-        y[i] = x[i] * weights[i % 16];
-    }
+    fake_scale(numbers(arguments[0], 1600), numbers(arguments[1], 16), numbers(arguments[2], 16),
+               results(arguments[4], 1600));
 }
 
 static void total(object *const *arguments, const size_t *size) {
-    const float *x = numbers(arguments[0], 1600);
-    float *y = results(arguments[1], 1);
     RULE(size[0] == 32 && size[1] == 1 && size[2] == 1);
-    y[0] = 0;
-    for (size_t i = 0; i < 1600; i += 16) {
-        y[0] += x[i];
-    }
+    fake_total(numbers(arguments[0], 1600), results(arguments[1], 1));
 }
 
 static void add_total(object *const *arguments, const size_t *size) {
-    const float *x = numbers(arguments[0], 1600);
-    const float *sum = numbers(arguments[1], 1);
-    float *y = results(arguments[2], 1600);
     RULE(size[0] == 1600 && size[1] == 1 && size[2] == 1);
-    for (size_t i = 0; i < 1600; i++) {
-        y[i] = x[i] + sum[0];
-    }
+    fake_add_total(numbers(arguments[0], 1600), numbers(arguments[1], 1), results(arguments[2], 1600));
 }
 
 static const struct {
@@ -180,7 +148,7 @@ static void do_all(object *queue) {
             memcpy(command->to, command->object->data + command->offset, command->nbytes);
         }
     }
-    fake_cl.waiting -= (int)queue->count;
+    fake_cl.f.waiting -= (int)queue->count;
     queue->count = 0;
 }
 
@@ -188,7 +156,7 @@ static struct command *enqueue(object *queue, object *what, int kind) {
     static const struct command none;
     RULE(queue->kind == QUEUE && what != NULL && what->kind == kind && queue->count < MOST_COMMANDS);
     queue->commands[queue->count] = none;
-    fake_cl.waiting++;
+    fake_cl.f.waiting++;
     queue->commands[queue->count].object = what;
     return &queue->commands[queue->count++];
 }
@@ -340,7 +308,7 @@ NEW clCreateKernel(object *program, const char *name, int32_t *error) {
             return made;
         }
     }
-    fake_cl.entered++;
+    fake_cl.f.entered++;
     *error = INVALID_VALUE;
     return NULL;
 }

@@ -3,8 +3,7 @@
 #ifndef FAKE_OPENCL_H
 #define FAKE_OPENCL_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "fake.h"
 
 typedef struct fake_device {
     const char *name;
@@ -22,17 +21,11 @@ typedef struct fake_device {
     size_t items[3];
 } fake_device;
 
-typedef struct fake_control {
-    int entered; /* calls of any function so far */
-    int calls;   /* of functions that can fail */
-    int fail_at; /* the number of the call that fails; 0: none */
-    int lost;    /* whatever has to do with a queue fails */
-    int live;    /* objects that were not released */
-    int waiting; /* commands that nobody has waited for */
-    char failed[32];
+typedef struct fake_cl_control {
+    fake_calls f;
     uint32_t platforms;
     uint32_t devices;
     fake_device device[2];
-} fake_control;
+} fake_cl_control;
 
 #endif

@@ -41,7 +41,7 @@ def fake_driver(folder: Path, *more: str) -> Path:
 def test_fake_driver(build: Build, name: str) -> None:
     bundle = build("address")
     libraries = fake_driver(bundle.root / "fake-cuda")
-    run_with(libraries, link(bundle, "address", "cuda_fake.c"), name, bundle)
+    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"cuda_{name}", bundle)
 
 
 @pytest.mark.parametrize("name", ["numbers", "lost_device"])
@@ -49,10 +49,10 @@ def test_driver_without_graphs(build: Build, name: str) -> None:
     """One of CUDA 10, as the Jetson Nano has it."""
     bundle = build("address")
     libraries = fake_driver(bundle.root / "fake-cuda-10", "-DFAKE_OLD")
-    run_with(libraries, link(bundle, "address", "cuda_fake.c"), name, bundle)
+    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"cuda_{name}", bundle)
 
 
 def test_no_driver(build: Build, tmp_path: Path) -> None:
     bundle = build("address")
     (tmp_path / "libcuda.so.1").write_bytes(b"no library")
-    run_with(tmp_path, link(bundle, "address", "cuda_fake.c"), "no_driver", bundle)
+    run_with(tmp_path, link(bundle, "address", "gpu_fake.c"), "cuda_no_driver", bundle)

@@ -39,8 +39,7 @@ def link(bundle: MiniBundle, variant: str, source: str) -> Path:
     if not program.exists():
         add_gpu_sources(bundle)
         kernels = bundle.root / kernels_object(0, 1)
-        wrapped = {"gpu_fake.c": "malloc", "metal_fake.c": "dlopen"}.get(source)
-        wrap = [f"-Wl,--wrap={wrapped}"] if wrapped else []
+        wrap = ["-Wl,--wrap=malloc", "-Wl,--wrap=dlopen"] if source == "gpu_fake.c" else []
         run(
             [
                 *(*cc, *WARNINGS, *flags, *bundle.includes, f"-I{SHIM / 'metal'}", f"-I{SHIM / 'common'}"),
@@ -70,7 +69,7 @@ def run_with(libraries: Path, program: Path, name: str, bundle: MiniBundle) -> N
 def test_fake_driver(build: Build, name: str) -> None:
     bundle = build("address")
     libraries = fake_driver(bundle.root / "fake", "address")
-    run_with(libraries, link(bundle, "address", "gpu_fake.c"), name, bundle)
+    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"opencl_{name}", bundle)
 
 
 def test_no_driver(build: Build, tmp_path: Path) -> None:
@@ -79,8 +78,10 @@ def test_no_driver(build: Build, tmp_path: Path) -> None:
     program = link(bundle, "address", "gpu_fake.c")
     for name in ("libOpenCL.so.1", "libOpenCL.so"):
         (tmp_path / name).write_bytes(b"no library")
-    run_with(tmp_path, program, "no_driver", bundle)
-    run_with(fake_driver(tmp_path / "old", "address", "-DFAKE_WITHOUT_FINISH"), program, "no_driver", bundle)
+    run_with(tmp_path, program, "opencl_no_driver", bundle)
+    run_with(
+        fake_driver(tmp_path / "old", "address", "-DFAKE_WITHOUT_FINISH"), program, "opencl_no_driver", bundle
+    )
 
 
 @pytest.mark.parametrize("name", DRIVER)

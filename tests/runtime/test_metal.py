@@ -54,4 +54,4 @@ def fake_driver(folder: Path) -> Path:
 def test_fake_driver(build: Build, name: str) -> None:
     bundle = build("address")
     libraries = fake_driver(bundle.root / "fake-metal")
-    run_with(libraries, link(bundle, "address", "metal_fake.c"), name, bundle)
+    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"metal_{name}", bundle)

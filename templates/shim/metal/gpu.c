@@ -32,3 +32,7 @@ int objc_fails(const char *name) {
     (void)name;
     return 0;
 }
+
+void objc_count(int change) {
+    (void)change;
+}

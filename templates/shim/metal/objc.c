@@ -1,6 +1,5 @@
 /* The Objective-C runtime of objc.h.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +8,6 @@
 
 enum { MOST_POOLED = 4096 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static int live;
 static __thread objc_object *pooled[MOST_POOLED]; /* null: where a pool begins */
 static __thread int depth;
 
@@ -33,16 +30,6 @@ __asm__(".text\n"
 #error "there is no objc_msgSend for this CPU"
 #endif
 
-static void count(int change) {
-    pthread_mutex_lock(&mutex);
-    live += change;
-    pthread_mutex_unlock(&mutex);
-}
-
-int objc_live(void) {
-    return live + depth;
-}
-
 void *objc_make(const char *kind, size_t nbytes, void (*end)(objc_object *old)) {
     objc_object *made = calloc(1, nbytes);
     if (made == NULL) {
@@ -51,7 +38,7 @@ void *objc_make(const char *kind, size_t nbytes, void (*end)(objc_object *old)) 
     made->kind = kind;
     made->references = 1;
     made->end = end;
-    count(1);
+    objc_count(1);
     return made;
 }
 
@@ -90,7 +77,7 @@ void objc_release(objc_object *object) {
         if (object->end != NULL) {
             object->end(object);
         }
-        count(-1);
+        objc_count(-1);
         free(object);
     }
 }
@@ -101,6 +88,7 @@ OBJC_API void *objc_autoreleasePoolPush(void) {
         shim_fail("pools are pushed and never popped");
     }
     pooled[depth++] = NULL;
+    objc_count(1);
     return &pooled[depth - 1];
 }
 
@@ -117,6 +105,7 @@ OBJC_API void objc_autoreleasePoolPop(void *pool) {
         }
     }
     depth--;
+    objc_count(-1);
 }
 
 /* ---- Strings ---- */

@@ -32,12 +32,12 @@ void *objc_autorelease(void *object);
 void objc_release(objc_object *object);
 /* Ends the process unless the object is of this kind. */
 void *objc_check(const void *object, const char *kind);
-/* Objects that were not released, and pools that were not popped. */
-int objc_live(void);
 
 /* The driver's: messages besides those of objc.c, up to one without a name; and whether a call of this name
  * is to fail. */
 extern const objc_message objc_messages[];
 int objc_fails(const char *name);
+/* Is told of each object and pool that is new (1) or gone (-1). */
+void objc_count(int change);
 
 #endif

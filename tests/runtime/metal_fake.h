@@ -1,0 +1,188 @@
+/* The GPU variant of the mini model on the fake Metal. */
+#include "fake_metal.h"
+
+static int there = 1; /* the driver's libraries */
+
+void *__real_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags);
+
+/* All of Apple's libraries are one. */
+void *__wrap_dlopen(const char *name, int flags) {
+    if (strncmp(name, "/System/", 8) == 0 || strncmp(name, "/usr/lib/lib", 12) == 0) {
+        return there && strstr(name, "CoreGraphics") == NULL ? __real_dlopen("libmetal.so", flags) : NULL;
+    }
+    return __real_dlopen(name, flags);
+}
+
+static ep_status metal_of_open(const char *function) {
+    if (is_one_of(function, "MTLCreateSystemDefaultDevice maxThreadgroupMemoryLength maxBufferLength "
+                            "recommendedMaxWorkingSetSize maxTotalThreadsPerThreadgroup ")) {
+        return EP_E_GPU_DEVICE;
+    }
+    return is_one_of(function, "newCommandQueue newBufferWithLength:options: contents ") ? EP_E_GPU_MEMORY
+                                                                                         : EP_E_GPU_BUILD;
+}
+
+static ep_status metal_of_session(const char *function) {
+    (void)function;
+    return EP_E_GPU_MEMORY;
+}
+
+static const fake_driver metal = {
+    .name = "metal",
+    .api = EP_GPU_METAL,
+    .library = "libmetal.so",
+    .control = "fake_mtl",
+    .prepare = NULL,
+    .of_open = metal_of_open,
+    .of_session = metal_of_session,
+    /* the name, how much memory there is in all, the params as they lie there */
+    .not_needed = "name UTF8String respondsToSelector: newBufferWithBytesNoCopy:length:options:deallocator: ",
+    .session_not_needed = "",
+    .may_not_wait = "",
+    .lost_session = EP_OK,
+    .lost_open = "metal: fake",
+    .open_failures = 15,
+    .session_failures = 2,
+    .run_calls = 6};
+
+TEST_OF(metal, open_failures)
+TEST_OF(metal, session_failures)
+TEST_OF(metal, lost_device)
+TEST_OF(metal, memory)
+
+/* One command buffer for what lies between two kernels of the CPU; while steps are timed, one for each
+ * launch. */
+static void metal_numbers(const char *root) {
+    fake_mtl_control *driver = setup(&metal, root);
+    ep_session *session = NULL;
+    uint64_t ns[STEPS];
+    CHECK_STATUS(open_model(&gpu_library, root), EP_OK);
+    CHECK(strcmp(backend(), "metal: fake") == 0 && model.descriptor == &gpu_variant);
+    CHECK(driver->borrowed == 1); /* the params are not copied */
+    CHECK_STATUS(ep_session_create(&model, NULL, &session), EP_OK);
+    CHECK(driver->f.launches == 0);
+    run_twice(session);
+    CHECK(driver->f.launches == 6 && driver->waits == 4);
+    CHECK_STATUS(ep_session_profile(session, ns, STEPS), EP_OK);
+    run_twice(session);
+    CHECK(driver->f.launches == 12 && driver->waits == 10);
+    ep_session_destroy(session);
+    ep_model_close(&model);
+    CHECK(driver->f.live == 0);
+}
+
+/* Params in memory that is no mapped file are copied. */
+static void metal_params_in_memory(const char *root) {
+    fake_mtl_control *driver = setup(&metal, root);
+    size_t nbytes;
+    unsigned char *image = read_all(root, "params/mini.params", &nbytes);
+    CHECK_STATUS(ep_model_open_memory(&gpu_alone, image, nbytes, &model), EP_OK);
+    CHECK(driver->borrowed == 0);
+    run_session();
+    ep_model_close(&model);
+    CHECK(driver->f.live == 0);
+    driver->gpu.buffer_bytes--;
+    CHECK_STATUS(ep_model_open_memory(&gpu_alone, image, nbytes, &model), EP_E_GPU_DEVICE);
+    free(image);
+}
+
+/* A compiled library is taken before the text, and the text where the system does not take that. */
+static void metal_compiled_library(const char *root) {
+    static const ep_gpu_image image = {(const unsigned char *)"MTLB...", 7, 0, 0};
+    fake_mtl_control *driver = setup(&metal, root);
+    ep_status status;
+    int call = 1;
+    gpu_program.images = &image;
+    gpu_program.image_count = 1;
+    driver->takes_compiled = 1;
+    driver->no_source = 1;
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_OK);
+    run_session();
+    ep_model_close(&model);
+    CHECK(driver->f.live == 0);
+    driver->no_source = 0;
+    for (int refused = 0; refused < 2; call++) {
+        CHECK(open_failing(&driver->f, call, &gpu_alone, root, &status));
+        if (is_one_of(driver->f.failed, "dispatch_data_create newLibraryWithData:error: ")) {
+            CHECK_STATUS(status, EP_OK);
+            run_session();
+            refused++;
+        }
+        ep_model_close(&model);
+        CHECK(driver->f.live == 0);
+    }
+    driver->takes_compiled = 0;
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_OK);
+    ep_model_close(&model);
+    driver->no_source = 1;
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_E_GPU_BUILD);
+    CHECK(driver->f.live == 0);
+}
+
+#define WITH(change, expected) \
+    change; \
+    check_open(&driver->f, root, "", expected); \
+    *driver = before
+
+static void metal_devices(const char *root) {
+    static ep_gpu_step steps[STEPS];
+    fake_mtl_control *driver = setup(&metal, root);
+    const fake_mtl_control before = *driver;
+    WITH(driver->gpu.missing = 1, "EP_E_GPU_DEVICE");
+    WITH(driver->gpu.shared_bytes--, "EP_E_GPU_DEVICE");
+    WITH(driver->gpu.buffer_bytes--, "EP_E_GPU_DEVICE");
+    WITH(driver->gpu.total_bytes--, "EP_E_GPU_DEVICE");
+    WITH(driver->gpu.total_bytes--; driver->gpu.old = 1, "metal: fake");
+    WITH(driver->threads[0]--, "EP_E_GPU_DEVICE");
+    WITH(driver->threads[2]--, "EP_E_GPU_DEVICE");
+    WITH(driver->no_source = 1, "EP_E_GPU_BUILD");
+    WITH(driver->gpu.name = "", "metal: ");
+    memcpy(steps, gpu_steps, sizeof steps);
+    steps[3].count = 32; /* more buffers than Metal has */
+    gpu_program.steps = steps;
+    check_open(&driver->f, root, "", "EP_E_GPU_DEVICE");
+}
+
+/* How often the GPU is waited for in a run of these steps. */
+static int waits_of(fake_mtl_control *driver, const char *root, const ep_gpu_step *steps) {
+    gpu_program.steps = steps;
+    CHECK_STATUS(open_model(&gpu_library, root), EP_OK);
+    driver->waits = 0;
+    run_session();
+    ep_model_close(&model);
+    CHECK(driver->f.live == 0);
+    return driver->waits / 2;
+}
+
+/* What a launch reads, and what a copy back reads, is not written over before; all else need not wait. */
+static void metal_order_of_copies(const char *root) {
+    static ep_gpu_step steps[STEPS];
+    const ep_gpu_step *before = gpu_steps;
+    fake_mtl_control *driver = setup(&metal, root);
+    ep_gpu_step garbage = {EP_STEP_UPLOAD, 0, {0, 0, 0}, {0, 0, 0}, 0, 1, EP_HOST_OUTPUT, 0, 0, ROW_BYTES};
+    memcpy(steps, before, sizeof steps);
+    memcpy(&steps[0], &before[1], 3 * sizeof steps[0]);
+    steps[3] = garbage; /* into the data, which the launch before it reads */
+    steps[4] = before[4];
+    CHECK(waits_of(driver, root, steps) == 2);
+    steps[3] = before[4];
+    steps[4] = garbage;
+    steps[4].first = 6; /* into the products, which are copied back before */
+    CHECK(waits_of(driver, root, steps) == 2);
+    memcpy(steps, before, sizeof steps);
+    steps[9] = garbage;
+    steps[9].first = 1; /* into what neither launch around it uses */
+    steps[9].nbytes = 64;
+    steps[10] = before[9];
+    steps[12] = before[10];
+    CHECK(waits_of(driver, root, steps) == 2);
+}
+
+#undef WITH
+
+static void metal_no_driver(const char *root) {
+    setup(&metal, root);
+    there = 0;
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_E_GPU_DRIVER);
+}
