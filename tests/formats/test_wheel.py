@@ -141,6 +141,7 @@ def test_is_installed_called_and_removed(
     assert not list(python.parents[1].rglob("*small*"))
 
 
+@pytest.mark.slow
 def test_callers_are_type_checked(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     shutil.unpack_archive(wheel, site, "zip")
