@@ -14,7 +14,7 @@ from edgepack.exporting import export_bundles
 from edgepack.formats.archives import epoch
 from edgepack.pipeline.cache import tool_versions
 from edgepack.registry import EXPORT_FORMATS
-from edgepack.release.attestations import BILLS, PROVENANCE, REPORTS, write_attestations
+from edgepack.release.attestations import write_attestations
 from edgepack.release.build import BUNDLE, package_record
 from edgepack.release.index import (
     INDEX,
@@ -87,7 +87,7 @@ def assemble(assembly: Assembly) -> tuple[Index, bool]:
     if all(there for _, _, there in parts) and len(kept) == len(_groups(assembly)):
         index = _index(assembly, records, [one for found in kept.values() for one in found])
         same = earlier.holds(INDEX, index.to_json()) and earlier.holds(NOTES, render_notes(index))
-        if same and earlier.has(PROVENANCE, f"{BILLS}/", f"{REPORTS}/"):
+        if same and earlier.whole():
             _sign(assembly, earlier.root)
             return index, False
     with replacing(earlier.root) as (new, publish):

@@ -68,6 +68,7 @@ class Earlier:
     root: Path
     index: Index | None = None
     sums: Mapping[str, str] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def at(cls, root: Path) -> Earlier:
@@ -94,15 +95,13 @@ class Earlier:
             return read_regular(self.root / name, _LARGEST) == text.encode("utf-8") and self._whole(name)
         return False
 
-    def has(self, *places: str) -> bool:
-        """Whether these files, and folders (with ``/`` at the end), are as the sums say; a folder may be
-        missing."""
-        return all(
-            self._whole(place) or (place.endswith("/") and not self._listed(place)) for place in places
-        )
-
     def _listed(self, prefix: str) -> bool:
         return any(name.startswith(prefix) for name in self.sums)
+
+    def whole(self) -> bool:
+        """Whether all its files are those of the sums, and nothing else is there."""
+        there = {name for name in list_files(self.root) if name not in UNSUMMED}
+        return there == set(self.sums) and all(self._whole(name) for name in there)
 
     def _whole(self, prefix: str) -> bool:
         """Whether the files whose path begins so are those of the sums, and nothing else is there."""
@@ -113,10 +112,16 @@ class Earlier:
             return (
                 bool(listed)
                 and set(listed) == there
-                and all(sha256_file(inside(self.root, name)) == listed[name] for name in listed)
+                and all(self._digest(name) == listed[name] for name in listed)
             )
         except (OSError, ConfigError):
             return False
+
+    def _digest(self, name: str) -> str:
+        """SHA-256 of a file, read once."""
+        if name not in self._digests:
+            self._digests[name] = sha256_file(inside(self.root, name))
+        return self._digests[name]
 
 
 def check_output(output: Path, *, partial: bool) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgepack.deadline import OutOfTimeError, time_limit
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.owned import OwnFolder
 from edgepack.pipeline import cache as cache_module
@@ -215,3 +217,31 @@ def test_what_a_process_left_that_was_killed_in_the_middle_goes_with_the_next_st
     assert any(path.name.startswith(".") for path in cache.root.iterdir())
     cache.store("third", results)
     assert not any(path.name.startswith(".") for path in cache.root.iterdir())
+
+
+def test_no_two_make_the_same_entry_at_once(tmp_path: Path, results: Path) -> None:
+    """Not two processes either: the lock is of the open file, which each of these has its own."""
+    key, events = "b" * 64, []
+    started = threading.Event()
+
+    def first() -> None:
+        with Cache(tmp_path).reserved(key, lambda _stage, _detail: None):
+            started.set()
+            assert waits.wait(60)
+            Cache(tmp_path).store(key, results)
+            events.append("stored")
+
+    waits, thread = threading.Event(), threading.Thread(target=first)
+    thread.start()
+    assert started.wait(60)
+    other = Cache(tmp_path)
+    with pytest.raises(OutOfTimeError), time_limit(0.1), other.reserved(key, lambda _stage, _detail: None):
+        events.append("never")
+    with other.reserved("c" * 64, lambda _stage, _detail: None):  # another entry is nobody's
+        events.append("another")
+    with other.reserved(key, lambda _stage, _detail: waits.set()):
+        assert fetch(other, key, tmp_path / "out")
+        events.append("second")
+    thread.join()
+    assert events == ["another", "stored", "second"]
+    assert not list(other.root.glob(".lock*"))

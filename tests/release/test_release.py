@@ -78,6 +78,10 @@ def test_what_is_up_to_date_is_not_built_again(project: Write, dist: Path) -> No
     (dist / "net" / "my-board" / "bundle" / "README.md").write_text("changed")
     assert run(project(), dist).built == ("net@my-board",)
     assert run(project(), dist).changed is False
+    (dist / "provenance.intoto.json").unlink()
+    again = run(project(), dist)
+    assert (again.built, again.changed) == ((), True)
+    assert (dist / "provenance.intoto.json").is_file()
 
 
 @pytest.mark.slow
