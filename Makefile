@@ -1,5 +1,6 @@
 # make demo    ResNet-18 packed for this machine, verified and measured; needs Python only
 # make test    lint, types and all tests; installs the compilers and emulators that they use
+# make docs    the documents as a site, in build/site
 # make clean   removes what these made
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ MATCHES := (3, 11) <= sys.version_info < (3, 14) and (platform.system(), platfor
 LOCKED ?= $(shell $(PYTHON) -c 'import platform, sys; print("yes" if $(MATCHES) else "no")' 2>/dev/null)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint check-python system-packages clean
+.PHONY: demo docs test lint check-python system-packages clean
 
 demo: $(VENV)/.installed
 	@mkdir -p $(DEMO)
@@ -31,6 +32,11 @@ lint: $(VENV)/.test-installed
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: $(VENV)/.created pyproject.toml
+	@$(PIP) "mkdocs>=1.6"
+	$(BIN)/python -m mkdocs build --strict
+	@echo "build/site/index.html"
 
 check-python:
 	@$(PYTHON) tools/check_python.py
