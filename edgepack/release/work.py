@@ -109,6 +109,11 @@ def work_folder(output: Path) -> Iterator[WorkFolder]:
         remove_dead(path)
         shutil.rmtree(path / "stages")
         (path / "stages").mkdir()
-        yield WorkFolder(path)
+        try:
+            yield WorkFolder(path)
+        finally:
+            with suppress(OSError):
+                if not any((path / "records").iterdir()):  # nothing to go on with
+                    shutil.rmtree(path)
     finally:
         os.close(lock)

@@ -141,6 +141,7 @@ def test_a_part_does_not_replace_the_whole(project: Write, dist: Path, tmp_path:
         run(path, dist, only=("*@my*",))
     with pytest.raises(ConfigError, match=r"--only 'net@your\*' matches nothing"):
         run(path, tmp_path / "new", only=("net@your*",))
+    assert not [one.name for one in tmp_path.iterdir() if one.name.startswith(".")]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").touch()
     with pytest.raises(ConfigError, match="is not empty and holds no release"):
