@@ -20,6 +20,7 @@ from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.group_norm import find_group_norms
 from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_gathered import isolate_gathered
+from edgepack.compiler.graph.isolate_shared import isolate_shared
 from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
@@ -96,6 +97,7 @@ def lower(module: IRModule) -> Lowered:
         module = t.AnnotateTIROpPattern()(module)
         module = isolate_conversions(module)
         module = isolate_small_results(module)
+        module = isolate_shared(module)
         module = _fold_constants(module)
         module = t.DeadCodeElimination(["main"])(module)
         fused = t.FuseOps()(module)
