@@ -202,7 +202,7 @@ def release(
             )
         assembly = Assembly(loaded, tuple(options.only), before, earlier, work, parts, key)
         index, changed = assemble(assembly)
-    shutil.rmtree(work.path, ignore_errors=True)
+        shutil.rmtree(work.path, ignore_errors=True)  # while nobody else can begin there
     made = Release(output, index, {}, built, changed, warnings)
     made = _measured(made, [unit for unit, _, _ in parts], options.bench, were, show)
     return replace(made, seconds=time.monotonic() - began)
