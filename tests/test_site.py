@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -24,6 +26,7 @@ def test_the_site_is_built_without_a_dead_link(tmp_path: Path) -> None:
     assert not loaded
 
 
+@pytest.mark.slow
 def test_a_dead_link_is_found(tmp_path: Path) -> None:
     """mkdocs.yml asks for it: the build of one page whose links lead nowhere fails, and names them."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

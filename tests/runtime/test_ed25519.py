@@ -63,7 +63,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("cc", ["gcc -O3", "clang -O0", "x86_64-windows-gnu", "thumb-freestanding-eabi"])
+@pytest.mark.parametrize(
+    "cc",
+    [
+        "clang -O0",
+        "thumb-freestanding-eabi",
+        pytest.param("gcc -O3", marks=pytest.mark.slow),
+        pytest.param("x86_64-windows-gnu", marks=pytest.mark.slow),
+    ],
+)
 def test_a_library_with_it_has_no_warnings(cc: str, tmp_path: Path) -> None:
     bundle = make_sources(tmp_path / "bundle", arch="arm" if cc.startswith("thumb") else ARCH)
     shutil.copytree(TEMPLATES / "runtime" / "signed", bundle.root / "src" / "runtime" / "signed")
