@@ -100,6 +100,8 @@ def test_each_abi_has_libraries_that_android_can_load(bundles: list[Bundle], tmp
         bundles, "aar", tmp_path, package_version="1.2.0-beta.1", package_name="org.example.small_1"
     )
     assert made.name == "small_1-1.2.0-beta.1.aar"
+    same = {"package_version": "1.2.0-beta.1", "package_name": "org.example.small_1"}
+    packages.assert_same_bytes("aar", bundles, made, tmp_path / "copies", **same)
     aar = unpacked(made, tmp_path / "aar")
     assert {path.name for path in (aar / "jni").iterdir()} == {"arm64-v8a", "x86_64"}
     for path in (aar / "jni").iterdir():
@@ -144,6 +146,7 @@ def test_prefab_finds_what_its_schema_asks_for(bundles: list[Bundle], tmp_path: 
     packages.run("cc", "-I", module / "include", "-fsyntax-only", "app.c", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_no_name_and_no_metadata_ends_a_string_or_a_comment(
     here: SourceBundle, bundles: list[Bundle], tmp_path: Path
 ) -> None:

@@ -115,6 +115,11 @@ def test_the_files_are_where_go_looks(small_bundle: Bundle, tmp_path: Path) -> N
     assert (module / "edgepack" / "runtime.h").is_file()
 
 
+def test_it_has_the_same_bytes_wherever_it_is_made(small_bundle: Bundle, tmp_path: Path) -> None:
+    (made,) = export(small_bundle, "go", tmp_path / "dist")
+    packages.assert_same_bytes("go", [small_bundle], made, tmp_path / "copies")
+
+
 def test_what_no_module_can_hold_is_refused(small_bundle: Bundle, tmp_path: Path) -> None:
     source = source_bundle(small_bundle.path)
     with pytest.raises(ConfigError, match=r"Two bundles are for linux/\w+;"):

@@ -271,6 +271,8 @@ def test_no_name_and_no_metadata_ends_a_string_or_a_comment(bundle: Bundle, tmp_
 def test_several_cores_are_one_package_and_others_are_refused(
     name: str, bundle: Bundle, tmp_path: Path
 ) -> None:
+    (single,) = export(bundle, name, tmp_path / "single")
+    packages.assert_same_bytes(name, [bundle], single, tmp_path / "copies")
     source = source_bundle(bundle.path)
     one = EXPORT_FORMATS.find(name)
     (made,) = packages.write(one, [source, packages.on(source, cpu="cortex-m33")], tmp_path / "two")

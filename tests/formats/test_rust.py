@@ -45,6 +45,7 @@ def test_a_program_with_the_crate_gives_the_results(small_bundle: Bundle, tmp_pa
     """Installed and used as its README prints it, and with files that are not the model's."""
     (made,) = export(small_bundle, "rust", tmp_path / "dist", package_version="1.2.0")
     assert made.name == "small-1.2.0.crate"
+    packages.assert_same_bytes("rust", [small_bundle], made, tmp_path / "copies", package_version="1.2.0")
     crate = unpacked(made, tmp_path / "a place")
     cargo("clippy", "--all-targets", "--", "-D", "warnings", cwd=crate)
     app = tmp_path / "app"

@@ -59,6 +59,7 @@ def test_slices_of_a_platform_are_one_file(macs: list[Bundle], tmp_path: Path) -
     """Each slice of the merged library is the library that was packed, byte for byte."""
     (made,) = export(macs, "xcframework", tmp_path, package_version="1.2.0")
     assert made.name == "small-1.2.0-xcframework.zip"
+    packages.assert_same_bytes("xcframework", macs, made, tmp_path / "copies", package_version="1.2.0")
     package = unpacked(made, tmp_path / "place")
     (library,) = libraries(package).values()
     assert library == {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.api import Bundle
+from edgepack.api import Bundle, export
 from edgepack.bundle.manifest import Manifest, Tensor
 from edgepack.exporting import source_bundle
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
@@ -19,7 +19,18 @@ from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.resources import TEMPLATES
 
-__all__ = ["HOSTILE_NAMES", "METADATA", "TEMPLATES", "blocks", "hostile", "on", "run", "tool", "write"]
+__all__ = [
+    "HOSTILE_NAMES",
+    "METADATA",
+    "TEMPLATES",
+    "assert_same_bytes",
+    "blocks",
+    "hostile",
+    "on",
+    "run",
+    "tool",
+    "write",
+]
 
 #: Names of tensors that would end a string, a comment or a line somewhere, or are words of a language.
 HOSTILE_NAMES = (
@@ -113,3 +124,18 @@ def write(
     folder.mkdir(parents=True)
     assert not any(one.refusal(bundle) for bundle in bundles)
     return [folder / name for name in one.write(ExportJob(bundles, package, folder))]
+
+
+def assert_same_bytes(name: str, bundles: Sequence[Bundle], made: Path, folder: Path, **package: str) -> None:
+    """A format makes the file ``made`` again of copies elsewhere, with other times and another umask."""
+    copies = []
+    for index, bundle in enumerate(bundles):
+        copies.append(folder / f"another place {index}" / bundle.path.name)
+        shutil.copytree(bundle.path, copies[-1], copy_function=shutil.copy)
+    old = os.umask(0o077)
+    try:
+        (again,) = export(copies, name, folder / "again", **package)  # type: ignore[arg-type]
+    finally:
+        os.umask(old)
+    assert again.name == made.name
+    assert again.read_bytes() == made.read_bytes()
