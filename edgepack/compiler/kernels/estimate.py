@@ -6,18 +6,22 @@ takes the longer of computing and moving its bytes. The rates were measured (doc
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import tvm_ffi
+from tvm.ir import TensorLoad
 from tvm.tirx import PrimFunc
 
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Work", "estimated_cycles", "least_cycles", "slow_cycles", "work_of"]
+__all__ = ["Work", "bytes_moved", "estimated_cycles", "least_cycles", "slow_cycles", "work_of"]
 
 #: Operations that an elementary function is.
 CALL_OPERATIONS = 20
@@ -41,7 +45,8 @@ class Work:
 
     Attributes:
         operations: on numbers, a multiply-add counted as one, an elementary function as 20.
-        nbytes: of parameters and outputs, each once.
+        nbytes: of parameters and outputs, each once, and no more than elements are read: of a large table a
+            lookup moves its rows.
         reduces: whether it sums, or the like.
     """
 
@@ -52,13 +57,38 @@ class Work:
 
 def work_of(function: PrimFunc) -> Work:
     """The work of a fused function, each element of each block computed once."""
-    nbytes = sum(prod(int(d) for d in b.shape) * DTYPE_BYTES[str(b.dtype)] for b in function.params)
     try:
         blocks = blocks_of(function)
     except RuleError:  # another form (argmax, sort, scatter): some operations for each element
+        nbytes = sum(map(_size, function.params))
         return Work(nbytes // 2, nbytes, False)
     operations = sum(prod(b.extents) * max(1, _operations(b.value)) for b in blocks)
-    return Work(operations, nbytes, any(b.reductions for b in blocks))
+    return Work(operations, _moved(function, blocks), any(b.reductions for b in blocks))
+
+
+def bytes_moved(function: PrimFunc) -> int:
+    """Bytes of parameters and outputs that a fused function moves at least, see :class:`Work`."""
+    try:
+        return _moved(function, blocks_of(function))
+    except RuleError:
+        return sum(map(_size, function.params))
+
+
+def _size(buffer: Any) -> int:
+    return prod(int(d) for d in buffer.shape) * DTYPE_BYTES[str(buffer.dtype)]
+
+
+def _moved(function: PrimFunc, blocks: Sequence[Block]) -> int:
+    read: dict[Any, int] = defaultdict(int)
+    written = {block.target for block in blocks}
+    for block in blocks:
+        times = prod(block.extents)
+
+        def count(load: TensorLoad, times: int = times) -> None:
+            read[load.source] += times * DTYPE_BYTES[str(load.source.dtype)]
+
+        tvm_ffi.structural_walk(block.value, (TensorLoad, count))
+    return sum(_size(b) if b in written or b not in read else min(_size(b), read[b]) for b in function.params)
 
 
 def least_cycles(work: Work, target: CpuTarget) -> float:

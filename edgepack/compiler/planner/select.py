@@ -10,7 +10,7 @@ from tvm.tirx import Buffer, PrimFunc
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
-from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
+from edgepack.compiler.kernels.estimate import bytes_moved, estimated_cycles, work_of
 from edgepack.compiler.kernels.registry import implement, implement_pair, with_prefetch
 from edgepack.compiler.planner.parts import Part
 from edgepack.compiler.planner.program import Call, Program
@@ -181,4 +181,4 @@ def _bytes_moved(groups: Sequence[FusedGroup]) -> int:
         return prod(int(d) for d in buffer.shape) * DTYPE_BYTES[str(buffer.dtype)]
 
     between = sum(nbytes(group.function.params[-1]) for group in groups[:-1])
-    return sum(nbytes(b) for group in groups for b in group.function.params) - 2 * between
+    return sum(bytes_moved(group.function) for group in groups) - 2 * between
