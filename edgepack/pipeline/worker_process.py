@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -31,6 +30,10 @@ from edgepack.storage import blamed
 from edgepack.temporary import temporary_folder
 
 __all__ = ["Worker", "worker_command"]
+
+
+#: Bytes of the child's stderr that are kept, and seconds that their last part is waited for.
+_MOST_KEPT, _LATE = 1 << 20, 5.0
 
 
 def worker_command() -> list[str]:
@@ -58,7 +61,7 @@ class Worker:
         self.progress = progress or (lambda _stage, _detail: None)
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self._stderr: IO[bytes] | None = None
+        self._errors: _Kept | None = None
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         self._open = ExitStack()
 
@@ -122,18 +125,17 @@ class Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             folder = temporary_folder()
-            self._stderr = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             self._process = process = start(
                 self._command or worker_command(),
                 # Not the user's working folder: a file `onnx.py` there must not be imported.
                 cwd=self._open.enter_context(folder),
                 env=_environment(),
                 stdin=subprocess.PIPE,
-                stderr=self._stderr,
+                stderr=subprocess.PIPE,
             )
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
             self._open.callback(_close, process.stdin)
-            self._lines = SimpleQueue()
+            self._lines, self._errors = SimpleQueue(), _Kept(process.stderr)
             reader = threading.Thread(target=_read, args=(process.stdout, self._lines), daemon=True)
             reader.start()
         return self._process
@@ -146,10 +148,9 @@ class Worker:
         if watch.error is not None and not isinstance(watch.error, InternalError):
             raise watch.error
         process = self._process
-        assert process is not None and self._stderr is not None
+        assert process is not None and self._errors is not None
         code = None if watch.done or watch.error is not None else process.wait()
-        self._stderr.seek(0)
-        log = "".join(watch.noise) + self._stderr.read().decode("utf-8", errors="replace")
+        log = "".join(watch.noise) + self._errors.text(ended=code is not None)
         self.close()
         if (refused := blamed(log, code or 0)) is not None:
             raise refused
@@ -181,6 +182,28 @@ def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:
         for line in stream:
             lines.put(line)
     lines.put(b"")
+
+
+class _Kept:
+    """The end of what a stream brings, in memory: a file would be empty where the disk is full."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._bytes = bytearray()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def text(self, *, ended: bool) -> str:
+        """What came so far. ``ended``: nobody writes any more, but for processes that the child left."""
+        if ended:
+            self._reader.join(_LATE)
+        return bytes(self._bytes).decode("utf-8", errors="replace")
+
+    def _read(self) -> None:
+        with self._stream, suppress(OSError, ValueError):
+            while chunk := os.read(self._stream.fileno(), 1 << 16):
+                self._bytes += chunk
+                del self._bytes[:-_MOST_KEPT]
 
 
 def _close(stream: IO[bytes]) -> None:

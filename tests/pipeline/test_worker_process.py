@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from edgepack.errors import InternalError, ModelError
+from edgepack.errors import ConfigError, InternalError, ModelError
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob, ReadJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import target_from_json
 from edgepack.progress import Stages
+from edgepack.storage import writing_to
 from tests.support import fake
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
@@ -187,3 +188,22 @@ def test_variables_of_onnxruntime_do_not_reach_the_child(
 def test_a_target_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(InternalError, match="no kind of target 'abacus', only cpu"):
         target_from_json({**TARGET.to_json(), "kind": "abacus"})
+
+
+@POSIX
+def test_what_a_child_says_of_a_full_disk_is_heard_though_no_file_takes_it(
+    directory: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"  # pipes have no size
+        "sys.stdin.readline()\n"
+        "raise OSError(28, 'No space left on device')\n"
+    )
+    with (
+        pytest.raises(ConfigError, match="is full"),
+        writing_to({"temporary folder": tmp_path}),
+        Worker(command=[sys.executable, "-c", code]) as worker,
+    ):
+        worker.run(import_job(), directory)
