@@ -126,7 +126,11 @@ def test_odd_model_is_right_in_every_output(name: str, device: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "device"), [("small_inception", "linux-x86_64"), ("mobilenetv3", "linux-x86_64-v3")]
+    ("name", "device"),
+    [
+        pytest.param("small_inception", "linux-x86_64", marks=pytest.mark.slow),
+        ("mobilenetv3", "linux-x86_64-v3"),
+    ],
 )
 def test_older_cpus_of_this_kind(name: str, device: str, tmp_path: Path) -> None:
     model = save(build(name), tmp_path)

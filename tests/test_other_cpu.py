@@ -96,6 +96,7 @@ def test_recorded_integers_are_exact_on_any_cpu(emulator: str, tmp_path: Path) -
         assert [name for name in here if here[name] != there[name]] == []
 
 
+@pytest.mark.slow
 def test_a_bundle_of_integers_is_exact_and_verifies(tmp_path: Path) -> None:
     model, inputs, expected = integer_model()
     bundle = edgepack.pack(

@@ -156,8 +156,12 @@ def test_no_command_prints_by_another_way() -> None:
     folder = Path(sys.modules["edgepack.cli.output"].__file__ or "").parent
     for path in folder.glob("*.py"):
         found = re.findall(r"\bclick\.echo\(|\bprint\(|\.write\(", path.read_text(encoding="utf-8"))
-        # What a signal's end says holds no name.
-        allowed = {"output.py": ["click.echo("], "signals.py": ["print("]}.get(path.name, [])
+        # What a signal's end says holds no name; the table of a release says what is printable().
+        allowed = {
+            "output.py": ["click.echo("],
+            "signals.py": ["print("],
+            "release_display.py": ["print("],
+        }.get(path.name, [])
         assert found == allowed, path.name
 
 

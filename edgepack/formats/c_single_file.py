@@ -74,7 +74,7 @@ def _lines(root: Path, path: str, there: Collection[str], header: str, depth: in
             yield f'#include "{header}"\n'
         elif found:
             yield from _lines(root, found, there, header, depth + 1)
-        elif not name.startswith("gpu/"):  # which a bundle for the CPU alone does not have
+        elif not name.startswith(("gpu/", "signed/")):  # which a bundle has that needs it
             yield line
 
 

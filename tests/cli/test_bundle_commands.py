@@ -232,7 +232,7 @@ def test_inspecting_a_bundle_imports_nothing_heavy(small_bundle: Bundle) -> None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX's")
-@pytest.mark.parametrize("no_color", ["", "1"])
+@pytest.mark.parametrize("no_color", [pytest.param("", marks=pytest.mark.slow), "1"])
 def test_on_a_terminal_progress_is_one_line_that_goes_away(
     small_model: Path, tmp_path: Path, no_color: str
 ) -> None:

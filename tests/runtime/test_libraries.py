@@ -88,7 +88,7 @@ def test_headers_serve_cpp_where_int32_is_a_long(mini: MiniBundle, tmp_path: Pat
     run([*command, *warnings, *mini.includes, tmp_path / "use.cpp"])
 
 
-@pytest.mark.parametrize("cc", ["gcc", "clang"])
+@pytest.mark.parametrize("cc", ["gcc", pytest.param("clang", marks=pytest.mark.slow)])
 def test_library_is_the_same_bytes_in_any_folder(cc: str, tmp_path: Path) -> None:
     built = []
     for folder in ("a", "a much longer folder"):

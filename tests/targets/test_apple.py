@@ -74,7 +74,10 @@ def _zig_library() -> str:
     return str(Path(match.group(1)).absolute())
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "device",
+    [*DEVICES[:3], pytest.param(DEVICES[3], marks=pytest.mark.slow)],  # which is like the third
+)
 def test_what_is_built(device: str, packed: Pack) -> None:
     bundle = packed(device)
     manifest = bundle.manifest

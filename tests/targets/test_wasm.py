@@ -55,7 +55,10 @@ def test_is_measured_with_its_steps(runner: str, bundles: dict[str, edgepack.Bun
 
 @pytest.mark.parametrize(
     ("device", "features"),
-    [("wasm32-wasi-relaxed", {"simd128", "relaxed-simd"}), ("wasm32-wasi-scalar", set())],
+    [
+        ("wasm32-wasi-relaxed", {"simd128", "relaxed-simd"}),
+        pytest.param("wasm32-wasi-scalar", set(), marks=pytest.mark.slow),
+    ],
 )
 def test_other_instruction_sets_are_right_too(device: str, features: set[str], tmp_path: Path) -> None:
     bundle = edgepack.pack(save(build("ds_cnn"), tmp_path), device, tmp_path / "out")

@@ -76,6 +76,9 @@ WAYS: tuple[Way, ...] = (
 )
 
 
+#: The same forms as others of these, with other tiles.
+SLOW: tuple[Way, ...] = ((4, "split", "512x32"), (2, "fused", "128x16"))
+
 #: What is tried in every way; all models in the first one.
 SENTINELS = ("odd", "asymmetric", "residual", "batch", "one tile", "many tiles")
 CASES = [(way, name) for way in WAYS for name in (MODELS if way == WAYS[0] else SENTINELS)]
@@ -108,7 +111,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Compile
 
 
 @pytest.mark.parametrize(
-    ("way", "name"), CASES, ids=[f"{' '.join(map(str, way))}-{name}" for way, name in CASES]
+    ("way", "name"),
+    [
+        pytest.param(
+            way, name, marks=[pytest.mark.slow] * (way in SLOW), id=f"{' '.join(map(str, way))}-{name}"
+        )
+        for way, name in CASES
+    ],
 )
 def test_convolution_is_within_the_stated_error(
     library: Callable[[Way], Compiled], way: Way, name: str
