@@ -18,6 +18,9 @@ from edgepack.errors import ConfigError
 from edgepack.plan.types import TensorSpec
 from edgepack.render.model import Variant, render_model
 from edgepack.render.sources import runtime_files
+from edgepack.render.templates import render
+from edgepack.render.values import model_values
+from edgepack.resources import TEMPLATES
 from tests.support.mini import mini_plan
 
 #: Headers of C, C++ and POSIX, those of them that there are.
@@ -90,6 +93,28 @@ def test_no_macro_of_c_or_posix_breaks_a_header(compiler: str, tmp_path: Path) -
     if shutil.which(compiler.split(maxsplit=1)[0]) is None:
         pytest.skip("not installed")
     _check([*compiler.split(), "-D_GNU_SOURCE"], HEADERS, tmp_path, 300)
+
+
+def test_the_example_of_firmware_has_arrays_that_no_function_is_called(tmp_path: Path) -> None:
+    """Of C's library, which compilers know without a header, of the runtime's, or the example's own."""
+    names = ["printf", "memcpy", "exp", "y0", "index", "main", "memory", "session", "edgepack_now_ns", "open"]
+    inputs = tuple(TensorSpec(name, "float32", (2,)) for name in names)
+    plan = replace(mini_plan(), steps=(), kernels=(), inputs=inputs)
+    options = {"params_id": bytes(32), "cpu_arch": "arm", "threads": 1, "heterogeneous": False}
+    files = render_model([Variant("board", plan)], params_mode="embed", **options)  # type: ignore[arg-type]
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content, encoding="utf-8")
+    example = render("firmware/example.c.j2", model_values(plan, embedded=True))
+    runtime = runtime_files()["include/edgepack/runtime.h"].parent.parent
+    flags = "-std=c99 -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only -xc".split()
+    include = [
+        f"-I{tmp_path / 'include'}",
+        f"-I{runtime}",
+        "-include",
+        str(TEMPLATES / "firmware/firmware.h"),
+    ]
+    _run(["gcc", *flags, *include, "-"], example, tmp_path)
 
 
 @pytest.mark.slow
