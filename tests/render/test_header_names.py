@@ -107,7 +107,7 @@ def test_the_example_of_firmware_has_arrays_that_no_function_is_called(tmp_path:
         (tmp_path / path).write_text(content, encoding="utf-8")
     example = render("firmware/example.c.j2", model_values(plan, embedded=True))
     runtime = runtime_files()["include/edgepack/runtime.h"].parent.parent
-    flags = "-std=c99 -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only -xc".split()
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-fsyntax-only", "-xc"]
     include = [
         f"-I{tmp_path / 'include'}",
         f"-I{runtime}",
