@@ -118,7 +118,8 @@ def write(records: Records, path: Path, *, quick: bool) -> None:
         span = f"{opsets[0]} to {opsets[-1]}" if len(opsets) > 1 else str(opsets[0])
         cells = (f"`{operator}`", f"{len(good)}/{len(inside)}", span, _types(good), _reasons(bad, records))
         text += f"| {' | '.join(cells)} |\n"
-    text += "\n## What does not\n\n| operator | tests | why |\n|---|---:|---|\n"
+    if nothing:
+        text += "\n## What does not\n\n| operator | tests | why |\n|---|---:|---|\n"
     for operator, bad in nothing:
         text += f"| `{operator}` | {len(bad)} | {_reasons(bad, records)} |\n"
     path.write_text(text + contributed(), encoding="utf-8", newline="\n")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from edgepack.compiler.frontend import custom, recurrent, scans, selection
+from edgepack.compiler.frontend import casts, custom, recurrent, scans, selection
 from edgepack.compiler.frontend.padding import pad
 
 __all__ = ["OPERATORS", "convert"]
@@ -96,6 +96,7 @@ def _bit_cast(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], o
 
 
 _CONVERTERS: dict[str, Callable[..., Any]] = {
+    **casts.CONVERTERS,
     **recurrent.CONVERTERS,
     "BitCast": _bit_cast,
     **scans.CONVERTERS,
