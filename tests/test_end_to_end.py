@@ -212,13 +212,14 @@ def test_the_readme_of_a_model_with_odd_names_has_commands_that_work(tmp_path: P
     assert json.loads(done.stdout)["status"] == "ok", done.stdout
 
 
-def test_two_packs_without_cache_give_the_same_bytes(packed: Pack, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["ds_cnn", pytest.param("unet_transpose", marks=pytest.mark.slow)])
+def test_two_packs_without_cache_give_the_same_bytes(name: str, packed: Pack, tmp_path: Path) -> None:
     """TVM compiles twice, in a process that compiled other networks before and in one of its own, with other
     hashes of strings, and in two folders."""
-    one, folder = packed("unet_transpose").path, tmp_path / "two where it is longer"
+    one, folder = packed(name).path, tmp_path / "two where it is longer"
     folder.mkdir()
-    save(build("unet_transpose"), folder, "unet_transpose.onnx")
-    done = cli("pack", "unet_transpose.onnx", "-o", "out", "--no-cache", cwd=folder)
+    save(build(name), folder, f"{name}.onnx")
+    done = cli("pack", f"{name}.onnx", "-o", "out", "--no-cache", cwd=folder)
     assert done.returncode == 0, done.stderr
     two = folder / "out"
     assert list_files(one) == list_files(two)

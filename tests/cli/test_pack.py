@@ -60,6 +60,7 @@ def test_weights_of_another_type_are_refused(small_model: Path, tmp_path: Path) 
         pack(small_model, output=tmp_path / "out", weights="int8")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow  # tests/test_end_to_end.py does it with the real compiler
 def test_the_same_pack_in_two_folders_and_processes_gives_the_same_bytes(
     small_model: Path, tmp_path: Path
 ) -> None:

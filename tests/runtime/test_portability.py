@@ -43,7 +43,14 @@ def compile_all(bundle: MiniBundle, command: Sequence[str], output: Path, loader
         run([*command, *WARNINGS, *bundle.includes, "-c", bundle.root / source, "-o", output])
 
 
-@pytest.mark.parametrize("target", ZIG_TARGETS)
+#: POSIX and 64 bits, as others of them are.
+LIKE_OTHERS = ("aarch64-linux-gnu.2.28", "riscv64-linux-gnu", "x86_64-macos")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(one, marks=pytest.mark.slow) if one in LIKE_OTHERS else one for one in ZIG_TARGETS],
+)
 def test_compiles_for(target: str, tmp_path: Path) -> None:
     arch = ZIG_TARGETS[target]
     bundle = sources(tmp_path / "bundle", arch, CPU_FEATURES[arch])

@@ -156,7 +156,7 @@ STRIDED: dict[str, tuple[int, onnx.ModelProto]] = {
         (3, "fused", "512x32"),
         (3, "small blocks", "512x32"),
         (4, "split", "128x16"),
-        (4, "fused", "512x32"),
+        pytest.param(4, "fused", "512x32", marks=pytest.mark.slow),
     ],
 )
 def test_a_stride_of_two_over_phases(tile: int, form: str, registers: str, tmp_path: Path) -> None:
