@@ -18,7 +18,6 @@ from tests.support.model import write_model
 
 #: About how many seconds the longest files take (`pytest --durations=0` says how long their tests do).
 SECONDS = {
-    "objectfiles/test_windows_audit.py": 80,
     "test_end_to_end.py": 70,
     "targets/test_cortex_m.py": 45,
     "compiler/planner/test_networks.py": 45,

@@ -34,7 +34,6 @@ FAMILIES = ("bert", "small_vgg", "unet_transpose")
 #: What emulated devices run, ARM of 64 and of 32 bits; tests/test_sweep.py has every network on every device.
 EMULATED = (
     ("raspberrypi4", "bert"),
-    ("raspberrypi2", "mobilenetv3"),
     ("raspberrypi2", "vit"),
 )
 

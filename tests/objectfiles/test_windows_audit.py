@@ -1,5 +1,8 @@
 """Each check of the audit for Windows fails on a file that has exactly that defect; an object that was edited
-still links."""
+still links.
+
+What zig links for Windows is behind the marker: it builds MinGW's C library first, which takes a minute.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +76,7 @@ def archived(folder: Path, member: Path) -> Path:
     return output
 
 
+@pytest.mark.slow
 def test_what_edgepack_builds_passes(built: dict[AuditKind, Path]) -> None:
     report = audit(built["shared"], DEVICE, kind="shared", exported=["edgepack_trial"])
     assert report.format == "PE32+"
@@ -84,6 +88,7 @@ def test_what_edgepack_builds_passes(built: dict[AuditKind, Path]) -> None:
     assert "liblibtrial.dll.a" in names, names
 
 
+@pytest.mark.slow
 def test_another_machine(built: dict[AuditKind, Path]) -> None:
     other = load_device("windows-aarch64")
     text = refused(built["shared"], other, exported=["edgepack_trial"])
@@ -92,17 +97,20 @@ def test_another_machine(built: dict[AuditKind, Path]) -> None:
     assert "machine of trial_library.o: found AMD64; allowed: ARM64" in text
 
 
+@pytest.mark.slow
 def test_libraries_that_not_every_windows_has(built: dict[AuditKind, Path]) -> None:
     text = refused(built["program"], with_audit(DEVICE, needed=("api-*",)), kind="program", exported=())
     assert "needed libraries: found KERNEL32.dll; allowed: api-*" in text
 
 
+@pytest.mark.slow
 def test_functions_of_tvm(built: dict[AuditKind, Path], tmp_path: Path) -> None:
     bad = tmp_path / "trial.exe"
     bad.write_bytes(built["program"].read_bytes().replace(b"\0malloc\0", b"\0TVMrun\0"))
     assert "undefined symbols: found TVMrun" in refused(bad, DEVICE, kind="program", exported=())
 
 
+@pytest.mark.slow
 def test_exports(built: dict[AuditKind, Path], tmp_path: Path) -> None:
     text = refused(built["shared"], DEVICE)
     assert f"exported symbols: found edgepack_trial; allowed: {SYMBOL}" in text
@@ -112,6 +120,7 @@ def test_exports(built: dict[AuditKind, Path], tmp_path: Path) -> None:
     assert "second; allowed" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "bit"), [("HIGH_ENTROPY_VA", 0x20), ("DYNAMIC_BASE", 0x40), ("NX_COMPAT", 0x100)]
 )
@@ -120,6 +129,7 @@ def test_protection(name: str, bit: int, built: dict[AuditKind, Path], tmp_path:
     assert f"protection: found no {name}; allowed" in refused(bad, DEVICE)
 
 
+@pytest.mark.slow
 def test_writable_code(built: dict[AuditKind, Path], tmp_path: Path) -> None:
     binary = lief.PE.parse(str(built["program"]))
     assert binary is not None
@@ -131,12 +141,14 @@ def test_writable_code(built: dict[AuditKind, Path], tmp_path: Path) -> None:
     assert "writable code: found .text" in text
 
 
+@pytest.mark.slow
 def test_section_alignment(built: dict[AuditKind, Path], tmp_path: Path) -> None:
     device = DEVICE.model_copy(update={"page_size": 16384})
     text = refused(built["shared"], device)
     assert "section alignment: found 4096 bytes; allowed: a multiple of 16384" in text
 
 
+@pytest.mark.slow
 def test_debug_directory_and_time_of_linking(built: dict[AuditKind, Path], tmp_path: Path) -> None:
     binary = lief.PE.parse(str(built["shared"]))
     assert binary is not None
@@ -191,6 +203,7 @@ def test_static_libraries_export_nothing_and_hold_no_debug_information(tmp_path:
     audit(tmp_path / "lib.a", DEVICE, kind="static", exported=[SYMBOL])
 
 
+@pytest.mark.slow
 def test_an_object_without_debug_information_still_links(tmp_path: Path) -> None:
     toolchain = resolve(DEVICE)
     flags = ["-g", "-DSCALE=2.0f"]
@@ -233,6 +246,7 @@ def test_broken_objects_are_refused_in_a_sentence(data: bytes) -> None:
         relocatable.strip_debug(data, "x.o")
 
 
+@pytest.mark.slow
 def test_the_import_library_knows_that_the_symbol_is_data(
     tmp_path: Path, built: dict[AuditKind, Path]
 ) -> None:

@@ -48,6 +48,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     return pack
 
 
+@pytest.mark.slow
 def test_what_is_built(packed: Pack) -> None:
     bundle = packed("windows-x86_64", "ds_cnn")
     manifest = bundle.manifest
@@ -70,6 +71,7 @@ def test_what_is_built(packed: Pack) -> None:
     assert manifest.runtime.text_bytes
 
 
+@pytest.mark.slow
 @needs_wine
 @pytest.mark.parametrize(
     ("device", "network", "params"),
@@ -87,6 +89,7 @@ def test_network_agrees_with_onnxruntime(device: str, network: str, params: str,
     assert measured.peak_rss_bytes > 0
 
 
+@pytest.mark.slow
 @needs_wine
 def test_damaged_params_and_missing_files_are_told(packed: Pack, tmp_path: Path) -> None:
     """By the program itself; on paths that are not ASCII."""
@@ -108,6 +111,7 @@ def test_damaged_params_and_missing_files_are_told(packed: Pack, tmp_path: Path)
     assert verify()["code"] == "FILE"
 
 
+@pytest.mark.slow
 def test_two_packs_give_the_same_bytes(packed: Pack, tmp_path: Path) -> None:
     one = packed("windows-x86_64", "ds_cnn").path
     other = tmp_path / "elsewhere and longer"
@@ -152,6 +156,7 @@ def wine_run(program: Path) -> str:
     return wine.run(WINDOWS, [program], timeout=60, cwd=program.parent).stdout.strip()
 
 
+@pytest.mark.slow
 @needs_wine
 @pytest.mark.parametrize("static", [False, True])
 def test_a_program_is_linked_as_the_readme_says(static: bool, packed: Pack, tmp_path: Path) -> None:
@@ -172,6 +177,7 @@ def test_a_program_is_linked_as_the_readme_says(static: bool, packed: Pack, tmp_
     assert wine_run(tmp_path / "app.exe") == _PRINTED
 
 
+@pytest.mark.slow
 @needs_wine
 def test_the_cmake_project_builds(packed: Pack, tmp_path: Path) -> None:
     bundle = packed("windows-x86_64-v3", "mlp", "embed")
