@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+from tvm.target.codegen import target_has_features
 
 from edgepack.plan.target import CpuTarget
 
@@ -14,19 +15,8 @@ __all__ = ["llvm_target"]
 #: twice the instructions: a multiplication, which needs a register more, and an addition.
 ARM_FMA_FEATURES = ("-slowfpvfmx", "-vmlx-hazards")
 
-#: x86-64 CPUs without AVX-512. On others LLVM 22 may compile what its SLP vectoriser makes of comparisons to
-#: VMOVMSKPS, which reaches registers 0 to 15, of a vector in one of 16 to 31. Kernels are vectors already.
-WITHOUT_AVX512 = (
-    "",
-    "x86-64",
-    "x86-64-v2",
-    "x86-64-v3",
-    "haswell",
-    "skylake",
-    "alderlake",
-    "znver1",
-    "znver2",
-)
+#: With AVX-512 LLVM 22 may compile what its SLP vectoriser makes of comparisons to VMOVMSKPS, which reaches
+#: registers 0 to 15, of a vector in one of 16 to 31. Kernels are vectors already.
 WITHOUT_SLP = ["-vectorize-slp:bool=0"]
 
 
@@ -40,10 +30,11 @@ def llvm_target(target: CpuTarget, opt_level: int = 3) -> Any:
         features += ARM_FMA_FEATURES
     if features:
         spec["mattr"] = features
-    if target.arch.startswith("x86_64") and target.cpu not in WITHOUT_AVX512:
-        spec["cl-opt"] = WITHOUT_SLP
     if target.abi:
         spec["mabi"] = target.abi
     if target.arch.startswith(("wasm", "thumb")):  # TVM guesses 128, and warns that it did
         spec["vector-width"] = target.vector_bits or 128
-    return tvm.target.Target(spec)
+    made = tvm.target.Target(spec)
+    if target.arch.startswith("x86_64") and target_has_features("avx512f", made):
+        made = tvm.target.Target({**spec, "cl-opt": WITHOUT_SLP})
+    return made

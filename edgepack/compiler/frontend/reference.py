@@ -133,7 +133,7 @@ def record(
     if sizes.batch > 1 and not sizes.custom and not sizes.expected:
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
-    del model  # its weights are another copy than those of ``prepared``
+    del model, drawn  # which hold another copy of the weights than ``prepared``
     exact, warnings = results, []
     if rounded is not None and not sizes.expected:
         results, prepared, _ = run_custom(onnx.load(str(rounded)), arrays, sizes.custom)
