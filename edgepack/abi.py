@@ -1,16 +1,23 @@
-"""The structs of ``edgepack/runtime.h`` as ctypes sees them; its status and dtype tables are read from the
-header.
-
-Only the functions behind the descriptor are called: the header's inline functions are not in a library.
-"""
+"""``edgepack/runtime.h`` as Python sees it: its structs, and its tables of statuses and dtypes, read from the
+header."""
 
 from __future__ import annotations
 
-import ctypes as c
 import re
 from functools import cache
 from typing import NamedTuple
 
+from edgepack.abi_structs import (
+    Api,
+    Buffer,
+    ConstBuffer,
+    Descriptor,
+    Model,
+    Options,
+    Quantization,
+    SessionHandle,
+    Tensor,
+)
 from edgepack.resources import TEMPLATES
 
 __all__ = [
@@ -21,6 +28,7 @@ __all__ = [
     "Header",
     "Model",
     "Options",
+    "Quantization",
     "SessionHandle",
     "Status",
     "Tensor",
@@ -59,139 +67,3 @@ def header() -> Header:
     }
     dtypes = {int(value): name for value, name in re.findall(r'X\(EP_\w+, (\d+), "(\w+)", \d+\)', text)}
     return Header(int(version[1]), int(magic[1], 16), statuses, dtypes)
-
-
-class Quantization(c.Structure):
-    """``ep_quantization``."""
-
-    _fields_ = (
-        ("scale", c.POINTER(c.c_float)),
-        ("zero_point", c.POINTER(c.c_int32)),
-        ("count", c.c_uint32),
-        ("axis", c.c_int32),
-    )
-
-
-class Tensor(c.Structure):
-    """``ep_tensor``."""
-
-    _fields_ = (
-        ("name", c.c_char_p),
-        ("shape", c.POINTER(c.c_int64)),
-        ("quantization", c.POINTER(Quantization)),
-        ("nbytes", c.c_uint64),
-        ("dtype", c.c_uint32),
-        ("rank", c.c_uint32),
-    )
-
-
-class ConstBuffer(c.Structure):
-    """``ep_const_buffer``."""
-
-    _fields_ = (("data", c.c_void_p), ("nbytes", c.c_size_t))
-
-
-class Buffer(c.Structure):
-    """``ep_buffer``."""
-
-    _fields_ = (("data", c.c_void_p), ("nbytes", c.c_size_t))
-
-
-class Options(c.Structure):
-    """``ep_options``."""
-
-    _fields_ = (
-        ("struct_size", c.c_size_t),
-        ("threads", c.c_uint32),
-        ("schedule", c.c_uint32),
-        ("caller_threads", c.c_uint32),
-        ("reserved", c.c_uint32),
-        ("memory", c.c_void_p),
-        ("memory_bytes", c.c_size_t),
-        ("allocator", c.c_void_p),
-    )
-
-
-class Model(c.Structure):
-    """``ep_model``."""
-
-    _fields_ = (
-        ("descriptor", c.c_void_p),
-        ("params", c.c_void_p),
-        ("image", c.c_void_p),
-        ("image_bytes", c.c_size_t),
-        ("mapping", c.c_void_p),
-        ("reserved", c.c_void_p * 3),
-    )
-
-
-SessionHandle = c.c_void_p
-
-_STATUS = c.c_int32
-
-
-class Api(c.Structure):
-    """``ep_api``: the library's functions.
-
-    ``model_backend`` is only there if ``struct_size`` says so, and null in a library for the CPU alone.
-    """
-
-    _fields_ = (
-        ("struct_size", c.c_uint32),
-        ("reserved", c.c_uint32),
-        ("model_open", c.CFUNCTYPE(_STATUS, c.c_void_p, c.c_char_p, c.POINTER(Model))),
-        ("model_open_memory", c.CFUNCTYPE(_STATUS, c.c_void_p, c.c_void_p, c.c_size_t, c.POINTER(Model))),
-        ("model_check_params", c.CFUNCTYPE(_STATUS, c.POINTER(Model))),
-        ("model_close", c.CFUNCTYPE(None, c.POINTER(Model))),
-        ("missing_features", c.CFUNCTYPE(c.c_size_t, c.c_void_p, c.c_char_p, c.c_size_t)),
-        ("session_bytes", c.CFUNCTYPE(_STATUS, c.POINTER(Model), c.POINTER(Options), c.POINTER(c.c_size_t))),
-        (
-            "session_create",
-            c.CFUNCTYPE(_STATUS, c.POINTER(Model), c.POINTER(Options), c.POINTER(SessionHandle)),
-        ),
-        (
-            "session_run",
-            c.CFUNCTYPE(
-                _STATUS, SessionHandle, c.POINTER(ConstBuffer), c.c_size_t, c.POINTER(Buffer), c.c_size_t
-            ),
-        ),
-        ("session_begin", c.c_void_p),
-        ("session_work", c.c_void_p),
-        ("session_profile", c.c_void_p),
-        ("session_destroy", c.CFUNCTYPE(None, SessionHandle)),
-        ("model_backend", c.CFUNCTYPE(_STATUS, c.POINTER(Model), c.c_char_p, c.c_size_t)),
-    )
-
-
-class Descriptor(c.Structure):
-    """``ep_descriptor``, up to the fields that are used from here."""
-
-    _fields_ = (
-        ("magic", c.c_uint64),
-        ("abi_version", c.c_uint32),
-        ("struct_size", c.c_uint32),
-        ("name", c.c_char_p),
-        ("edgepack_version", c.c_char_p),
-        ("inputs", c.POINTER(Tensor)),
-        ("outputs", c.POINTER(Tensor)),
-        ("input_count", c.c_uint32),
-        ("output_count", c.c_uint32),
-        ("arena_bytes", c.c_uint64),
-        ("scratch_bytes", c.c_uint64),
-        ("params_bytes", c.c_uint64),
-        ("params_id", c.c_ubyte * 32),
-        ("alignment", c.c_uint32),
-        ("flags", c.c_uint32),
-        ("arch", c.c_uint32),
-        ("default_threads", c.c_uint32),
-        ("cpu_features", c.c_uint64),
-        ("cpu_feature_names", c.c_char_p),
-        ("embedded_params", c.c_void_p),
-        ("embedded_bytes", c.c_uint64),
-        ("step_tasks", c.POINTER(c.c_int32)),
-        ("step_count", c.c_uint32),
-        ("scratch_threads", c.c_uint32),
-        ("step_scratch", c.POINTER(c.c_uint64)),
-        ("run_step", c.c_void_p),
-        ("api", c.POINTER(Api)),
-    )

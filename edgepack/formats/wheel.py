@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgepack import abi
+from edgepack import abi, abi_structs
 from edgepack.bundle.layout import SBOM
 from edgepack.bundle.manifest import Manifest
 from edgepack.formats.archives import Entry, write_zip
@@ -190,6 +190,8 @@ def _values(job: ExportJob, distribution: str, tags: Sequence[str]) -> dict[str,
         "edgepack": manifest.edgepack,
         "tags": tags,
         "licenses": _licenses(job.bundle),
+        "magic": hex(abi.header().magic),
+        "abi_version": abi.header().abi_version,
         "statuses": [
             (value, ascii(status.name), ascii(status.text))
             for value, status in sorted(abi.header().statuses.items())
@@ -214,9 +216,10 @@ def _write(job: ExportJob) -> Sequence[str]:
     assert library is not None
     texts = {
         f"{module}/{name}": render(f"{_TEMPLATES}/{name}.j2", values)
-        for name in ("__init__.py", "_statuses.py")
+        for name in ("__init__.py", "_header.py")
     }
     texts[f"{module}/_runtime.py"] = (TEMPLATES / _TEMPLATES / "_runtime.py").read_text(encoding="utf-8")
+    texts[f"{module}/_structs.py"] = Path(abi_structs.__file__).read_text(encoding="utf-8")
     texts[f"{module}/py.typed"] = ""
     readme = render(f"{_TEMPLATES}/readme.md.j2", values)
     texts[f"{info}/METADATA"] = render(f"{_TEMPLATES}/METADATA.j2", {**values, "readme": readme})

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._statuses import STATUSES
-
-_MAGIC, _ABI_VERSION = 0x4B43415045474445, 1
+from ._header import ABI_VERSION, MAGIC, STATUSES
+from ._structs import Api, Buffer, ConstBuffer, Descriptor, Model, Options, SessionHandle
 
 
 class Error(RuntimeError):
@@ -47,96 +46,6 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-class _ConstBuffer(c.Structure):
-    _fields_ = (("data", c.c_void_p), ("nbytes", c.c_size_t))
-
-
-class _Buffer(c.Structure):
-    _fields_ = (("data", c.c_void_p), ("nbytes", c.c_size_t))
-
-
-class _Options(c.Structure):
-    _fields_ = (
-        ("struct_size", c.c_size_t),
-        ("threads", c.c_uint32),
-        ("schedule", c.c_uint32),
-        ("caller_threads", c.c_uint32),
-        ("reserved", c.c_uint32),
-        ("memory", c.c_void_p),
-        ("memory_bytes", c.c_size_t),
-        ("allocator", c.c_void_p),
-    )
-
-
-class _Model(c.Structure):
-    _fields_ = (
-        ("descriptor", c.c_void_p),
-        ("params", c.c_void_p),
-        ("image", c.c_void_p),
-        ("image_bytes", c.c_size_t),
-        ("mapping", c.c_void_p),
-        ("reserved", c.c_void_p * 3),
-    )
-
-
-class _Api(c.Structure):
-    """The library's functions, as far as they are called from here."""
-
-    _fields_ = (
-        ("struct_size", c.c_uint32),
-        ("reserved", c.c_uint32),
-        ("model_open", c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_char_p, c.c_void_p)),
-        ("model_open_memory", c.c_void_p),
-        ("model_check_params", c.CFUNCTYPE(c.c_int32, c.c_void_p)),
-        ("model_close", c.CFUNCTYPE(None, c.c_void_p)),
-        ("missing_features", c.CFUNCTYPE(c.c_size_t, c.c_void_p, c.c_char_p, c.c_size_t)),
-        ("session_bytes", c.c_void_p),
-        ("session_create", c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_void_p)),
-        (
-            "session_run",
-            c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_size_t, c.c_void_p, c.c_size_t),
-        ),
-        ("session_begin", c.c_void_p),
-        ("session_work", c.c_void_p),
-        ("session_profile", c.c_void_p),
-        ("session_destroy", c.CFUNCTYPE(None, c.c_void_p)),
-    )
-
-
-class _Descriptor(c.Structure):
-    """What the library exports, up to its functions."""
-
-    _fields_ = (
-        ("magic", c.c_uint64),
-        ("abi_version", c.c_uint32),
-        ("struct_size", c.c_uint32),
-        ("name", c.c_char_p),
-        ("edgepack_version", c.c_char_p),
-        ("inputs", c.c_void_p),
-        ("outputs", c.c_void_p),
-        ("input_count", c.c_uint32),
-        ("output_count", c.c_uint32),
-        ("arena_bytes", c.c_uint64),
-        ("scratch_bytes", c.c_uint64),
-        ("params_bytes", c.c_uint64),
-        ("params_id", c.c_ubyte * 32),
-        ("alignment", c.c_uint32),
-        ("flags", c.c_uint32),
-        ("arch", c.c_uint32),
-        ("default_threads", c.c_uint32),
-        ("cpu_features", c.c_uint64),
-        ("cpu_feature_names", c.c_char_p),
-        ("embedded_params", c.c_void_p),
-        ("embedded_bytes", c.c_uint64),
-        ("step_tasks", c.c_void_p),
-        ("step_count", c.c_uint32),
-        ("scratch_threads", c.c_uint32),
-        ("step_scratch", c.c_void_p),
-        ("run_step", c.c_void_p),
-        ("api", c.POINTER(_Api)),
-    )
-
-
 class Program(NamedTuple):
     """The files of a model and what they hold.
 
@@ -158,20 +67,20 @@ class SessionBase:
     """An opened model with its memory and threads."""
 
     def __init__(self, program: Program, threads: int | None) -> None:
-        self._handle: c.c_void_p | None = None
+        self._handle: SessionHandle | None = None
         self._program = program
         if threads is not None and not 1 <= threads <= 256:
             raise ValueError(f"threads is {threads}; give 1 to 256, or None for the model's own")
         self._library = _load(program.library)
         self._descriptor = _descriptor(self._library, program)
-        self._api: _Api = self._descriptor.api.contents
-        self._model = _Model()
+        self._api: Api = self._descriptor.api.contents
+        self._model = Model()
         path = None
         if program.params is not None:
             path = str(program.params).encode() if os.name == "nt" else os.fsencode(program.params)
         self._check(self._api.model_open(c.byref(self._descriptor), path, c.byref(self._model)), "open")
-        options = _Options(struct_size=c.sizeof(_Options), threads=threads or 0)
-        handle = c.c_void_p()
+        options = Options(struct_size=c.sizeof(Options), threads=threads or 0)
+        handle = SessionHandle()
         status = self._api.session_create(c.byref(self._model), c.byref(options), c.byref(handle))
         if status != 0:
             self._api.model_close(c.byref(self._model))
@@ -185,11 +94,11 @@ class SessionBase:
         program = self._program
         arrays = [_checked(spec, value) for spec, value in zip(program.inputs, values, strict=True)]
         results = [np.empty(spec.shape, spec.dtype) for spec in program.outputs]
-        sources = (_ConstBuffer * max(1, len(arrays)))(
-            *(_ConstBuffer(array.ctypes.data, array.nbytes) for array in arrays)
+        sources = (ConstBuffer * max(1, len(arrays)))(
+            *(ConstBuffer(array.ctypes.data, array.nbytes) for array in arrays)
         )
-        targets = (_Buffer * max(1, len(results)))(
-            *(_Buffer(array.ctypes.data, array.nbytes) for array in results)
+        targets = (Buffer * max(1, len(results)))(
+            *(Buffer(array.ctypes.data, array.nbytes) for array in results)
         )
         self._check(
             self._api.session_run(self._handle, sources, len(arrays), targets, len(results)),
@@ -232,13 +141,13 @@ def _load(path: Path) -> c.CDLL:
         raise Error(f"{path} cannot be loaded: {error}. Install the package again.") from error
 
 
-def _descriptor(library: c.CDLL, program: Program) -> _Descriptor:
+def _descriptor(library: c.CDLL, program: Program) -> Descriptor:
     try:
-        descriptor = _Descriptor.in_dll(library, program.symbol)
+        descriptor = Descriptor.in_dll(library, program.symbol)
     except ValueError as error:
         raise Error(f"{program.library} is not the library of this package. Install it again.") from error
-    right = descriptor.magic == _MAGIC and descriptor.abi_version == _ABI_VERSION
-    if not right or descriptor.struct_size < c.sizeof(_Descriptor):
+    right = descriptor.magic == MAGIC and descriptor.abi_version == ABI_VERSION
+    if not right or descriptor.struct_size < c.sizeof(Descriptor):
         raise Error(f"{program.library} is not the library of this package. Install it again.")
     return descriptor
 
