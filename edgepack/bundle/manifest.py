@@ -11,14 +11,12 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgepack.bundle.layout import MANIFEST
-from edgepack.bundle.limits import check_limits
 from edgepack.bundle.paths import PathInBundle
+from edgepack.bundle.records import model_schema, read_versioned
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE
-from edgepack.errors import ConfigError
-from edgepack.files import read_regular
 
 __all__ = [
     "SCHEMA_FILE",
@@ -47,7 +45,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_LARGEST = 64 << 20
 SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
 
 
@@ -326,42 +323,20 @@ def load_manifest(root: Path) -> Manifest:
     """Read and check ``root/manifest.json``.
 
     Raises:
-        ConfigError: it cannot be read, is larger than 64 MiB, is no JSON (which has no NaN and no infinity),
-            is nested more than 32 deep, has numbers of more than 63 bits, is of another schema version, or
-            has a wrong field.
+        ConfigError: as of :func:`edgepack.bundle.records.read_versioned`.
     """
-    path = root / MANIFEST
-    try:
-        data = json.loads(read_regular(path, _LARGEST).decode("utf-8"), parse_constant=_no_constant)
-        check_limits(data)
-        json.dumps(data, ensure_ascii=False).encode("utf-8")  # half of a character
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}.", hint="Pack the model again.") from error
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path} has schema version {str(version)[:40]}; this edgepack reads version {SCHEMA_VERSION}.",
-            hint="Use the edgepack that made the bundle, or pack the model again.",
-        )
-    try:
-        return Manifest.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: field {where}: {first['msg']}.", hint="Pack the model again.") from error
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
+    return read_versioned(
+        root / MANIFEST,
+        Manifest,
+        SCHEMA_VERSION,
+        again="Pack the model again.",
+        maker="Use the edgepack that made the bundle, or pack the model again.",
+    )
 
 
 def json_schema() -> str:
     """The JSON schema of manifest.json, as ``manifest.schema.json`` holds it."""
-    schema = Manifest.model_json_schema()
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+    return model_schema(Manifest)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgepack.bundle.paths import PathInBundle
-from edgepack.errors import ConfigError
-from edgepack.files import read_regular
+from edgepack.bundle.records import model_schema, read_versioned
 
 __all__ = [
     "INDEX",
@@ -42,7 +41,6 @@ INDEX, NOTES, SUMS = "release.json", "RELEASE.md", "SHA256SUMS"
 #: What was measured: it is never the same twice, so it is in no sum.
 MEASUREMENTS = "measurements.json"
 SCHEMA_FILE = Path(__file__).with_name("release.schema.json")
-_LARGEST = 64 << 20
 
 
 #: Sizes that can have a budget, and all sizes.
@@ -174,38 +172,20 @@ def load_index(path: Path) -> Index:
     """The release in a folder, or of a ``release.json``.
 
     Raises:
-        ConfigError: there is none, it is of another schema version, or has a wrong field.
+        ConfigError: as of :func:`edgepack.bundle.records.read_versioned`.
     """
-    path = path / INDEX if path.is_dir() else path
-    try:
-        data = json.loads(read_regular(path, _LARGEST).decode("utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror or error}.", hint="Give the folder of a release."
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}.", hint="Make the release again.") from error
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if version != 1:
-        raise ConfigError(
-            f"{path} has schema version {str(version)[:40]}; this edgepack reads version 1.",
-            hint="Use the edgepack that made the release.",
-        )
-    try:
-        return Index.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{path}: field {where}: {first['msg']}.", hint="Make the release again."
-        ) from error
+    return read_versioned(
+        path / INDEX if path.is_dir() else path,
+        Index,
+        1,
+        again="Give the folder of a release, or make the release again.",
+        maker="Use the edgepack that made the release.",
+    )
 
 
 def json_schema() -> str:
     """The JSON schema of release.json, as ``release.schema.json`` holds it."""
-    schema = Index.model_json_schema()
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+    return model_schema(Index)
 
 
 if __name__ == "__main__":

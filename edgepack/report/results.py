@@ -3,21 +3,18 @@ bundle."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from edgepack.bundle.limits import check_limits
 from edgepack.bundle.manifest import Manifest
+from edgepack.bundle.records import read_json, validated
 from edgepack.errors import ConfigError
-from edgepack.files import read_regular
 
 __all__ = ["BenchResult", "OutputResult", "VerifyResult", "read_bench", "read_verification"]
 
-_LARGEST = 64 << 20
 #: JSON has no NaN and no infinity: ``verify --json`` writes them as texts.
 _Number = Annotated[float, Field(ge=0)] | Literal["nan", "inf", "-inf"]
 _Positive = Annotated[float, Field(ge=0)]
@@ -130,22 +127,7 @@ def read_verification(source: Path | Mapping[str, Any], manifest: Manifest) -> V
 
 
 def _read(source: Path | Mapping[str, Any], kind: type[_R], command: str) -> _R:
-    where, hint = "The result", f"Give what `edgepack {command} BUNDLE --json` printed."
-    data: Any = source
-    if isinstance(source, Path):
-        where = str(source)
-        try:
-            data = json.loads(read_regular(source, _LARGEST).decode("utf-8"))
-            check_limits(data)
-        except OSError as error:
-            raise ConfigError(f"{source} cannot be read: {error.strerror}.", hint=hint) from error
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{source} is not JSON: {error}.", hint=hint) from error
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "it"
-        raise ConfigError(
-            f"{where} is no result of `edgepack {command}`: {field}: {first['msg']}.", hint=hint
-        ) from error
+    hint = f"Give what `edgepack {command} BUNDLE --json` printed."
+    where = str(source) if isinstance(source, Path) else "The result"
+    data = read_json(source, hint) if isinstance(source, Path) else source
+    return validated(data, kind, f"{where} is no result of `edgepack {command}`", hint)

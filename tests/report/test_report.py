@@ -163,7 +163,7 @@ def test_names_of_others_are_text(name: str) -> None:
         (bench(runs_ms=[]), "no result of `edgepack bench`"),
         (bench(median_ms=float("nan")), "no result of `edgepack bench`"),
         (bench(variant="other"), "kernels for 'other'"),
-        ({}, "no result of `edgepack bench`: where"),
+        ({}, "no result of `edgepack bench`: field where"),
     ],
 )
 def test_another_bundles_times_are_refused(wrong: dict[str, Any], said: str) -> None:
