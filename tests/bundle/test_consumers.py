@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ import pytest
 
 from edgepack.api import Bundle, pack
 from tests.support import fake
+from tests.support.packages import run
 from tests.support.worker import COLUMNS, ROWS, reference
 
 CONSUMER = Path(__file__).with_name("consumer")
@@ -35,21 +34,6 @@ def bundles(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.fixture(params=MODES)
 def bundle(request: pytest.FixtureRequest, bundles: dict[str, Path]) -> Path:
     return bundles[request.param]
-
-
-def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}"
-    return done.stdout
 
 
 def check_app(app: Path, bundle: Path, **environment: str) -> None:

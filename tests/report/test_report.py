@@ -18,6 +18,7 @@ from edgepack.printable import printable
 from edgepack.report.build import render_report
 from edgepack.report.figures import byte_ticks, error_scale, shortened
 from edgepack.report.results import read_bench, read_verification
+from edgepack.resources import TEMPLATES
 from edgepack.runners import browser
 from tests.support.devtools import file_url, open_page
 from tests.support.manifest import example
@@ -124,6 +125,15 @@ def test_nothing_is_loaded_or_run_and_every_picture_is_described() -> None:
         assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
+
+
+def test_the_report_in_the_documents_looks_as_reports_do() -> None:
+    """It is written by hand (CONTRIBUTING.md says how): its style is today's, and so are its headings."""
+    shown = (Path(__file__).parents[2] / "docs" / "resnet18-report.html").read_text(encoding="utf-8")
+    assert (TEMPLATES / "report" / "style.css").read_text(encoding="utf-8").strip() in shown
+    template = "".join(path.read_text(encoding="utf-8") for path in (TEMPLATES / "report").glob("*.j2"))
+    headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", shown)
+    assert len(headings) > 3 and all(heading in template for heading in headings)
 
 
 def test_without_results_and_for_older_bundles_there_is_less() -> None:
