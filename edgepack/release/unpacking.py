@@ -7,17 +7,21 @@ Archives are known by their first bytes: tar (plain or gzip, bzip2, xz), zip (wh
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import posixpath
 import stat
 import struct
 import tarfile
+import tempfile
 import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
-from typing import IO
+from typing import IO, Any, cast
 
 from edgepack.errors import CheckFailedError
 
@@ -27,10 +31,16 @@ _DEEPEST = 3
 _LONGEST = 1024
 _MOST_ENTRIES = 100_000
 _CHUNK = 1 << 20
+#: Bytes of an archive in an archive that are held in memory; of a larger one, in a file without a name.
+_IN_MEMORY = 64 << 20
 #: What is in an archive may take so many times its bytes, and this on top.
 _RATIO, _FREE = 100, 64 << 20
 _AR = b"!<arch>\n"
-_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
+_COMPRESSED: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
 
 
 def check_archive(path: Path) -> int:
@@ -48,7 +58,7 @@ def check_archive(path: Path) -> int:
             return _check(file, path.name, budget, 0)
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
             raise _unsafe(path.name, f"it cannot be read: {error}") from error
-        except (struct.error, NotImplementedError, RuntimeError, MemoryError, UnicodeError) as error:
+        except (lzma.LZMAError, struct.error, NotImplementedError, RuntimeError, MemoryError) as error:
             raise _unsafe(path.name, f"it cannot be read: {error}") from error
 
 
@@ -144,21 +154,34 @@ def _check(file: IO[bytes], name: str, budget: _Budget, depth: int) -> int:
         return _zip(file, name, budget, depth)
     if start.startswith(_AR) and start[8:24].rstrip() == b"debian-binary":
         return _deb(file, name, budget, depth)
-    if start[257:262] == b"ustar" or (start.startswith(_COMPRESSED) and _is_tar(file)):
-        return _tar(file, name, budget, depth)
+    content = _plain(file)
+    if _is_header(content.read(512)):
+        return _tar(_plain(file), name, budget, depth)
+    while content is not file and (
+        chunk := content.read(_CHUNK)
+    ):  # a manual page: its checksum is at its end
+        budget.take(len(chunk))
+    file.seek(0)
     if depth == 0 and zipfile.is_zipfile(file):
         raise _unsafe(name, "it is a zip archive with something else before it")
     return 0
 
 
-def _is_tar(file: IO[bytes]) -> bool:
-    """Whether it is a tar archive in what is compressed, or another file (a manual page)."""
+def _plain(file: IO[bytes]) -> IO[bytes]:
+    """What is compressed, as a stream from its beginning; anything else as it is."""
+    file.seek(0)
+    start = file.read(8)
+    file.seek(0)
+    opener = next((opener for magic, opener in _COMPRESSED.items() if start.startswith(magic)), None)
+    return cast("IO[bytes]", opener(file)) if opener is not None else file
+
+
+def _is_header(block: bytes) -> bool:
+    """Whether a tar archive begins so: its checksum is right. Those of before 1988 have no ``ustar``."""
     try:
-        tarfile.open(fileobj=file, mode="r:*").close()
-    except tarfile.ReadError:
+        tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
         return False
-    finally:
-        file.seek(0)
     return True
 
 
@@ -166,23 +189,21 @@ def _inside(read: Callable[[int], bytes], name: str, budget: _Budget, depth: int
     """Read an entry to its end; one that is an archive itself is looked into."""
     start = read(_CHUNK)
     budget.take(len(start))
-    archive = start.startswith((b"PK\x03\x04", _AR, *_COMPRESSED)) or start[257:262] == b"ustar"
-    kept = io.BytesIO(start) if archive else None
-    if kept is not None:
-        kept.seek(0, io.SEEK_END)
-    while chunk := read(_CHUNK):
-        budget.take(len(chunk))
-        if kept is not None:
-            kept.write(chunk)
-    if kept is None:
-        return 0
-    kept.seek(0)
-    return _check(kept, name, budget, depth + 1)
+    archive = start.startswith((b"PK\x03\x04", _AR, *_COMPRESSED)) or _is_header(start[:512])
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as kept:
+        chunk = start
+        while chunk:
+            if archive:
+                kept.write(chunk)
+            chunk = read(_CHUNK)
+            budget.take(len(chunk))
+        kept.seek(0)
+        return _check(kept, name, budget, depth + 1) if archive else 0
 
 
 def _tar(file: IO[bytes], name: str, budget: _Budget, depth: int) -> int:
     names, count = _Names(name), 0
-    with tarfile.open(fileobj=file, mode="r:*") as archive:
+    with tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:
             budget.entry()
             if member.issym():
@@ -201,6 +222,11 @@ def _tar(file: IO[bytes], name: str, budget: _Budget, depth: int) -> int:
             content = archive.extractfile(member)
             assert content is not None
             count += 1 + _inside(content.read, member.name, budget, depth)
+        file.seek(archive.offset)
+    while chunk := file.read(_CHUNK):  # zeros; what is compressed has its checksum at the end
+        budget.take(len(chunk))
+        if chunk.strip(b"\0"):
+            raise _unsafe(name, "there is something behind the archive's end")
     names.end()
     return count
 

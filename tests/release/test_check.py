@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -117,6 +120,21 @@ def _tar(*members: tuple[str, dict[str, Any]]) -> bytes:
     return out.getvalue()
 
 
+def _plain_tar(name: str) -> bytes:
+    return gzip.decompress(_tar((name, {"size": 5000})))
+
+
+def _of_1980(archive: bytes) -> bytes:
+    """One entry as the first tar wrote it: no magic, and the checksum of that."""
+    header = archive[:148] + b" " * 8 + archive[156:257] + bytes(255)
+    return archive[:148] + b"%06o\0 " % sum(header) + header[156:] + archive[512:]
+
+
+def _flipped(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :]
+
+
 def _zip(*names: str, mode: int = 0o100644, content: bytes = b"x") -> bytes:
     out = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -161,6 +179,12 @@ def _deb(data: bytes) -> bytes:
         (_tar(("a", {}), ("a/b", {})), "which is no folder"),
         (_tar(("a", {"size": 90 << 20})), "unpacks to more than"),
         (_tar(("a", {"size": 5000}))[:-30], "cannot be read"),
+        (_flipped(lzma.compress(_plain_tar("a"))), "cannot be read"),
+        (_flipped(bz2.compress(_plain_tar("a"))), "cannot be read"),
+        (_flipped(gzip.compress(_plain_tar("a"), 0)), "cannot be read"),
+        (_flipped(gzip.compress(b"a manual page" * 99)), "cannot be read"),
+        (gzip.compress(_plain_tar("a") + _plain_tar("../evil")), "behind the archive's end"),
+        (_of_1980(_plain_tar("../evil")), "leads out"),
         (_zip("../evil"), "leads out"),
         (_zip("a", mode=0o120777), "neither file nor folder"),
         (_zip("a", "a"), "take the place"),
