@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgepack.config.device import Device, load_device
 from edgepack.errors import ModelError
-from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize, check_precision
 from edgepack.pipeline.requested import check_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
@@ -28,8 +28,9 @@ def check_model(
     profile = device if isinstance(device, Device) else load_device(device)
     asked = device.name if isinstance(device, Device) else str(device)
     cpu = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
-    target = profile.gpu_target(cpu) or cpu
+    target = profile.gpu_target(cpu, options.precision or "fp32") or cpu
     check_optimize(options.optimize)
+    check_precision(options.precision, gpu=target is not cpu, device=profile.name)
     job = check_job(model, options, target)
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict, get_args
 
 from edgepack.errors import ConfigError
+from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import Limits
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
@@ -25,6 +26,7 @@ __all__ = [
     "RunOptions",
     "check_optimize",
     "check_options",
+    "check_precision",
     "check_run",
     "check_seconds",
     "check_whole",
@@ -83,6 +85,8 @@ class PackOptions:
         weights: "float16" rounds the weights of convolutions, products and tables to that, and stores them
             in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
             that have instructions to convert it, else float32.
+        precision: of a GPU's kernels: "fp16" keeps weights and what lies between kernels as float16, in half
+            the memory, and sums in float32 (docs/gpu.md). Default "fp32". No other device has it.
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that all of it may take; 0 for no limit, default 600.
@@ -116,6 +120,7 @@ class PackOptions:
     authors: Sequence[str] = ()
     homepage: str | None = None
     weights: WeightsDtype | None = None
+    precision: Precision | None = None
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -142,6 +147,7 @@ class CheckKeywords(TypedDict, total=False):
     optimize: Optimize
     strict_math: bool
     weights: WeightsDtype | None
+    precision: Precision | None
     timeout: float | None
 
 
@@ -237,6 +243,17 @@ def check_optimize(value: str) -> None:
     """Raise ConfigError unless there are kernels that are chosen for this."""
     if value not in get_args(Optimize):
         raise ConfigError(f"No kernels are made for {value!r}.", hint="Use latency, size or balanced.")
+
+
+def check_precision(value: str | None, *, gpu: bool, device: str) -> None:
+    """Raise ConfigError unless kernels for a device can have this precision; ``gpu``: it has one."""
+    if value not in (None, *get_args(Precision)):
+        raise ConfigError(f"No kernels compute with precision {value!r}.", hint="Use fp32 or fp16.")
+    if value == "fp16" and not gpu:
+        raise ConfigError(
+            f"--precision fp16 is for GPUs, and {device} has none that edgepack knows.",
+            hint="On CPUs --weights float16 stores the weights in half the space.",
+        )
 
 
 def check_whole(name: str, value: Any, *, least: int) -> None:
@@ -376,6 +393,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "formats": ("a list of names", _is_names),
     **_PACKAGE_TYPES,
     "weights": ("a text", _is_text),
+    "precision": ("a text", _is_text),
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
     "timeout": ("a number of seconds, 0 for no limit", _is_limit),

@@ -18,7 +18,7 @@ from edgepack.config.device import Device, load_device, load_variant
 from edgepack.errors import ConfigError, ModelError
 from edgepack.files import as_text, is_file
 from edgepack.formats.platform import npm
-from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize, check_precision
 from edgepack.paths import cache_dir
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported
@@ -67,7 +67,7 @@ def _pack(
     params_mode = _params_mode(options, profile)
     destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
     check_destination(destination, force=options.force, model=model)
-    _check_choices(options)
+    _check_choices(options, profile)
     package = _package(options, profile)
     key = _params_key(options)
     devices = [*(load_variant(profile, other) for other in profile.variants), profile]
@@ -95,7 +95,10 @@ def _pack(
             toolchain_version=version,
             params_mode=params_mode,
             options=OptionsRecord(
-                optimize=options.optimize, strict_math=options.strict_math, weights=options.weights
+                optimize=options.optimize,
+                strict_math=options.strict_math,
+                weights=options.weights,
+                precision=options.precision,
             ),
             build=place.build,
             bundle=place.bundle,
@@ -125,8 +128,9 @@ def _package(options: PackOptions, device: Device) -> PackageIdentity:
     return PackageIdentity(name, version)
 
 
-def _check_choices(options: PackOptions) -> None:
+def _check_choices(options: PackOptions, device: Device) -> None:
     check_optimize(options.optimize)
+    check_precision(options.precision, gpu=device.gpu.api != "none", device=device.name)
     if options.weights not in (None, "float32", "float16"):
         raise ConfigError(f"Weights cannot be {options.weights!r}.", hint="Use float32 or float16.")
 
@@ -200,7 +204,7 @@ def _targets(devices: Sequence[Device], options: PackOptions) -> list[tuple[Devi
         )
         for device in devices
     ]
-    gpu = devices[-1].gpu_target(cpus[-1])
+    gpu = devices[-1].gpu_target(cpus[-1], options.precision or "fp32")
     targets: list[tuple[Device, Target]] = [] if gpu is None else [(devices[-1], gpu)]
     return [*targets, *zip(devices, cpus, strict=True)]
 

@@ -155,6 +155,7 @@ def _packed(
         optimize=options.optimize,
         strict_math=options.strict_math,
         weights=options.weights,
+        precision=options.precision,
     )
     device = where.device if where.device is not None else manifest.device.name
     pack_model(model, device, place / "fresh", chosen, progress)

@@ -123,6 +123,9 @@ class OptionsRecord(_Record):
     weights: Literal["float32", "float16"] | None = Field(
         default=None, description="what weights were rounded to; null: as the model has them"
     )
+    precision: Literal["fp32", "fp16"] | None = Field(
+        default=None, description="of the GPU's kernels: fp16 keeps tensors as float16; null: fp32"
+    )
 
 
 class ToolchainRecord(_Record):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
+
+from edgepack.plan.gpu_target import Precision
 
 __all__ = [
     "format_option",
@@ -241,6 +243,11 @@ def kernel_options(function: _F) -> _F:
             "--weights",
             type=click.Choice(["float32", "float16"]),
             help="Float16 stores them, rounded, in half the space.  [default: as the model has them]",
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(get_args(Precision)),
+            help="Of a GPU's kernels: fp16 keeps tensors as float16 and sums in float32.  [default: fp32]",
         ),
     )
     return _with(function, options)

@@ -81,14 +81,15 @@ def gpu_table(manifest: Manifest) -> str:
         rows.append(
             [
                 variant.name,
+                manifest.options.precision or "fp32",
                 str(len(variant.steps) - len(copies) - on_cpu),
                 str(on_cpu),
                 f"{len(copies)} ({human_bytes(sum(copies))})",
                 human_bytes(variant.memory.gpu_arena),
             ]
         )
-    header = ["GPU", "launches", "steps of the CPU", "copies", "memory beside params"]
-    return table(rows, header=header, right=[1, 2, 3, 4]) if rows else ""
+    header = ["GPU", "precision", "launches", "steps of the CPU", "copies", "memory beside params"]
+    return table(rows, header=header, right=[2, 3, 4, 5]) if rows else ""
 
 
 def footprint_table(manifest: Manifest) -> str:

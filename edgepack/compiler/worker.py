@@ -22,13 +22,12 @@ from edgepack.compiler.openable import openable_folder, openable_paths
 from edgepack.compiler.reporter import Reporter
 
 if TYPE_CHECKING:
-    from edgepack.compiler.frontend.base import Frontend, HalfWeights, Sizes
+    from edgepack.compiler.frontend.base import Frontend, HalfWeights, ImportedModel, Sizes
     from edgepack.compiler.graph.lower import Lowered
     from edgepack.compiler.planner.build import Built
     from edgepack.plan.binary import Binary
     from edgepack.plan.gpu_target import GpuTarget
     from edgepack.plan.targets import Target
-    from edgepack.plan.types import Signature
 
 __all__ = ["Events", "main", "run_job"]
 
@@ -86,7 +85,16 @@ def _sizes(job: dict[str, Any]) -> Sizes:
     cuts = job["cut_inputs"], job["cut_outputs"]
     limits = Limits.from_json(job["limits"])
     return Sizes(
-        shapes, job["dims"], *cuts, job["batch"], custom, expected, job["weights"], job["maxima"], limits
+        shapes,
+        job["dims"],
+        *cuts,
+        job["batch"],
+        custom,
+        expected,
+        job["weights"],
+        job["maxima"],
+        limits,
+        job["precision"],
     )
 
 
@@ -101,25 +109,23 @@ def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
 
 
 @lru_cache(maxsize=1)
-def _lowered(frontend: str, imported: str) -> tuple[Signature, HalfWeights, Lowered]:
-    """A prepared model's fused operators, which do not depend on a target: the variants of a library share
-    them."""
+def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
+    """A prepared model, but for its module, and its fused operators, which do not depend on a target: the
+    variants of a library share them."""
     from edgepack.compiler.graph.lower import lower
 
     loaded = _frontend({"frontend": frontend}).load(Path(imported))
-    signature, half_weights, module = loaded.signature, loaded.half_weights, [loaded.module]
+    module, about = [loaded.module], replace(loaded, module=None)
     del loaded  # nobody else keeps the weights in memory while the passes make others of them
-    return signature, half_weights, lower(module.pop())
+    return about, lower(module.pop())
 
 
-def _with_weights(target: Target, half_weights: HalfWeights, events: Events) -> Target:
+def _with_weights(target: Target, half_weights: HalfWeights) -> Target:
     """The target that stores weights as float16 where the model's are to be stored so."""
     from edgepack.plan.gpu_target import GpuTarget
 
     if isinstance(target, GpuTarget):
-        if half_weights == "always":
-            events.warning("The GPU's kernels read weights of float16 from float32.")
-        return target
+        return replace(target, half_weights=half_weights != "never")
     fast = half_weights == "where it is fast" and target.converts_float16
     return replace(target, half_weights=fast or half_weights == "always")
 
@@ -132,10 +138,10 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
 
     target = target_from_json(job["target"])
     events.stage("optimise")
-    signature, half_weights, lowered = _lowered(job["frontend"], job["imported"])
-    target = _with_weights(target, half_weights, events)
+    imported, lowered = _lowered(job["frontend"], job["imported"])
+    target = _with_weights(target, imported.half_weights)
     events.stage("kernels")
-    built = _built(target, lowered, signature, events, name=job["name"], prefix=job["symbol_prefix"])
+    built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
     events.stage("llvm")
     from edgepack.compiler.backends.llvm import compile_object
     from edgepack.compiler.params_data import write_params_data
@@ -167,15 +173,20 @@ def _gpu_binaries(built: Built, target: GpuTarget, folder: Path, events: Events)
 
 
 def _built(
-    target: Target, lowered: Lowered, signature: Signature, events: Events, *, name: str, prefix: str
+    target: Target, lowered: Lowered, imported: ImportedModel, events: Events, *, name: str, prefix: str
 ) -> Built:
     """The plan for a target of any kind."""
     from edgepack.plan.gpu_target import GpuTarget
 
+    signature = imported.signature
+
     if isinstance(target, GpuTarget):
         from edgepack.compiler.planner.build_gpu import build_gpu_plan
 
-        return build_gpu_plan(lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events)
+        large = imported.large
+        return build_gpu_plan(
+            lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, large=large
+        )
     from edgepack.compiler.planner.build import build_plan
 
     return build_plan(lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events)
@@ -193,8 +204,8 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     events.stage("optimise")
     lowered = lower(imported.module)
     events.stage("kernels")
-    target = _with_weights(target_from_json(job["target"]), imported.half_weights, events)
-    built = _built(target, lowered, imported.signature, events, name="model", prefix="")
+    target = _with_weights(target_from_json(job["target"]), imported.half_weights)
+    built = _built(target, lowered, imported, events, name="model", prefix="")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 
 

@@ -20,7 +20,7 @@ from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
 from edgepack.errors import ConfigError
-from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.gpu_target import GpuTarget, Precision
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
 from edgepack.plan.types import ParamsMode
 
@@ -318,7 +318,7 @@ class Device(Frozen):
             threads=self.threads,
         )
 
-    def gpu_target(self, host: CpuTarget) -> GpuTarget | None:
+    def gpu_target(self, host: CpuTarget, precision: Precision = "fp32") -> GpuTarget | None:
         """What the compiler needs to know of its GPU, beside the CPU; None where it has none."""
         gpu = self.gpu
         if gpu.api == "none":
@@ -330,6 +330,7 @@ class Device(Frozen):
             local_bytes=gpu.local_memory,
             least_groups=gpu.groups,
             capabilities=tuple(sorted(gpu.capabilities)),
+            precision=precision,
         )
 
 

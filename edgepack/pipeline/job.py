@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from edgepack.plan.custom import CustomOperator
+from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.targets import Target
 from edgepack.plan.types import WeightsDtype
@@ -75,6 +76,7 @@ class _OfModel:
         cut_inputs, cut_outputs: tensors of the model to cut it at; empty for the model's own.
         custom: operators that the user computes in C.
         weights: what they are rounded to; None as the model has them.
+        precision: of the GPU's kernels, which decides what outputs may be off by.
         maxima: room for entries of results whose size the data decide, by name.
         limits: how much may become of the model.
     """
@@ -88,6 +90,7 @@ class _OfModel:
     custom: Sequence[CustomOperator] = ()
     batch: int = 0
     weights: WeightsDtype | None = None
+    precision: Precision | None = None
     maxima: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
 
@@ -102,6 +105,7 @@ class _OfModel:
             "custom": [one.to_json() for one in self.custom],
             "batch": self.batch,
             "weights": self.weights,
+            "precision": self.precision,
             "maxima": dict(self.maxima),
             "limits": self.limits.to_json(),
         }

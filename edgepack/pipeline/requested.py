@@ -45,6 +45,7 @@ def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:
         "batch": int(options.set_batch or 0),
         "custom": load_custom(Path(options.custom)) if options.custom is not None else (),
         "weights": options.weights,
+        "precision": options.precision,
         "maxima": {key: int(size) for key, size in (options.maxima or {}).items()},
         "limits": options.limits,
     }

@@ -7,10 +7,13 @@ from typing import Any, ClassVar, Literal
 
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["GpuApi", "GpuTarget"]
+__all__ = ["GpuApi", "GpuTarget", "Precision"]
 
 #: By what the GPU is driven.
 GpuApi = Literal["opencl", "cuda", "metal"]
+
+#: What tensors are in the GPU's memory: float32, or float16, of which sums are still float32.
+Precision = Literal["fp32", "fp16"]
 
 #: Pointers that a kernel can have: OpenCL promises 1024 bytes of arguments, Metal has a table of 31 buffers.
 _MOST_PARAMETERS = {"opencl": 128, "cuda": 128, "metal": 31}
@@ -28,6 +31,8 @@ class GpuTarget:
         least_groups: work groups that a kernel should have to keep the device busy.
         capabilities: of NVIDIA's GPUs, the compute capabilities that machine code is made for, 10 * major +
             minor.
+        precision: "fp16" keeps weights and what lies between kernels as float16.
+        half_weights: weights that are float16 numbers are stored as such, whatever the precision.
     """
 
     kind: ClassVar[str] = "gpu"
@@ -38,6 +43,8 @@ class GpuTarget:
     local_bytes: int = 32 * 1024
     least_groups: int = 32
     capabilities: tuple[int, ...] = ()
+    precision: Precision = "fp32"
+    half_weights: bool = False
 
     @property
     def most_parameters(self) -> int:

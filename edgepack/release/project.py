@@ -24,6 +24,7 @@ from edgepack.config.schema import schema_text as config_schema
 from edgepack.errors import ConfigError
 from edgepack.files import is_file
 from edgepack.formats.metadata import PackageMetadata
+from edgepack.plan.gpu_target import Precision
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
 
@@ -101,6 +102,9 @@ class Choices(Frozen):
         default=None, description="Refuse a model that would be far slower than it could be."
     )
     weights: WeightsDtype | None = Field(default=None, description="`float16` stores them in half the space.")
+    precision: Precision | None = Field(
+        default=None, description="Of a GPU's kernels: `fp16` keeps tensors as float16. Default: fp32."
+    )
     toolchain: str | None = Field(
         default=None, description="Name of a toolchain, or its YAML file. Default: the device's."
     )

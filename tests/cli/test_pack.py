@@ -60,6 +60,15 @@ def test_weights_of_another_type_are_refused(small_model: Path, tmp_path: Path) 
         pack(small_model, output=tmp_path / "out", weights="int8")  # type: ignore[arg-type]
 
 
+def test_half_precision_is_for_gpus(small_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--precision fp16 is for GPUs, and linux-x86_64 has none") as error:
+        pack(small_model, "linux-x86_64", tmp_path / "out", precision="fp16")
+    assert "--weights float16" in error.value.hint
+    with pytest.raises(ConfigError, match="No kernels compute with precision 'fp8'"):
+        pack(small_model, "opencl-generic", tmp_path / "out", precision="fp8")  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow  # tests/test_end_to_end.py does it with the real compiler
 def test_the_same_pack_in_two_folders_and_processes_gives_the_same_bytes(
     small_model: Path, tmp_path: Path

@@ -11,6 +11,7 @@ import pytest
 
 import edgepack
 from edgepack.config.device import load_device
+from edgepack.plan.gpu_target import Precision
 from edgepack.registry import RUNNERS
 from tests.models import DIMS, build, save
 
@@ -28,16 +29,17 @@ NETWORKS = (
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(
     ("device", "runner"), [("cuda-desktop", "cuda-shim"), ("macos-arm64-metal", "metal-shim")]
 )
-def test_networks(name: str, device: str, runner: str, tmp_path: Path) -> None:
+def test_networks(name: str, device: str, runner: str, precision: Precision, tmp_path: Path) -> None:
     ok, _, hint = RUNNERS.find(runner).available(load_device(device))
     if not ok:
         pytest.skip(hint)
     model = save(build(name), tmp_path, f"{name}.onnx")
-    bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name))
+    bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name), precision=precision)
     gpu = bundle.verify(runner=runner).variants[0]
     assert (gpu.status, gpu.missing) == ("ok", "")
     assert all(output.ok for output in gpu.outputs)

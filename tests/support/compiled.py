@@ -198,10 +198,14 @@ class Library:
 
 
 def assert_close(
-    model: onnx.ModelProto, got: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+    model: onnx.ModelProto,
+    got: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    rounded: str | None = None,
 ) -> None:
-    """Compares outputs under the tolerance that a bundle of this model records."""
-    allowed = tolerances(model)
+    """Compares outputs under the tolerance that a bundle of this model records, whose tensors may be
+    ``rounded`` to a type between its kernels."""
+    allowed = tolerances(model, rounded)
     for name, reference in expected.items():
         value, limit = got[name], allowed[name]
         assert (value.shape, value.dtype) == (reference.shape, reference.dtype), name

@@ -47,6 +47,23 @@ typedef signed char ep_int8;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
+typedef unsigned short ep_half;
+/* NVRTC has no header for float16; these are the instructions. */
+#if defined(__CUDA_ARCH__)
+FUNCTION float ep_half_value(ep_half bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+FUNCTION ep_half ep_half_bits(float value) {
+  ep_half bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+#endif
+#define LOAD_HALF(from, at) ep_half_value((from)[at])
+#define STORE_HALF(to, at, value) ((to)[at] = ep_half_bits(value))
+#define ROUND_HALF(value) ep_half_value(ep_half_bits(value))
 """
 
 

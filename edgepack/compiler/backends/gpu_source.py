@@ -3,7 +3,9 @@ otherwise.
 
 The text (``kernels/gpu/code.py``) is C. Each back end defines the macros of its own language (``KERNEL``,
 ``BUFFER``, ``POSITIONS``, ``GLOBAL``, ``SHARED``, ``RESTRICT``, ``GROUP``, ``THREAD``, ``BARRIER``,
-``UNROLL``, ``FUNCTION``) and the types ``ep_int64``, ``ep_uint64``, ``ep_int8``.
+``UNROLL``, ``FUNCTION``), the types ``ep_int64``, ``ep_uint64``, ``ep_int8``, and of float16 the type
+``ep_half`` of an element in memory, ``LOAD_HALF``, ``STORE_HALF`` and ``ROUND_HALF``: numbers are computed as
+float32, and rounded to nearest even.
 """
 
 from __future__ import annotations

@@ -35,6 +35,10 @@ using namespace metal;
 typedef long ep_int64;
 typedef ulong ep_uint64;
 typedef char ep_int8;
+typedef half ep_half;
+#define LOAD_HALF(from, at) ((float)(from)[at])
+#define STORE_HALF(to, at, value) ((to)[at] = (half)(value))
+#define ROUND_HALF(value) ((float)(half)(value))
 """
 
 #: Functions that other languages have and Metal has not. Their names are macros, so that a later version of

@@ -33,6 +33,16 @@ _MACROS = """\
 typedef long ep_int64;
 typedef ulong ep_uint64;
 typedef char ep_int8;
+/* Without cl_khr_fp16, which few drivers have, half is a type in memory only. */
+typedef half ep_half;
+#define LOAD_HALF(from, at) vload_half(at, from)
+#define STORE_HALF(to, at, value) vstore_half_rte(value, at, to)
+FUNCTION float ep_round_half(float value) {
+  ushort bits;
+  vstore_half_rte(value, 0, (half *)&bits);
+  return vload_half(0, (half *)&bits);
+}
+#define ROUND_HALF(value) ep_round_half(value)
 """
 
 

@@ -29,6 +29,7 @@ from edgepack.compiler.frontend.cut import declared_values, open_model, static_s
 from edgepack.compiler.frontend.external_data import read_tensor, save_with_data
 from edgepack.compiler.frontend.half import has_half
 from edgepack.compiler.frontend.import_failures import ImportFailures
+from edgepack.compiler.frontend.large_values import large_nodes, note_large_values
 from edgepack.compiler.frontend.maxima.apply import Padding
 from edgepack.compiler.frontend.maxima.prepare import check_combinations, with_maxima
 from edgepack.compiler.frontend.maxima.suggest import check_sizes
@@ -109,6 +110,8 @@ def record(
         ConfigError: a given input does not fit.
         ModelError: ONNX Runtime cannot run the model.
     """
+    import onnx
+
     signature = _signature(folder)
     # A float16 model's own arithmetic is its reference, whose tolerance covers rounded weights.
     rounded = folder / _MODEL if signature["half_weights"] == "always" else None
@@ -122,6 +125,8 @@ def record(
             directory=folder / "recorded",
             changed=reference.Changed(rounded, _padding(signature)),
         )
+        if sizes.precision == "fp16":
+            warned += note_large_values(onnx.load(str(folder / _MODEL)), folder)
     return (*signature["warnings"], *warned)
 
 
@@ -132,7 +137,8 @@ def load(folder: Path) -> ImportedModel:
     normal = onnx.load(str(folder / _MODEL), load_external_data=False)
     try:
         imported = _imported(normal, _inputs(folder), folder)
-        return replace(imported, half_weights=_signature(folder)["half_weights"])
+        half_weights = _signature(folder)["half_weights"]
+        return replace(imported, half_weights=half_weights, large=large_nodes(folder))
     except RefusedNodesError as error:
         names = set(_signature(folder)["tensors"])
         cuts = suggest_cuts(normal, error.tensors, partial(_not_imported_in, folder=folder), names)

@@ -124,7 +124,7 @@ def record(
     model = _opened(path, sizes)
     given = {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
     drawn = drawn_inputs(model, seed, given)
-    allowed = tolerances(model, "float16" if rounded is not None and sizes.expected else None)
+    allowed = tolerances(model, _rounded(sizes, rounded))
     if sizes.expected:
         arrays, prepared, source = next(drawn), None, GIVEN
         results = given_outputs(model, sizes.expected, inputs, model_inputs)
@@ -147,6 +147,12 @@ def record(
     limits = {name: _limits(array, allowed[name], other.get(name)) for name, array in results.items()}
     _write_all(directory, {spec.name: arrays[spec.name] for spec in model_inputs}, results, limits, source)
     return (*warnings, *(text for name, array in results.items() for text in _judge(name, array)))
+
+
+def _rounded(sizes: Sizes, model: Path | None) -> str | None:
+    """What the bundle's tensors are rounded to, where the reference has exact ones; ``model`` has rounded
+    weights."""
+    return "float16" if sizes.precision == "fp16" or (model is not None and sizes.expected) else None
 
 
 def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:
@@ -202,9 +208,10 @@ def _singly(
     return singly
 
 
-def tolerances(model: onnx.ModelProto, weights: str | None = None) -> dict[str, Tolerance | int]:
+def tolerances(model: onnx.ModelProto, rounded: str | None = None) -> dict[str, Tolerance | int]:
     """What each output may be off by: a :class:`Tolerance`, or a number of integer steps for integers; with
-    ``weights``, a model of exact weights is the reference, and the bundle has them rounded to that type."""
+    ``rounded``, the exact model is the reference, and the bundle has its weights, or all that lies between
+    its kernels, rounded to that type."""
     import onnx
 
     graph = infer_shapes(model).graph
@@ -226,13 +233,13 @@ def tolerances(model: onnx.ModelProto, weights: str | None = None) -> dict[str, 
         kinds = {floats[types[name]] for name in ancestors if types.get(name) in floats}
         if ops & ROUNDING:
             kinds.add("quantised")
-        if weights is not None:
-            kinds.add(weights)
+        if rounded is not None:
+            kinds.add(rounded)
         if types.get(value.name) in floats:
             found[value.name] = TOLERANCES[max(kinds, key=_COARSENESS.index)]
         else:
-            rounded = ops & ROUNDING or narrow_name(types.get(value.name, 0))
-            found[value.name] = 1 if rounded else 0
+            steps = ops & ROUNDING or narrow_name(types.get(value.name, 0))
+            found[value.name] = 1 if steps else 0
     return found
 
 

@@ -7,16 +7,20 @@ computed is copied there when a kernel of the GPU reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+
 from edgepack.compiler.graph.lower import Lowered
-from edgepack.compiler.kernels.contract import Operand
+from edgepack.compiler.kernels.contract import Array, Operand
 from edgepack.compiler.kernels.cpu.generic.copy import copy
+from edgepack.compiler.kernels.gpu.contract import FULL
 from edgepack.compiler.planner.arena import Request, aligned, plan_arena
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.constants import ConstantPool
+from edgepack.compiler.planner.half_gpu import HalfTensors, half_tensors
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.select_gpu import GpuSelector
@@ -42,9 +46,14 @@ def build_gpu_plan(
     name: str,
     symbol_prefix: str,
     reporter: Reporter | None = None,
+    large: Collection[str] = (),
 ) -> Built:
     """Selects kernels for every call and lays everything out. Arguments and errors as for
-    :func:`edgepack.compiler.planner.build.build_plan`."""
+    :func:`edgepack.compiler.planner.build.build_plan`.
+
+    Args:
+        large: names of nodes whose results float16 does not hold.
+    """
     reporter = reporter or Reporter()
     program = read_program(lowered)
     gpu = GpuSelector(target, symbol_prefix, reporter)
@@ -53,8 +62,18 @@ def build_gpu_plan(
         reason = gpu.select(call)
         if reason:
             cpu.warn(f"kernel {call.fused.title}: the CPU computes it, for the GPU has no kernel ({reason})")
+    half = half_tensors(program, target, signature.nodes, large)
+    for text in half.warnings:
+        cpu.warn(text)
+    for call in program.calls:
+        if call.gpu is not None and half.of_call(call) != FULL:
+            gpu.select(call, half.of_call(call))
     select_or_split(program, cpu)
-    return _Layout(program, cpu, gpu, signature).finish(name)
+    return _Layout(program, cpu, gpu, signature, half).finish(name)
+
+
+def _as_half(array: Array) -> Array:
+    return array.astype(np.float16)
 
 
 class _Layout:
@@ -63,8 +82,15 @@ class _Layout:
     Arguments of kind "arena" and "device" have an index into :attr:`requests` until these are placed.
     """
 
-    def __init__(self, program: Program, cpu: KernelSelector, gpu: GpuSelector, signature: Signature) -> None:
-        self.program, self.cpu, self.gpu, self.signature = program, cpu, gpu, signature
+    def __init__(
+        self,
+        program: Program,
+        cpu: KernelSelector,
+        gpu: GpuSelector,
+        signature: Signature,
+        half: HalfTensors,
+    ) -> None:
+        self.program, self.cpu, self.gpu, self.signature, self.half = program, cpu, gpu, signature, half
         self.pool = ConstantPool(program.constants)
         self.steps: list[AnyStep] = []
         self.requests: dict[Side, list[Request]] = {"gpu": [], "cpu": []}
@@ -103,7 +129,8 @@ class _Layout:
     def _nbytes(self, value: Value) -> int:
         if value.kind == "input":
             return self.signature.inputs[value.index].nbytes
-        return self.program.buffers[value.index].nbytes
+        nbytes = self.program.buffers[value.index].nbytes
+        return nbytes // 2 if self.half.holds(value) else nbytes
 
     def _new(self, side: Side, value: Value) -> Argument:
         """Where a call's result goes; on the CPU that is the caller's memory, for an output."""
@@ -117,7 +144,8 @@ class _Layout:
     def _on(self, side: Side, value: Value) -> Argument:
         """Where a tensor is on one side; it is copied there if it is on the other only."""
         if value.kind == "constant":
-            constant = self.pool.add(value.index)
+            narrow = side == "gpu" and self.half.holds(value)
+            constant = self.pool.add(value.index, *(("float16", _as_half) if narrow else ()))
             return Argument("constant", constant, 0, self.pool.constants[constant].nbytes)
         if side == "cpu" and value.kind == "input":
             return Argument("input", value.index)

@@ -14,7 +14,7 @@ import numpy as np
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.planner.program import Program
 
-__all__ = ["mark_half_weights"]
+__all__ = ["LEAST", "is_half", "mark_half_weights"]
 
 #: Elements of the smallest constant that is worth converting at each use (frontend/weights.py).
 LEAST = 512
@@ -22,7 +22,7 @@ LEAST = 512
 
 def mark_half_weights(program: Program) -> None:
     """Sets :attr:`FusedGroup.half` of the groups of all calls: parameters that are such constants at each."""
-    half = [_is_half(array) for array in program.constants]
+    half = [is_half(array) for array in program.constants]
     found: dict[str, frozenset[int]] = {}
     for call in program.calls:
         arguments = enumerate(call.arguments)
@@ -32,7 +32,7 @@ def mark_half_weights(program: Program) -> None:
         call.fused = replace(call.fused, half=found[call.fused.name])
 
 
-def _is_half(array: Array) -> bool:
+def is_half(array: Array) -> bool:
     if array.dtype != np.float32 or array.size < LEAST:
         return False
     with np.errstate(over="ignore"):

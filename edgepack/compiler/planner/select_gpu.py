@@ -9,7 +9,7 @@ import tvm_ffi
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.code import SYMBOL
-from edgepack.compiler.kernels.gpu.contract import GpuImplementation
+from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, HalfOperands
 from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
 from edgepack.compiler.planner.program import Call
 from edgepack.compiler.reporter import Reporter
@@ -33,43 +33,50 @@ class GpuSelector:
         self.kernels: dict[str, Kernel] = {}
         self.texts: dict[str, str] = {}
         self._symbols: dict[str, str] = {}
-        self._known: dict[int, list[tuple[FusedGroup, GpuImplementation | str]]] = {}
+        self._known: dict[int, list[tuple[FusedGroup, HalfOperands, GpuImplementation | str]]] = {}
 
-    def select(self, call: Call) -> str:
-        """Gives the call the GPU's kernels; returns why the GPU does not serve it, or ""."""
+    def select(self, call: Call, half: HalfOperands = FULL) -> str:
+        """Gives the call the GPU's kernels; returns why the GPU does not serve it, or "".
+
+        Args:
+            half: what of it is float16 in memory.
+        """
         self.reporter.kernel(call.fused.name)
-        made = self._implementation(call.fused)
+        made = self._implementation(call.fused, half)
         if isinstance(made, str):
             return made
         call.gpu = made
-        call.symbols = tuple(self._symbol(call, made, number) for number in range(len(made.stages)))
+        call.symbols = tuple(self._symbol(call, made, number, half) for number in range(len(made.stages)))
         return ""
 
-    def _implementation(self, fused: FusedGroup) -> GpuImplementation | str:
+    def _implementation(self, fused: FusedGroup, half: HalfOperands) -> GpuImplementation | str:
         """Kernels for a group, or why there are none."""
         key = tvm_ffi.structural_hash(fused.function)
-        for known, before in self._known.get(key, []):
-            if tvm_ffi.structural_equal(known.function, fused.function) and known.outputs == fused.outputs:
+        for known, as_half, before in self._known.get(key, []):
+            same = (known.outputs, as_half) == (fused.outputs, half)
+            if same and tvm_ffi.structural_equal(known.function, fused.function):
                 return before
-        made = self._made(fused)
-        self._known.setdefault(key, []).append((fused, made))
+        made = self._made(fused, half)
+        self._known.setdefault(key, []).append((fused, half, made))
         return made
 
-    def _made(self, fused: FusedGroup) -> GpuImplementation | str:
+    def _made(self, fused: FusedGroup, half: HalfOperands) -> GpuImplementation | str:
         try:
-            return implement_on_gpu(fused, self.target)
+            return implement_on_gpu(fused, self.target, half)
         except RuleError as error:
             return str(error)
 
-    def _symbol(self, call: Call, made: GpuImplementation, number: int) -> str:
+    def _symbol(self, call: Call, made: GpuImplementation, number: int, half: HalfOperands) -> str:
         """The name of a stage's kernel: that of an equal one, or a new one."""
         stage = made.stages[number]
         if stage.text not in self._symbols:
             symbol = f"{self.prefix}g{len(self.texts)}_{made.rules[number]}"
             self._symbols[stage.text] = symbol
             self.texts[symbol] = stage.text.replace(SYMBOL, symbol)
-            buffers = call.fused.function.params
-            moved = sum(prod(int(d) for d in b.shape) * DTYPE_BYTES[str(b.dtype)] for b in buffers)
+            moved = sum(
+                prod(int(d) for d in b.shape) * DTYPE_BYTES["float16" if i in half.params else str(b.dtype)]
+                for i, b in enumerate(call.fused.function.params)
+            )
             last = number == len(made.stages) - 1
             self.kernels[symbol] = Kernel(
                 symbol,

@@ -31,6 +31,19 @@ SHIM_BITS(__float_as_uint, unsigned, float)
 SHIM_BITS(__longlong_as_double, double, long long)
 SHIM_BITS(__double_as_longlong, long long, double)
 
+/* float16 as the instructions cvt.f32.f16 and cvt.rn.f16.f32 convert it; __CUDA_ARCH__ is not defined. */
+static inline float ep_half_value(unsigned short bits) {
+    _Float16 half;
+    __builtin_memcpy(&half, &bits, sizeof half);
+    return (float)half;
+}
+static inline unsigned short ep_half_bits(float value) {
+    const _Float16 half = (_Float16)value;
+    unsigned short bits;
+    __builtin_memcpy(&bits, &half, sizeof bits);
+    return bits;
+}
+
 /* No header of the C library is included: in CUDA C these are overloaded. */
 #define SHIM_1(name) \
     static inline float name(float a) { \

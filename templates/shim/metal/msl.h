@@ -12,6 +12,7 @@
 /* Threadgroups run one after the other, so one copy does; memory.c fills it before each. */
 #define threadgroup static __attribute__((section("shim_shared"), used))
 
+typedef _Float16 half;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;

@@ -1,16 +1,14 @@
 """The text of one GPU kernel while it is written: lines of C, and what the kernel's parameters are.
 
 All back ends get the same text. What OpenCL C, CUDA C and the Metal language call differently (address
-spaces, thread numbers, barriers, int64) are macros, which the back end defines in front of the kernels
-(``compiler/backends/opencl.py``).
+spaces, thread numbers, barriers, int64, float16 in memory) are macros, which the back end defines in front of
+the kernels (``compiler/backends/opencl.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
@@ -34,6 +32,8 @@ _C_TYPES = {
     "int8": "ep_int8",
     "uint8": "uchar",
     "bool": "int",
+    # Computed in float32; in memory it is ep_half.
+    "float16": "float",
 }
 
 
@@ -47,7 +47,7 @@ def c_type(dtype: str) -> str:
 
 def storage_type(dtype: str) -> str:
     """The C type of an element in memory: a bool is a byte."""
-    return "uchar" if dtype == "bool" else c_type(dtype)
+    return {"bool": "uchar", "float16": "ep_half"}.get(dtype) or c_type(dtype)
 
 
 class Code:
@@ -90,11 +90,11 @@ class Code:
         self._depth -= 1
         self.line("}")
 
-    def parameter(self, operand: Operand, buffer: Buffer, *, written: bool = False) -> str:
-        """The name of the pointer to a tensor in the GPU's memory."""
+    def parameter(self, operand: Operand, dtype: str, *, written: bool = False) -> str:
+        """The name of the pointer to a tensor in the GPU's memory, of elements of ``dtype``."""
         if operand not in self.parameters:
             name = f"p{len(self.parameters)}"
-            self.parameters[operand] = (name, storage_type(str(buffer.dtype)), written)
+            self.parameters[operand] = (name, storage_type(dtype), written)
         name, ctype, before = self.parameters[operand]
         self.parameters[operand] = (name, ctype, before or written)
         return name

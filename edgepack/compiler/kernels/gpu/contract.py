@@ -7,7 +7,25 @@ from typing import Any
 
 from edgepack.compiler.kernels.contract import Operand
 
-__all__ = ["GpuImplementation", "GpuStage"]
+__all__ = ["FULL", "GpuImplementation", "GpuStage", "HalfOperands"]
+
+
+@dataclass(frozen=True)
+class HalfOperands:
+    """What of a fused group is float32 to its function, and float16 in memory.
+
+    Attributes:
+        params: indices of the function's parameters, results among them.
+        temps: whether what lies between its nests is, but for what is reduced: a sum may be far larger than
+            its terms.
+    """
+
+    params: frozenset[int] = frozenset()
+    temps: bool = False
+
+
+#: Everything is in memory as it is computed.
+FULL = HalfOperands()
 
 
 @dataclass(frozen=True)

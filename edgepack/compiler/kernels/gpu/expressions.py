@@ -86,6 +86,7 @@ class Evaluator:
     Args:
         code: the kernel that they are a part of.
         operand: what a buffer is to the kernel; None for one that is not in memory.
+        stored: the dtype of a buffer's elements in memory.
         inlined: blocks whose results are computed where they are read, by buffer.
         given: texts of buffers' values that the kernel has at hand, whatever the position.
     """
@@ -94,10 +95,11 @@ class Evaluator:
         self,
         code: Code,
         operand: Callable[[Buffer], Operand | None],
+        stored: Callable[[Buffer], str],
         inlined: Mapping[Buffer, Block],
         given: Mapping[Buffer, str] | None = None,
     ) -> None:
-        self.code, self.operand, self.inlined = code, operand, inlined
+        self.code, self.operand, self.stored, self.inlined = code, operand, stored, inlined
         self.given: dict[Any, str] = dict(given or {})
         self._guarded = 0
         self._computed: dict[tuple[Buffer, tuple[str, ...]], str] = {}
@@ -183,6 +185,10 @@ class Evaluator:
         inner, source, dtype = self.value(x.value, env), _dtype(x.value), _dtype(x)
         if dtype == "bool":
             return f"({inner} != 0)"
+        if dtype == "float16" != source:
+            return f"ROUND_HALF((float)({inner}))"
+        if (source, dtype) == ("float16", "float32"):
+            return inner
         return inner if source == dtype else f"({ctype})({inner})"
 
     def _choice(self, condition: Any, a: Any, b: Any, env: Environment) -> str:
@@ -240,10 +246,11 @@ class Evaluator:
         operand = self.operand(buffer)
         if operand is None:
             raise RuleError(f"{buffer.name} is not in memory")
-        name = self.code.parameter(operand, buffer)
+        dtype = self.stored(buffer)
+        name = self.code.parameter(operand, dtype)
         shape = tuple(int(d) for d in buffer.shape)
         at = flat_position([self.position(i, env) for i in x.indices], shape)
-        loaded = f"{name}[{at}]"
+        loaded = f"LOAD_HALF({name}, {at})" if dtype == "float16" else f"{name}[{at}]"
         return f"({loaded} != 0)" if str(buffer.dtype) == "bool" else loaded
 
     def _kept(self, text: str) -> str:

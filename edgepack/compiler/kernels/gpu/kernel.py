@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tvm.tirx import Buffer
@@ -22,13 +23,16 @@ class Kernel:
     Args:
         fused: the group, and ``nests`` what it is cut into.
         most_parameters: pointers that a kernel can have on the GPU.
+        half: float32 tensors whose elements are float16 in memory.
 
     Attributes:
         code: its text.
         evaluator: writes expressions into it.
     """
 
-    def __init__(self, fused: FusedGroup, nests: Nests, most_parameters: int) -> None:
+    def __init__(
+        self, fused: FusedGroup, nests: Nests, most_parameters: int, half: Collection[Buffer] = ()
+    ) -> None:
         params = list(fused.function.params)
         first = len(params) - fused.outputs
         self._operands = {
@@ -36,8 +40,13 @@ class Kernel:
             **{b: Operand("output", i) for i, b in enumerate(params[first:])},
             **{b: Operand("temp", i) for i, b in enumerate(nests.temps)},
         }
+        self._half = half
         self.code = Code(most_parameters)
-        self.evaluator = Evaluator(self.code, self._operands.get, nests.inlined)
+        self.evaluator = Evaluator(self.code, self._operands.get, self._stored, nests.inlined)
+
+    def _stored(self, buffer: Buffer) -> str:
+        """The dtype of a tensor's elements in memory."""
+        return "float16" if buffer in self._half else str(buffer.dtype)
 
     def store(self, block: Block, env: Environment, value: str | None = None) -> None:
         """Writes an element of a block's result: what it computes, or the given value."""
@@ -45,8 +54,10 @@ class Kernel:
         text = value if value is not None else self.evaluator.value(block.value, env)
         shape = tuple(int(d) for d in buffer.shape)
         at = flat_position([self.evaluator.position(i, env) for i in block.indices], shape)
-        name = self.code.parameter(self._operands[buffer], buffer, written=True)
-        self.code.line(f"{name}[{at}] = {text};")
+        dtype = self._stored(buffer)
+        name = self.code.parameter(self._operands[buffer], dtype, written=True)
+        half = dtype == "float16"
+        self.code.line(f"STORE_HALF({name}, {at}, {text});" if half else f"{name}[{at}] = {text};")
 
 
 def initial_value(block: Block, evaluator: Evaluator) -> Any:
