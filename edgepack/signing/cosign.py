@@ -8,11 +8,10 @@ transparency log beside it is not made: verify with ``cosign verify-blob --insec
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
+from pydantic import BaseModel, Field
 
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.signing.minisign import decoded
@@ -31,6 +31,33 @@ _ENCRYPTED = ("-----BEGIN ENCRYPTED SIGSTORE PRIVATE", "-----BEGIN ENCRYPTED COS
 _HINT = "Give a key of P-256, such as `cosign generate-key-pair` makes."
 #: Bytes that the derivation of a key may take: cosign's own take 64 MiB.
 _MOST_MEMORY = 1 << 30
+
+
+class _Cost(BaseModel):
+    """What scrypt takes: ``N`` steps over ``r`` blocks of 128 bytes, ``p`` times."""
+
+    N: int = Field(gt=1, le=_MOST_MEMORY)
+    r: int = Field(gt=0, le=1024)
+    p: int = Field(gt=0, le=16)
+
+
+class _Derivation(BaseModel):
+    name: Literal["scrypt"]
+    params: _Cost
+    salt: str
+
+
+class _Cipher(BaseModel):
+    name: Literal["nacl/secretbox"]
+    nonce: str
+
+
+class _Envelope(BaseModel):
+    """A secret key as cosign saves it; texts are in base64."""
+
+    kdf: _Derivation
+    cipher: _Cipher
+    ciphertext: str
 
 
 @dataclass(frozen=True)
@@ -91,8 +118,8 @@ def read_public(text: str, where: str) -> CosignPublicKey:
     """A public key in PEM; ConfigError for another one."""
     try:
         key = load_pem_public_key(text.encode())
-    except ValueError:
-        raise ConfigError(f"{where} is no public key.", hint=_HINT) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(f"{where} is no public key that is known here.", hint=_HINT) from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
         raise ConfigError(f"{where} is a key of another kind.", hint=_HINT)
     return CosignPublicKey(key)
@@ -115,7 +142,7 @@ def read_secret(text: str, where: str, password: str | None) -> CosignSecretKey:
             key = load_der_private_key(_deciphered(text, (password or "").encode()), None)
         else:
             key = load_pem_private_key(text.encode(), secret)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         why = "is damaged, or its password is wrong" if encrypted else "is no private key"
         raise ConfigError(f"{where} {why}.", hint=_HINT) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
@@ -124,23 +151,20 @@ def read_secret(text: str, where: str, password: str | None) -> CosignSecretKey:
 
 
 def _deciphered(text: str, password: bytes) -> bytes:
-    """The key of a cosign file in DER; ValueError or KeyError for another file or password."""
+    """The key of a cosign file in DER; ValueError for another file or password."""
     import hashlib
 
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
     body = "".join(line for line in text.splitlines() if not line.startswith("-----"))
-    envelope: Any = json.loads(decoded(body))
-    derivation, cipher = envelope["kdf"], envelope["cipher"]
-    if (derivation["name"], cipher["name"]) != ("scrypt", "nacl/secretbox"):
-        raise ValueError("an unknown way to encrypt")
-    n, r, p = (int(derivation["params"][name]) for name in "Nrp")
-    if n * r * 128 > _MOST_MEMORY or p > 16:
+    envelope = _Envelope.model_validate_json(decoded(body))
+    cost = envelope.kdf.params
+    if cost.N * cost.r * 128 > _MOST_MEMORY:
         raise ValueError("too much memory")
-    salt, nonce = decoded(derivation["salt"]), decoded(cipher["nonce"])
-    key = hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=_MOST_MEMORY + (64 << 20))
+    salt, most = decoded(envelope.kdf.salt), _MOST_MEMORY + (64 << 20)
+    key = hashlib.scrypt(password, salt=salt, n=cost.N, r=cost.r, p=cost.p, dklen=32, maxmem=most)
     try:
-        return bytes(SecretBox(key).decrypt(decoded(envelope["ciphertext"]), nonce))
+        return bytes(SecretBox(key).decrypt(decoded(envelope.ciphertext), decoded(envelope.cipher.nonce)))
     except CryptoError as error:
         raise ValueError("wrong password") from error

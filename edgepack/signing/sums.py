@@ -134,8 +134,8 @@ def is_encrypted(source: str | Path) -> bool:
     from edgepack.signing.minisign import decoded
 
     text, _ = _text(source)
-    lines = text.splitlines()
-    return "ENCRYPTED" in lines[0] or decoded([*lines, ""][1])[2:4] == b"Sc"
+    first, second = [*text.splitlines(), "", ""][:2]
+    return "ENCRYPTED" in first or decoded(second)[2:4] == b"Sc"
 
 
 def _text(source: str | Path) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from nacl.secret import SecretBox
 from edgepack.api import Bundle, sign
 from edgepack.cli.main import main
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.signing.sums import PASSWORD, check_signature, public_key, secret_key, sign_sums
+from edgepack.signing.sums import PASSWORD, check_signature, is_encrypted, public_key, secret_key, sign_sums
 
 SUMS = f"{'ab' * 32}  lib/libnet.so\n"
 
@@ -187,19 +187,50 @@ def test_keys_that_are_none_are_refused(keys: Path, tmp_path: Path, monkeypatch:
     (tmp_path / "empty").write_text("")
     damaged = cosign_key(keys, tmp_path, "pw")
     damaged.write_text(damaged.read_text().replace("A", "B", 5))
+    curve = ("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:SM2")
+    openssl(tmp_path, *curve, "-out", "sm2.key")
+    openssl(tmp_path, "pkey", "-in", "sm2.key", "-pubout", "-out", "sm2.pub")
+    assert not is_encrypted(tmp_path / "empty")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "text", tmp_path / "bytes", tmp_path / "empty"):
         for read in (secret_key, public_key):
             with pytest.raises(ConfigError):
                 read(path)
-    for path in (keys / "m.pub", keys / "c.pub", tmp_path / "rsa.key", damaged):
+    for path in (keys / "m.pub", keys / "c.pub", tmp_path / "rsa.key", tmp_path / "sm2.key", damaged):
         with pytest.raises(ConfigError):
             secret_key(path, "pw")
-    for path in (keys / "m.sec", keys / "c.key", tmp_path / "rsa.pub"):
+    for path in (keys / "m.sec", keys / "c.key", tmp_path / "rsa.pub", tmp_path / "sm2.pub"):
         with pytest.raises(ConfigError):
             public_key(path)
     monkeypatch.delenv("NO_KEY", raising=False)
     with pytest.raises(ConfigError, match="'NO_KEY' with the key is not set"):
         secret_key("env://NO_KEY")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"[" * 40000,
+        b"{}",
+        b'{"kdf": null}',
+        *(
+            b'{"kdf": {"name": "scrypt", "params": {"N": %s, "r": 8, "p": 1}, "salt": %s}, ' % pair
+            + b'"cipher": {"name": "nacl/secretbox", "nonce": "AAAA"}, "ciphertext": "AAAA"}'
+            for pair in (
+                (b"1024", b"1"),
+                (b"1e400", b'""'),
+                (b"0", b'""'),
+                (b"1024", b'"AAAA"'),
+                (b"9" * 40, b'""'),
+            )
+        ),
+    ],
+    ids=lambda wrong: wrong[-60:].decode()[:40],
+)
+def test_a_key_like_cosigns_that_says_odd_things_is_refused(wrong: bytes, tmp_path: Path) -> None:
+    name, path = "ENCRYPTED SIGSTORE PRIVATE KEY", tmp_path / "cosign.key"
+    path.write_text(f"-----BEGIN {name}-----\n{base64.b64encode(wrong).decode()}\n-----END {name}-----\n")
+    with pytest.raises(ConfigError, match="is damaged, or its password is wrong"):
+        secret_key(path, "pw")
 
 
 def test_a_bundle_is_signed_and_verified_by_the_commands(
