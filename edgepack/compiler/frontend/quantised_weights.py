@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["warn_of_quantised_weights"]
 
-#: Operators, and which of their inputs are weights where these are constant.
+#: Operators that are computed in float32, and which of their inputs are weights where these are constant.
+#: Not MatMulInteger and ConvInteger, which are products of int16.
 _OPERANDS: dict[str, tuple[int, ...]] = {
-    "ConvInteger": (1,),
     "DequantizeLinear": (0,),
     "DynamicQuantizeMatMul": (1,),
-    "MatMulInteger": (0, 1),
     "MatMulIntegerToFloat": (1,),
     "QGemm": (3,),
     "QLinearConv": (3,),

@@ -24,6 +24,7 @@ from edgepack.compiler.graph.isolate_shared import isolate_shared
 from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
+from edgepack.compiler.graph.narrow_products import narrow_products
 from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.products import matrix_products
 from edgepack.compiler.graph.rewrite import node_index, op_name
@@ -90,6 +91,7 @@ def lower(module: IRModule) -> Lowered:
         module = find_group_norms(module)
         module = channels_last(module)
         module = fold_views(module)
+        module = narrow_products(module)
         module = fuse_norms(module)
         module = fuse_attention(module)
         module = isolate_gathered(module)

@@ -37,8 +37,9 @@ __all__ = ["EVERY_DTYPE", "FLOAT32", "OTHER_DTYPE", "PRODUCTS", "PairRule", "Rul
 OTHER_DTYPE = "it does not take "
 
 FLOAT32 = frozenset({"float32"})
-#: Element types of products by register tiles; operands and result have the same one.
-PRODUCTS = FLOAT32 | {"float64", "int32"}
+#: Element types of products by register tiles; operands and result have the same one, but for operands of
+#: int16, whose products are summed in int32.
+PRODUCTS = FLOAT32 | {"float64", "int32", "int16"}
 EVERY_DTYPE = frozenset(DTYPES)
 
 #: (fused group, target, indices of its parameters that are constant at every call) -> implementation

@@ -144,11 +144,7 @@ def _matmul64(g: Graph) -> None:
     )
 
 
-#: Why products of integers are slower.
-INTEGER_PRODUCTS = "ONNX Runtime multiplies bytes (VNNI), edgepack int32, of which SSE2 has no product"
-
-
-@row("matmulinteger", why_slow=INTEGER_PRODUCTS)
+@row("matmulinteger")
 def _matmul_integer(g: Graph) -> None:
     a, b = g.input("a", [128, 256], "uint8"), g.const(g.rng.integers(0, 255, (256, 256)).astype("uint8"))
     g.output(g.op("MatMulInteger", a, b), "int32")
@@ -171,7 +167,7 @@ def _qconv(g: Graph) -> None:
     g.output(y, "uint8")
 
 
-@row("convinteger", why_slow=INTEGER_PRODUCTS)
+@row("convinteger")
 def _conv_integer(g: Graph) -> None:
     w = g.const(g.rng.integers(0, 255, (64, 64, 3, 3)).astype("uint8"))
     g.output(g.op("ConvInteger", g.input("x", [1, 64, 28, 28], "uint8"), w, pads=[1] * 4), "int32")

@@ -40,6 +40,7 @@ class AnchoredGroup:
             output is part of a wider tensor.
         images: how the tensors of a convolution or pooling are images; None for other operators.
         half: indices of the parameters that are stored as float16.
+        narrow: whether the anchor sums products of int16 in int32.
     """
 
     anchor: Anchor
@@ -50,6 +51,7 @@ class AnchoredGroup:
     pitch: int
     images: Images | None = None
     half: frozenset[int] = frozenset()
+    narrow: bool = False
 
     @property
     def half_weights(self) -> bool:
@@ -124,11 +126,13 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     operands = [params[i].dtype for i in fused.anchor.operands if i is not None]
-    if mixed := {str(dtype) for dtype in (epilogue.anchor.dtype, *operands)} - {str(result.dtype)}:
+    types = [str(dtype) for dtype in (epilogue.anchor.dtype, result.dtype)]
+    narrow = types == ["int32"] * 2 and bool(operands) and {str(dtype) for dtype in operands} == {"int16"}
+    if mixed := {types[0], *(str(dtype) for dtype in operands if not narrow)} - {types[1]}:
         raise RuleError(f"{result.dtype} of {' and '.join(sorted(mixed))}")
     pitch = fused.pitch or epilogue.shape[-1]
     found = AnchoredGroup(
-        fused.anchor, params, epilogue.shape, epilogue, str(result.dtype), pitch, half=fused.half
+        fused.anchor, params, epilogue.shape, epilogue, types[1], pitch, half=fused.half, narrow=narrow
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
         images = Images.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))

@@ -76,6 +76,11 @@ class ImplicitGemm(KernelBuilder):
         self.operands = self._declare()
         self.product = TileProduct(self.e, conv, self.blocking, self.operands, prefetch_bytes)
 
+    @property
+    def stored(self) -> str:
+        """Element type of the operands as the kernel reads them, if they are stored as they are computed."""
+        return "int16" if self.fused.narrow else self.dtype
+
     def _blocking(self) -> Blocking:
         conv, target = self.conv, self.target
         tile = tile_for(target, conv.pixels, conv.group_out, self.dtype)
@@ -92,9 +97,9 @@ class ImplicitGemm(KernelBuilder):
 
     def _declare_inputs(self) -> tuple[Any, Any, tuple[Any, int], dict[int, Any]]:
         e, c = self.e, self.conv
-        x = e.param(self.fused.operand(0), c.input_elements)
+        x = e.param(self.fused.operand(0), c.input_elements, self.stored)
         elements = c.depth * c.out_channels
-        weights = e.packed(0, elements + self.zeros, STORAGE if self.half else "")
+        weights = e.packed(0, elements + self.zeros, STORAGE if self.half else self.stored)
         zeros = (e.packed(1, c.group_in), 0) if self.half and c.padded else (weights, elements)
         return x, weights, zeros, self.fused.declare_epilogue(e)
 

@@ -70,8 +70,9 @@ class BatchedMatmul(KernelBuilder):
         self.tiles = balanced_split(self.rows, self.tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)
         e = self.e
-        self.a = e.param(group.operand(0), prod(self.left))
-        self.b = e.param(group.operand(1), prod(self.right))
+        stored = "int16" if group.narrow else self.dtype
+        self.a = e.param(group.operand(0), prod(self.left), stored)
+        self.b = e.param(group.operand(1), prod(self.right), stored)
         self.epilogue_params = group.declare_epilogue(e)
         self.y = e.output(0, prod(group.output_shape))
 

@@ -11,7 +11,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
+from edgepack.compiler.kernels.cpu.conv.pair_gemm import constant_gemm
 from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -28,7 +28,7 @@ def dense(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Im
         raise RuleError("a vector product")
     rows, depth, columns = prod(left[:-1]), left[-1], right[1]
     conv = Conv2d(1, 1, rows, depth, 1, rows, columns, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1, found.dtype)
-    return ImplicitGemm("matmul.packed", "matmul", conv, found, target).build()
+    return constant_gemm("matmul.packed", "matmul", conv, found, target).build()
 
 
 RULE = Rule("matmul.packed", order=700, dtypes=PRODUCTS, apply=dense)

@@ -1,0 +1,170 @@
+"""Products of integers that fit 16 bits, as such: sums of int32 of operands of int16.
+
+Quantised models write products of bytes, less their zero points, as products of int32. CPUs multiply 16 bits
+two to four times as fast; many have an instruction that multiplies pairs of them and adds the two products.
+The sums are the same: both wrap around at 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.rewrite import (
+    OptionalExpr,
+    Rewriter,
+    constant,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
+
+__all__ = ["narrow_products"]
+
+#: The least and the largest value of what is multiplied.
+NARROW = (-(2**15), 2**15 - 1)
+
+CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
+
+#: What hands its first operand's elements on.
+MOVES = {"relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze", "relax.broadcast_to"}
+
+
+class _NarrowProducts(Rewriter):
+    """Remembers what each value was computed by, and rewrites products of what is small enough."""
+
+    def __init__(self, module: IRModule) -> None:
+        super().__init__(module)
+        self.calls: dict[relax.Expr, relax.Call] = {}
+
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
+        new = self._product(call, args)
+        made = super().visit_call(call, args) if new is None else new
+        source = relax.Call(call.op, list(args), call.attrs, call.ty_args)
+        self.calls[made] = source
+        return made
+
+    def _product(self, call: relax.Call, args: Sequence[relax.Expr]) -> OptionalExpr:
+        """The product of int16, or None for any other call."""
+        name = op_name(call)
+        if name != "relax.matmul" and name not in CONVOLUTIONS:
+            return None
+        if dtype_of(call) != "int32" or not all(self._fits(arg) and not self._given(arg) for arg in args):
+            return None
+        left, right = args
+        if name == "relax.matmul":
+            if min(len(shape_of(left)), len(shape_of(right))) < 2:
+                return None
+            left, right = self._even(left, -1), self._even(right, -2)
+            return self.emit(relax.op.matmul(left, right, out_dtype="int32"))
+        a = call.attrs
+        if str(a.data_layout)[-1] != "C" or str(a.kernel_layout)[-2:] != "IO":
+            return None
+        if int(a.groups) > 1:
+            left, right = self._narrow(left), self._narrow(right)
+        else:
+            left, right = self._even(left, -1), self._even(right, -2)
+        convolution = getattr(relax.op.nn, name.removeprefix("relax.nn."))
+        attributes = {key: list(getattr(a, key)) for key in ("strides", "padding", "dilation")}
+        return self.emit(
+            convolution(
+                left,
+                right,
+                **attributes,
+                groups=int(a.groups),
+                data_layout=str(a.data_layout),
+                kernel_layout=str(a.kernel_layout),
+                out_layout=str(a.out_layout),
+                out_dtype="int32",
+            )
+        )
+
+    def _given(self, expr: relax.Expr) -> bool:
+        """Whether the value is a caller's int16, which need not lie where pairs of them may be read."""
+        call: OptionalExpr = self.calls.get(expr)
+        if op_name(call) in MOVES | {"relax.astype"}:
+            return self._given(call.args[0])
+        return call is None and dtype_of(expr) == "int16" and not is_constant(expr)
+
+    # Ranges of values --------------------------------------------------------------------------------------
+
+    def _fits(self, expr: relax.Expr) -> bool:
+        found = self._range(expr)
+        return found is not None and NARROW[0] <= found[0] and found[1] <= NARROW[1]
+
+    def _range(self, expr: relax.Expr) -> tuple[int, int] | None:
+        """The least and the largest value that a tensor of integers may have; None where nothing is known."""
+        if is_constant(expr):
+            values = numpy_of(expr)
+            whole = values.size and values.dtype.kind in "iu"
+            return (int(values.min()), int(values.max())) if whole else None
+        call: OptionalExpr = self.calls.get(expr)
+        name = op_name(call)
+        known: tuple[int, int] | None = None
+        if name in MOVES:
+            known = self._range(call.args[0])
+        elif name == "relax.astype":
+            known = self._range(call.args[0]) if _wider(dtype_of(call.args[0]), dtype_of(expr)) else None
+        elif name in {"relax.subtract", "relax.add"}:
+            a, b = (self._range(arg) for arg in call.args)
+            if a is not None and b is not None:
+                known = (a[0] - b[1], a[1] - b[0]) if name == "relax.subtract" else (a[0] + b[0], a[1] + b[1])
+        limits = _limits(dtype_of(expr))
+        if known is None or limits is None or known[0] < limits[0] or known[1] > limits[1]:
+            return limits
+        return known
+
+    # Operands ----------------------------------------------------------------------------------------------
+
+    def _narrow(self, expr: relax.Expr) -> relax.Expr:
+        """The value as int16, and what it is computed from as far as that fits too."""
+        if dtype_of(expr) == "int16":
+            return expr
+        if is_constant(expr):
+            return constant(numpy_of(expr).astype(np.int16))
+        call: OptionalExpr = self.calls.get(expr)
+        name = op_name(call)
+        if name == "relax.astype" and _wider(dtype_of(call.args[0]), dtype_of(expr)):
+            return self._narrow(call.args[0])
+        if name in {"relax.subtract", "relax.add"} and all(self._fits(arg) for arg in call.args):
+            a, b = (self._narrow(arg) for arg in call.args)
+            return self.emit(relax.Call(call.op, [a, b], call.attrs, call.ty_args))
+        return self.emit(relax.op.astype(expr, "int16"))
+
+    def _even(self, expr: relax.Expr, axis: int) -> relax.Expr:
+        """The value as int16, with a zero behind its last element along an axis of odd length."""
+        narrow, shape = self._narrow(expr), shape_of(expr)
+        if shape[axis] % 2 == 0:
+            return narrow
+        widths = [[0, int(i == axis % len(shape))] for i in range(len(shape))]
+        if is_constant(narrow):
+            return constant(np.pad(numpy_of(narrow), widths))
+        return self.emit(relax.op.nn.pad(narrow, [n for pair in widths for n in pair]))
+
+
+def _limits(dtype: str) -> tuple[int, int] | None:
+    """Of a type of integers."""
+    if not dtype.startswith(("int", "uint")):
+        return None
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
+
+
+def _wider(narrow: str, wide: str) -> bool:
+    """Whether the second type of integers has all values of the first."""
+    a, b = _limits(narrow), _limits(wide)
+    return a is not None and b is not None and b[0] <= a[0] and a[1] <= b[1]
+
+
+def narrow_products(module: IRModule) -> IRModule:
+    """Makes products of int32 whose operands fit 16 bits products of int16, of an even number of steps.
+
+    Args:
+        module: convolutions channels last.
+    """
+    return _NarrowProducts(module).run()

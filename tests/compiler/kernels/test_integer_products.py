@@ -1,0 +1,129 @@
+"""Products of bytes are exact at any zero point, and of pairs of int16 where the CPU multiplies these."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
+from edgepack.config.device import load_device
+from edgepack.plan.target import CpuTarget
+from tests.models.builder import Graph
+from tests.support.compiled import Library, target_with
+from tests.support.executor import host_target
+
+#: By name: shapes of both operands, whether the second is constant.
+PRODUCTS = {
+    "even": ((7, 64), (64, 45), True),
+    "odd": ((2, 5, 33), (33, 16), True),
+    "one row": ((1, 48), (48, 70), True),
+    "two activations": ((2, 9, 31), (2, 31, 20), False),
+}
+#: By name: channels, groups, kernel, stride, whether the weights are constant.
+CONVOLUTIONS = {
+    "three channels": (3, 1, 3, 1, True),
+    "pointwise": (32, 1, 1, 1, True),
+    "groups": (12, 3, 3, 2, True),
+    "depthwise": (6, 6, 3, 1, True),
+    "computed weights": (4, 1, 3, 1, False),
+}
+WIDE, HOST = "products of int16", "host"
+
+
+def _product(left: tuple[int, ...], right: tuple[int, ...], constant: bool) -> onnx.ModelProto:
+    """Zero points at both ends of the bytes; the weights have both ends too."""
+    g = Graph("product")
+    values = g.rng.choice(np.array([0, 255, 3, 250], np.uint8), right)
+    a, b = g.input("a", left, "uint8"), g.const(values) if constant else g.input("b", right, "uint8")
+    g.output(g.op("MatMulInteger", a, b, g.const(np.uint8(255)), g.const(np.uint8(0)), name="y"), "int32")
+    return g.model()
+
+
+def _convolution(channels: int, groups: int, kernel: int, stride: int, constant: bool) -> onnx.ModelProto:
+    g = Graph("convolution")
+    x, shape = g.input("x", (2, channels, 9, 8), "uint8"), (12, channels // groups, kernel, kernel)
+    values = g.rng.integers(-128, 128, shape).astype("int8")
+    w = g.const(values) if constant else g.input("w", shape, "int8")
+    y = g.op(
+        "ConvInteger",
+        x,
+        w,
+        g.const(np.uint8(7)),
+        g.const(np.int8(-128)),
+        group=groups,
+        strides=[stride] * 2,
+        pads=[kernel // 2] * 4,
+        name="y",
+    )
+    g.output(y, "int32")
+    return g.model()
+
+
+def _int16() -> onnx.ModelProto:
+    """Numbers of 16 bits; two products of the least of them exceed int32, and wrap around."""
+    g = Graph("int16")
+    a = g.op("Cast", g.op("Neg", g.input("a", (3, 8), "int32")), to=onnx.TensorProto.INT16)
+    weights = g.rng.choice(np.array([-(2**15), 2**15 - 1], np.int32), (8, 5))
+    g.output(g.op("MatMul", g.op("Cast", a, to=6), g.const(weights), name="y"), "int32")
+    return g.model()
+
+
+MODELS = {
+    **{name: _product(*case) for name, case in PRODUCTS.items()},
+    **{name: _convolution(*case) for name, case in CONVOLUTIONS.items()},
+    WIDE: _int16(),
+}
+#: All on SSE2, one of each operator without vectors and on this machine's own.
+SWEPT = [("128x16", name) for name in MODELS]
+SWEPT += [("scalar", "groups"), (HOST, "odd")]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    def target(registers: str) -> CpuTarget:
+        return host_target() if registers == HOST else target_with(registers)
+
+    return Library(MODELS, SWEPT, tmp_path_factory.mktemp("integers"), target)
+
+
+@pytest.mark.parametrize(("registers", "name"), SWEPT)
+def test_sums_are_exact(library: Library, registers: str, name: str) -> None:
+    compiled, rng = library(registers), np.random.default_rng(3)
+    inputs = {}
+    for spec in compiled.plan(name).inputs:
+        limits = np.iinfo(spec.dtype)
+        values = [2**15, 1 - 2**15] if name == WIDE else [limits.min, limits.max, limits.max // 2]
+        inputs[spec.name] = rng.choice(np.array(values, spec.dtype), spec.shape)
+    expected = compiled.expected(name, inputs)
+    for output, array in compiled.run(name, inputs).items():
+        np.testing.assert_array_equal(array, expected[output])
+
+
+def test_products_of_bytes_are_of_pairs(library: Library) -> None:
+    for name in MODELS:
+        kernels = library("128x16").plan(name).kernels
+        pairs = [k for k in kernels if k.parameters.get("operands") == "pairs of int16"]
+        assert len(pairs) == (name not in {"two activations", "depthwise", "computed weights"})
+
+
+#: Sums that one instruction adds to.
+LANES = {
+    "linux-x86_64": 4,
+    "linux-x86_64-v3": 8,
+    "linux-x86_64-v4": 16,
+    "wasm32-wasi": 4,
+    "cortex-m7": 1,
+    "raspberrypi4": 0,
+    "linux-riscv64": 0,
+    "wasm32-wasi-scalar": 0,
+}
+
+
+@pytest.mark.parametrize(("device", "lanes"), LANES.items())
+def test_which_cpus_multiply_pairs(device: str, lanes: int) -> None:
+    assert pair_lanes(load_device(device).cpu_target()) == lanes
+
+
+def test_wide_vectors_without_the_instruction_are_halved() -> None:
+    assert pair_lanes(target_with("512x32")) == 4
