@@ -19,6 +19,7 @@ from edgepack import resources
 from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
+from edgepack.config.xtensa import NO_XTENSA, no_device
 from edgepack.errors import ConfigError
 from edgepack.plan.gpu_target import GpuTarget, Precision
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
@@ -46,11 +47,12 @@ _TRIPLE_ARCH = {
     "x86_64": ("x86_64",),
     "aarch64": ("aarch64", "arm64"),
     "arm": ("arm", "thumb"),
+    "riscv32": ("riscv32",),
     "riscv64": ("riscv64",),
     "wasm32": ("wasm32",),
 }
 
-Arch = Literal["x86_64", "aarch64", "arm", "riscv64", "wasm32"]
+Arch = Literal["x86_64", "aarch64", "arm", "riscv32", "riscv64", "wasm32"]
 Os = Literal["linux", "android", "macos", "ios", "windows", "wasi", "emscripten", "none"]
 Libc = Literal["glibc", "musl", "bionic", "libsystem", "mingw", "wasi", "emscripten", "newlib"]
 ArtifactKind = Literal["shared", "static", "program"]
@@ -239,6 +241,13 @@ class Device(Frozen):
     budget: Budget = Budget()
     gpu: GpuModel = GpuModel()
 
+    @field_validator("arch", mode="before")
+    @classmethod
+    def _has_code_generator(cls, value: object) -> object:
+        if value == "xtensa":
+            raise ValueError(NO_XTENSA)
+        return value
+
     @field_validator("artifacts")
     @classmethod
     def _some_artifact(cls, value: tuple[ArtifactKind, ...]) -> tuple[ArtifactKind, ...]:
@@ -342,6 +351,7 @@ DEVICES: Kind[Device] = Kind(
     path_env="EDGEPACK_DEVICE_PATH",
     command="edgepack devices",
     detect=detect,
+    impossible=no_device,
 )
 
 

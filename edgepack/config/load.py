@@ -47,6 +47,7 @@ class Kind(Generic[Model]):
         path_env: environment variable with folders of the user's own ones; these come first.
         command: prints the known names; for hints.
         detect: for files that say ``detect: true``: the values that this machine gives, found at load time.
+        impossible: why there can be none of a name, as a sentence's end; "" for any other.
     """
 
     noun: str
@@ -55,6 +56,7 @@ class Kind(Generic[Model]):
     path_env: str
     command: str
     detect: Callable[[], dict[str, Any]] | None = None
+    impossible: Callable[[str], str] = lambda _: ""
 
     def folders(self) -> list[Path]:
         """Where names are looked for, in order: the folders of ``path_env``, then the built-in one."""
@@ -187,6 +189,8 @@ class Kind(Generic[Model]):
 
     def _unknown(self, text: str, *, where: str) -> ConfigError:
         names = self.names()
+        if reason := self.impossible(text):
+            return ConfigError(f"{where}there can be no {self.noun} {_shortened(repr(text))}: {reason}")
         near = nearest(text[:80], names)
         return ConfigError(
             f"{where}there is no {self.noun} {_shortened(repr(text))}",

@@ -28,6 +28,7 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
     ),
     "aarch64": ("neon", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
     "arm": ("neon", "vfp3", "vfp4", "fp16"),
+    "riscv32": (),
     "riscv64": ("v",),
     "wasm32": (),
 }

@@ -18,6 +18,7 @@ _PROCESSORS = {
     "x86_64": (8, "^(x86[_-]64|amd64|x64)$"),
     "aarch64": (8, "^(aarch64|arm64|armv[89])"),
     "arm": (4, "^(arm|aarch64|cortex|thumb)"),
+    "riscv32": (4, "^riscv"),
     "riscv64": (8, "^riscv"),
     "wasm32": (4, "^(wasm|x86$)"),
 }

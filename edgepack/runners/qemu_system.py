@@ -1,4 +1,4 @@
-"""Runs a firmware image on a board that qemu emulates; Arm's semihosting is its console and exit status.
+"""Runs a firmware image on a board that qemu emulates; semihosting is its console and exit status.
 
 The device's profile names the board (``options: {machine: mps2-an386}``). The image holds its own data: paths
 among the arguments are left out.
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from edgepack.bundle.firmware.emulator import EMULATORS
 from edgepack.errors import ToolchainError
 from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, Call, DeviceLike, setting
@@ -21,20 +22,20 @@ __all__ = ["REAL_SPEED", "available", "call", "run"]
 #: Emulated times say nothing about a device.
 REAL_SPEED = False
 
-_PROGRAM = "qemu-system-arm"
-_INSTALL = "apt-get install qemu-system-arm"
-
 
 def available(device: DeviceLike) -> Availability:
     """Whether qemu is here and has the device's board."""
     machine = _machine(device)
-    if not device.bare_metal or not machine:
+    if not device.bare_metal or not machine or device.arch not in EMULATORS:
         return Availability(
             False, "", "qemu-system runs firmware (os: none) on a board, `runner: {options: {machine: ...}}`."
         )
     qemu = _find_qemu(device)
     if qemu is None:
-        return Availability(False, "", f"{_PROGRAM} was not found: {_INSTALL}.")
+        emulator = EMULATORS[device.arch]
+        return Availability(
+            False, "", f"{emulator.program} was not found: apt-get install {emulator.package}."
+        )
     version, machines = _about(qemu)
     if machine not in machines:
         return Availability(
@@ -65,12 +66,14 @@ def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
     words = [Path(image).name, *(word for word in rest if isinstance(word, str))]
     # A comma ends an option's value, two are one comma.
     arguments = ",".join(f"arg={word.replace(',', ',,')}" for word in words)
+    emulator = EMULATORS[device.arch]
     command = [
-        *(str(_find_qemu(device)), "-M", _machine(device), "-kernel", image),
+        *emulator.command(_machine(device), str(setting(device, "cpu") or ""), str(_find_qemu(device))),
+        *("-kernel", image),
         *("-display", "none", "-serial", "none", "-monitor", "none", "-chardev", "stdio,id=console"),
         *("-semihosting-config", f"enable=on,target=native,chardev=console,{arguments}"),
     ]
-    what = f"{Path(image).name} on {_machine(device)} under {_PROGRAM}"
+    what = f"{Path(image).name} on {_machine(device)} under {emulator.program}"
     environment = setting(device, "environment") or {}
     return Call(command, environment, what, [command[0]])
 
@@ -81,7 +84,7 @@ def _machine(device: DeviceLike) -> str:
 
 
 def _find_qemu(device: DeviceLike) -> str | None:
-    return shutil.which(str(setting(device, "program") or _PROGRAM))
+    return shutil.which(str(setting(device, "program") or EMULATORS[device.arch].program))
 
 
 @cache

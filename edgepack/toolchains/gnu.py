@@ -10,7 +10,7 @@ from edgepack.toolchains.base import Toolchain
 __all__ = ["GnuToolchain"]
 
 #: Architectures whose CPU is named by -march (the others: -mcpu).
-_BY_MARCH = {"x86_64", "riscv64"}
+_BY_MARCH = {"x86_64", "riscv32", "riscv64"}
 
 
 class GnuToolchain(Toolchain):

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include "firmware.h"
+#include "machine.h"
 #include "report.h"
 
 enum { GUARD_BYTE = 0x5a, DONE = 0, FAILED = 1, STACK_BYTE = 0xa5, WORDS = 16, COMMAND_LINE = 512 };
@@ -49,12 +50,6 @@ static unsigned char *stack_bottom(void) {
 }
 
 /* Nothing lies below the stack pointer: there are no interrupts here. */
-static inline unsigned char *stack_pointer(void) {
-    unsigned char *here;
-    __asm__ volatile("mov %0, sp" : "=r"(here));
-    return here;
-}
-
 __attribute__((noinline)) static void paint_stack(void) {
     unsigned char *end = stack_pointer();
     for (volatile unsigned char *p = stack_bottom(); p < end; p++) {

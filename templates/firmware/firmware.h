@@ -10,6 +10,12 @@
 
 int main(void);
 
+/* Sets memory up and calls main; vectors.c goes on there when the core has a stack. */
+void firmware_start(void) __attribute__((noreturn));
+
+/* Says so, and ends the program with status 99. */
+void firmware_fault(void) __attribute__((noreturn));
+
 /* Lowest and highest address of the stack, from the linker script; it grows down. */
 extern uint32_t firmware_stack_limit[];
 extern uint32_t firmware_stack_top[];

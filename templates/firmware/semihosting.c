@@ -1,7 +1,8 @@
-/* Arm's semihosting: the program stops at a breakpoint, and the debugger or emulator does what r0 says.
- * Source: Arm, "Semihosting for AArch32 and AArch64". Without a debugger the breakpoint is a fault.
- * SPDX-License-Identifier: Apache-2.0 */
+/* Semihosting: the program stops at a breakpoint, and the debugger or emulator does what a register says.
+ * Sources: Arm, "Semihosting for AArch32 and AArch64"; RISC-V International, "RISC-V Semihosting", which has
+ * the same operations. Without a debugger the breakpoint is a fault. SPDX-License-Identifier: Apache-2.0 */
 #include "firmware.h"
+#include "machine.h"
 
 #include <edgepack/runtime.h>
 
@@ -14,22 +15,15 @@ enum {
     APPLICATION_EXIT = 0x20026
 };
 
-static uint32_t call(uint32_t operation, const volatile void *argument) {
-    register uint32_t r0 __asm__("r0") = operation;
-    register const volatile void *r1 __asm__("r1") = argument;
-    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
-    return r0;
-}
-
 void firmware_exit(int status) {
     const volatile uint32_t block[2] = {APPLICATION_EXIT, (uint32_t)status};
     for (;;) {
-        call(SYS_EXIT_EXTENDED, block);
+        semihosting_call(SYS_EXIT_EXTENDED, block);
     }
 }
 
 void firmware_print(const char *text) {
-    call(SYS_WRITE0, text);
+    semihosting_call(SYS_WRITE0, text);
 }
 
 void firmware_arguments(char *text, size_t capacity) {
@@ -38,17 +32,17 @@ void firmware_arguments(char *text, size_t capacity) {
         uint32_t capacity;
     } block = {text, (uint32_t)capacity};
     text[0] = 0;
-    if (call(SYS_GET_CMDLINE, &block) != 0) {
+    if (semihosting_call(SYS_GET_CMDLINE, &block) != 0) {
         text[0] = 0;
     }
     text[capacity - 1] = 0;
 }
 
-/* The timing hook of these boards. On your chip: a hardware timer, or DWT's cycle counter. */
+/* The timing hook of these boards. On your chip: a hardware timer or a cycle counter. */
 uint64_t edgepack_now_ns(void) {
     volatile uint32_t ticks[2] = {0, 0};
-    uint32_t frequency = call(SYS_TICKFREQ, NULL);
-    if (frequency == 0 || call(SYS_ELAPSED, ticks) != 0) {
+    uint32_t frequency = semihosting_call(SYS_TICKFREQ, NULL);
+    if (frequency == 0 || semihosting_call(SYS_ELAPSED, ticks) != 0) {
         return 0;
     }
     uint64_t now = (uint64_t)ticks[1] << 32 | ticks[0];

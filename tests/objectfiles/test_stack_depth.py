@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgepack.objectfiles.elf.stack_depth import _Function, _literals
+from edgepack.objectfiles.elf.machine_function import MachineFunction
+from edgepack.objectfiles.elf.stack_thumb import _literals
 
 
 def binary(**marks: int) -> Any:
@@ -27,4 +28,4 @@ def binary(**marks: int) -> Any:
     ],
 )
 def test_mapping_symbols_say_what_is_data(marks: dict[str, int], literals: list[tuple[int, int]]) -> None:
-    assert _literals(binary(**marks), _Function(100, 200)) == literals
+    assert _literals(binary(**marks), MachineFunction(100, 200)) == literals

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import lief
-import onnx
 import pytest
 
 import edgepack
@@ -24,9 +23,9 @@ from edgepack.runners import qemu_system
 from edgepack.runners.recorded import device_of
 from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
-from edgepack.toolchains.base import Toolchain
 from tests.models import build, save
 from tests.models.builder import Graph
+from tests.support.firmware import MODELS, linked_calls, say
 
 ROOT = Path(__file__).parents[2]
 GCC = "gcc-arm-none-eabi"
@@ -37,35 +36,6 @@ needs_gcc = pytest.mark.skipif(
 COMPILERS = ["zig", pytest.param(GCC, marks=needs_gcc)]
 
 Pack = Callable[..., edgepack.Bundle]
-
-
-def image_cnn() -> onnx.ModelProto:
-    """A small image classifier: 32x32 pixels, 10 classes."""
-    g = Graph("image_cnn")
-    x = g.conv_bn(g.input("image", [1, 3, 32, 32]), 3, 16, 3, stride=2)
-    x = g.conv_bn(x, 16, 32, 3)
-    x = g.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    x = g.conv_bn(x, 32, 32, 3)
-    x = g.op("GlobalAveragePool", x)
-    g.op("Softmax", g.gemm(g.op("Flatten", x), 32, 10), axis=-1, name="classes")
-    g.output("classes")
-    return g.model()
-
-
-def libm() -> onnx.ModelProto:
-    """What calls the C library's functions: with strict math, each elementary function is a call."""
-    g = Graph("libm")
-    x = g.input("x", [1, 64])
-    for operator in ("Sigmoid", "Tanh", "Erf", "Exp", "Sinh", "Cosh", "Asinh", "Atan", "Sin", "Cos"):
-        x = g.op(operator, x)
-    for operator in ("Round", "Asin", "Atanh"):
-        x = g.op(operator, g.op("Mul", x, g.const(0.7)))
-    g.op("Pow", g.op("Abs", x), g.op("Abs", g.input("y", [1, 64])), name="z")
-    g.output("z")
-    return g.model()
-
-
-MODELS = {"ds_cnn": lambda: build("ds_cnn"), "image_cnn": image_cnn, "libm": libm}
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +90,10 @@ def test_the_readme_says_what_to_link_with(packed: Pack) -> None:
 
 
 def test_bench_measures_by_the_boards_clock_and_claims_no_speed(packed: Pack) -> None:
-    measured = packed("cortex-m7").bench(runs=3, warmup=1, profile=True)
+    measured = packed("cortex-m7", "image_cnn").bench(runs=3, warmup=1, profile=True)
     assert not measured.real_speed
     assert len(measured.runs_ms) == 3
-    assert len(measured.steps_us) == len(packed("cortex-m7").manifest.steps)
+    assert len(measured.steps_us) == len(packed("cortex-m7", "image_cnn").manifest.steps)
     assert min(measured.runs_ms) > 0
     assert "note" in measured.to_json()
 
@@ -133,71 +103,31 @@ def test_one_thread_is_all_that_there_is(packed: Pack) -> None:
         packed("cortex-m4").verify(threads=2)
 
 
-def _say(bundle: edgepack.Bundle, *words: str) -> tuple[int, dict[str, object]]:
-    """What the image of a bundle prints for a command."""
-    artifact = bundle.manifest.artifact("program")
-    assert artifact is not None
-    argv: list[str | Path] = [bundle.path / artifact.path, *words]
-    done = qemu_system.run(device_of(bundle.manifest.device), argv, timeout=60, cwd=bundle.path)
-    return done.returncode, json.loads(done.stdout)
-
-
 def test_the_stack_of_a_run_is_at_most_the_estimate(packed: Pack) -> None:
     """The board paints its stack and looks how far down the run wrote."""
-    for device, model in (("cortex-m4", "ds_cnn"), ("cortex-m7", "ds_cnn"), ("cortex-m33", "image_cnn")):
+    for device, model in FIRMWARE:
         bundle = packed(device, model)
         assert bundle.manifest.footprint is not None
         (stack,) = [p.ram for p in bundle.manifest.footprint.parts if p.name == "stack"]
-        code, said = _say(bundle, "verify")
+        code, said = say(bundle, "verify")
         used = said["stack_bytes"]
         assert isinstance(used, int)
         assert code == 0
         assert 100 < used <= stack <= used + 256
 
 
-CALLS = """
-int use(volatile unsigned char *room, unsigned n);
-int run_step(int x);
-int (*volatile pointer)(int) = run_step;
-int ep_session_run_impl(int x);
-__attribute__((noinline)) int use(volatile unsigned char *room, unsigned n) {
-    room[n - 1] = 1;
-    return room[n / 2];
-}
-__attribute__((noinline)) int run_step(int x) {
-    volatile unsigned char room[SIZE] __attribute__((aligned(64)));
-    return use(room, SIZE) + x;
-}
-__attribute__((noinline)) int ep_session_run_impl(int x) {
-    volatile unsigned char room[SIZE];
-    return pointer(x) + use(room, SIZE) + AGAIN;
-}
-void Reset_Handler(void);
-void Reset_Handler(void) { ep_session_run_impl(1); }
-"""
-
-
-def _calls(toolchain: Toolchain, folder: Path, size: int, again: str) -> Path:
-    (folder / "calls.c").write_text(CALLS)
-    defines = {"SIZE": str(size), "AGAIN": again}
-    toolchain.compile_c(folder / "calls.c", folder / "calls.o", defines=defines)
-    flags = ("-Wl,-e,Reset_Handler",)
-    toolchain.link_program([folder / "calls.o"], folder / "calls.elf", flags=flags)
-    return folder / "calls.elf"
-
-
 @pytest.mark.parametrize("toolchain", COMPILERS)
 @pytest.mark.parametrize("size", [8, 600, 5000, 70001])
 def test_frames_of_all_sizes_are_read(size: int, toolchain: str, tmp_path: Path) -> None:
     """Each range of sizes has instructions of its own."""
-    image = _calls(resolve(load_device("cortex-m4"), toolchain), tmp_path, size, "0")
+    image = linked_calls(resolve(load_device("cortex-m4"), toolchain), tmp_path, size, "0")
     assert 2 * size <= stack_bytes(image) <= 2 * size + 256
 
 
 def test_a_stack_without_an_end_is_refused(tmp_path: Path) -> None:
     again = "(x > 0 ? ep_session_run_impl(x - 1) + x : 0)"
     with pytest.raises(InternalError, match="circle"):
-        stack_bytes(_calls(resolve(load_device("cortex-m4")), tmp_path, 100, again))
+        stack_bytes(linked_calls(resolve(load_device("cortex-m4")), tmp_path, 100, again))
 
 
 def test_the_program_says_what_is_wrong_with_a_command(packed: Pack) -> None:
@@ -208,11 +138,11 @@ def test_the_program_says_what_is_wrong_with_a_command(packed: Pack) -> None:
         ("bench", "--runs", "x1"),
         ("bench", "--what", "1"),
     ):
-        code, said = _say(packed("cortex-m4"), *words)
+        code, said = say(packed("cortex-m4"), *words)
         assert (code, said["status"], said["code"]) == (2, "error", "USAGE")
-    code, said = _say(packed("cortex-m4"), "check-params")
+    code, said = say(packed("cortex-m4"), "check-params")
     assert (code, said["params_id"]) == (0, packed("cortex-m4").manifest.params.id)
-    code, said = _say(packed("cortex-m4"), "info")
+    code, said = say(packed("cortex-m4"), "info")
     assert (code, said["name"]) == (0, "ds_cnn")
 
 
@@ -445,7 +375,9 @@ def test_a_crash_is_reported(tmp_path: Path, packed: Pack) -> None:
 # The project in the bundle
 
 
-@pytest.mark.parametrize("toolchain", COMPILERS)
+@pytest.mark.parametrize(
+    "toolchain", [pytest.param("zig", marks=pytest.mark.slow), pytest.param(GCC, marks=needs_gcc)]
+)
 def test_the_firmware_project_builds_and_runs(toolchain: str, packed: Pack, tmp_path: Path) -> None:
     """As its README says, with warnings as errors; then the bundle is left as it was."""
     bundle = packed("cortex-m33")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.bundle.firmware.budget import check_budget, estimate, measure
+from edgepack.bundle.firmware.emulator import EMULATORS
 from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
 from edgepack.config.device import Device
 from edgepack.errors import ConfigError
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 _FOLDER = "firmware"
-_SUPPORT = ("firmware/start.c", "firmware/semihosting.c", "firmware/library.c")
+_SUPPORT = ("firmware/vectors.c", "firmware/start.c", "firmware/semihosting.c", "firmware/library.c")
 #: C files of the program that proves the results, and of the example.
 _CHECK = (
     *_SUPPORT,
@@ -87,7 +88,7 @@ def write_sources(recipe: Recipe, plan: Plan, recorded: Recorded) -> None:
     root = recipe.bundle
     folder = root / _FOLDER
     folder.mkdir()
-    for path in sorted((TEMPLATES / _FOLDER).iterdir()):
+    for path in sorted(one for part in _folders(recipe.device) for one in part.iterdir()):
         if path.suffix in {".c", ".h"}:
             shutil.copyfile(path, folder / path.name)
     for path in sorted((root / "src" / "loader").iterdir()):
@@ -136,7 +137,9 @@ def link_trial(toolchain: Toolchain, objects: Sequence[Path], output: Path, fold
     support = []
     for name in _SUPPORT:
         support.append(folder / f"{Path(name).name}.o")
-        toolchain.compile_c(TEMPLATES / name, support[-1], include=[TEMPLATES / "runtime"])
+        folders = _folders(toolchain.device)
+        source = next(one for part in folders if (one := part / Path(name).name).is_file())
+        toolchain.compile_c(source, support[-1], include=[TEMPLATES / "runtime", *folders])
     flags = _link_flags(toolchain.device, folder)
     toolchain.link_program([*support, *objects], output, flags=flags)
 
@@ -147,6 +150,8 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
     values = _values(recipe, plan) | {
         "m": manifest,
         "board": _machine(recipe.device),
+        "emulator": _emulator(recipe.device),
+        "toolchain_files": [f"{family}.cmake" for family in recipe.device.compilers],
         "check_sources": _CHECK,
         "example_sources": _EXAMPLE,
         "kernels_object": recipe.kernels[-1],
@@ -164,11 +169,22 @@ def package_files(recipe: Recipe, plan: Plan, manifest: Manifest) -> dict[str, s
         "CMakeLists.txt": render("firmware/library.cmake.j2", values),
         "firmware/CMakeLists.txt": render("firmware/CMakeLists.txt.j2", values),
         **{
-            f"firmware/{family}.cmake": render(f"firmware/{family}.cmake.j2", {"compiler": compiler})
+            f"firmware/{family}.cmake": render(
+                f"firmware/{family}.cmake.j2", {"compiler": compiler, "arch": recipe.device.arch}
+            )
             for family, compiler in recipe.device.compilers.items()
             if (TEMPLATES / _FOLDER / f"{family}.cmake.j2").is_file()
         },
     }
+
+
+def _folders(device: Device) -> tuple[Path, Path]:
+    """Where the C files lie that are for every core, and for the device's."""
+    return TEMPLATES / _FOLDER, TEMPLATES / _FOLDER / {"riscv32": "riscv"}.get(device.arch, device.arch)
+
+
+def _emulator(device: Device) -> str:
+    return " ".join(EMULATORS[device.arch].command(_machine(device), device.runner.cpu))
 
 
 def _machine(device: Device) -> str:

@@ -20,6 +20,9 @@ __all__ = ["compile_assembly", "compile_object"]
 #: in a floating point register, as the compilers' own libraries do.
 HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2")
 
+#: ABIs of RISC-V without floating point registers: there a half is in an integer register in any case.
+SOFT_FLOAT = ("ilp32", "lp64")
+
 
 def compile_object(
     functions: Mapping[str, Any], target: CpuTarget, output: Path, *, opt_level: int = 3
@@ -33,7 +36,7 @@ def compile_object(
             same results, slowly.
     """
     _compile(functions, target, opt_level).write_to_file(str(output))
-    if target.arch.startswith("riscv64"):
+    if target.arch.startswith("riscv") and target.abi not in SOFT_FLOAT:
         forget_definitions(output, HALF_CONVERSIONS)
 
 

@@ -17,7 +17,7 @@ from edgepack.objectfiles.report import AuditKind, Finding
 
 __all__ = ["ElfAuditor", "parse"]
 
-_MACHINE = {"x86_64": "X86_64", "aarch64": "AARCH64", "arm": "ARM", "riscv64": "RISCV"}
+_MACHINE = {"x86_64": "X86_64", "aarch64": "AARCH64", "arm": "ARM", "riscv32": "RISCV", "riscv64": "RISCV"}
 _EF_ARM_ABI_FLOAT_HARD = 0x400
 _EF_RISCV_FLOAT_ABI = 0x6  # 0 soft, 2 single, 4 double
 _DF_TEXTREL = 0x4
@@ -129,12 +129,19 @@ def _machine(binary: lief.ELF.Binary, device: Device) -> Iterator[Finding]:
     flags, linked = binary.header.processor_flag, word(binary.header.file_type) != "REL"
     if device.arch == "arm" and linked and bool(flags & _EF_ARM_ABI_FLOAT_HARD) != device.hard_float:
         yield Finding("float ABI", "soft" if device.hard_float else "hard", _float_abi_name(device))
-    if device.arch == "riscv64" and (flags & _EF_RISCV_FLOAT_ABI) != (4 if device.hard_float else 0):
+    if device.arch.startswith("riscv") and (flags & _EF_RISCV_FLOAT_ABI) != _riscv_float_abi(device):
         yield Finding("float ABI", f"flags {flags:#x}", device.llvm.abi or "lp64d")
 
 
+def _riscv_float_abi(device: Device) -> int:
+    """Bits of the ABI in a file's flags (RISC-V ELF psABI, 8.1): no floats in registers, single, double."""
+    if not device.hard_float:
+        return 0
+    return 2 if device.llvm.abi.endswith("f") else 4
+
+
 def _float_abi_name(device: Device) -> str:
-    if device.arch not in {"arm", "riscv64"}:
+    if device.arch not in {"arm", "riscv32", "riscv64"}:
         return ""
     return "hard" if device.hard_float else "soft"
 

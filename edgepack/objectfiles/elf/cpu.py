@@ -46,14 +46,14 @@ _SIMD = {"neon": {1}, "vfp4": {2}}
 
 def says_its_cpu(device: Device) -> bool:
     """Whether object files for a device say what CPU they were compiled for."""
-    return device.arch in {"arm", "riscv64"}
+    return device.arch in {"arm", "riscv32", "riscv64"}
 
 
 def cpu_architecture(binary: lief.ELF.Binary, device: Device) -> Iterator[Finding]:
     """Code for a newer CPU, or with a register file that the runtime does not ask the CPU for."""
     if device.arch == "arm":
         yield from _arm(attributes(section_content(binary, ".ARM.attributes")), device)
-    elif device.arch == "riscv64":
+    elif device.arch.startswith("riscv"):
         yield from _riscv(section_content(binary, ".riscv.attributes"), device)
 
 
@@ -86,9 +86,14 @@ def _name(names: tuple[str, ...], value: int) -> str:
 
 
 def _riscv(section: bytes, device: Device) -> Iterator[Finding]:
-    """Vector code where the device does not ask for V. The attribute is a text: rv64i2p1_m2p0_v1p0."""
+    """Vector code where the device does not ask for V; in firmware any extension of one letter that the
+    device does not name. The attribute is a text: rv64i2p1_m2p0_v1p0."""
     text = re.search(rb"rv(?:32|64)[a-z0-9_]*", section)
     extensions = text.group().decode().split("_") if text else []
     vectors = [e for e in extensions if re.match(r"v\d|zv", e)]
     if vectors and "v" not in device.cpu_requires:
         yield Finding(CPU_CHECK, " ".join(vectors), "no vectors (`cpu_requires` does not name v)")
+    named = {"i", *(feature[1:] for feature in device.llvm.features if feature.startswith("+"))}
+    letters = [e.removeprefix("rv32")[0] for e in extensions if re.match(r"(rv32)?[a-y]\d", e)]
+    if device.bare_metal and (more := [letter for letter in letters if letter not in named]):
+        yield Finding(CPU_CHECK, " ".join(more), f"`llvm.features` ({' '.join(device.llvm.features)})")

@@ -274,7 +274,8 @@ enum {
     EP_ARCH_AARCH64 = 2,
     EP_ARCH_ARM = 3,
     EP_ARCH_RISCV64 = 4,
-    EP_ARCH_WASM = 5
+    EP_ARCH_WASM = 5,
+    EP_ARCH_RISCV32 = 6
 };
 
 struct ep_descriptor {

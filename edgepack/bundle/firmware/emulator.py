@@ -1,0 +1,34 @@
+"""How qemu shows a board to a firmware image."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["EMULATORS", "Emulator"]
+
+
+class Emulator(NamedTuple):
+    """qemu for one architecture.
+
+    Attributes:
+        program: its name.
+        package: Debian's and Ubuntu's package with it.
+        options: what it takes for an image to be alone in the board's memory.
+    """
+
+    program: str
+    package: str
+    options: tuple[str, ...] = ()
+
+    def command(self, machine: str, cpu: str, program: str = "") -> list[str]:
+        """The first words of a command: this program or another, board and CPU ("": the board's)."""
+        words = [program or self.program, *self.options, "-M", machine]
+        return [*words, "-cpu", cpu] if cpu else words
+
+
+#: By architecture, as devices name it.
+EMULATORS = {
+    "arm": Emulator("qemu-system-arm", "qemu-system-arm"),
+    # Else the board starts OpenSBI, at the image's address.
+    "riscv32": Emulator("qemu-system-riscv32", "qemu-system-misc", ("-bios", "none")),
+}

@@ -1,0 +1,21 @@
+/* What C cannot say of a Cortex-M.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef EDGEPACK_FIRMWARE_MACHINE_H
+#define EDGEPACK_FIRMWARE_MACHINE_H
+
+#include <stdint.h>
+
+static inline uint32_t semihosting_call(uint32_t operation, const volatile void *argument) {
+    register uint32_t r0 __asm__("r0") = operation;
+    register const volatile void *r1 __asm__("r1") = argument;
+    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
+    return r0;
+}
+
+static inline unsigned char *stack_pointer(void) {
+    unsigned char *here;
+    __asm__ volatile("mov %0, sp" : "=r"(here));
+    return here;
+}
+
+#endif
