@@ -47,6 +47,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 
 def _moved(text: str) -> str:
     """A page from the top, with links as they are in docs/."""
+    text = re.sub(r"\]\((?=examples/)", "](../", text)
     return re.sub(r'(\]\(|src="|srcset="|href=")docs/', r"\1", text)
 
 

@@ -1,0 +1,4 @@
+export default {
+  worker: { format: "es" },
+  optimizeDeps: { exclude: ["stripes-wasm"] },
+};
