@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,14 +71,15 @@ class Row:
 
     Attributes:
         draw: how inputs are drawn that cannot be normally distributed, by name.
-        why_slow: why it is less than half as fast as ONNX Runtime; empty where it is not.
+        why_slow: why it may be less than half as fast as ONNX Runtime, by the device on which it may. On all
+            others it is guarded.
     """
 
     name: str
     build: Build
     opset: int
     draw: dict[str, Draw] = field(default_factory=dict)
-    why_slow: str = ""
+    why_slow: Mapping[str, str] = field(default_factory=dict)
 
     def operators(self) -> set[str]:
         """Those of its nodes."""
@@ -104,12 +105,14 @@ class Row:
 ROWS: dict[str, Row] = {}
 
 
-def row(name: str, *, opset: int = 17, why_slow: str = "", **draw: Draw) -> Callable[[Build], Build]:
+def row(
+    name: str, *, opset: int = 17, why_slow: Mapping[str, str] | None = None, **draw: Draw
+) -> Callable[[Build], Build]:
     """Registers a function that fills a graph."""
 
     def register(build: Build) -> Build:
         assert name not in ROWS, name
-        ROWS[name] = Row(name, build, opset, draw, why_slow)
+        ROWS[name] = Row(name, build, opset, draw, why_slow or {})
         return build
 
     return register
@@ -127,7 +130,7 @@ def one(
     shape_out: Sequence[int] | None = None,
     draw: Draw | None = None,
     cast_to: int | None = None,
-    why_slow: str = "",
+    why_slow: Mapping[str, str] | None = None,
     **attributes: Any,
 ) -> None:
     """A row of one node: ``op(x, *others)``.

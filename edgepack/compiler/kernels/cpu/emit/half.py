@@ -1,8 +1,8 @@
 """float16 and bfloat16 in memory to float32 in registers and back, on vectors; both lie there as uint16.
 
 Every number is widened exactly, subnormal ones, infinities and NaN included, and narrowed to the nearest one,
-ties to even (IEEE 754-2019, 4.3.1). Where a CPU has no instruction for float16, integer arithmetic and
-selections do it, for LLVM would call a function for each element.
+ties to even (IEEE 754-2019, 4.3.1). Where a CPU has no instruction for float16, arithmetic on the bits
+does it, for LLVM would call a function for each element.
 """
 
 from __future__ import annotations
@@ -53,22 +53,20 @@ def widened(e: Emitter, stored: Expr, lanes: int, dtype: str) -> Expr:
     def as_float(x: Expr) -> Expr:
         return tirx.reinterpret(_dtype("float32", lanes), x)
 
-    bits = e.let(tirx.Cast(_dtype("int32", lanes), stored))
+    high = e.let(tirx.shift_left(tirx.Cast(_dtype("int32", lanes), stored), number(16)))
     if dtype == "bfloat16":
-        return e.let(as_float(tirx.shift_left(bits, number(16))))
-    magnitude = e.let(tirx.bitwise_and(bits, number(0x7FFF)))
-    sign = tirx.shift_left(tirx.bitwise_and(bits, number(0x8000)), number(16))
-    moved = e.let(tirx.shift_left(magnitude, number(13)))
-    # The exponent's bias is 127 instead of 15; that of infinities and NaN is 255 instead of 31.
-    special = magnitude >= number(0x7C00)
-    bias = tirx.Select(special, number(224 << 23), number(112 << 23))
-    # Subnormal numbers are multiples of 2**-24. Not made of subnormal float32: NEON takes these for 0.
-    scale = e.splat(FloatImm("float32", 2.0**-24), lanes)
-    small = tirx.reinterpret(
-        _dtype("int32", lanes), e.let(tirx.Cast(_dtype("float32", lanes), magnitude) * scale)
-    )
-    absolute = e.let(tirx.Select(magnitude < number(0x400), small, moved + bias))
-    return e.let(as_float(tirx.bitwise_or(absolute, sign)))
+        return e.let(as_float(high))
+    magnitude = e.let(tirx.bitwise_and(high, number(0x7FFFFFFF)))
+    moved = e.let(tirx.shift_right(magnitude, number(3)))
+    # The exponent's bias is 127 instead of 15; that of infinities and NaN is all ones.
+    value = e.let(as_float(moved + number(112 << 23)))
+    # That makes 2**-15 (1 + m) of a subnormal 2**-14 m. No step has a subnormal float32: NEON takes it for 0.
+    excess = e.let(value - e.splat(FloatImm("float32", 2.0**-14), lanes))
+    subnormal = magnitude < number(0x400 << 16)
+    value = e.let(value + tirx.Select(subnormal, excess, e.splat(FloatImm("float32", 0.0), lanes)))
+    ones = tirx.Select(magnitude > number(0x7BFF << 16), number(0x7F800000), number(0))
+    sign = e.let(tirx.bitwise_or(tirx.bitwise_and(high, number(-0x80000000)), ones))
+    return e.let(as_float(tirx.bitwise_or(tirx.reinterpret(_dtype("int32", lanes), value), sign)))
 
 
 def narrowed(e: Emitter, value: Expr, lanes: int, dtype: str) -> Expr:
@@ -88,18 +86,43 @@ def narrowed(e: Emitter, value: Expr, lanes: int, dtype: str) -> Expr:
 
     bits = e.let(tirx.reinterpret(_dtype("int32", lanes), value))
     magnitude = e.let(tirx.bitwise_and(bits, number(0x7FFFFFFF)))
-    sign = tirx.bitwise_and(tirx.shift_right(bits, number(16)), number(0x8000))
-    nan = magnitude > number(0x7F800000)
     if dtype == "bfloat16":
+        nan = magnitude > number(0x7F800000)
+        sign = tirx.bitwise_and(tirx.shift_right(bits, number(16)), number(0x8000))
         absolute = e.let(tirx.Select(nan, number(0x7FC0), rounded(magnitude, 16)))
-    else:
-        # Added to 0.5, whose last bit is 2**-24, a number is rounded to a multiple of that.
-        half = e.splat(FloatImm("float32", 0.5), lanes)
-        sum_ = e.let(tirx.reinterpret(_dtype("float32", lanes), magnitude) + half)
-        small = tirx.reinterpret(_dtype("int32", lanes), sum_) - number(0x3F000000)
-        normal = rounded(magnitude - number(112 << 23), 13)
-        absolute = e.let(tirx.Select(magnitude < number(0x38800000), small, normal))
-        # From 65520 on the nearest number would be 65536.
-        absolute = e.let(tirx.Select(magnitude >= number(0x477FF000), number(0x7C00), absolute))
-        absolute = e.let(tirx.Select(nan, number(0x7E00), absolute))
-    return e.let(tirx.Cast(_dtype(STORAGE, lanes), tirx.bitwise_or(absolute, sign)))
+        return e.let(tirx.Cast(_dtype(STORAGE, lanes), tirx.bitwise_or(absolute, sign)))
+    return _narrowed_float16(e, bits, magnitude, lanes)
+
+
+def _narrowed_float16(e: Emitter, bits: Expr, magnitude: Expr, lanes: int) -> Expr:
+    """The float16 of a float32 with these bits, without an instruction for it.
+
+    Added to 2**13 times its own power of two, a number is rounded by the addition to 11 significant bits,
+    which are the sum's last ones; with 2**-14, the least normal number's, to a multiple of 2**-24.
+    """
+
+    def number(value: int) -> Expr:
+        return e.splat(IntImm("int32", value), lanes)
+
+    def as_float(x: Expr) -> Expr:
+        return tirx.reinterpret(_dtype("float32", lanes), x)
+
+    def as_bits(x: Expr) -> Expr:
+        return tirx.reinterpret(_dtype("int32", lanes), x)
+
+    def constant(value: float) -> Expr:
+        return e.splat(FloatImm("float32", value), lanes)
+
+    absolute = as_float(magnitude)
+    # From 65520 on it rounds to 65536, whose bits would be infinity's.
+    absolute = e.let(tirx.Select(absolute < constant(65536), absolute, constant(65536)))
+    power = e.let(as_float(tirx.bitwise_and(as_bits(absolute), number(0x7F800000))))
+    power = as_bits(tirx.Select(power > constant(2.0**-14), power, constant(2.0**-14)))
+    power = e.let(power + number(13 << 23))
+    mantissa = e.let(as_bits(e.let(absolute + as_float(power))) - power)
+    # The leading bit of a normal number's mantissa adds 1 to the exponent.
+    rounded = mantissa + (tirx.shift_right(power, number(13)) - number(126 << 10))
+    quiet = tirx.Select(magnitude > number(0x7F800000), number(0x200), number(0))
+    sign = tirx.bitwise_and(tirx.shift_right(bits, number(16)), number(0x8000))
+    positive = tirx.bitwise_or(rounded, quiet)
+    return e.let(tirx.Cast(_dtype(STORAGE, lanes), tirx.bitwise_or(positive, sign)))
