@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from edgepack.plan.types import Argument, Copy, Launch, Plan
+from edgepack.plan.types import Argument, Copy, Launch, Plan, Step
 from edgepack.render.names import c_string
 
 __all__ = ["GpuImage", "GpuKernels", "gpu_places", "gpu_values"]
@@ -95,7 +95,21 @@ def gpu_values(plan: Plan, made: GpuKernels) -> dict[str, object]:
         "most_threads": max((prod(launch.threads) for launch in launches), default=1),
         "local_bytes": max((launch.local_bytes for launch in launches), default=0),
         "arena_bytes": plan.gpu_arena.nbytes,
+        "on_cpu": _on_cpu(plan),
     }
+
+
+def _on_cpu(plan: Plan) -> list[int]:
+    """Of each input, then each output, 1 if a step of the CPU uses it, else 0."""
+    used = {
+        (argument.kind, argument.index)
+        for step in plan.steps
+        if isinstance(step, Step)
+        for argument in step.arguments
+    }
+    tensors = [("input", i) for i in range(len(plan.inputs))]
+    tensors += [("output", i) for i in range(len(plan.outputs))]
+    return [int(tensor in used) for tensor in tensors]
 
 
 def _step(plan: Plan, step: object, numbers: dict[str, int], places: _Places) -> str:

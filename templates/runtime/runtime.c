@@ -32,6 +32,9 @@
 #include "core/state.h"
 #include "core/executor.c"
 #include "core/pool.c"
+#if defined(EP_HAVE_GPU)
+#include "gpu/memory.c"
+#endif
 #if defined(EP_GPU_API_OPENCL)
 #include "gpu/opencl.h"
 #include "gpu/opencl.c"
@@ -50,8 +53,10 @@
 #if defined(EP_HAVE_GPU)
 #include "gpu/session.c"
 #endif
+#include "core/options.c"
 #include "core/session.c"
 #if defined(EP_HAVE_GPU)
+#include "gpu/run.c"
 #include "gpu/model.c"
 #endif
 #include "core/api.c"

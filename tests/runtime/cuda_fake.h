@@ -1,6 +1,8 @@
 /* The GPU variant of the mini model on the fake driver of CUDA. */
 #include "fake_cuda.h"
 
+#include "gpu_document.h" /* the C of docs/gpu.md */
+
 #define IMAGE(text, capability, ptx) {(const unsigned char *)(text), sizeof(text), capability, ptx}
 
 static ep_gpu_image images[] = {
@@ -29,11 +31,67 @@ static void cuda_prepare(void) {
     gpu_program.image_count = sizeof images / sizeof images[0];
 }
 
+/* ---- The caller ---- */
+
+static ep_cuda_model cu;
+
+#define CU_OK(call) CHECK((call) == EP_CU_SUCCESS)
+
+static void *cu_buffer(size_t nbytes) {
+    ep_cu_address address = 0;
+    CU_OK(cu.MemAlloc(&address, nbytes));
+    return (void *)address;
+}
+
+static void cu_put(void *buffer, size_t offset, const void *from, size_t nbytes) {
+    CU_OK(cu.MemcpyHtoDAsync((ep_cu_address)buffer + offset, from, nbytes, ours.queue));
+    CU_OK(cu.StreamSynchronize(ours.queue));
+}
+
+static void cu_get(void *buffer, size_t offset, void *to, size_t nbytes) {
+    CU_OK(cu.MemcpyDtoHAsync(to, (ep_cu_address)buffer + offset, nbytes, ours.queue));
+    CU_OK(cu.StreamSynchronize(ours.queue));
+}
+
+static void cu_release(void *buffer) {
+    CU_OK(cu.MemFree((ep_cu_address)buffer));
+}
+
+static void *cu_symbol(const char *name) {
+    void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), name);
+    CHECK(found != NULL);
+    return found;
+}
+
+static void cu_end(void) {
+    ep_cu_context left = NULL;
+    int (*destroy)(void *);
+    *(void **)&destroy = cu_symbol("cuCtxDestroy_v2");
+    CU_OK(cu.StreamDestroy(ours.queue));
+    CU_OK(cu.CtxPopCurrent(&left));
+    CHECK((void *)left == ours.context); /* it is current as it was */
+    CU_OK(destroy(ours.context));
+}
+
+/* A context that is current all the time. */
+static void cu_begin(void) {
+    int (*create)(void **, unsigned, int);
+    caller made = {NULL, NULL, cu_buffer, cu_put, cu_get, cu_release, cu_end};
+    ours = made;
+    *(void **)&create = cu_symbol("cuCtxCreate_v2");
+    CHECK_STATUS(ep_cuda_load(&cu), EP_OK);
+    CU_OK(create(&ours.context, 0, 0));
+    CU_OK(cu.StreamCreate((ep_cu_stream *)&ours.queue, EP_CU_STREAM_NON_BLOCKING));
+    fake_cu_control *driver = cu_symbol("fake_cu");
+    driver->callers = 1;
+}
+
 static const fake_driver cuda = {.name = "cuda",
                                  .api = EP_GPU_CUDA,
                                  .library = "libcuda.so.1",
                                  .control = "fake_cu",
                                  .prepare = cuda_prepare,
+                                 .begin = cu_begin,
                                  .of_open = cuda_of_open,
                                  .of_session = cuda_of_session,
                                  /* the name, a capability, an image of which there are others */
@@ -51,6 +109,8 @@ TEST_OF(cuda, open_failures)
 TEST_OF(cuda, session_failures)
 TEST_OF(cuda, lost_device)
 TEST_OF(cuda, memory)
+TEST_OF(cuda, caller)
+TEST_OF(cuda, caller_failures)
 
 /* Two launches that follow each other are one graph; while steps are timed, and without graphs, they are not.
  */
@@ -75,6 +135,80 @@ static void cuda_numbers(const char *root) {
     ep_session_destroy(session);
     ep_model_close(&model);
     CHECK(driver->f.live == 0 && driver->depth == 0);
+}
+
+/* What is CUDA's own: memory of the process, or of another device; runs of a graph whatever their buffers. */
+static void cuda_caller_objects(const char *root) {
+    fake_cu_control *driver = setup(&cuda, root);
+    ep_options asked = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    there t;
+    int outside = 0;
+    cu_begin();
+    ep_open_options options = open_options(root);
+    options.gpu_context = &outside; /* no context */
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_E_GPU_CONTEXT);
+    options.gpu_context = ours.context;
+    driver->device[0].threads--;
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_E_GPU_DEVICE);
+    driver->device[0].threads++;
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_OK);
+    asked.gpu_queue = ours.queue;
+    asked.gpu_memory = 1;
+    CHECK_STATUS(ep_session_create(&model, &asked, &session), EP_OK);
+    there_init(&t, &d);
+    there_set(&t, &d, 63);
+    driver->host_memory = 1;
+    CHECK_STATUS(there_run(&t, session), EP_E_GPU_BUFFER);
+    driver->host_memory = 0;
+    driver->other_device = 1;
+    CHECK_STATUS(there_run(&t, session), EP_E_GPU_BUFFER);
+    driver->other_device = 0;
+    t.memories[0].data = &outside;
+    CHECK_STATUS(there_run(&t, session), EP_E_GPU_BUFFER);
+    int live = driver->f.live;
+    for (unsigned mask = 0; mask < 64; mask += 21) {
+        int graphs = driver->graphs;
+        there_set(&t, &d, mask);
+        CHECK_STATUS(there_run(&t, session), EP_OK);
+        there_check(&t, &d);
+        CHECK(driver->graphs == graphs + 1 && driver->f.live == live);
+    }
+    ep_session_destroy(session);
+    there_release(&t);
+    ep_model_close(&model);
+    ours.end();
+    CHECK(driver->f.live == 0);
+}
+
+/* The functions of docs/gpu.md. */
+static void cuda_document(const char *root) {
+    fake_cu_control *driver = setup(&cuda, root);
+    ep_session *session = NULL;
+    CUdeviceptr in[MINI_INPUTS];
+    CUdeviceptr out[MINI_OUTPUTS];
+    there t;
+    cu_begin();
+    CHECK_STATUS(open_pipeline(&gpu_library, path_in(root, "params/mini.params"), ours.context, ours.queue,
+                               &model, &session),
+                 EP_OK);
+    CHECK(begins(backend(), "cuda: "));
+    there_init(&t, &d);
+    there_set(&t, &d, 63);
+    for (int i = 0; i < BUFFERS; i++) {
+        *(i < MINI_INPUTS ? &in[i] : &out[i - MINI_INPUTS]) = (CUdeviceptr)t.buffers[i] + GUARD;
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK_STATUS(give_frame(session, in, out), EP_OK);
+        CHECK(driver->f.waiting > 0);
+    }
+    there_check(&t, &d); /* by commands behind them in the same stream */
+    CHECK_STATUS(ep_session_synchronize(session), EP_OK);
+    ep_session_destroy(session);
+    there_release(&t);
+    ep_model_close(&model);
+    ours.end();
+    CHECK(driver->f.live == 0);
 }
 
 #define WITH(change, expected) \

@@ -31,6 +31,7 @@ fake_cu_control fake_cu = {.devices = 1, .device = {DEVICE("fake"), DEVICE("othe
 
 typedef struct object {
     int kind;
+    int *context;
     int capturing; /* stream: 1, or -1 if a launch failed */
     size_t count;
     struct command {
@@ -48,7 +49,18 @@ static struct {
     size_t nbytes;
 } blocks[MOST_BLOCKS];
 
-static int context;
+/* The primary context; and one that was made, if its device is not negative. Objects are of one of them. */
+static int primary;
+static int retained = -1; /* device */
+static int made_context;
+static int made_device = -1;
+static int *stack[4]; /* fake_cu.depth of them are pushed */
+
+static int *current(void) {
+    return fake_cu.depth > 0 ? stack[fake_cu.depth - 1] : NULL;
+}
+
+#define SAME(object) ((object)->context == current())
 
 static int fails(const char *function) {
     return fake_fails(&fake_cu.f, function + 2) || (fake_cu.f.lost && fake_cu.depth > 0);
@@ -63,15 +75,16 @@ static int fails(const char *function) {
 
 static object *make(int kind) {
     object *made = calloc(1, sizeof *made);
-    RULE(made != NULL && fake_cu.depth == 1);
+    RULE(made != NULL && current() != NULL);
     made->kind = kind;
+    made->context = current();
     fake_cu.f.live++;
     return made;
 }
 
 static int discard(object *old, int kind) {
     fake_cu.f.entered++;
-    RULE(old != NULL && old->kind == kind && !old->capturing && fake_cu.depth == 1);
+    RULE(old != NULL && old->kind == kind && !old->capturing && current() != NULL);
     if (kind == STREAM) {
         fake_cu.f.waiting -= (int)old->count;
     }
@@ -147,6 +160,14 @@ static struct command *append(object *to) {
 
 #define API __attribute__((visibility("default"))) int CALL
 
+API cuCtxCreate_v2(int **made, unsigned flags, int device);
+API cuCtxDestroy_v2(int *which);
+API cuCtxGetDevice(int *device);
+API cuStreamGetCtx(const object *stream, int **which);
+API cuPointerGetAttribute(void *value, int what, size_t address);
+API cuMemGetAddressRange_v2(size_t *start, size_t *nbytes, size_t address);
+API cuMemcpyDtoDAsync_v2(size_t to, size_t from, size_t nbytes, object *stream);
+
 API cuInit(unsigned flags);
 API cuDeviceGetCount(int *count);
 API cuDeviceGet(int *device, int ordinal);
@@ -179,8 +200,6 @@ API cuGraphUpload(const object *graph, const object *stream);
 API cuGraphLaunch(const object *graph, object *stream);
 API cuGraphDestroy(object *graph);
 API cuGraphExecDestroy(object *graph);
-
-static int retained = -1; /* device */
 
 API cuInit(unsigned flags) {
     FAIL(FAILED);
@@ -233,7 +252,7 @@ API cuDeviceTotalMem_v2(size_t *nbytes, int device) {
 API cuDevicePrimaryCtxRetain(int **made, int device) {
     FAIL(FAILED);
     RULE(retained < 0);
-    *made = &context;
+    *made = &primary;
     retained = device;
     fake_cu.f.live++;
     return SUCCESS;
@@ -247,7 +266,7 @@ API cuDevicePrimaryCtxRetain(int **made, int device) {
 
 API RELEASE(int device) {
     fake_cu.f.entered++;
-    RULE(device == retained && fake_cu.depth == 0 && fake_cu.f.live == 1);
+    RULE(device == retained && current() != &primary && fake_cu.f.live == 1 + fake_cu.callers);
     retained = -1;
     fake_cu.f.live--;
     return SUCCESS;
@@ -255,16 +274,44 @@ API RELEASE(int device) {
 
 API cuCtxPushCurrent_v2(int *which) {
     FAIL(FAILED);
-    RULE(which == &context && retained >= 0 && fake_cu.depth == 0);
-    fake_cu.depth = 1;
+    RULE(fake_cu.depth < 4);
+    if (!(which == &primary && retained >= 0) && !(which == &made_context && made_device >= 0)) {
+        return 201;
+    }
+    stack[fake_cu.depth++] = which;
     return SUCCESS;
 }
 
 API cuCtxPopCurrent_v2(int **which) {
     fake_cu.f.entered++;
-    RULE(fake_cu.depth == 1);
-    fake_cu.depth = 0;
-    *which = &context;
+    RULE(current() != NULL);
+    *which = stack[--fake_cu.depth];
+    return SUCCESS;
+}
+
+/* Makes it current too. */
+API cuCtxCreate_v2(int **made, unsigned flags, int device) {
+    RULE(flags == 0 && made_device < 0 && fake_cu.depth < 4);
+    made_device = device;
+    *made = &made_context;
+    stack[fake_cu.depth++] = &made_context;
+    return SUCCESS;
+}
+
+API cuCtxDestroy_v2(int *which) {
+    RULE(which == &made_context && made_device >= 0 && current() != which);
+    made_device = -1;
+    return SUCCESS;
+}
+
+static int device_of_current(void) {
+    RULE(current() != NULL);
+    return current() == &primary ? retained : made_device;
+}
+
+API cuCtxGetDevice(int *device) {
+    FAIL(FAILED);
+    *device = device_of_current();
     return SUCCESS;
 }
 
@@ -273,7 +320,7 @@ API cuModuleLoadData(object **made, const char *image) {
     FAIL(NO_BINARY);
     int cubin = strncmp(image, "cubin ", 6) == 0;
     int capability = atoi(strchr(image, ' ') + 1);
-    int own = fake_cu.device[retained].capability;
+    int own = fake_cu.device[device_of_current()].capability;
     RULE((cubin || strncmp(image, "ptx ", 4) == 0) && capability <= own);
     RULE(!cubin || capability / 10 == own / 10);
     if ((cubin && fake_cu.refused_cubins) ||
@@ -291,7 +338,7 @@ API cuModuleUnload(object *module) {
 
 API cuModuleGetFunction(const struct kernel **function, object *module, const char *name) {
     FAIL(NOT_FOUND);
-    RULE(module->kind == MODULE && fake_cu.depth == 1);
+    RULE(module->kind == MODULE && current() != NULL);
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
         if (strcmp(kernels[i].name, name) == 0) {
             *function = &kernels[i];
@@ -303,14 +350,14 @@ API cuModuleGetFunction(const struct kernel **function, object *module, const ch
 
 API cuFuncGetAttribute(int *value, int what, const struct kernel *function) {
     FAIL(FAILED);
-    RULE(what == 0 && fake_cu.depth == 1);
-    *value = fake_cu.device[retained].kernel_threads[function - kernels];
+    RULE(what == 0 && current() != NULL);
+    *value = fake_cu.device[device_of_current()].kernel_threads[function - kernels];
     return SUCCESS;
 }
 
 API cuMemAlloc_v2(size_t *address, size_t nbytes) {
     FAIL(2);
-    RULE(nbytes > 0 && fake_cu.depth == 1);
+    RULE(nbytes > 0 && current() != NULL);
     for (int i = 0; i < MOST_BLOCKS; i++) {
         if (blocks[i].data == NULL) {
             void *memory = NULL;
@@ -340,9 +387,44 @@ API cuMemFree_v2(size_t address) {
     return INVALID_VALUE;
 }
 
+static int block_of(size_t address) {
+    for (int i = 0; i < MOST_BLOCKS; i++) {
+        size_t offset = address - (size_t)blocks[i].data;
+        if (blocks[i].data != NULL && offset < blocks[i].nbytes) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+API cuPointerGetAttribute(void *value, int what, size_t address) {
+    int block = block_of(address);
+    FAIL(FAILED);
+    RULE(current() != NULL && (what == 2 || what == 9));
+    if (block < 0) {
+        return INVALID_VALUE;
+    }
+    int type = fake_cu.host_memory ? 1 : 2;
+    int device = fake_cu.other_device ? 1 - device_of_current() : device_of_current();
+    memcpy(value, what == 2 ? &type : &device, sizeof type);
+    return SUCCESS;
+}
+
+API cuMemGetAddressRange_v2(size_t *start, size_t *nbytes, size_t address) {
+    int block = block_of(address);
+    FAIL(FAILED);
+    RULE(current() != NULL);
+    if (block < 0) {
+        return INVALID_VALUE;
+    }
+    *start = (size_t)blocks[block].data;
+    *nbytes = blocks[block].nbytes;
+    return SUCCESS;
+}
+
 static int copy(object *stream, void *to, const void *from, size_t nbytes) {
     static const struct command none = {.kernel = -1};
-    RULE(stream->kind == STREAM && !stream->capturing && fake_cu.depth == 1 && nbytes > 0);
+    RULE(stream->kind == STREAM && !stream->capturing && SAME(stream) && nbytes > 0);
     struct command *command = append(stream);
     *command = none;
     command->to = to;
@@ -363,6 +445,19 @@ API cuMemcpyDtoHAsync_v2(void *to, size_t from, size_t nbytes, object *stream) {
     return copy(stream, to, (const void *)from, nbytes);
 }
 
+API cuMemcpyDtoDAsync_v2(size_t to, size_t from, size_t nbytes, object *stream) {
+    FAIL(FAILED);
+    RULE(inside(to, nbytes) && inside(from, nbytes));
+    return copy(stream, (void *)to, (const void *)from, nbytes);
+}
+
+API cuStreamGetCtx(const object *stream, int **which) {
+    FAIL(FAILED);
+    RULE(stream->kind == STREAM && current() != NULL);
+    *which = stream->context;
+    return SUCCESS;
+}
+
 API cuStreamCreate(object **made, unsigned flags) {
     FAIL(2);
     RULE(flags == 1);
@@ -377,7 +472,7 @@ API cuStreamDestroy_v2(object *stream) {
 /* A stream that fails has done what it was given, or some of it. */
 API cuStreamSynchronize(object *stream) {
     int failed = fails(__func__);
-    RULE(stream->kind == STREAM && !stream->capturing && fake_cu.depth == 1);
+    RULE(stream->kind == STREAM && !stream->capturing && current() != NULL);
     do_all(stream);
     return failed ? FAILED : SUCCESS;
 }
@@ -391,9 +486,10 @@ API cuLaunchKernel(const struct kernel *function, unsigned grid_x, unsigned grid
         stream->capturing = stream->capturing ? -1 : 0;
         return FAILED;
     }
-    RULE(stream->kind == STREAM && fake_cu.depth == 1 && shared_bytes == 0 && extra == NULL);
+    RULE(stream->kind == STREAM && SAME(stream) && shared_bytes == 0 && extra == NULL);
     RULE(size[0] > 0 && size[1] > 0 && size[2] > 0);
-    RULE((int)(block_x * block_y * block_z) <= fake_cu.device[retained].kernel_threads[function - kernels]);
+    RULE((int)(block_x * block_y * block_z) <=
+         fake_cu.device[device_of_current()].kernel_threads[function - kernels]);
     struct command *command = append(stream);
     *command = none;
     command->kernel = (int)(function - kernels);
@@ -437,13 +533,13 @@ API cuGraphInstantiateWithFlags(object **made, const object *graph, uint64_t fla
 
 API cuGraphUpload(const object *graph, const object *stream) {
     FAIL(2);
-    RULE(graph->kind == EXEC && stream->kind == STREAM && fake_cu.depth == 1);
+    RULE(graph->kind == EXEC && stream->kind == STREAM && SAME(stream));
     return SUCCESS;
 }
 
 API cuGraphLaunch(const object *graph, object *stream) {
     FAIL(FAILED);
-    RULE(graph->kind == EXEC && stream->kind == STREAM && fake_cu.depth == 1);
+    RULE(graph->kind == EXEC && stream->kind == STREAM && SAME(stream));
     for (size_t i = 0; i < graph->count; i++) {
         *append(stream) = graph->commands[i];
     }

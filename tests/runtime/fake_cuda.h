@@ -17,12 +17,15 @@ typedef struct fake_gpu {
 
 typedef struct fake_cu_control {
     fake_calls f;
-    int depth;        /* contexts that are current */
+    int depth;        /* contexts that are pushed */
     int graphs;       /* launches of one */
     int init;         /* what cuInit says, if no call fails */
     int refused_from; /* images of a higher capability are refused; 0: none */
     int refused_cubins;
-    char loaded[16]; /* the image */
+    int host_memory;  /* all that is allocated is said to be in the process */
+    int other_device; /* or on another device */
+    int callers;      /* objects that are not the library's */
+    char loaded[16];  /* the image */
     int devices;
     fake_gpu device[2];
 } fake_cu_control;

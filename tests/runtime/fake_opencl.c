@@ -33,7 +33,10 @@ fake_cl_control fake_cl = {.platforms = 1, .devices = 1, .device = {DEVICE("fake
 
 typedef struct object {
     int kind;
+    int references;
     int children;
+    uint64_t properties; /* queue */
+    fake_device *device; /* context, queue */
     struct object *parent;
     unsigned char *data; /* buffer */
     size_t nbytes;
@@ -45,6 +48,8 @@ typedef struct object {
     size_t count; /* queue: commands */
     struct command {
         struct object *object;
+        struct object *source; /* of a copy from one buffer to another */
+        size_t source_offset;
         size_t offset;
         size_t nbytes;
         const void *from;
@@ -74,6 +79,7 @@ static object *make(int kind, object *parent, int32_t *error, const char *functi
         made = calloc(1, sizeof *made);
         RULE(made != NULL);
         made->kind = kind;
+        made->references = 1;
         made->parent = parent;
         *error = SUCCESS;
         fake_cl.f.live++;
@@ -84,9 +90,24 @@ static object *make(int kind, object *parent, int32_t *error, const char *functi
     return made;
 }
 
+static int32_t retain(object *one, int kind, const char *function) {
+    RULE(one != NULL && one->kind == kind && one->references > 0);
+    if (fails(function)) {
+        return OUT_OF_RESOURCES;
+    }
+    one->references++;
+    fake_cl.f.live++;
+    return SUCCESS;
+}
+
 static int32_t discard(object *old, int kind) {
     fake_cl.f.entered++;
-    RULE(old != NULL && old->kind == kind && old->children == 0 && old->count == 0);
+    RULE(old != NULL && old->kind == kind && old->references > 0);
+    if (--old->references > 0) {
+        fake_cl.f.live--;
+        return SUCCESS;
+    }
+    RULE(old->children == 0 && old->count == 0);
     if (old->parent != NULL) {
         old->parent->children--;
     }
@@ -142,6 +163,9 @@ static void do_all(object *queue) {
                 size[d] = command->groups[d] * command->threads[d];
             }
             kernels[command->object->which].run(command->arguments, size);
+        } else if (command->source != NULL) {
+            memcpy(command->object->data + command->offset, command->source->data + command->source_offset,
+                   command->nbytes);
         } else if (command->from != NULL) {
             memcpy(command->object->data + command->offset, command->from, command->nbytes);
         } else {
@@ -163,38 +187,7 @@ static struct command *enqueue(object *queue, object *what, int kind) {
 
 /* ---- The interface ---- */
 
-#define API __attribute__((visibility("default"))) int32_t CALL
-#define NEW __attribute__((visibility("default"))) object *CALL
-
-API clGetPlatformIDs(uint32_t count, void **platforms, uint32_t *found);
-API clGetDeviceIDs(void *platform, uint64_t type, uint32_t count, fake_device **devices, uint32_t *found);
-API clGetDeviceInfo(const fake_device *device, uint32_t what, size_t nbytes, void *value, size_t *needed);
-NEW clCreateContext(const intptr_t *properties, uint32_t count, fake_device *const *devices, void *callback,
-                    void *user, int32_t *error);
-API clReleaseContext(object *context);
-NEW clCreateCommandQueue(object *context, fake_device *device, uint64_t properties, int32_t *error);
-API clReleaseCommandQueue(object *queue);
-NEW clCreateProgramWithSource(object *context, uint32_t count, const char **pieces, const size_t *lengths,
-                              int32_t *error);
-API clBuildProgram(object *program, uint32_t count, fake_device *const *devices, const char *options,
-                   void *callback, void *user);
-API clReleaseProgram(object *program);
-NEW clCreateKernel(object *program, const char *name, int32_t *error);
-API clGetKernelWorkGroupInfo(object *kernel, fake_device *device, uint32_t what, size_t nbytes, void *value,
-                             size_t *needed);
-API clSetKernelArg(object *kernel, uint32_t index, size_t nbytes, const void *value);
-API clReleaseKernel(object *kernel);
-NEW clCreateBuffer(object *context, uint64_t flags, size_t nbytes, void *host, int32_t *error);
-NEW clCreateSubBuffer(object *buffer, uint64_t flags, uint32_t type, const size_t *region, int32_t *error);
-API clReleaseMemObject(object *memory);
-API clEnqueueWriteBuffer(object *queue, object *memory, uint32_t blocking, size_t offset, size_t nbytes,
-                         const void *host, uint32_t count, const void *after, void *event);
-API clEnqueueReadBuffer(object *queue, object *memory, uint32_t blocking, size_t offset, size_t nbytes,
-                        void *host, uint32_t count, const void *after, void *event);
-API clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, const size_t *offset,
-                           const size_t *global, const size_t *local, uint32_t count, const void *after,
-                           void *event);
-API clFinish(object *queue);
+#include "fake_opencl_api.h"
 
 static char platform_ids[4];
 
@@ -257,7 +250,25 @@ API clGetDeviceInfo(const fake_device *device, uint32_t what, size_t nbytes, voi
 NEW clCreateContext(const intptr_t *properties, uint32_t count, fake_device *const *devices, void *callback,
                     void *user, int32_t *error) {
     RULE(properties == NULL && count == 1 && devices[0] != NULL && callback == NULL && user == NULL);
-    return make(CONTEXT, NULL, error, __func__);
+    object *made = make(CONTEXT, NULL, error, __func__);
+    if (made != NULL) {
+        made->device = devices[0];
+    }
+    return made;
+}
+
+API clGetContextInfo(const object *context, uint32_t what, size_t nbytes, void *value, size_t *needed) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(what == 0x1081 && nbytes >= sizeof context->device && needed != NULL);
+    if (context->kind != CONTEXT) {
+        return INVALID_VALUE;
+    }
+    *needed = sizeof context->device;
+    return tell(&context->device, sizeof context->device, value, nbytes);
+}
+
+API clRetainContext(object *context) {
+    return retain(context, CONTEXT, __func__);
 }
 
 API clReleaseContext(object *context) {
@@ -265,8 +276,34 @@ API clReleaseContext(object *context) {
 }
 
 NEW clCreateCommandQueue(object *context, fake_device *device, uint64_t properties, int32_t *error) {
-    RULE(context->kind == CONTEXT && device != NULL && properties == 0);
-    return make(QUEUE, context, error, __func__);
+    RULE(context->kind == CONTEXT && device != NULL && properties <= 1);
+    object *made = make(QUEUE, context, error, __func__);
+    if (made != NULL) {
+        made->device = device;
+        made->properties = properties;
+    }
+    return made;
+}
+
+API clGetCommandQueueInfo(const object *queue, uint32_t what, size_t nbytes, void *value, size_t *needed) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(needed == NULL);
+    if (queue->kind != QUEUE) {
+        return INVALID_VALUE;
+    }
+    switch (what) {
+    case 0x1090:
+        return tell(&queue->parent, sizeof queue->parent, value, nbytes);
+    case 0x1091:
+        return tell(&queue->device, sizeof queue->device, value, nbytes);
+    default:
+        RULE(what == 0x1093);
+    }
+    return tell(&queue->properties, sizeof queue->properties, value, nbytes);
+}
+
+API clRetainCommandQueue(object *queue) {
+    return retain(queue, QUEUE, __func__);
 }
 
 API clReleaseCommandQueue(object *queue) {
@@ -359,6 +396,28 @@ NEW clCreateSubBuffer(object *buffer, uint64_t flags, uint32_t type, const size_
     return made;
 }
 
+API clGetMemObjectInfo(const object *memory, uint32_t what, size_t nbytes, void *value, size_t *needed) {
+    const uint32_t type = 0x10f0;
+    FAIL(OUT_OF_RESOURCES);
+    RULE(needed == NULL);
+    if (memory->kind != BUFFER) {
+        return INVALID_VALUE;
+    }
+    const object *whole = memory->parent->kind == BUFFER ? memory->parent : NULL;
+    const object *context = whole != NULL ? whole->parent : memory->parent;
+    const size_t start = whole != NULL ? (size_t)(memory->data - whole->data) : 0;
+    switch (what) {
+        TELL(0x1100, type);
+        TELL(0x1102, memory->nbytes);
+        TELL(0x1106, context);
+        TELL(0x1107, whole);
+        TELL(0x1108, start);
+    default:
+        RULE(what == 0);
+    }
+    return INVALID_VALUE;
+}
+
 API clReleaseMemObject(object *memory) {
     return discard(memory, BUFFER);
 }
@@ -408,6 +467,27 @@ API clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, c
     }
     RULE(threads <= fake_cl.device[0].kernel_group[kernel->which]);
     memcpy(command->arguments, kernel->arguments, sizeof kernel->arguments);
+    return SUCCESS;
+}
+
+API clEnqueueCopyBuffer(object *queue, object *from, object *to, size_t from_offset, size_t to_offset,
+                        size_t nbytes, uint32_t count, const void *after, void *event) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(count == 0 && after == NULL && event == NULL && nbytes > 0);
+    RULE(from->kind == BUFFER && from_offset + nbytes <= from->nbytes && to_offset + nbytes <= to->nbytes);
+    struct command *command = enqueue(queue, to, BUFFER);
+    command->source = from;
+    command->source_offset = from_offset;
+    command->offset = to_offset;
+    command->nbytes = nbytes;
+    return SUCCESS;
+}
+
+/* What is given to a queue need not be begun before it is flushed. */
+API clFlush(object *queue) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(queue->kind == QUEUE);
+    fake_cl.flushes++;
     return SUCCESS;
 }
 

@@ -23,6 +23,7 @@ typedef struct fake_device {
 
 typedef struct fake_cl_control {
     fake_calls f;
+    int flushes;
     uint32_t platforms;
     uint32_t devices;
     fake_device device[2];

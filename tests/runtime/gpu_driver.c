@@ -1,6 +1,6 @@
 /* The GPU variant of the mini model on a driver of the system. Leaves with 77 and a sentence where there is
  * none. */
-#include "gpu_model.h"
+#include "callers.h"
 
 #include <pthread.h>
 
@@ -83,4 +83,17 @@ static void sessions(const char *root) {
     ep_model_close(&model);
 }
 
-TEST_MAIN({"numbers", numbers}, {"sessions", sessions})
+/* In a context, a queue and memory of the caller's. */
+static void caller_memory(const char *root) {
+    open_gpu(root); /* leaves where there is no driver */
+    ep_model_close(&model);
+    cl_begin();
+    ep_open_options options = open_options(root);
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_OK);
+    check_mixtures(&model, &d);
+    check_misuse(&model, &d);
+    ep_model_close(&model);
+    ours.end();
+}
+
+TEST_MAIN({"caller_memory", caller_memory}, {"numbers", numbers}, {"sessions", sessions})

@@ -2,9 +2,7 @@
 #ifndef GPU_FAKES_H
 #define GPU_FAKES_H
 
-#include "gpu_model.h"
-
-#include <dlfcn.h>
+#include "callers.h"
 
 #include "fake.h"
 
@@ -15,6 +13,7 @@ typedef struct fake_driver {
     const char *library;
     const char *control;   /* its symbol */
     void (*prepare)(void); /* gpu_program, or null */
+    void (*begin)(void);   /* makes `ours` */
     /* The status if this function fails while a model is opened, or a session is made. */
     ep_status (*of_open)(const char *function);
     ep_status (*of_session)(const char *function);
@@ -278,6 +277,151 @@ static void check_open(fake_calls *calls, const char *root, const char *more, co
     }
     ep_model_close(&model);
     CHECK(calls->live == 0);
+}
+
+/* Opening with options that make no sense, and a model on the CPU, which can have all of it but the GPU. */
+static void check_open_options(const char *root, data *d) {
+    ep_model opened;
+    there t;
+    ep_session *session = NULL;
+    ep_options asked = EP_OPTIONS_INIT;
+    ep_open_options options = open_options(root);
+#define WRONG(change) \
+    change; \
+    CHECK_STATUS(ep_model_open_with(&gpu_library, &options, &opened), EP_E_OPTION); \
+    CHECK(opened.descriptor == NULL); \
+    options = open_options(root)
+    WRONG(options.struct_size--);
+    WRONG(options.reserved = 1);
+    WRONG(options.gpu_api = 0);
+    WRONG(options.gpu_api = 4);
+    WRONG(options.gpu_context = NULL);
+    WRONG(options.image = d);
+#undef WRONG
+    options.gpu_api = options.gpu_api % 3 + 1; /* of another kind of driver */
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &opened), EP_E_GPU_CONTEXT);
+    CHECK_STATUS(ep_model_open_with(&gpu_library, &options, &opened), EP_OK);
+    CHECK(opened.descriptor == &cpu_variant);
+    asked.gpu_queue = ours.queue;
+    CHECK_STATUS(ep_session_create(&opened, &asked, &session), EP_E_GPU_CONTEXT);
+    asked.gpu_queue = NULL;
+    asked.gpu_memory = 1;
+    asked.asynchronous = 1;
+    CHECK_STATUS(ep_session_create(&opened, &asked, &session), EP_OK);
+    there_init(&t, d);
+    there_set(&t, d, 0);
+    CHECK_STATUS(there_run(&t, session), EP_OK);
+    CHECK_STATUS(ep_session_synchronize(session), EP_OK);
+    there_check(&t, d);
+    there_set(&t, d, 4);
+    CHECK_STATUS(there_run(&t, session), EP_E_GPU_BUFFER);
+    there_release(&t);
+    ep_session_destroy(session);
+    ep_model_close(&opened);
+    CHECK_STATUS(ep_model_open_with(NULL, &options, &opened), EP_E_NULL);
+}
+
+static fake_calls *setup_caller(const fake_driver *driver, const char *root) {
+    fake_calls *calls = setup(driver, root);
+    driver->begin();
+    return calls;
+}
+
+static void check_caller(const fake_driver *driver, const char *root) {
+    fake_calls *calls = setup_caller(driver, root);
+    ep_open_options options = open_options(root);
+    int live = calls->live;
+    CHECK_STATUS(ep_model_open_with(&gpu_library, &options, &model), EP_OK);
+    CHECK(begins(backend(), driver->name));
+    check_mixtures(&model, &d);
+    check_misuse(&model, &d);
+    CHECK(calls->waiting == 0);
+    ep_model_close(&model);
+    check_open_options(root, &d);
+    CHECK(calls->live == live);
+    CHECK_STATUS(open_model(&gpu_alone, root), EP_OK); /* in a context of its own, where the queue is not */
+    ep_options asked = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    asked.gpu_queue = ours.queue;
+    CHECK_STATUS(ep_session_create(&model, &asked, &session), EP_E_GPU_CONTEXT);
+    run_session();
+    ep_model_close(&model);
+    CHECK(calls->live == live);
+    ours.end();
+    CHECK(calls->live == 0);
+}
+
+/* Each call of the driver in turn fails while a model is opened in the caller's context. */
+static void fail_opening(fake_calls *calls, const char *root) {
+    ep_open_options options = open_options(root);
+    int live = calls->live;
+    int failures = 0;
+    for (int call = 1;; call++) {
+        fail_at(calls, call);
+        ep_status status = ep_model_open_with(&gpu_alone, &options, &model);
+        calls->fail_at = 0;
+        failures += status != EP_OK;
+        CHECK(status == EP_OK || (status >= EP_E_GPU_DRIVER && status <= EP_E_GPU_CONTEXT));
+        if (calls->failed[0] == 0) {
+            CHECK(status == EP_OK && failures > 10);
+            return;
+        }
+        ep_model_close(&model);
+        CHECK(calls->live == live);
+    }
+}
+
+/* The same while a session is made in his queue, and runs in his memory. */
+static void check_caller_failures(const fake_driver *driver, const char *root) {
+    fake_calls *calls = setup_caller(driver, root);
+    ep_options options = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    there t;
+    fail_opening(calls, root);
+    options.gpu_queue = ours.queue;
+    options.gpu_memory = 1;
+    options.asynchronous = 1;
+    int live = calls->live;
+    for (int call = 1;; call++) {
+        fail_at(calls, call);
+        ep_status status = ep_session_create(&model, &options, &session);
+        calls->fail_at = 0;
+        if (calls->failed[0] == 0) {
+            CHECK_STATUS(status, EP_OK);
+            break;
+        }
+        ep_session_destroy(status == EP_OK ? session : NULL);
+        CHECK(calls->live == live);
+    }
+    there_init(&t, &d);
+    live = calls->live;
+    for (int call = 1;; call++) {
+        there_set(&t, &d, call % 2 == 0 ? 63 : 63 - 4); /* the GPU's output in the process too */
+        fail_at(calls, call);
+        ep_status status = there_run(&t, session);
+        status = status == EP_OK ? ep_session_synchronize(session) : status;
+        calls->fail_at = 0;
+        if (calls->failed[0] == 0) {
+            CHECK_STATUS(status, EP_OK);
+            CHECK(call > driver->run_calls);
+            break;
+        }
+        CHECK(status == EP_E_GPU_RUN || status == EP_E_GPU_BUFFER);
+        CHECK(calls->live == live);
+        CHECK(calls->waiting == 0 || is_one_of(calls->failed, driver->may_not_wait));
+        there_set(&t, &d, 63);
+        CHECK_STATUS(there_run(&t, session), EP_OK);
+        CHECK_STATUS(ep_session_synchronize(session), EP_OK);
+        there_check(&t, &d);
+    }
+    there_set(&t, &d, 63);
+    CHECK_STATUS(there_run(&t, session), EP_OK);
+    ep_session_destroy(session); /* waits */
+    there_check(&t, &d);
+    there_release(&t);
+    ep_model_close(&model);
+    ours.end();
+    CHECK(calls->live == 0 && calls->waiting == 0);
 }
 
 /* A test of one driver as TEST_MAIN wants it. */

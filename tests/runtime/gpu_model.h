@@ -82,6 +82,9 @@ static const int32_t gpu_tasks[STEPS] = {8, 1, 1, 1, 1, 100, 1, 1, 1, 1, 1, 8, 1
 /* Of blur, the only one that has some. */
 static const uint64_t gpu_scratch[2 * STEPS] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12864, 128};
 
+/* The numbers, and what convert makes of them. */
+static const unsigned char gpu_on_cpu[MINI_INPUTS + MINI_OUTPUTS] = {0, 1, 0, 1, 1, 1};
+
 static ep_gpu_program gpu_program = {
     EP_GPU_OPENCL,
     sizeof gpu_kernels / sizeof gpu_kernels[0],
@@ -99,6 +102,7 @@ static ep_gpu_program gpu_program = {
     NULL,
     0,
     0,
+    gpu_on_cpu,
 };
 
 static int32_t run_gpu_step(const struct ep_context *context, uint32_t step, unsigned char *scratch,

@@ -1,7 +1,7 @@
 /* The GPU variant of the mini model on the fake Metal. */
 #include "fake_metal.h"
 
-static int there = 1; /* the driver's libraries */
+static int installed = 1; /* the driver's libraries */
 
 void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
@@ -9,9 +9,55 @@ void *__wrap_dlopen(const char *name, int flags);
 /* All of Apple's libraries are one. */
 void *__wrap_dlopen(const char *name, int flags) {
     if (strncmp(name, "/System/", 8) == 0 || strncmp(name, "/usr/lib/lib", 12) == 0) {
-        return there && strstr(name, "CoreGraphics") == NULL ? __real_dlopen("libmetal.so", flags) : NULL;
+        return installed && strstr(name, "CoreGraphics") == NULL ? __real_dlopen("libmetal.so", flags) : NULL;
     }
     return __real_dlopen(name, flags);
+}
+
+/* ---- The caller ---- */
+
+static ep_metal_model mt;
+static void *mt_pool;
+
+static void *mt_buffer(size_t nbytes) {
+    void *made = EP_MTL_WITH(&mt, new_buffer, mt.device, nbytes, EP_MTL_STORAGE_SHARED);
+    CHECK(made != NULL);
+    return made;
+}
+
+static unsigned char *mt_bytes(void *buffer) {
+    unsigned char *bytes = EP_MTL(&mt, contents, buffer);
+    CHECK(bytes != NULL);
+    return bytes;
+}
+
+static void mt_put(void *buffer, size_t offset, const void *from, size_t nbytes) {
+    memcpy(mt_bytes(buffer) + offset, from, nbytes);
+}
+
+static void mt_get(void *buffer, size_t offset, void *to, size_t nbytes) {
+    memcpy(to, mt_bytes(buffer) + offset, nbytes);
+}
+
+static void mt_release(void *buffer) {
+    EP_MTL(&mt, release, (ep_mtl_id)buffer);
+}
+
+static void mt_end(void) {
+    EP_MTL(&mt, release, (ep_mtl_id)ours.queue);
+    EP_MTL(&mt, release, mt.device);
+    mt.objc_autoreleasePoolPop(mt_pool);
+}
+
+static void mt_begin(void) {
+    CHECK_STATUS(ep_metal_load(&mt), EP_OK);
+    mt_pool = mt.objc_autoreleasePoolPush();
+    mt.device = mt.create_device();
+    CHECK(mt.device != NULL);
+    caller made = {mt.device, NULL, mt_buffer, mt_put, mt_get, mt_release, mt_end};
+    ours = made;
+    ours.queue = EP_MTL(&mt, new_queue, mt.device);
+    CHECK(ours.queue != NULL);
 }
 
 static ep_status metal_of_open(const char *function) {
@@ -34,6 +80,7 @@ static const fake_driver metal = {
     .library = "libmetal.so",
     .control = "fake_mtl",
     .prepare = NULL,
+    .begin = mt_begin,
     .of_open = metal_of_open,
     .of_session = metal_of_session,
     /* the name, how much memory there is in all, the params as they lie there */
@@ -50,6 +97,8 @@ TEST_OF(metal, open_failures)
 TEST_OF(metal, session_failures)
 TEST_OF(metal, lost_device)
 TEST_OF(metal, memory)
+TEST_OF(metal, caller)
+TEST_OF(metal, caller_failures)
 
 /* One command buffer for what lies between two kernels of the CPU; while steps are timed, one for each
  * launch. */
@@ -183,6 +232,6 @@ static void metal_order_of_copies(const char *root) {
 
 static void metal_no_driver(const char *root) {
     setup(&metal, root);
-    there = 0;
+    installed = 0;
     CHECK_STATUS(open_model(&gpu_alone, root), EP_E_GPU_DRIVER);
 }

@@ -21,6 +21,7 @@ static const fake_driver opencl = {.name = "opencl",
                                    .library = "libOpenCL.so.1",
                                    .control = "fake_cl",
                                    .prepare = NULL,
+                                   .begin = cl_begin,
                                    .of_open = opencl_of_open,
                                    .of_session = opencl_of_session,
                                    .not_needed = "GetDeviceInfo ", /* the name, or whether it is a GPU */
@@ -36,6 +37,8 @@ TEST_OF(opencl, open_failures)
 TEST_OF(opencl, session_failures)
 TEST_OF(opencl, lost_device)
 TEST_OF(opencl, memory)
+TEST_OF(opencl, caller)
+TEST_OF(opencl, caller_failures)
 
 static void opencl_numbers(const char *root) {
     fake_cl_control *driver = setup(&opencl, root);
@@ -148,6 +151,102 @@ static void opencl_options(const char *root) {
     data_check(&d);
     ep_session_destroy(session);
     ep_model_close(&model);
+    CHECK(driver->f.live == 0);
+}
+
+/* Queues that are not of the context, or do not keep the order. */
+static void check_queues(fake_cl_control *driver) {
+    ep_cl_device other = (ep_cl_device)(void *)&driver->device[1];
+    ep_options asked = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    int32_t error;
+    for (int i = 0; i < 3; i++) {
+        asked.gpu_queue = i == 0
+                              ? cl.CreateCommandQueue(cl.context, cl.device, EP_CL_QUEUE_OUT_OF_ORDER, &error)
+                          : i == 1 ? cl.CreateCommandQueue(cl.context, other, 0, &error)
+                                   : ours.context;
+        CHECK_STATUS(ep_session_create(&model, &asked, &session), EP_E_GPU_CONTEXT);
+        CHECK(i == 2 || cl.ReleaseCommandQueue(asked.gpu_queue) == 0);
+    }
+}
+
+/* Memory of another context, and what is no memory. */
+static void check_foreign(there *t, ep_session *session) {
+    int32_t error;
+    ep_cl_context other = cl.CreateContext(NULL, 1, &cl.device, NULL, NULL, &error);
+    void *foreign = cl.CreateBuffer(other, EP_CL_MEM_READ_WRITE, ROW_BYTES + GUARD, NULL, &error);
+    there_set(t, &d, 63);
+    t->memories[2].data = foreign;
+    CHECK_STATUS(there_run(t, session), EP_E_GPU_BUFFER);
+    t->memories[2].data = ours.queue;
+    CHECK_STATUS(there_run(t, session), EP_E_GPU_BUFFER);
+    cl_release(foreign);
+    CHECK(cl.ReleaseContext(other) == 0);
+}
+
+/* Parts of one buffer that have bytes in common, and two that have none. */
+static void check_parts(there *t, ep_session *session) {
+    const ep_cl_region regions[3] = {{0, 64}, {512, 64}, {0, 512}};
+    void *whole = cl_buffer(1024);
+    void *parts[3];
+    int32_t error;
+    for (int i = 0; i < 3; i++) {
+        parts[i] = cl.CreateSubBuffer(whole, EP_CL_MEM_READ_WRITE, EP_CL_BUFFER_CREATE_TYPE_REGION,
+                                      &regions[i], &error);
+        CHECK(parts[i] != NULL);
+    }
+    there_set(t, &d, 63);
+    t->memories[3].data = parts[0];
+    t->memories[4].data = parts[2];
+    CHECK_STATUS(there_run(t, session), EP_E_OVERLAP);
+    t->memories[4].data = whole;
+    CHECK_STATUS(there_run(t, session), EP_E_OVERLAP);
+    t->memories[4].data = parts[1];
+    CHECK_STATUS(there_run(t, session), EP_OK);
+    for (int i = 0; i < 3; i++) {
+        cl_release(parts[i]);
+    }
+    cl_release(whole);
+}
+
+/* What is OpenCL's own: which device of a context, objects that are not of it, when a queue is flushed. */
+static void opencl_caller_objects(const char *root) {
+    fake_cl_control *driver = setup(&opencl, root);
+    ep_options asked = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    there t;
+    cl_begin();
+    ep_open_options options = open_options(root);
+    options.gpu_device = &driver->device[1]; /* not of this context */
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_E_GPU_CONTEXT);
+    options.gpu_device = &driver->device[0];
+    driver->device[0].group--;
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_E_GPU_DEVICE);
+    driver->device[0].group++;
+    options.gpu_context = ours.queue;
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_E_GPU_CONTEXT);
+    options.gpu_context = ours.context;
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_OK);
+    check_queues(driver);
+    there_init(&t, &d);
+    asked.gpu_queue = ours.queue;
+    asked.gpu_memory = 1;
+    CHECK_STATUS(ep_session_create(&model, &asked, &session), EP_OK);
+    check_foreign(&t, session);
+    check_parts(&t, session);
+    ep_session_destroy(session);
+    CHECK(driver->flushes == 0);
+    asked.asynchronous = 1;
+    CHECK_STATUS(ep_session_create(&model, &asked, &session), EP_OK);
+    there_set(&t, &d, 63);
+    CHECK_STATUS(there_run(&t, session), EP_OK);
+    CHECK(driver->flushes == 1 && driver->f.waiting > 0); /* begun, and not waited for */
+    CHECK_STATUS(ep_session_synchronize(session), EP_OK);
+    CHECK(driver->f.waiting == 0);
+    ep_session_destroy(session);
+    there_release(&t);
+    ep_model_close(&model);
+    ours.end();
     CHECK(driver->f.live == 0);
 }
 

@@ -100,6 +100,31 @@ static void libraries(const char *root) {
     CHECK(ep_model_missing_features(NULL, missing, sizeof missing) == 0);
 }
 
+/* Opening with options: as with a path, or with bytes in memory. */
+static void opening(const char *root) {
+    ep_open_options options = EP_OPEN_OPTIONS_INIT;
+    size_t nbytes;
+    unsigned char *image = read_all(root, "params/mini.params", &nbytes);
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, NULL, &model), EP_E_NO_PARAMS);
+    options.image = image;
+    options.image_bytes = nbytes - 1;
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_E_PARAMS_TRUNCATED);
+    options.image_bytes = nbytes;
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_OK);
+    CHECK(model.image == image);
+    ep_model_close(&model);
+    options.path = path_in(root, "params/mini.params");
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_E_OPTION);
+    options.image = NULL;
+    options.gpu_api = EP_GPU_CUDA;
+    options.gpu_context = &options; /* a library for the CPU looks at neither */
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_OK);
+    CHECK(model.mapping != NULL);
+    ep_model_close(&model);
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, NULL), EP_E_NULL);
+    free(image);
+}
+
 /* What a library says of a GPU that has none, and one that is older than the question. */
 static void backends(const char *root) {
     ep_api api = *edgepack_model_mini.api;
@@ -112,12 +137,19 @@ static void backends(const char *root) {
         CHECK_STATUS(ep_model_backend(&model, text, capacity), EP_OK);
         CHECK(strncmp(text, "cpu", capacity - 1) == 0 && strlen(text) == (capacity < 4 ? capacity - 1 : 3));
     }
+    ep_session *session = NULL;
+    CHECK_STATUS(ep_session_create(&model, NULL, &session), EP_OK);
+    CHECK_STATUS(ep_session_run_memory(session, NULL, 0, NULL, 0), EP_E_UNSUPPORTED);
+    CHECK_STATUS(ep_session_synchronize(session), EP_OK);
+    ep_session_destroy(session);
     api.struct_size = offsetof(ep_api, model_backend);
     memset((void *)&api.model_backend, 0xff, sizeof api.model_backend); /* what lies behind an older table */
     copy.api = &api;
     model.descriptor = &copy;
     CHECK_STATUS(ep_model_backend(&model, text, sizeof text), EP_OK);
     CHECK(strcmp(text, "cpu") == 0);
+    ep_model other;
+    CHECK_STATUS(ep_model_open_with(&copy, NULL, &other), EP_E_ABI);
     CHECK_STATUS(ep_model_backend(&model, NULL, 1), EP_E_NULL);
     CHECK_STATUS(ep_model_backend(&model, text, 0), EP_E_NULL);
     ep_model_close(&model);
@@ -231,6 +263,18 @@ static void options(const char *root) {
     CHECK_STATUS(ep_session_bytes(&model, &bad, &nbytes), EP_E_OPTION);
     bad.struct_size = SIZE_MAX;
     CHECK_STATUS(create(&bad), EP_E_OPTION);
+    bad.struct_size = offsetof(ep_options, gpu_queue); /* a caller with an older header */
+    memset((void *)&bad.gpu_queue, 0xff, sizeof bad - offsetof(ep_options, gpu_queue));
+    CHECK_STATUS(create(&bad), EP_OK);
+    bad = good;
+    bad.gpu_memory = 2;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    bad = good;
+    bad.asynchronous = 2;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    bad = good;
+    bad.gpu_queue = &model;
+    CHECK_STATUS(create(&bad), EP_E_GPU_CONTEXT);
     newer.known.struct_size = sizeof newer;
     CHECK_STATUS(create(&newer.known), EP_OK);
     newer.unknown = 1;
@@ -305,5 +349,6 @@ static void sentences(const char *root) {
 
 TEST_MAIN({"params_files", params_files}, {"flipped_bytes", flipped_bytes}, {"params_tables", params_tables},
           {"cpu_features", cpu_features}, {"variants", variants}, {"params_memory", params_memory},
-          {"libraries", libraries}, {"backends", backends}, {"closed_models", closed_models},
-          {"options", options}, {"buffers", buffers}, {"sentences", sentences})
+          {"libraries", libraries}, {"backends", backends}, {"opening", opening},
+          {"closed_models", closed_models}, {"options", options}, {"buffers", buffers},
+          {"sentences", sentences})

@@ -38,6 +38,7 @@ STATUSES = (
     "params_memory",
     "libraries",
     "backends",
+    "opening",
     "closed_models",
     "options",
     "buffers",

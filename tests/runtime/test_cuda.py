@@ -21,6 +21,10 @@ TESTS = (
     "image_choice",
     "both_drivers",
     "memory",
+    "caller",
+    "caller_failures",
+    "caller_objects",
+    "document",
 )
 
 

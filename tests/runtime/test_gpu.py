@@ -4,6 +4,7 @@ system's."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -28,8 +29,17 @@ FAKE = (
     "options",
     "forked",
     "params",
+    "caller",
+    "caller_failures",
+    "caller_objects",
 )
-DRIVER = ("numbers", "sessions")
+DRIVER = ("numbers", "sessions", "caller_memory")
+
+
+def document() -> str:
+    """The C of docs/gpu.md."""
+    text = (HERE.parents[1] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    return "".join(re.findall(r"^```c\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
 
 
 def link(bundle: MiniBundle, variant: str, source: str) -> Path:
@@ -39,10 +49,12 @@ def link(bundle: MiniBundle, variant: str, source: str) -> Path:
     if not program.exists():
         add_gpu_sources(bundle)
         kernels = bundle.root / kernels_object(0, 1)
+        (program.parent / "gpu_document.h").write_text(document(), encoding="utf-8")
         wrap = ["-Wl,--wrap=malloc", "-Wl,--wrap=dlopen"] if source == "gpu_fake.c" else []
         run(
             [
                 *(*cc, *WARNINGS, *flags, *bundle.includes, f"-I{SHIM / 'metal'}", f"-I{SHIM / 'common'}"),
+                *(f"-I{program.parent}", f"-I{HERE / 'vendor'}"),
                 *(HERE / source, kernels, *wrap),
                 *("-o", program, "-lpthread", "-lm", "-ldl"),
             ]

@@ -29,6 +29,8 @@ TESTS = (
     "compiled_library",
     "memory",
     "no_driver",
+    "caller",
+    "caller_failures",
 )
 
 pytestmark = pytest.mark.skipif(

@@ -95,9 +95,10 @@ static void ep_model_close_impl(ep_model *model) {
 
 #if defined(EP_HAVE_GPU)
 /* The params are attached for the first variant that the CPU can run; all variants have the same. */
-static ep_status ep_model_choose_gpu(const ep_descriptor *descriptor, ep_status status, ep_model *model) {
+static ep_status ep_model_choose_gpu(const ep_descriptor *descriptor, ep_status status,
+                                     const ep_open_options *options, ep_model *model) {
     if (status == EP_OK) {
-        status = ep_gpu_choose(descriptor, model);
+        status = ep_gpu_choose(descriptor, options, model);
         if (status != EP_OK) {
             ep_model_close_impl(model);
         }
@@ -106,15 +107,47 @@ static ep_status ep_model_choose_gpu(const ep_descriptor *descriptor, ep_status 
 }
 
 static ep_status ep_model_open_gpu(const ep_descriptor *descriptor, const char *path, ep_model *model) {
-    return ep_model_choose_gpu(descriptor, ep_model_open_impl(descriptor, path, model), model);
+    static const ep_open_options none = EP_OPEN_OPTIONS_INIT;
+    return ep_model_choose_gpu(descriptor, ep_model_open_impl(descriptor, path, model), &none, model);
 }
 
 static ep_status ep_model_open_memory_gpu(const ep_descriptor *descriptor, const void *image, size_t nbytes,
                                           ep_model *model) {
+    static const ep_open_options none = EP_OPEN_OPTIONS_INIT;
     ep_status status = ep_model_open_memory_impl(descriptor, image, nbytes, model);
-    return ep_model_choose_gpu(descriptor, status, model);
+    return ep_model_choose_gpu(descriptor, status, &none, model);
 }
 #endif
+
+static ep_status ep_open_options_read(const ep_open_options *from, ep_open_options *options) {
+    ep_open_options defaults = EP_OPEN_OPTIONS_INIT;
+    *options = defaults;
+    if (from != NULL && !ep_struct_read(options, sizeof *options, sizeof *options, from)) {
+        return EP_E_OPTION;
+    }
+    int context = options->gpu_context != NULL;
+    int either = options->path == NULL || options->image == NULL;
+    return either && options->reserved == 0 && context == (options->gpu_api != 0) &&
+                   options->gpu_api <= EP_GPU_METAL && (context || options->gpu_device == NULL)
+               ? EP_OK
+               : EP_E_OPTION;
+}
+
+static ep_status ep_model_open_with_impl(const ep_descriptor *descriptor, const ep_open_options *from,
+                                         ep_model *model) {
+    ep_open_options options;
+    ep_status status = ep_open_options_read(from, &options);
+    if (status != EP_OK) {
+        return status;
+    }
+    status = options.image != NULL
+                 ? ep_model_open_memory_impl(descriptor, options.image, options.image_bytes, model)
+                 : ep_model_open_impl(descriptor, options.path, model);
+#if defined(EP_HAVE_GPU)
+    status = ep_model_choose_gpu(descriptor, status, &options, model);
+#endif
+    return status;
+}
 
 static size_t ep_missing_features_impl(const ep_descriptor *descriptor, char *text, size_t capacity) {
     return ep_cpu_missing(descriptor->cpu_features, text, text == NULL ? 0 : capacity);
@@ -142,7 +175,13 @@ static const ep_api ep_api_table = {
     ep_session_destroy_impl,
 #if defined(EP_HAVE_GPU)
     ep_model_backend_impl,
+    ep_model_open_with_impl,
+    ep_session_run_memory_impl,
+    ep_session_synchronize_impl,
 #else
+    NULL,
+    ep_model_open_with_impl,
+    NULL,
     NULL,
 #endif
 };

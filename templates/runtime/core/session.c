@@ -1,105 +1,5 @@
-/* Sessions: options, the one block of memory, the checks of a run.
+/* Sessions: the one block of memory, the checks of a run.
  * SPDX-License-Identifier: Apache-2.0 */
-
-/* Byte offsets within a session's memory, from a 64-byte aligned start. */
-typedef struct ep_layout {
-    uint64_t workers;
-    uint64_t shares;
-    uint64_t pointers;
-#if defined(EP_HAVE_GPU)
-    uint64_t gpu;
-#endif
-    uint64_t arena;
-    uint64_t scratch;
-    uint64_t scratch_bytes; /* of one thread; 0 if it is part of the arena */
-    size_t total;           /* with room to align the start */
-} ep_layout;
-
-/* What EP_SESSION_BYTES leaves for the state, a share, a worker and three roundings is enough. */
-#if defined(EP_HAVE_THREADS)
-#define EP_WORKER_BYTES (sizeof(ep_worker) + EP_ALIGNMENT)
-#else
-#define EP_WORKER_BYTES 0
-#endif
-typedef char ep_session_bytes_suffice[sizeof(ep_session_impl) + sizeof(ep_share) + EP_WORKER_BYTES +
-                                                  3 * EP_ALIGNMENT <=
-                                              EP_SESSION_BYTES(0, 0)
-                                          ? 1
-                                          : -1];
-
-static uint64_t ep_round_up(uint64_t nbytes) {
-    return (nbytes + (EP_ALIGNMENT - 1u)) & ~(uint64_t)(EP_ALIGNMENT - 1u);
-}
-
-/* Takes what the caller's ep_options has: one of a newer header may be longer, if what we do not know is
- * zero. */
-static ep_status ep_options_read(const ep_descriptor *descriptor, const ep_options *from,
-                                 ep_options *options) {
-    ep_options defaults = EP_OPTIONS_INIT;
-    *options = defaults;
-    if (from != NULL) {
-        if (from->struct_size < sizeof *options || from->struct_size > 4096) {
-            return EP_E_OPTION;
-        }
-        for (size_t i = sizeof *options; i < from->struct_size; i++) {
-            if (((const unsigned char *)from)[i] != 0) {
-                return EP_E_OPTION;
-            }
-        }
-        *options = *from;
-    }
-#if defined(EP_HAVE_GPU)
-    if (descriptor->gpu != NULL && options->threads <= EP_MAX_THREADS) {
-        if (options->caller_threads == 1 && options->threads > 1) {
-            return EP_E_THREADS;
-        }
-        options->threads = 1; /* what a variant for a GPU has on the CPU, one thread does */
-    }
-#endif
-    if (options->threads == 0) {
-        options->threads = descriptor->default_threads;
-    }
-    if (options->schedule == EP_SCHEDULE_DEFAULT) {
-        options->schedule = descriptor->flags & EP_FLAG_HETEROGENEOUS ? (uint32_t)EP_SCHEDULE_DYNAMIC
-                                                                      : (uint32_t)EP_SCHEDULE_STATIC;
-    }
-    if (options->schedule > EP_SCHEDULE_DYNAMIC || options->caller_threads > 1 || options->reserved != 0) {
-        return EP_E_OPTION;
-    }
-#if defined(EP_HAVE_ATOMICS)
-    return options->threads <= EP_MAX_THREADS ? EP_OK : EP_E_THREADS;
-#else
-    return options->threads == 1 ? EP_OK : EP_E_THREADS;
-#endif
-}
-
-static ep_status ep_layout_make(const ep_descriptor *descriptor, uint32_t threads, ep_layout *layout) {
-    uint64_t total = ep_round_up(sizeof(ep_session_impl));
-    layout->workers = total;
-#if defined(EP_HAVE_THREADS)
-    total = ep_round_up(total + (uint64_t)threads * sizeof(ep_worker));
-#endif
-    layout->shares = total;
-    total += (uint64_t)threads * sizeof(ep_share);
-    layout->pointers = total;
-    total += ((uint64_t)descriptor->input_count + descriptor->output_count) * sizeof(void *);
-#if defined(EP_HAVE_GPU)
-    layout->gpu = ep_round_up(total);
-    total = descriptor->gpu != NULL ? layout->gpu + ep_gpu_session_bytes(descriptor) : total;
-#endif
-    layout->arena = descriptor->arena_bytes < EP_LARGE ? ep_round_up(total)
-                                                       : (total + (EP_PAGE - 1u)) & ~(uint64_t)(EP_PAGE - 1u);
-    layout->scratch = layout->arena + ep_round_up(descriptor->arena_bytes);
-    layout->scratch_bytes =
-        threads > descriptor->scratch_threads ? ep_round_up(descriptor->scratch_bytes) : 0;
-    total = layout->scratch + layout->scratch_bytes * threads + EP_ALIGNMENT;
-    if (total > SIZE_MAX) {
-        return EP_E_NO_MEMORY;
-    }
-    layout->total = (size_t)total;
-    return EP_OK;
-}
-
 static ep_status ep_session_bytes_impl(const ep_model *model, const ep_options *from, size_t *nbytes) {
     ep_options options;
     ep_layout layout;
@@ -109,7 +9,7 @@ static ep_status ep_session_bytes_impl(const ep_model *model, const ep_options *
     *nbytes = 0;
     ep_status status = ep_options_read(model->descriptor, from, &options);
     if (status == EP_OK) {
-        status = ep_layout_make(model->descriptor, options.threads, &layout);
+        status = ep_layout_make(model->descriptor, &options, &layout);
     }
     if (status == EP_OK) {
         *nbytes = layout.total;
@@ -146,19 +46,25 @@ static ep_session_impl *ep_session_place(const ep_model *model, const ep_options
 #endif
 #if defined(EP_HAVE_GPU)
     session->gpu = (ep_gpu_session *)(void *)(base + (size_t)layout->gpu);
+    if (options->gpu_memory) {
+        session->memories = (ep_gpu_memory *)(void *)(base + (size_t)layout->memories);
+        ep_memories_place(session->memories, model->descriptor);
+    }
 #endif
     return session;
 }
 
 /* The pool, or what the session has on a GPU. */
-static ep_status ep_session_start(ep_session_impl *session, const ep_model *model) {
+static ep_status ep_session_start(ep_session_impl *session, const ep_model *model,
+                                  const ep_options *options) {
 #if defined(EP_HAVE_GPU)
-    ep_status status = ep_gpu_session_start(session, model);
+    ep_status status = ep_gpu_session_start(session, model, options);
     if (status != EP_OK || session->gpu != NULL) {
         return status;
     }
 #else
     (void)model;
+    (void)options;
 #endif
     return ep_pool_start(session);
 }
@@ -171,7 +77,7 @@ static ep_status ep_session_create_impl(const ep_model *model, const ep_options 
     }
     ep_status status = ep_options_read(model->descriptor, from, &options);
     if (status == EP_OK) {
-        status = ep_layout_make(model->descriptor, options.threads, &layout);
+        status = ep_layout_make(model->descriptor, &options, &layout);
     }
     if (status != EP_OK) {
         return status;
@@ -194,7 +100,7 @@ static ep_status ep_session_create_impl(const ep_model *model, const ep_options 
     session->allocator = allocator;
     session->block = options.memory != NULL ? NULL : memory;
     session->block_bytes = layout.total;
-    status = ep_session_start(session, model);
+    status = ep_session_start(session, model, &options);
     if (status != EP_OK) {
         if (session->block != NULL) {
             allocator.release(allocator.user, memory, layout.total);
@@ -269,6 +175,14 @@ static ep_status ep_buffers_check(const ep_descriptor *descriptor, const ep_cons
     return status == EP_OK ? ep_overlap_check(inputs, input_count, outputs, output_count) : status;
 }
 
+/* What a run begins with. */
+static void ep_session_ready(ep_session_impl *session) {
+    EP_STORE_RELAXED(&session->sync.failed, 0u);
+    session->last_ns = session->step_ns != NULL ? ep_platform_now_ns() : 0;
+    EP_STORE(&session->sync.limit,
+             EP_LOAD_RELAXED(&session->sync.phase) + session->head.descriptor->step_count);
+}
+
 /* Checks the buffers and takes the session; whoever comes second while it runs is told so. */
 static ep_status ep_session_arm(ep_session_impl *session, const ep_const_buffer *inputs, size_t input_count,
                                 const ep_buffer *outputs, size_t output_count) {
@@ -285,10 +199,10 @@ static ep_status ep_session_arm(ep_session_impl *session, const ep_const_buffer 
     for (size_t i = 0; i < output_count; i++) {
         session->context.outputs[i] = outputs[i].data;
     }
-    EP_STORE_RELAXED(&session->sync.failed, 0u);
-    session->last_ns = session->step_ns != NULL ? ep_platform_now_ns() : 0;
-    EP_STORE(&session->sync.limit,
-             EP_LOAD_RELAXED(&session->sync.phase) + session->head.descriptor->step_count);
+#if defined(EP_HAVE_GPU)
+    ep_memories_forget(session);
+#endif
+    ep_session_ready(session);
     return EP_OK;
 }
 
@@ -312,16 +226,8 @@ static ep_status ep_session_status(const ep_session_impl *session) {
     return EP_LOAD_RELAXED(&session->sync.failed) ? EP_E_KERNEL : EP_OK;
 }
 
-static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *inputs, size_t input_count,
-                                     const ep_buffer *outputs, size_t output_count) {
-    ep_session_impl *session = (ep_session_impl *)head;
-    if (session->caller_threads && session->threads > 1) {
-        return EP_E_STATE;
-    }
-    ep_status status = ep_session_arm(session, inputs, input_count, outputs, output_count);
-    if (status != EP_OK) {
-        return status;
-    }
+/* The run of a session that is armed. */
+static ep_status ep_session_do(ep_session_impl *session) {
     if (session->threads > 1) {
         uint64_t before = ep_platform_now_ns();
         ep_pool_kick(session);
@@ -330,9 +236,19 @@ static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *in
     } else {
         ep_session_walk(session);
     }
-    status = ep_session_status(session);
+    ep_status status = ep_session_status(session);
     EP_STORE(&session->sync.state, (uint32_t)EP_IDLE);
     return status;
+}
+
+static ep_status ep_session_run_impl(ep_session *head, const ep_const_buffer *inputs, size_t input_count,
+                                     const ep_buffer *outputs, size_t output_count) {
+    ep_session_impl *session = (ep_session_impl *)head;
+    if (session->caller_threads && session->threads > 1) {
+        return EP_E_STATE;
+    }
+    ep_status status = ep_session_arm(session, inputs, input_count, outputs, output_count);
+    return status == EP_OK ? ep_session_do(session) : status;
 }
 
 static ep_status ep_session_begin_impl(ep_session *head, const ep_const_buffer *inputs, size_t input_count,

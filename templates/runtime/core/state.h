@@ -57,7 +57,8 @@ typedef struct ep_session_impl {
     ep_monitor monitor;
 #endif
 #if defined(EP_HAVE_GPU)
-    ep_gpu_session *gpu; /* null: this variant is for the CPU */
+    ep_gpu_session *gpu;     /* null: this variant is for the CPU */
+    ep_gpu_memory *memories; /* of inputs, then outputs; null without the option gpu_memory */
 #endif
     ep_sync sync;
 } ep_session_impl;

@@ -72,7 +72,9 @@ typedef int32_t ep_status;
     X(EP_E_GPU_BUILD, 28, "The GPU's driver cannot compile the model's kernels; update it, or run on the CPU.") \
     X(EP_E_GPU_MEMORY, 29, "The GPU has not enough free memory; destroy other sessions, or run on the CPU.") \
     X(EP_E_GPU_RUN, 30, "The GPU failed, or this process forked; the outputs are not valid. Open the model anew.") \
-    X(EP_E_PARAMS_SIGNATURE, 31, "The params are not signed by the key that the library trusts; get them from its makers.")
+    X(EP_E_PARAMS_SIGNATURE, 31, "The params are not signed by the key that the library trusts; get them from its makers.") \
+    X(EP_E_GPU_CONTEXT, 32, "The context or queue is not of the GPU that the model runs on; see ep_model_backend.") \
+    X(EP_E_GPU_BUFFER, 33, "A buffer is not in the memory of the model's GPU, or has too few bytes behind its offset.")
 /* clang-format on */
 
 enum {
@@ -187,6 +189,20 @@ typedef struct ep_buffer {
     size_t nbytes;
 } ep_buffer;
 
+/* Where a buffer of ep_session_run_memory is. */
+enum {
+    EP_MEMORY_HOST = 0, /* in the process */
+    EP_MEMORY_GPU = 1   /* in the memory of the model's GPU */
+};
+
+typedef struct ep_memory {
+    void *data;        /* an address; on the GPU: a CUdeviceptr, a cl_mem, an id<MTLBuffer> */
+    size_t nbytes;     /* exactly the tensor's */
+    uint64_t offset;   /* bytes from the start of `data` */
+    uint32_t kind;     /* EP_MEMORY_... */
+    uint32_t reserved; /* 0 */
+} ep_memory;
+
 /* ---- Options of a session ---- */
 
 #define EP_MAX_THREADS 256u
@@ -214,9 +230,31 @@ typedef struct ep_options {
     void *memory;        /* null: allocate. Else at least ep_session_bytes, any alignment, until destroy */
     size_t memory_bytes; /* bytes of `memory` */
     const ep_allocator *allocator; /* null: malloc and free. Not used with `memory`. Copied */
+    /* From here on, what an older library of this ABI does not know. For a model on a GPU. */
+    void *gpu_queue;       /* a CUstream, cl_command_queue, id<MTLCommandQueue>; null: the session's own */
+    uint32_t gpu_memory;   /* 1: for ep_session_run_memory */
+    uint32_t asynchronous; /* 1: runs do not wait for the GPU; ep_session_synchronize does */
 } ep_options;
 
-#define EP_OPTIONS_INIT {sizeof(ep_options), 0, 0, 0, 0, NULL, 0, NULL}
+#define EP_OPTIONS_INIT {sizeof(ep_options), 0, 0, 0, 0, NULL, 0, NULL, NULL, 0, 0}
+
+/* ---- Options of opening a model ---- */
+
+/* Kinds of drivers. */
+enum { EP_GPU_OPENCL = 1, EP_GPU_CUDA = 2, EP_GPU_METAL = 3 };
+
+typedef struct ep_open_options {
+    size_t struct_size; /* sizeof(ep_open_options), as the caller knows it */
+    const char *path;   /* of the params file; null: `image`, or the embedded params if that is null too */
+    const void *image;  /* the bytes of a params file, as for ep_model_open_memory */
+    size_t image_bytes;
+    uint32_t gpu_api;  /* EP_GPU_...: the kind of `gpu_context` */
+    uint32_t reserved; /* 0 */
+    void *gpu_context; /* a CUcontext, cl_context, id<MTLDevice>; null: the library finds a GPU */
+    void *gpu_device;  /* a cl_device_id of that context; null: its first that fits */
+} ep_open_options;
+
+#define EP_OPEN_OPTIONS_INIT {sizeof(ep_open_options), NULL, NULL, 0, 0, 0, NULL, NULL}
 
 /* ---- The descriptor ---- */
 
@@ -258,6 +296,11 @@ typedef struct ep_api {
     void (*session_destroy)(ep_session *session);
     /* From here on, what an older library of this ABI does not have. */
     ep_status (*model_backend)(const ep_model *model, char *text, size_t capacity); /* null: the CPU's only */
+    ep_status (*model_open_with)(const ep_descriptor *descriptor, const ep_open_options *options,
+                                 ep_model *model);
+    ep_status (*session_run_memory)(ep_session *session, const ep_memory *inputs, size_t input_count,
+                                    const ep_memory *outputs, size_t output_count); /* null: the CPU's only */
+    ep_status (*session_synchronize)(ep_session *session);                          /* null: the CPU's only */
 } ep_api;
 
 /* What the generated code gets for one run, and what it says of a GPU. Private to the library. */
@@ -368,6 +411,25 @@ static inline ep_status ep_model_open_memory(const ep_descriptor *descriptor, co
     return status != EP_OK ? status : descriptor->api->model_open_memory(descriptor, image, nbytes, model);
 }
 
+/* Whether the library's table has all up to and including a function. */
+#define EP_API_HAS_(api, function) \
+    ((api)->struct_size >= offsetof(ep_api, function) + sizeof(api)->function && (api)->function != NULL)
+
+/* Either of the two, as the options have it, for a GPU in a context of the caller's: kernels and params are
+ * put into it, and a library's variants for other kinds of drivers, or for another GPU, are not taken. The
+ * context must live until ep_model_close. EP_E_ABI from a library that is older than this function. */
+static inline ep_status ep_model_open_with(const ep_descriptor *descriptor, const ep_open_options *options,
+                                           ep_model *model) {
+    ep_status status = ep_descriptor_check(descriptor);
+    if (model != NULL) {
+        model->descriptor = NULL;
+    }
+    if (status == EP_OK && !EP_API_HAS_(descriptor->api, model_open_with)) {
+        status = EP_E_ABI;
+    }
+    return status != EP_OK ? status : descriptor->api->model_open_with(descriptor, options, model);
+}
+
 /* Hashes the whole params file: the only call whose time grows with it. Finds any changed byte. */
 static inline ep_status ep_model_check_params(const ep_model *model) {
     if (model == NULL || model->descriptor == NULL) {
@@ -405,8 +467,7 @@ static inline ep_status ep_model_backend(const ep_model *model, char *text, size
         return EP_E_NULL;
     }
     const ep_api *api = model->descriptor->api;
-    if (api->struct_size >= offsetof(ep_api, model_backend) + sizeof api->model_backend &&
-        api->model_backend != NULL) {
+    if (EP_API_HAS_(api, model_backend)) {
         return api->model_backend(model, text, capacity);
     }
     for (; cpu[length] != 0 && length + 1 < capacity; length++) {
@@ -457,6 +518,29 @@ static inline ep_status ep_session_run(ep_session *session, const ep_const_buffe
         return EP_E_NULL;
     }
     return session->descriptor->api->session_run(session, inputs, input_count, outputs, output_count);
+}
+
+/* The same with buffers that may be in the GPU's memory, each for itself; the session has the option
+ * gpu_memory. On the GPU, buffers are read and written by commands in the session's queue. */
+static inline ep_status ep_session_run_memory(ep_session *session, const ep_memory *inputs,
+                                              size_t input_count, const ep_memory *outputs,
+                                              size_t output_count) {
+    if (session == NULL) {
+        return EP_E_NULL;
+    }
+    const ep_api *api = session->descriptor->api;
+    return EP_API_HAS_(api, session_run_memory)
+               ? api->session_run_memory(session, inputs, input_count, outputs, output_count)
+               : EP_E_UNSUPPORTED;
+}
+
+/* Waits for all runs of a session with the option asynchronous, and says whether they succeeded. */
+static inline ep_status ep_session_synchronize(ep_session *session) {
+    if (session == NULL) {
+        return EP_E_NULL;
+    }
+    const ep_api *api = session->descriptor->api;
+    return EP_API_HAS_(api, session_synchronize) ? api->session_synchronize(session) : EP_OK;
 }
 
 /* A run on the caller's own threads (option caller_threads): one thread calls begin; then each of `threads`

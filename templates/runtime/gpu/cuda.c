@@ -1,8 +1,8 @@
 /* CUDA: the driver's library, the device, the kernels and constants of a model.
  *
- * The device's primary context is used, which all of a process share; it is never left current in the
- * caller's thread. What a session has is in cuda_session.c.
- * SPDX-License-Identifier: Apache-2.0 */
+ * The device's primary context is used, which all of a process share, or the caller's; it is never left
+ * current in the caller's thread. What a session has is in cuda_session.c. SPDX-License-Identifier:
+ * Apache-2.0 */
 enum { EP_CU_ALIGNMENT = 256, EP_CU_ARGUMENTS = 512 /* 4096 bytes, the most that a kernel can have */ };
 
 typedef struct ep_cuda_model {
@@ -15,11 +15,12 @@ typedef struct ep_cuda_model {
     ep_cu_device device;
     uint32_t capability; /* of the device, 10 * major + minor */
     uint32_t has_graphs;
-    uint32_t reserved;
+    uint32_t has_caller; /* the functions for what is the caller's */
 #define X(name, version, parameters) ep_cu_result(EP_CU_CALL *name) parameters;
     EP_CU_FUNCTIONS(X)
     X(DevicePrimaryCtxRelease, "", (ep_cu_device device))
     EP_CU_GRAPH_FUNCTIONS(X)
+    EP_CU_CALLER_FUNCTIONS(X)
 #undef X
 } ep_cuda_model;
 
@@ -52,6 +53,12 @@ static ep_status ep_cuda_load(ep_cuda_model *cu) {
     EP_CU_FIND(name, version, parameters) \
     cu->has_graphs &= cu->name != NULL;
     EP_CU_GRAPH_FUNCTIONS(X)
+#undef X
+    cu->has_caller = 1;
+#define X(name, version, parameters) \
+    EP_CU_FIND(name, version, parameters) \
+    cu->has_caller &= cu->name != NULL;
+    EP_CU_CALLER_FUNCTIONS(X)
 #undef X
     return cu->DevicePrimaryCtxRelease != NULL ? EP_OK : EP_E_GPU_DRIVER;
 }
@@ -146,6 +153,15 @@ static int ep_cuda_fits(const ep_cuda_model *cu, ep_cu_device device, uint32_t c
            ep_cuda_launches_fit(cu, device);
 }
 
+static ep_status ep_cuda_enter(const ep_cuda_model *cu, ep_status otherwise) {
+    return ep_cuda_status(cu->CtxPushCurrent(cu->context), otherwise);
+}
+
+static void ep_cuda_leave(const ep_cuda_model *cu) {
+    ep_cu_context left = NULL;
+    cu->CtxPopCurrent(&left);
+}
+
 /* The first device that fits. */
 static ep_status ep_cuda_find(ep_cuda_model *cu) {
     int32_t count = 0;
@@ -167,13 +183,25 @@ static ep_status ep_cuda_find(ep_cuda_model *cu) {
     return EP_E_GPU_DEVICE;
 }
 
-static ep_status ep_cuda_enter(const ep_cuda_model *cu, ep_status otherwise) {
-    return ep_cuda_status(cu->CtxPushCurrent(cu->context), otherwise);
-}
-
-static void ep_cuda_leave(const ep_cuda_model *cu) {
-    ep_cu_context left = NULL;
-    cu->CtxPopCurrent(&left);
+/* The caller's context, if its device fits. */
+static ep_status ep_cuda_take(ep_cuda_model *cu, ep_cu_context context) {
+    if (!cu->has_caller) {
+        return EP_E_GPU_DRIVER;
+    }
+    if (cu->CtxPushCurrent(context) != EP_CU_SUCCESS) {
+        return EP_E_GPU_CONTEXT;
+    }
+    ep_cu_result result = cu->CtxGetDevice(&cu->device);
+    ep_cuda_leave(cu);
+    if (result != EP_CU_SUCCESS) {
+        return EP_E_GPU_CONTEXT;
+    }
+    cu->capability = ep_cuda_capability(cu, cu->device);
+    if (!ep_cuda_fits(cu, cu->device, cu->capability)) {
+        return EP_E_GPU_DEVICE;
+    }
+    cu->context = context;
+    return EP_OK;
 }
 
 /* Finds each kernel; a driver may give one fewer threads than the device has. */
@@ -258,12 +286,13 @@ static size_t ep_cuda_model_bytes(const ep_gpu_program *program) {
     return sizeof(ep_cuda_model) + (size_t)program->kernel_count * sizeof(ep_cu_function);
 }
 
-static ep_status ep_cuda_model_open(ep_gpu_model *head, const unsigned char *params) {
+static ep_status ep_cuda_model_open(ep_gpu_model *head, const ep_open_options *options,
+                                    const unsigned char *params) {
     ep_cuda_model *cu = (ep_cuda_model *)(void *)head;
     cu->kernels = (ep_cu_function *)(void *)(cu + 1);
     ep_status status = ep_cuda_load(cu);
     if (status == EP_OK) {
-        status = ep_cuda_find(cu);
+        status = head->borrowed ? ep_cuda_take(cu, options->gpu_context) : ep_cuda_find(cu);
     }
     if (status != EP_OK) {
         return status;
@@ -272,7 +301,9 @@ static ep_status ep_cuda_model_open(ep_gpu_model *head, const unsigned char *par
         head->device[0] = 0;
     }
     head->device[sizeof head->device - 1] = 0;
-    status = ep_cuda_status(cu->DevicePrimaryCtxRetain(&cu->context, cu->device), EP_E_GPU_DEVICE);
+    if (!head->borrowed) {
+        status = ep_cuda_status(cu->DevicePrimaryCtxRetain(&cu->context, cu->device), EP_E_GPU_DEVICE);
+    }
     if (status != EP_OK) {
         cu->context = NULL;
         return status;
@@ -299,7 +330,9 @@ static void ep_cuda_model_close(ep_gpu_model *head) {
             }
             ep_cuda_leave(cu);
         }
-        cu->DevicePrimaryCtxRelease(cu->device);
+        if (!head->borrowed) {
+            cu->DevicePrimaryCtxRelease(cu->device);
+        }
     }
     if (cu->library != NULL) {
         ep_platform_library_close(cu->library);

@@ -34,6 +34,9 @@ enum {
 
     EP_CU_FUNCTION_MAX_THREADS_PER_BLOCK = 0,
     EP_CU_STREAM_NON_BLOCKING = 1,
+    EP_CU_POINTER_MEMORY_TYPE = 2,
+    EP_CU_POINTER_DEVICE_ORDINAL = 9,
+    EP_CU_MEMORY_TYPE_HOST = 1,
     EP_CU_CAPTURE_THREAD_LOCAL = 1
 };
 
@@ -73,5 +76,13 @@ enum {
     X(GraphLaunch, "", (ep_cu_graph_exec graph, ep_cu_stream stream)) \
     X(GraphExecDestroy, "", (ep_cu_graph_exec graph)) \
     X(GraphDestroy, "", (ep_cu_graph graph))
+
+/* For what is the caller's; a driver older than CUDA 9.2 lacks the second. */
+#define EP_CU_CALLER_FUNCTIONS(X) \
+    X(CtxGetDevice, "", (ep_cu_device * device)) \
+    X(StreamGetCtx, "", (ep_cu_stream stream, ep_cu_context * context)) \
+    X(PointerGetAttribute, "", (void *value, int32_t what, ep_cu_address address)) \
+    X(MemGetAddressRange, "_v2", (ep_cu_address * start, size_t *nbytes, ep_cu_address address)) \
+    X(MemcpyDtoDAsync, "_v2", (ep_cu_address to, ep_cu_address from, size_t nbytes, ep_cu_stream stream))
 
 #endif

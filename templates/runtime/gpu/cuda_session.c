@@ -40,7 +40,8 @@ static ep_status ep_cuda_give(ep_cuda_session *session, uint32_t index) {
     return result == EP_CU_SUCCESS ? EP_OK : EP_E_GPU_RUN;
 }
 
-/* The steps from `first` on as a graph; null if the driver cannot make one. */
+/* The steps from `first` on as a graph; null if the driver cannot make one. All that it reads and writes is
+ * the session's own, so that it stays as it is whatever buffers a run has. */
 static ep_cu_graph_exec ep_cuda_capture(ep_cuda_session *session, uint32_t first, uint32_t end) {
     const ep_cuda_model *cu = ep_cuda_of(session);
     ep_cu_graph graph = NULL;
@@ -100,6 +101,23 @@ static void ep_cuda_find_addresses(ep_cuda_session *session) {
     }
 }
 
+/* The caller's stream, if it is of the model's context. */
+static ep_status ep_cuda_take_stream(ep_cuda_session *session) {
+    const ep_cuda_model *cu = ep_cuda_of(session);
+    ep_cu_stream stream = session->head.queue;
+    ep_cu_context context = NULL;
+    if (!cu->has_caller) {
+        return EP_E_GPU_DRIVER;
+    }
+    if (cu->StreamGetCtx(stream, &context) != EP_CU_SUCCESS || context != cu->context) {
+        return EP_E_GPU_CONTEXT;
+    }
+    cu->StreamDestroy(session->stream);
+    session->stream = stream;
+    return EP_OK;
+}
+
+/* Graphs are made on a stream of the session's own: the caller may be using his. */
 static ep_status ep_cuda_session_make(ep_cuda_session *session) {
     const ep_cuda_model *cu = ep_cuda_of(session);
     size_t nbytes = (size_t)cu->head.descriptor->gpu->arena_bytes;
@@ -116,7 +134,10 @@ static ep_status ep_cuda_session_make(ep_cuda_session *session) {
         ep_cuda_make_graphs(session);
     }
     /* Nothing but the graphs was given to it: a device that failed says so here. */
-    return cu->StreamSynchronize(session->stream) == EP_CU_SUCCESS ? EP_OK : EP_E_GPU_MEMORY;
+    if (cu->StreamSynchronize(session->stream) != EP_CU_SUCCESS) {
+        return EP_E_GPU_MEMORY;
+    }
+    return session->head.queue != NULL ? ep_cuda_take_stream(session) : EP_OK;
 }
 
 static ep_status ep_cuda_session_open(ep_gpu_session *head) {
@@ -153,7 +174,7 @@ static void ep_cuda_session_close(ep_gpu_session *head) {
     if (session->arena != 0) {
         cu->MemFree(session->arena);
     }
-    if (session->stream != NULL) {
+    if (session->stream != NULL && (void *)session->stream != head->queue) {
         cu->StreamDestroy(session->stream);
     }
     ep_cuda_leave(cu);
@@ -206,6 +227,71 @@ static ep_status ep_cuda_launch(ep_gpu_session *head, uint32_t index) {
     return status;
 }
 
+/* Memory that the GPU can read, not that of the process, in one allocation. */
+static ep_status ep_cuda_check_entered(const ep_cuda_model *cu, ep_gpu_memory *memory) {
+    ep_cu_address address = (ep_cu_address)(uintptr_t)memory->object;
+    ep_cu_address start = 0;
+    size_t nbytes = 0;
+    uint32_t type = EP_CU_MEMORY_TYPE_HOST;
+    int32_t device = -1;
+    if (memory->offset > SIZE_MAX - address) {
+        return EP_E_GPU_BUFFER;
+    }
+    address += (size_t)memory->offset;
+    if (cu->PointerGetAttribute(&type, EP_CU_POINTER_MEMORY_TYPE, address) != EP_CU_SUCCESS ||
+        type == EP_CU_MEMORY_TYPE_HOST ||
+        cu->PointerGetAttribute(&device, EP_CU_POINTER_DEVICE_ORDINAL, address) != EP_CU_SUCCESS ||
+        device != cu->device || cu->MemGetAddressRange(&start, &nbytes, address) != EP_CU_SUCCESS ||
+        address - start > nbytes || memory->nbytes > nbytes - (address - start)) {
+        return EP_E_GPU_BUFFER;
+    }
+    memory->whole = NULL;
+    memory->start = address;
+    return EP_OK;
+}
+
+static ep_status ep_cuda_check(ep_gpu_session *head, ep_gpu_memory *memory) {
+    const ep_cuda_model *cu = ep_cuda_of((ep_cuda_session *)(void *)head);
+    if (!cu->has_caller) {
+        return EP_E_GPU_DRIVER;
+    }
+    ep_status status = ep_cuda_enter(cu, EP_E_GPU_RUN);
+    if (status == EP_OK) {
+        status = ep_cuda_check_entered(cu, memory);
+        ep_cuda_leave(cu);
+    }
+    return status;
+}
+
+static ep_status ep_cuda_copy(ep_gpu_session *head, const ep_gpu_memory *memory, uint64_t at,
+                              const ep_gpu_step *step, void *host, int to_memory) {
+    ep_cuda_session *session = (ep_cuda_session *)(void *)head;
+    const ep_cuda_model *cu = ep_cuda_of(session);
+    ep_cu_address there = (ep_cu_address)(memory->start + at);
+    ep_cu_result result;
+    ep_status status = ep_cuda_enter(cu, EP_E_GPU_RUN);
+    if (status != EP_OK) {
+        return status;
+    }
+    if (step != NULL) {
+        ep_cu_address place = session->addresses[cu->head.descriptor->gpu->arguments[step->first]];
+        result = cu->MemcpyDtoDAsync(to_memory ? there : place, to_memory ? place : there,
+                                     (size_t)step->nbytes, session->stream);
+    } else if (to_memory) {
+        result = cu->MemcpyHtoDAsync(there, host, (size_t)memory->nbytes, session->stream);
+    } else {
+        result = cu->MemcpyDtoHAsync(host, there, (size_t)memory->nbytes, session->stream);
+    }
+    ep_cuda_leave(cu);
+    return result == EP_CU_SUCCESS ? EP_OK : EP_E_GPU_RUN;
+}
+
+/* A stream begins by itself. */
+static ep_status ep_cuda_submit(ep_gpu_session *head) {
+    (void)head;
+    return EP_OK;
+}
+
 static ep_status ep_cuda_finish(ep_gpu_session *head) {
     ep_cuda_session *session = (ep_cuda_session *)(void *)head;
     const ep_cuda_model *cu = ep_cuda_of(session);
@@ -231,4 +317,7 @@ static const ep_gpu_backend ep_cuda = {
     ep_cuda_download,
     ep_cuda_launch,
     ep_cuda_finish,
+    ep_cuda_check,
+    ep_cuda_copy,
+    ep_cuda_submit,
 };

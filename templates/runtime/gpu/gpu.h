@@ -10,8 +10,6 @@
  */
 #define EP_GPU_ALIGNMENT 512u
 
-enum { EP_GPU_OPENCL = 1, EP_GPU_CUDA = 2, EP_GPU_METAL = 3 };
-
 enum { EP_STEP_CALL = 0, EP_STEP_LAUNCH = 1, EP_STEP_UPLOAD = 2, EP_STEP_DOWNLOAD = 3 };
 
 /* Where a tensor is on the GPU: a part of the session's arena there, or one of the model's constants. */
@@ -49,7 +47,7 @@ typedef struct ep_gpu_image {
 } ep_gpu_image;
 
 typedef struct ep_gpu_program {
-    uint32_t api; /* EP_GPU_... */
+    uint32_t api; /* EP_GPU_... of runtime.h */
     uint32_t kernel_count;
     uint32_t place_count;
     uint32_t argument_count;
@@ -65,6 +63,7 @@ typedef struct ep_gpu_program {
     const ep_gpu_image *images; /* CUDA, which has no source; Metal: one or none, tried before the source */
     uint32_t image_count;
     uint32_t reserved;
+    const unsigned char *on_cpu; /* of each input, then each output: whether the CPU's steps use it */
 } ep_gpu_program;
 
 #endif

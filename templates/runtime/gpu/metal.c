@@ -111,8 +111,9 @@ static int ep_metal_fits(const ep_metal_model *mt) {
            EP_MTL(mt, most_buffer, mt->device) >= largest;
 }
 
-static ep_status ep_metal_find(ep_metal_model *mt) {
-    mt->device = mt->create_device();
+/* The caller's device, or the system's. */
+static ep_status ep_metal_find(ep_metal_model *mt, ep_mtl_id device) {
+    mt->device = device != NULL ? EP_MTL(mt, retain, device) : mt->create_device();
     if (mt->device == NULL || !ep_metal_fits(mt)) {
         return EP_E_GPU_DEVICE;
     }
@@ -276,7 +277,8 @@ static size_t ep_metal_model_bytes(const ep_gpu_program *program) {
     return sizeof(ep_metal_model) + (size_t)program->kernel_count * sizeof(ep_mtl_id);
 }
 
-static ep_status ep_metal_model_open(ep_gpu_model *head, const unsigned char *params) {
+static ep_status ep_metal_model_open(ep_gpu_model *head, const ep_open_options *options,
+                                     const unsigned char *params) {
     ep_metal_model *mt = (ep_metal_model *)(void *)head;
     mt->pipelines = (ep_mtl_id *)(void *)(mt + 1);
     ep_status status = ep_metal_load(mt);
@@ -284,7 +286,7 @@ static ep_status ep_metal_model_open(ep_gpu_model *head, const unsigned char *pa
         return status;
     }
     void *pool = mt->objc_autoreleasePoolPush();
-    status = ep_metal_find(mt);
+    status = ep_metal_find(mt, options->gpu_context);
     status = status == EP_OK ? ep_metal_build(mt) : status;
     status = status == EP_OK ? ep_metal_take_constants(mt, params) : status;
     mt->objc_autoreleasePoolPop(pool);

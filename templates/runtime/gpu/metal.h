@@ -19,7 +19,8 @@ enum {
     EP_MTL_LANGUAGE_2_3 = 0x20003,
     EP_MTL_STORAGE_SHARED = 0,
     EP_MTL_COMMANDS_COMPLETED = 4,
-    EP_MTL_BUFFERS = 31 /* the most that a kernel can have */
+    EP_MTL_COPY_ALIGNMENT = 4, /* of places and sizes of copies within the GPU's memory, on macOS */
+    EP_MTL_BUFFERS = 31        /* the most that a kernel can have */
 };
 
 /* X(what it returns, name, parameters). */
@@ -63,6 +64,8 @@ enum {
     X(ep_mtl_id, new_function, "newFunctionWithName:", (ep_mtl_id, ep_mtl_selector, ep_mtl_id)) \
     X(ep_mtl_number, most_threads, "maxTotalThreadsPerThreadgroup", (ep_mtl_id, ep_mtl_selector)) \
     X(void *, contents, "contents", (ep_mtl_id, ep_mtl_selector)) \
+    X(ep_mtl_number, length, "length", (ep_mtl_id, ep_mtl_selector)) \
+    X(ep_mtl_id, device_of, "device", (ep_mtl_id, ep_mtl_selector)) \
     /* MTLCommandQueue, MTLCommandBuffer */ \
     X(ep_mtl_id, commands, "commandBufferWithUnretainedReferences", (ep_mtl_id, ep_mtl_selector)) \
     X(ep_mtl_id, encoder, "computeCommandEncoder", (ep_mtl_id, ep_mtl_selector)) \
@@ -75,7 +78,11 @@ enum {
       "setBuffer:offset:atIndex:", (ep_mtl_id, ep_mtl_selector, ep_mtl_id, ep_mtl_number, ep_mtl_number)) \
     X(void, dispatch, \
       "dispatchThreadgroups:threadsPerThreadgroup:", (ep_mtl_id, ep_mtl_selector, ep_mtl_size, ep_mtl_size)) \
-    X(void, end, "endEncoding", (ep_mtl_id, ep_mtl_selector))
+    X(void, end, "endEncoding", (ep_mtl_id, ep_mtl_selector)) \
+    /* MTLBlitCommandEncoder, which ends with the same message */ \
+    X(ep_mtl_id, copier, "blitCommandEncoder", (ep_mtl_id, ep_mtl_selector)) \
+    X(void, copy, "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:", \
+      (ep_mtl_id, ep_mtl_selector, ep_mtl_id, ep_mtl_number, ep_mtl_id, ep_mtl_number, ep_mtl_number))
 
 /* Sends a message: without arguments, and with some. */
 #define EP_MTL(mt, message, to)           (mt)->message.send(to, (mt)->message.selector)

@@ -1,16 +1,21 @@
 /* Metal: a session's memory on the device, which is the CPU's too, and the command buffer that is being
  * filled. All launches of a run go into one, which the GPU gets when it is waited for.
  *
- * A copy is one within the process, and done at once, unless a launch that the GPU does not have yet uses its
- * place. Then an upload waits for the GPU; a download is done when the GPU is waited for, which a further
- * launch does. SPDX-License-Identifier: Apache-2.0 */
+ * A copy from or to the process is done at once, unless something uses its place that the GPU has not done.
+ * Then an upload waits for the GPU; a download is done when the GPU is waited for, which a further launch
+ * does. A copy from or to a buffer of the caller's is one of the GPU's, between the launches.
+ *
+ * An asynchronous run ends with its command buffer given to the GPU; the one before it is then waited for, so
+ * that there are never more than two. SPDX-License-Identifier: Apache-2.0 */
 typedef struct ep_metal_session {
     ep_gpu_session head;
     ep_mtl_id arena;
     unsigned char *memory; /* of the arena */
-    ep_mtl_id commands;    /* null: nothing is being given */
-    ep_mtl_id encoder;
-    uint32_t first;     /* the first step whose launch is in `commands` */
+    ep_mtl_id queue;
+    ep_mtl_id commands; /* null: nothing is being given */
+    ep_mtl_id encoder;  /* of launches; null: a copy was the last */
+    ep_mtl_id given;    /* commands of an earlier run that were not waited for; null: none */
+    uint32_t first;     /* the first step of which something is in `commands` */
     uint32_t downloads; /* how many wait for the GPU */
     size_t *offsets;    /* of each place in its buffer */
     void **hosts;       /* of each step: where a download that waits goes */
@@ -40,22 +45,33 @@ static void ep_metal_find_offsets(ep_metal_session *session) {
     }
 }
 
+/* The caller's queue, or the model's, which all sessions can share. */
+static ep_status ep_metal_take_queue(ep_metal_session *session) {
+    const ep_metal_model *mt = ep_metal_of(session);
+    ep_mtl_id queue = session->head.queue != NULL ? session->head.queue : mt->queue;
+    if (session->head.queue != NULL && EP_MTL(mt, device_of, queue) != mt->device) {
+        return EP_E_GPU_CONTEXT;
+    }
+    session->queue = EP_MTL(mt, retain, queue);
+    return EP_OK;
+}
+
 static ep_status ep_metal_session_open(ep_gpu_session *head) {
     ep_metal_session *session = (ep_metal_session *)(void *)head;
     const ep_metal_model *mt = ep_metal_of(session);
     const ep_gpu_program *program = mt->head.descriptor->gpu;
-    ep_status status = EP_OK;
     session->offsets = (size_t *)(void *)(session + 1);
     session->hosts = (void **)(void *)(session->offsets + program->place_count);
     ep_metal_find_offsets(session);
-    if (program->arena_bytes != 0) {
-        void *pool = mt->objc_autoreleasePoolPush();
+    void *pool = mt->objc_autoreleasePoolPush();
+    ep_status status = ep_metal_take_queue(session);
+    if (status == EP_OK && program->arena_bytes != 0) {
         session->arena =
             EP_MTL_WITH(mt, new_buffer, mt->device, (size_t)program->arena_bytes, EP_MTL_STORAGE_SHARED);
         session->memory = session->arena != NULL ? EP_MTL(mt, contents, session->arena) : NULL;
         status = session->memory != NULL ? EP_OK : EP_E_GPU_MEMORY;
-        mt->objc_autoreleasePoolPop(pool);
     }
+    mt->objc_autoreleasePoolPop(pool);
     return status;
 }
 
@@ -64,38 +80,80 @@ static void ep_metal_session_close(ep_gpu_session *head) {
     const ep_metal_model *mt = ep_metal_of(session);
     void *pool = mt->objc_autoreleasePoolPush();
     ep_metal_release(mt, session->arena);
+    ep_metal_release(mt, session->queue);
     mt->objc_autoreleasePoolPop(pool);
 }
 
-/* A command buffer for the launches from step `index` on. */
+/* A command buffer for what is given from step `index` on. */
 static ep_status ep_metal_begin(ep_metal_session *session, uint32_t index) {
     const ep_metal_model *mt = ep_metal_of(session);
-    ep_mtl_id commands = EP_MTL(mt, commands, mt->queue);
-    ep_mtl_id encoder = commands != NULL ? EP_MTL(mt, encoder, commands) : NULL;
-    if (encoder == NULL) {
+    if (session->commands != NULL) {
+        return EP_OK;
+    }
+    ep_mtl_id commands = EP_MTL(mt, commands, session->queue);
+    if (commands == NULL) {
         return EP_E_GPU_RUN;
     }
     session->commands = EP_MTL(mt, retain, commands);
-    session->encoder = EP_MTL(mt, retain, encoder);
     session->first = index;
     return EP_OK;
 }
 
-/* Gives the launches to the GPU and waits for them. */
-static ep_status ep_metal_do_commands(ep_metal_session *session) {
+/* An encoder for launches. */
+static ep_status ep_metal_begin_launches(ep_metal_session *session) {
     const ep_metal_model *mt = ep_metal_of(session);
+    if (session->encoder != NULL) {
+        return EP_OK;
+    }
+    ep_mtl_id encoder = EP_MTL(mt, encoder, session->commands);
+    if (encoder == NULL) {
+        return EP_E_GPU_RUN;
+    }
+    session->encoder = EP_MTL(mt, retain, encoder);
+    return EP_OK;
+}
+
+static void ep_metal_end_launches(ep_metal_session *session) {
+    const ep_metal_model *mt = ep_metal_of(session);
+    if (session->encoder != NULL) {
+        EP_MTL(mt, end, session->encoder);
+        EP_MTL(mt, release, session->encoder);
+        session->encoder = NULL;
+    }
+}
+
+/* Waits for commands that the GPU has. */
+static ep_status ep_metal_wait(const ep_metal_session *session, ep_mtl_id commands) {
+    const ep_metal_model *mt = ep_metal_of(session);
+    if (commands == NULL) {
+        return EP_OK;
+    }
+    EP_MTL(mt, wait, commands);
+    ep_mtl_number status = EP_MTL(mt, status, commands);
+    EP_MTL(mt, release, commands);
+    return status == EP_MTL_COMMANDS_COMPLETED ? EP_OK : EP_E_GPU_RUN;
+}
+
+/* Gives the commands to the GPU, and waits for those that it was given before. */
+static ep_status ep_metal_give(ep_metal_session *session) {
+    const ep_metal_model *mt = ep_metal_of(session);
+    ep_mtl_id before = session->given;
     if (session->commands == NULL) {
         return EP_OK;
     }
-    EP_MTL(mt, end, session->encoder);
+    ep_metal_end_launches(session);
     EP_MTL(mt, commit, session->commands);
-    EP_MTL(mt, wait, session->commands);
-    ep_mtl_number status = EP_MTL(mt, status, session->commands);
-    EP_MTL(mt, release, session->encoder);
-    EP_MTL(mt, release, session->commands);
-    session->encoder = NULL;
+    session->given = session->commands;
     session->commands = NULL;
-    return status == EP_MTL_COMMANDS_COMPLETED ? EP_OK : EP_E_GPU_RUN;
+    return ep_metal_wait(session, before);
+}
+
+/* Gives the commands to the GPU and waits for all. */
+static ep_status ep_metal_do_commands(ep_metal_session *session) {
+    ep_status before = ep_metal_give(session);
+    ep_status status = ep_metal_wait(session, session->given);
+    session->given = NULL;
+    return before == EP_OK ? status : before;
 }
 
 /* Where a copy's tensor is in the process. Constants are read only. */
@@ -114,7 +172,7 @@ static ep_status ep_metal_flush(ep_metal_session *session) {
     const ep_descriptor *descriptor = mt->head.descriptor;
     void *pool = mt->objc_autoreleasePoolPush();
     ep_status status = ep_metal_do_commands(session);
-    for (uint32_t i = session->first; i < descriptor->step_count && session->downloads != 0; i++) {
+    for (uint32_t i = 0; i < descriptor->step_count && session->downloads != 0; i++) {
         const ep_gpu_step *step = &descriptor->gpu->steps[i];
         if (session->hosts[i] == NULL) {
             continue;
@@ -133,13 +191,18 @@ static int ep_metal_overlap(const ep_gpu_place *a, const ep_gpu_place *b) {
     return a->memory == b->memory && a->offset < b->offset + b->nbytes && b->offset < a->offset + a->nbytes;
 }
 
-/* Whether a launch that the GPU has not done uses the place of the copy that is step `index`. */
+/* Whether something that the GPU has not done uses the place of the copy that is step `index`: launches, and
+ * copies to and from the caller's buffers. */
 static int ep_metal_in_use(const ep_metal_session *session, uint32_t index) {
     const ep_gpu_program *program = ep_metal_of(session)->head.descriptor->gpu;
     const ep_gpu_place *place = &program->places[program->arguments[program->steps[index].first]];
+    if (session->given != NULL) {
+        return 1;
+    }
     for (uint32_t i = session->first; i < index && session->commands != NULL; i++) {
         const ep_gpu_step *step = &program->steps[i];
-        for (uint32_t j = 0; j < step->count && step->kind == EP_STEP_LAUNCH; j++) {
+        int there = step->kind == EP_STEP_LAUNCH || ep_gpu_copied_there(&session->head, step) != NULL;
+        for (uint32_t j = 0; j < step->count && there; j++) {
             if (ep_metal_overlap(place, &program->places[program->arguments[step->first + j]])) {
                 return 1;
             }
@@ -204,12 +267,96 @@ static ep_status ep_metal_launch(ep_gpu_session *head, uint32_t index) {
         status = ep_metal_flush(session);
     }
     void *pool = mt->objc_autoreleasePoolPush();
-    if (status == EP_OK && session->commands == NULL) {
-        status = ep_metal_begin(session, index);
-    }
+    status = status == EP_OK ? ep_metal_begin(session, index) : status;
+    status = status == EP_OK ? ep_metal_begin_launches(session) : status;
     if (status == EP_OK) {
         ep_metal_encode(session, step);
     }
+    mt->objc_autoreleasePoolPop(pool);
+    return status;
+}
+
+/* What the CPU's steps use must be memory that the CPU can see. */
+static ep_status ep_metal_check(ep_gpu_session *head, ep_gpu_memory *memory) {
+    const ep_metal_model *mt = ep_metal_of((ep_metal_session *)(void *)head);
+    ep_mtl_id object = memory->object;
+    void *pool = mt->objc_autoreleasePoolPush();
+    uint64_t nbytes = EP_MTL(mt, length, object);
+    ep_status status = EP_OK;
+    if (EP_MTL(mt, device_of, object) != mt->device || memory->offset > nbytes ||
+        memory->nbytes > nbytes - memory->offset ||
+        (memory->staging != NULL && EP_MTL(mt, contents, object) == NULL)) {
+        status = EP_E_GPU_BUFFER;
+    } else if (memory->staging == NULL &&
+               (memory->offset % EP_MTL_COPY_ALIGNMENT != 0 || memory->nbytes % EP_MTL_COPY_ALIGNMENT != 0)) {
+        status = EP_E_ALIGNMENT;
+    }
+    mt->objc_autoreleasePoolPop(pool);
+    memory->whole = object;
+    memory->start = memory->offset;
+    return status;
+}
+
+/* Between a buffer of the caller's and a place, by the GPU. */
+static ep_status ep_metal_copy_there(ep_metal_session *session, const ep_gpu_memory *memory, uint64_t at,
+                                     const ep_gpu_step *step, int to_memory) {
+    const ep_metal_model *mt = ep_metal_of(session);
+    const ep_gpu_program *program = mt->head.descriptor->gpu;
+    uint32_t place = program->arguments[step->first];
+    ep_mtl_id own = program->places[place].memory == EP_GPU_PARAMS ? mt->constants : session->arena;
+    size_t offset = (size_t)(memory->offset + at);
+    ep_status status = ep_metal_begin(session, (uint32_t)(step - program->steps));
+    if (status != EP_OK) {
+        return status;
+    }
+    ep_metal_end_launches(session);
+    ep_mtl_id copier = EP_MTL(mt, copier, session->commands);
+    if (copier == NULL) {
+        return EP_E_GPU_RUN;
+    }
+    if (to_memory) {
+        EP_MTL_WITH(mt, copy, copier, own, session->offsets[place], memory->object, offset,
+                    (size_t)step->nbytes);
+    } else {
+        EP_MTL_WITH(mt, copy, copier, memory->object, offset, own, session->offsets[place],
+                    (size_t)step->nbytes);
+    }
+    EP_MTL(mt, end, copier);
+    return EP_OK;
+}
+
+/* With no step, by the CPU, when the GPU has done all that is before it in the queue, the caller's too. */
+static ep_status ep_metal_copy(ep_gpu_session *head, const ep_gpu_memory *memory, uint64_t at,
+                               const ep_gpu_step *step, void *host, int to_memory) {
+    ep_metal_session *session = (ep_metal_session *)(void *)head;
+    const ep_metal_model *mt = ep_metal_of(session);
+    void *pool = mt->objc_autoreleasePoolPush();
+    ep_status status = EP_OK;
+    if (session->downloads != 0) {
+        status = ep_metal_flush(session);
+    }
+    if (status == EP_OK && step != NULL) {
+        status = ep_metal_copy_there(session, memory, at, step, to_memory);
+    } else if (status == EP_OK) {
+        status = ep_metal_begin(session, 0);
+        status = status == EP_OK ? ep_metal_flush(session) : status;
+        unsigned char *there = status == EP_OK ? EP_MTL(mt, contents, memory->object) : NULL;
+        if (there != NULL) {
+            there += (size_t)(memory->offset + at);
+            memcpy(to_memory ? there : host, to_memory ? host : there, (size_t)memory->nbytes);
+        } else {
+            status = EP_E_GPU_RUN;
+        }
+    }
+    mt->objc_autoreleasePoolPop(pool);
+    return status;
+}
+
+static ep_status ep_metal_submit(ep_gpu_session *head) {
+    ep_metal_session *session = (ep_metal_session *)(void *)head;
+    const ep_metal_model *mt = ep_metal_of(session);
+    void *pool = mt->objc_autoreleasePoolPush();
+    ep_status status = ep_metal_give(session);
     mt->objc_autoreleasePoolPop(pool);
     return status;
 }
@@ -232,4 +379,7 @@ static const ep_gpu_backend ep_metal = {
     ep_metal_download,
     ep_metal_launch,
     ep_metal_finish,
+    ep_metal_check,
+    ep_metal_copy,
+    ep_metal_submit,
 };

@@ -5,10 +5,14 @@
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Opens one variant for a GPU of a model whose params are attached. */
-static ep_status ep_gpu_open(const ep_descriptor *descriptor, ep_model *model, uint32_t alone) {
+static ep_status ep_gpu_open(const ep_descriptor *descriptor, ep_model *model, const ep_open_options *options,
+                             uint32_t alone) {
     const ep_gpu_backend *backend = ep_gpu_backend_of(descriptor->gpu);
     if (backend == NULL) {
         return EP_E_UNSUPPORTED;
+    }
+    if (options->gpu_context != NULL && options->gpu_api != backend->api) {
+        return EP_E_GPU_CONTEXT;
     }
     size_t nbytes = backend->model_bytes(descriptor->gpu);
     ep_gpu_model *gpu = ep_platform_allocate(NULL, nbytes);
@@ -22,7 +26,8 @@ static ep_status ep_gpu_open(const ep_descriptor *descriptor, ep_model *model, u
     gpu->process = ep_gpu_process();
     gpu->alone = alone;
     gpu->mapped = model->mapping != NULL;
-    ep_status status = backend->model_open(gpu, model->params);
+    gpu->borrowed = options->gpu_context != NULL;
+    ep_status status = backend->model_open(gpu, options, model->params);
     if (status != EP_OK) {
         backend->model_close(gpu);
         ep_platform_release(NULL, gpu, nbytes);
@@ -53,14 +58,15 @@ static void ep_gpu_note(ep_model *model, const ep_gpu_program *program, ep_statu
 }
 
 /* Takes the first variant of `descriptor` that works, for a model whose params are attached. */
-static ep_status ep_gpu_choose(const ep_descriptor *descriptor, ep_model *model) {
+static ep_status ep_gpu_choose(const ep_descriptor *descriptor, const ep_open_options *options,
+                               ep_model *model) {
     uint32_t count = descriptor->variant_count != 0 ? descriptor->variant_count : 1;
     for (uint32_t i = 0; i < count; i++) {
         const ep_descriptor *variant = descriptor->variant_count != 0 ? descriptor->variants[i] : descriptor;
         if (ep_cpu_missing(variant->cpu_features, NULL, 0) != 0) {
             continue;
         }
-        ep_status status = variant->gpu != NULL ? ep_gpu_open(variant, model, count == 1) : EP_OK;
+        ep_status status = variant->gpu != NULL ? ep_gpu_open(variant, model, options, count == 1) : EP_OK;
         if (status == EP_OK) {
             model->descriptor = variant;
             return EP_OK;

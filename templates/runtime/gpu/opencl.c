@@ -120,6 +120,31 @@ static int ep_opencl_find_on(ep_opencl_model *cl, ep_cl_platform platform, int o
     return 0;
 }
 
+/* The caller's context, and one of its devices: the one that the caller names, or the first that fits. */
+static ep_status ep_opencl_take(ep_opencl_model *cl, const ep_open_options *options) {
+    ep_cl_device devices[EP_CL_DEVICES];
+    size_t nbytes = 0;
+    ep_cl_context context = options->gpu_context;
+    if (cl->GetContextInfo(context, EP_CL_CONTEXT_DEVICES, sizeof devices, devices, &nbytes) !=
+            EP_CL_SUCCESS ||
+        cl->RetainContext(context) != EP_CL_SUCCESS) {
+        return EP_E_GPU_CONTEXT;
+    }
+    cl->context = context;
+    ep_status status = options->gpu_device != NULL ? EP_E_GPU_CONTEXT : EP_E_GPU_DEVICE;
+    for (size_t i = 0; i < nbytes / sizeof devices[0]; i++) {
+        if (options->gpu_device != NULL && options->gpu_device != (void *)devices[i]) {
+            continue;
+        }
+        status = EP_E_GPU_DEVICE;
+        if (ep_opencl_fits(cl, devices[i])) {
+            cl->device = devices[i];
+            return EP_OK;
+        }
+    }
+    return status;
+}
+
 /* What a driver offers beside GPUs is as a rule the CPU, for which the variant behind this one is faster. */
 static ep_status ep_opencl_find(ep_opencl_model *cl) {
     ep_cl_platform platforms[EP_CL_PLATFORMS];
@@ -167,7 +192,9 @@ static ep_status ep_opencl_build(ep_opencl_model *cl) {
     const ep_gpu_program *program = cl->head.descriptor->gpu;
     int32_t error = EP_CL_SUCCESS;
     ep_status status = EP_OK;
-    cl->context = cl->CreateContext(NULL, 1, &cl->device, NULL, NULL, &error);
+    if (!cl->head.borrowed) {
+        cl->context = cl->CreateContext(NULL, 1, &cl->device, NULL, NULL, &error);
+    }
     if (cl->context == NULL || error != EP_CL_SUCCESS) {
         return EP_E_GPU_DEVICE;
     }
@@ -213,12 +240,13 @@ static size_t ep_opencl_model_bytes(const ep_gpu_program *program) {
     return sizeof(ep_opencl_model) + (size_t)program->place_count * sizeof(ep_cl_mem);
 }
 
-static ep_status ep_opencl_model_open(ep_gpu_model *head, const unsigned char *params) {
+static ep_status ep_opencl_model_open(ep_gpu_model *head, const ep_open_options *options,
+                                      const unsigned char *params) {
     ep_opencl_model *cl = (ep_opencl_model *)(void *)head;
     cl->constants = (ep_cl_mem *)(void *)(cl + 1);
     ep_status status = ep_opencl_load(cl);
     if (status == EP_OK) {
-        status = ep_opencl_find(cl);
+        status = head->borrowed ? ep_opencl_take(cl, options) : ep_opencl_find(cl);
     }
     if (status == EP_OK) {
         size_t most = sizeof head->device - 1;

@@ -42,11 +42,22 @@ enum {
     EP_CL_DEVICE_AVAILABLE = 0x1027,
     EP_CL_DEVICE_COMPILER_AVAILABLE = 0x1028,
     EP_CL_DEVICE_NAME = 0x102b,
+    EP_CL_CONTEXT_DEVICES = 0x1081,
+    EP_CL_QUEUE_CONTEXT = 0x1090,
+    EP_CL_QUEUE_DEVICE = 0x1091,
+    EP_CL_QUEUE_PROPERTIES = 0x1093,
+    EP_CL_MEM_TYPE = 0x1100,
+    EP_CL_MEM_SIZE = 0x1102,
+    EP_CL_MEM_CONTEXT = 0x1106,
+    EP_CL_MEM_ASSOCIATED_MEMOBJECT = 0x1107,
+    EP_CL_MEM_OFFSET = 0x1108,
+    EP_CL_MEM_OBJECT_BUFFER = 0x10f0,
     EP_CL_KERNEL_WORK_GROUP_SIZE = 0x11b0
 };
 
-#define EP_CL_DEVICE_TYPE_GPU UINT64_C(4)
-#define EP_CL_DEVICE_TYPE_ALL UINT64_C(0xffffffff)
+#define EP_CL_QUEUE_OUT_OF_ORDER UINT64_C(1)
+#define EP_CL_DEVICE_TYPE_GPU    UINT64_C(4)
+#define EP_CL_DEVICE_TYPE_ALL    UINT64_C(0xffffffff)
 
 /* X(what it returns, name without "cl", parameters). Callbacks and lists of events are not used: null. */
 #define EP_CL_FUNCTIONS(X) \
@@ -58,9 +69,15 @@ enum {
     X(ep_cl_context, CreateContext, \
       (const intptr_t *properties, uint32_t count, const ep_cl_device *devices, void (*callback)(void), \
        void *user, int32_t *error)) \
+    X(int32_t, GetContextInfo, \
+      (ep_cl_context context, uint32_t what, size_t nbytes, void *value, size_t *needed)) \
+    X(int32_t, RetainContext, (ep_cl_context context)) \
     X(int32_t, ReleaseContext, (ep_cl_context context)) \
     X(ep_cl_queue, CreateCommandQueue, \
       (ep_cl_context context, ep_cl_device device, uint64_t properties, int32_t *error)) \
+    X(int32_t, GetCommandQueueInfo, \
+      (ep_cl_queue queue, uint32_t what, size_t nbytes, void *value, size_t *needed)) \
+    X(int32_t, RetainCommandQueue, (ep_cl_queue queue)) \
     X(int32_t, ReleaseCommandQueue, (ep_cl_queue queue)) \
     X(ep_cl_program, CreateProgramWithSource, \
       (ep_cl_context context, uint32_t count, const char *const *pieces, const size_t *lengths, \
@@ -78,6 +95,8 @@ enum {
       (ep_cl_context context, uint64_t flags, size_t nbytes, void *host, int32_t *error)) \
     X(ep_cl_mem, CreateSubBuffer, \
       (ep_cl_mem buffer, uint64_t flags, uint32_t type, const void *region, int32_t *error)) \
+    X(int32_t, GetMemObjectInfo, \
+      (ep_cl_mem memory, uint32_t what, size_t nbytes, void *value, size_t *needed)) \
     X(int32_t, ReleaseMemObject, (ep_cl_mem memory)) \
     X(int32_t, EnqueueWriteBuffer, \
       (ep_cl_queue queue, ep_cl_mem memory, uint32_t blocking, size_t offset, size_t nbytes, \
@@ -85,10 +104,14 @@ enum {
     X(int32_t, EnqueueReadBuffer, \
       (ep_cl_queue queue, ep_cl_mem memory, uint32_t blocking, size_t offset, size_t nbytes, void *host, \
        uint32_t count, const ep_cl_event *after, ep_cl_event *event)) \
+    X(int32_t, EnqueueCopyBuffer, \
+      (ep_cl_queue queue, ep_cl_mem from, ep_cl_mem to, size_t from_offset, size_t to_offset, size_t nbytes, \
+       uint32_t count, const ep_cl_event *after, ep_cl_event *event)) \
     X(int32_t, EnqueueNDRangeKernel, \
       (ep_cl_queue queue, ep_cl_kernel kernel, uint32_t dimensions, const size_t *offset, \
        const size_t *global, const size_t *local, uint32_t count, const ep_cl_event *after, \
        ep_cl_event *event)) \
+    X(int32_t, Flush, (ep_cl_queue queue)) \
     X(int32_t, Finish, (ep_cl_queue queue))
 
 #endif

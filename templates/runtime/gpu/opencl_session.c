@@ -72,18 +72,42 @@ static ep_status ep_opencl_make_kernel(ep_opencl_session *session, uint32_t inde
     return EP_OK;
 }
 
+/* The caller's queue, or a new one: of the model's context and device, and one that does in order what it is
+ * given. */
+static ep_status ep_opencl_take_queue(ep_opencl_session *session) {
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    ep_cl_queue queue = session->head.queue;
+    int32_t error = EP_CL_SUCCESS;
+    if (queue == NULL) {
+        session->queue = cl->CreateCommandQueue(cl->context, cl->device, 0, &error);
+        return session->queue != NULL && error == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_MEMORY;
+    }
+    ep_cl_context context = NULL;
+    ep_cl_device device = NULL;
+    uint64_t properties = 0;
+    if (cl->GetCommandQueueInfo(queue, EP_CL_QUEUE_CONTEXT, sizeof context, &context, NULL) !=
+            EP_CL_SUCCESS ||
+        cl->GetCommandQueueInfo(queue, EP_CL_QUEUE_DEVICE, sizeof device, &device, NULL) != EP_CL_SUCCESS ||
+        cl->GetCommandQueueInfo(queue, EP_CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL) !=
+            EP_CL_SUCCESS ||
+        context != cl->context || device != cl->device || (properties & EP_CL_QUEUE_OUT_OF_ORDER) != 0 ||
+        cl->RetainCommandQueue(queue) != EP_CL_SUCCESS) {
+        return EP_E_GPU_CONTEXT;
+    }
+    session->queue = queue;
+    return EP_OK;
+}
+
 static ep_status ep_opencl_session_open(ep_gpu_session *head) {
     ep_opencl_session *session = (ep_opencl_session *)(void *)head;
     const ep_opencl_model *cl = ep_opencl_of(session);
     const ep_descriptor *descriptor = cl->head.descriptor;
-    int32_t error = EP_CL_SUCCESS;
     session->parts = (ep_cl_mem *)(void *)(session + 1);
     session->kernels = (ep_cl_kernel *)(void *)(session->parts + descriptor->gpu->place_count);
-    session->queue = cl->CreateCommandQueue(cl->context, cl->device, 0, &error);
-    if (session->queue == NULL || error != EP_CL_SUCCESS) {
-        return EP_E_GPU_MEMORY;
+    ep_status status = ep_opencl_take_queue(session);
+    if (status == EP_OK) {
+        status = ep_opencl_take_arena(session);
     }
-    ep_status status = ep_opencl_take_arena(session);
     for (uint32_t i = 0; i < descriptor->step_count && status == EP_OK; i++) {
         status = ep_opencl_make_kernel(session, i);
     }
@@ -153,6 +177,58 @@ static ep_status ep_opencl_launch(ep_gpu_session *head, uint32_t index) {
                : EP_E_GPU_RUN;
 }
 
+/* Parts of one buffer may overlap: they are compared as places in that. */
+static ep_status ep_opencl_check(ep_gpu_session *head, ep_gpu_memory *memory) {
+    const ep_opencl_model *cl = ep_opencl_of((ep_opencl_session *)(void *)head);
+    ep_cl_mem object = memory->object;
+    ep_cl_context context = NULL;
+    ep_cl_mem whole = NULL;
+    uint32_t type = 0;
+    size_t nbytes = 0;
+    size_t start = 0;
+    if (cl->GetMemObjectInfo(object, EP_CL_MEM_TYPE, sizeof type, &type, NULL) != EP_CL_SUCCESS ||
+        cl->GetMemObjectInfo(object, EP_CL_MEM_SIZE, sizeof nbytes, &nbytes, NULL) != EP_CL_SUCCESS ||
+        cl->GetMemObjectInfo(object, EP_CL_MEM_CONTEXT, sizeof context, &context, NULL) != EP_CL_SUCCESS ||
+        cl->GetMemObjectInfo(object, EP_CL_MEM_ASSOCIATED_MEMOBJECT, sizeof whole, &whole, NULL) !=
+            EP_CL_SUCCESS ||
+        cl->GetMemObjectInfo(object, EP_CL_MEM_OFFSET, sizeof start, &start, NULL) != EP_CL_SUCCESS ||
+        type != EP_CL_MEM_OBJECT_BUFFER || context != cl->context || memory->offset > nbytes ||
+        memory->nbytes > nbytes - memory->offset) {
+        return EP_E_GPU_BUFFER;
+    }
+    memory->whole = whole != NULL ? whole : object;
+    memory->start = (whole != NULL ? start : 0) + memory->offset;
+    return EP_OK;
+}
+
+static ep_status ep_opencl_copy(ep_gpu_session *head, const ep_gpu_memory *memory, uint64_t at,
+                                const ep_gpu_step *step, void *host, int to_memory) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    size_t offset = (size_t)(memory->offset + at);
+    size_t nbytes = (size_t)(step != NULL ? step->nbytes : memory->nbytes);
+    ep_cl_mem object = memory->object;
+    int32_t error;
+    if (step == NULL) {
+        error = to_memory ? cl->EnqueueWriteBuffer(session->queue, object, EP_CL_FALSE, offset, nbytes, host,
+                                                   0, NULL, NULL)
+                          : cl->EnqueueReadBuffer(session->queue, object, EP_CL_FALSE, offset, nbytes, host,
+                                                  0, NULL, NULL);
+    } else {
+        uint32_t index = cl->head.descriptor->gpu->arguments[step->first];
+        ep_cl_mem place = session->parts[index] != NULL ? session->parts[index] : cl->constants[index];
+        error = to_memory
+                    ? cl->EnqueueCopyBuffer(session->queue, place, object, 0, offset, nbytes, 0, NULL, NULL)
+                    : cl->EnqueueCopyBuffer(session->queue, object, place, offset, 0, nbytes, 0, NULL, NULL);
+    }
+    return error == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
+}
+
+static ep_status ep_opencl_submit(ep_gpu_session *head) {
+    ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    return ep_opencl_of(session)->Flush(session->queue) == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
+}
+
 static ep_status ep_opencl_finish(ep_gpu_session *head) {
     ep_opencl_session *session = (ep_opencl_session *)(void *)head;
     return ep_opencl_of(session)->Finish(session->queue) == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
@@ -172,4 +248,7 @@ static const ep_gpu_backend ep_opencl = {
     ep_opencl_download,
     ep_opencl_launch,
     ep_opencl_finish,
+    ep_opencl_check,
+    ep_opencl_copy,
+    ep_opencl_submit,
 };

@@ -40,7 +40,8 @@ static size_t ep_gpu_session_bytes(const ep_descriptor *descriptor) {
     return descriptor->gpu == NULL ? 0 : ep_gpu_backend_of(descriptor->gpu)->session_bytes(descriptor);
 }
 
-static ep_status ep_gpu_session_start(ep_session_impl *session, const ep_model *model) {
+static ep_status ep_gpu_session_start(ep_session_impl *session, const ep_model *model,
+                                      const ep_options *options) {
     const ep_gpu_model *gpu = (const ep_gpu_model *)model->reserved[0];
     if (model->descriptor->gpu == NULL) {
         session->gpu = NULL;
@@ -48,6 +49,9 @@ static ep_status ep_gpu_session_start(ep_session_impl *session, const ep_model *
     }
     ep_clear(session->gpu, ep_gpu_session_bytes(model->descriptor));
     session->gpu->model = gpu;
+    session->gpu->queue = options->gpu_queue;
+    session->gpu->asynchronous = options->asynchronous;
+    session->gpu->memories = session->memories;
     if (gpu->process != ep_gpu_process()) {
         return EP_E_GPU_RUN;
     }
@@ -56,12 +60,6 @@ static ep_status ep_gpu_session_start(ep_session_impl *session, const ep_model *
         gpu->backend->session_close(session->gpu);
     }
     return status;
-}
-
-static void ep_gpu_session_stop(ep_session_impl *session) {
-    if (session->gpu != NULL && session->gpu->model->process == ep_gpu_process()) {
-        session->gpu->model->backend->session_close(session->gpu);
-    }
 }
 
 /* The CPU's side of a copy from it. */
@@ -87,6 +85,13 @@ static ep_status ep_gpu_wait(ep_gpu_session *gpu) {
     return pending ? gpu->model->backend->finish(gpu) : EP_OK;
 }
 
+static void ep_gpu_session_stop(ep_session_impl *session) {
+    if (session->gpu != NULL && session->gpu->model->process == ep_gpu_process()) {
+        ep_gpu_wait(session->gpu);
+        session->gpu->model->backend->session_close(session->gpu);
+    }
+}
+
 /* A kernel on the CPU reads what was copied to it, and may write over what is being copied from it. */
 static ep_status ep_gpu_call(ep_session_impl *session, uint32_t index) {
     ep_slice all = {0, (uint32_t)session->head.descriptor->step_tasks[index]};
@@ -109,6 +114,10 @@ static ep_status ep_gpu_do_step(ep_session_impl *session, uint32_t index) {
         return EP_OK;
     }
     gpu->pending = 1;
+    if (ep_gpu_copied_there(gpu, step) != NULL) {
+        return backend->copy(gpu, ep_gpu_copied_there(gpu, step), step->offset, step, NULL,
+                             step->kind == EP_STEP_DOWNLOAD);
+    }
     if (step->kind == EP_STEP_UPLOAD) {
         return backend->upload(gpu, step, ep_gpu_source(session, step));
     }
@@ -118,19 +127,61 @@ static ep_status ep_gpu_do_step(ep_session_impl *session, uint32_t index) {
     return backend->launch(gpu, index);
 }
 
+/* Between the GPU's memory and the copies that the CPU's steps use: of inputs before the steps, of outputs
+ * behind them. */
+static ep_status ep_gpu_stage(ep_gpu_session *gpu, int outputs) {
+    const ep_descriptor *descriptor = gpu->model->descriptor;
+    uint32_t first = outputs ? descriptor->input_count : 0;
+    uint32_t end = descriptor->input_count + (outputs ? descriptor->output_count : 0);
+    ep_status status = EP_OK;
+    for (uint32_t i = first; gpu->memories != NULL && i < end && status == EP_OK; i++) {
+        const ep_gpu_memory *memory = &gpu->memories[i];
+        if (memory->object != NULL && memory->staging != NULL && memory->nbytes != 0) {
+            gpu->pending = 1;
+            status = gpu->model->backend->copy(gpu, memory, 0, NULL, memory->staging, outputs);
+        }
+    }
+    return status;
+}
+
 /* A whole run. After a failure nothing more is begun, but what was is waited for: the caller's buffers are
  * the GPU's until then. */
 static void ep_gpu_walk(ep_session_impl *session) {
     const ep_descriptor *descriptor = session->head.descriptor;
-    ep_status status = session->gpu->model->process == ep_gpu_process() ? EP_OK : EP_E_GPU_RUN;
-    session->gpu->timed = session->step_ns != NULL;
+    ep_gpu_session *gpu = session->gpu;
+    int ours = gpu->model->process == ep_gpu_process();
+    ep_status status = ours ? ep_gpu_stage(gpu, 0) : EP_E_GPU_RUN;
+    gpu->timed = session->step_ns != NULL;
     for (uint32_t step = 0; step < descriptor->step_count && status == EP_OK; step++) {
         status = ep_gpu_do_step(session, step);
         if (session->step_ns != NULL && status == EP_OK) {
-            status = ep_gpu_wait(session->gpu);
+            status = ep_gpu_wait(gpu);
             ep_step_timed(session, step);
         }
     }
-    ep_status waited = ep_gpu_wait(session->gpu);
-    session->gpu->status = status == EP_OK ? waited : status;
+    status = status == EP_OK ? ep_gpu_stage(gpu, 1) : status;
+    if (status == EP_OK && gpu->asynchronous) {
+        status = gpu->pending ? gpu->model->backend->submit(gpu) : EP_OK;
+    }
+    if (ours && (status != EP_OK || !gpu->asynchronous)) {
+        ep_status waited = ep_gpu_wait(gpu);
+        status = status == EP_OK ? waited : status;
+    }
+    gpu->status = status;
+}
+
+static ep_status ep_session_synchronize_impl(ep_session *head) {
+    ep_session_impl *session = (ep_session_impl *)head;
+    if (session->gpu == NULL) {
+        return EP_OK;
+    }
+    if (session->gpu->model->process != ep_gpu_process()) {
+        return EP_E_GPU_RUN;
+    }
+    if (!ep_claim(&session->sync.state, EP_IDLE, EP_PREPARING)) {
+        return EP_E_BUSY;
+    }
+    ep_status status = ep_gpu_wait(session->gpu);
+    EP_STORE(&session->sync.state, (uint32_t)EP_IDLE);
+    return status;
 }

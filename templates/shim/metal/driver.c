@@ -12,8 +12,14 @@
 
 enum { ENCODING = 0, COMMITTED = 2, COMPLETED = 4, FAILED = 5 };
 
-typedef struct buffer {
+/* The start of what a device makes. */
+typedef struct owned {
     objc_object head;
+    objc_object *device;
+} owned;
+
+typedef struct buffer {
+    owned head;
     uint64_t address;
     size_t nbytes;
     int borrowed;
@@ -30,14 +36,24 @@ typedef struct function {
     const shim_kernel *kernel;
 } function;
 
+/* A launch, or without a kernel a copy. */
+typedef struct command {
+    shim_launch launch;
+    uint64_t from;
+    uint64_t to;
+    size_t nbytes;
+} command;
+
 typedef struct commands {
     objc_object head;
-    shim_launch *launches;
+    command *list;
     size_t count;
     int status;
-    int encoding; /* an encoder has not ended */
+    int encoding;          /* an encoder has not ended */
+    struct commands *next; /* that was committed behind it */
 } commands;
 
+/* Of launches, or of copies. */
 typedef struct encoder {
     objc_object head;
     commands *into;
@@ -50,6 +66,8 @@ typedef struct encoder {
 typedef struct size3 {
     size_t width, height, depth;
 } size3;
+
+static commands *committed; /* the first that has not been done */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -108,7 +126,20 @@ static unsigned char responds(objc_object *on, const objc_message *message, cons
 
 static void *new_queue(objc_object *on, const objc_message *message) {
     objc_check(on, "MTLDevice");
-    return objc_fails(message->name) ? NULL : objc_make("MTLCommandQueue", sizeof(objc_object), NULL);
+    if (objc_fails(message->name)) {
+        return NULL;
+    }
+    owned *made = objc_make("MTLCommandQueue", sizeof *made, NULL);
+    made->device = on;
+    return made;
+}
+
+/* Of a queue or a buffer. */
+static void *device_of(objc_object *on, const objc_message *message) {
+    const owned *object =
+        objc_check(on, strcmp(on->kind, "MTLBuffer") == 0 ? "MTLBuffer" : "MTLCommandQueue");
+    (void)message;
+    return object->device;
 }
 
 /* ---- Libraries ---- */
@@ -234,8 +265,9 @@ static void end_buffer(objc_object *old) {
     pthread_mutex_unlock(&mutex);
 }
 
-static void *make_buffer(uint64_t address, size_t nbytes, int borrowed) {
+static void *make_buffer(objc_object *device, uint64_t address, size_t nbytes, int borrowed) {
     buffer *made = objc_make("MTLBuffer", sizeof *made, end_buffer);
+    made->head.device = device;
     made->address = address;
     made->nbytes = nbytes;
     made->borrowed = borrowed;
@@ -253,7 +285,7 @@ static void *new_buffer(objc_object *on, const objc_message *message, size_t nby
     pthread_mutex_lock(&mutex);
     uint64_t address = shim_allocate(nbytes);
     pthread_mutex_unlock(&mutex);
-    return address != 0 ? make_buffer(address, nbytes, 0) : NULL;
+    return address != 0 ? make_buffer(on, address, nbytes, 0) : NULL;
 }
 
 static void *new_buffer_around(objc_object *on, const objc_message *message, void *memory, size_t nbytes,
@@ -271,12 +303,17 @@ static void *new_buffer_around(objc_object *on, const objc_message *message, voi
     pthread_mutex_lock(&mutex);
     int lent = shim_borrow((uint64_t)(uintptr_t)memory, nbytes);
     pthread_mutex_unlock(&mutex);
-    return lent ? make_buffer((uint64_t)(uintptr_t)memory, nbytes, 1) : NULL;
+    return lent ? make_buffer(on, (uint64_t)(uintptr_t)memory, nbytes, 1) : NULL;
 }
 
 static void *contents(objc_object *on, const objc_message *message) {
     const buffer *memory = objc_check(on, "MTLBuffer");
     return objc_fails(message->name) ? NULL : (void *)(uintptr_t)memory->address;
+}
+
+static size_t length(objc_object *on, const objc_message *message) {
+    const buffer *memory = objc_check(on, "MTLBuffer");
+    return objc_fails(message->name) ? 0 : memory->nbytes;
 }
 
 /* ---- Commands ---- */
@@ -286,7 +323,7 @@ static void end_commands(objc_object *old) {
     if (list->encoding || list->status == COMMITTED) {
         shim_fail("a command buffer goes away that %s", list->encoding ? "is being filled" : "runs");
     }
-    free(list->launches);
+    free(list->list);
 }
 
 static void *new_commands(objc_object *on, const objc_message *message) {
@@ -304,20 +341,22 @@ static void end_encoder(objc_object *old) {
 
 static void *new_encoder(objc_object *on, const objc_message *message) {
     commands *into = check_commands(on);
+    int copies = strcmp(message->name, "blitCommandEncoder") == 0;
     if (objc_fails(message->name)) {
         return NULL;
     }
     if (into->encoding || into->status != ENCODING) {
         shim_fail("a command buffer has an encoder, or has been committed");
     }
-    encoder *made = objc_make("MTLComputeCommandEncoder", sizeof *made, end_encoder);
+    encoder *made =
+        objc_make(copies ? "MTLBlitCommandEncoder" : "MTLComputeCommandEncoder", sizeof *made, end_encoder);
     made->into = into;
     into->encoding = 1;
     return objc_autorelease(made);
 }
 
-static encoder *check_encoder(objc_object *object) {
-    encoder *found = objc_check(object, "MTLComputeCommandEncoder");
+static encoder *check_encoder(objc_object *object, const char *kind) {
+    encoder *found = objc_check(object, kind);
     if (found->ended) {
         shim_fail("an encoder that has ended gets a message");
     }
@@ -327,12 +366,12 @@ static encoder *check_encoder(objc_object *object) {
 static void set_pipeline(objc_object *on, const objc_message *message, objc_object *pipeline) {
     const function *of = objc_check(pipeline, "MTLComputePipelineState");
     (void)message;
-    check_encoder(on)->kernel = of->kernel;
+    check_encoder(on, "MTLComputeCommandEncoder")->kernel = of->kernel;
 }
 
 static void set_buffer(objc_object *on, const objc_message *message, objc_object *memory, size_t offset,
                        size_t index) {
-    encoder *to = check_encoder(on);
+    encoder *to = check_encoder(on, "MTLComputeCommandEncoder");
     const buffer *of = memory != NULL ? objc_check(memory, "MTLBuffer") : NULL;
     if (index > 30 || (of != NULL && offset >= of->nbytes)) {
         shim_fail("%s: index %zu, offset %zu", message->name, index, offset);
@@ -356,8 +395,36 @@ static void check_launch(const shim_launch *launch, size_t threads) {
     }
 }
 
+static void append_command(commands *into, const command *one) {
+    into->list = realloc(into->list, (into->count + 1) * sizeof *one);
+    if (into->list == NULL) {
+        shim_fail("there is no memory for commands");
+    }
+    into->list[into->count++] = *one;
+}
+
+static uint64_t copied(objc_object *object, size_t offset, size_t nbytes) {
+    const buffer *of = objc_check(object, "MTLBuffer");
+    if (nbytes == 0 || offset > of->nbytes || nbytes > of->nbytes - offset || offset % 4 != 0 ||
+        nbytes % 4 != 0) {
+        shim_fail("%zu bytes at %zu of a buffer of %zu cannot be copied", nbytes, offset, of->nbytes);
+    }
+    return of->address + offset;
+}
+
+static void copy(objc_object *on, const objc_message *message, objc_object *from, size_t from_offset,
+                 objc_object *to, size_t to_offset, size_t nbytes) {
+    static const command none;
+    command one = none;
+    (void)message;
+    one.from = copied(from, from_offset, nbytes);
+    one.to = copied(to, to_offset, nbytes);
+    one.nbytes = nbytes;
+    append_command(check_encoder(on, "MTLBlitCommandEncoder")->into, &one);
+}
+
 static void dispatch(objc_object *on, const objc_message *message, size3 groups, size3 threads) {
-    encoder *from = check_encoder(on);
+    encoder *from = check_encoder(on, "MTLComputeCommandEncoder");
     commands *into = from->into;
     (void)message;
     if (from->kernel == NULL) {
@@ -366,21 +433,20 @@ static void dispatch(objc_object *on, const objc_message *message, size3 groups,
     if (from->kernel->arguments > 31 || (~from->set & ((1u << from->kernel->arguments) - 1u)) != 0) {
         shim_fail("%s: it is dispatched without all of its buffers", from->kernel->name);
     }
-    shim_launch launch = {from->kernel,
-                          {(uint32_t)groups.width, (uint32_t)groups.height, (uint32_t)groups.depth},
-                          {(uint32_t)threads.width, (uint32_t)threads.height, (uint32_t)threads.depth},
-                          {0}};
-    memcpy(launch.arguments, from->arguments, sizeof launch.arguments);
-    check_launch(&launch, threads.width * threads.height * threads.depth);
-    into->launches = realloc(into->launches, (into->count + 1) * sizeof launch);
-    if (into->launches == NULL) {
-        shim_fail("there is no memory for commands");
-    }
-    into->launches[into->count++] = launch;
+    command one = {{from->kernel,
+                    {(uint32_t)groups.width, (uint32_t)groups.height, (uint32_t)groups.depth},
+                    {(uint32_t)threads.width, (uint32_t)threads.height, (uint32_t)threads.depth},
+                    {0}},
+                   0,
+                   0,
+                   0};
+    memcpy(one.launch.arguments, from->arguments, sizeof one.launch.arguments);
+    check_launch(&one.launch, threads.width * threads.height * threads.depth);
+    append_command(into, &one);
 }
 
 static void end_encoding(objc_object *on, const objc_message *message) {
-    encoder *ended = check_encoder(on);
+    encoder *ended = check_encoder(on, on->kind);
     (void)message;
     ended->ended = 1;
     ended->into->encoding = 0;
@@ -393,17 +459,39 @@ static void commit(objc_object *on, const objc_message *message) {
         shim_fail("a command buffer is committed twice, or before its encoder has ended");
     }
     list->status = COMMITTED;
+    pthread_mutex_lock(&mutex);
+    commands **last = &committed;
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    *last = list;
+    pthread_mutex_unlock(&mutex);
 }
 
-/* A command buffer that fails has done what it was given, or some of it. */
+static void run_commands(commands *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        const command *one = &list->list[i];
+        if (one->launch.kernel != NULL) {
+            shim_run(&one->launch);
+        } else {
+            memcpy((void *)(uintptr_t)one->to, (const void *)(uintptr_t)one->from, one->nbytes);
+        }
+    }
+    list->status = COMPLETED;
+}
+
+/* What was committed before is done before. A command buffer that fails has done what it was given, or some
+ * of it. */
 static void wait(objc_object *on, const objc_message *message) {
     commands *list = check_commands(on);
-    if (list->status != COMMITTED) {
+    pthread_mutex_lock(&mutex);
+    if (list->status < COMMITTED) {
         shim_fail("a command buffer is waited for that was not committed");
     }
-    pthread_mutex_lock(&mutex);
-    for (size_t i = 0; i < list->count; i++) {
-        shim_run(&list->launches[i]);
+    while (list->status == COMMITTED) {
+        commands *first = committed;
+        committed = first->next;
+        run_commands(first);
     }
     pthread_mutex_unlock(&mutex);
     list->status = objc_fails(message->name) ? FAILED : COMPLETED;
@@ -433,8 +521,12 @@ const objc_message objc_messages[] = {
     {CALL(new_buffer), "newBufferWithLength:options:"},
     {CALL(new_buffer_around), "newBufferWithBytesNoCopy:length:options:deallocator:"},
     {CALL(contents), "contents"},
+    {CALL(length), "length"},
+    {CALL(device_of), "device"},
     {CALL(new_commands), "commandBufferWithUnretainedReferences"},
     {CALL(new_encoder), "computeCommandEncoder"},
+    {CALL(new_encoder), "blitCommandEncoder"},
+    {CALL(copy), "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:"},
     {CALL(set_pipeline), "setComputePipelineState:"},
     {CALL(set_buffer), "setBuffer:offset:atIndex:"},
     {CALL(dispatch), "dispatchThreadgroups:threadsPerThreadgroup:"},
