@@ -51,6 +51,12 @@ class GpuTarget:
         """Pointers that a kernel can have at most."""
         return _MOST_PARAMETERS[self.api]
 
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether every such GPU of NVIDIA's multiplies matrices of float16 with float32 sums, as those since
+        Turing do (``mma.sync.m16n8k8``)."""
+        return bool(self.capabilities) and min(self.capabilities) >= 75
+
     def to_json(self) -> dict[str, Any]:
         """Plain data with the target's ``kind``, for a job file or a cache key."""
         return {"kind": self.kind, **asdict(self), "host": self.host.to_json()}

@@ -63,6 +63,7 @@ _BUILD_SECONDS = 600.0
 #: accesses of sizes for which there are no calls.
 _INSTRUMENTED = (
     *("-std=c++17", "-O1", "-fno-exceptions", "-fno-rtti", "-fno-vectorize", "-fno-slp-vectorize"),
+    "-fno-strict-aliasing",
     *("-fno-sanitize=undefined", "-fsanitize=thread", "-mllvm", "-tsan-instrument-func-entry-exit=0"),
     *("-Wno-unknown-pragmas", "-Wno-unknown-attributes"),
 )

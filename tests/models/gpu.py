@@ -6,7 +6,7 @@ import onnx
 
 from tests.models.builder import Graph
 
-__all__ = ["convolution", "products", "rows"]
+__all__ = ["attention", "convolution", "products", "rows"]
 
 
 def convolution(
@@ -33,6 +33,38 @@ def products(
     g.op("MatMul", g.op("ReduceMean", y, axes=[1], keepdims=0), g.weight(width, others), name="vector")
     g.output("y")
     g.output("vector")
+    return g.model()
+
+
+def attention(heads: int = 2, tokens: int = 41, width: int = 24) -> onnx.ModelProto:
+    """Products of activations and of weights, transposed and not, with depths that are no multiple of 8, and
+    grouped and pointwise convolutions behind a layer norm: each way to read a factor of float16."""
+    g = Graph("attention", seed=4, opset=17)
+    x = g.input("x", (1, tokens, heads * width))
+    x = g.op("LayerNormalization", x, g.weight(heads * width), g.weight(heads * width), axis=-1)
+    parts = []
+    for _ in range(3):
+        y = g.op(
+            "Reshape",
+            g.op("MatMul", x, g.weight(heads * width, heads * width)),
+            g.const([1, tokens, heads, width]),
+        )
+        parts.append(g.op("Transpose", y, perm=[0, 2, 1, 3]))
+    scores = g.op("MatMul", parts[0], g.op("Transpose", parts[1], perm=[0, 1, 3, 2]))
+    y = g.op("MatMul", g.op("Softmax", scores, axis=-1), parts[2])
+    y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), g.const([1, tokens, 6, 8]))
+    y = g.op("Relu", g.op("Conv", y, g.weight(34, tokens, 1, 1), g.weight(34)))
+    y = g.op("Conv", y, g.weight(40, 17, 3, 3), g.weight(40), pads=[1, 1, 1, 1], group=2)
+    g.op(
+        "Conv",
+        g.op("Relu", y),
+        g.weight(20, 40, 3, 3),
+        g.weight(20),
+        pads=[2, 1, 0, 1],
+        strides=[1, 2],
+        name="y",
+    )
+    g.output("y")
     return g.model()
 
 

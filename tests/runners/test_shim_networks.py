@@ -14,8 +14,10 @@ from edgepack.config.device import load_device
 from edgepack.plan.gpu_target import Precision
 from edgepack.registry import RUNNERS
 from tests.models import DIMS, build, save
+from tests.models.gpu import attention
 
 NETWORKS = (
+    "attention",
     "ds_cnn",
     "mobilenetv3",
     "vit",
@@ -38,7 +40,7 @@ def test_networks(name: str, device: str, runner: str, precision: Precision, tmp
     ok, _, hint = RUNNERS.find(runner).available(load_device(device))
     if not ok:
         pytest.skip(hint)
-    model = save(build(name), tmp_path, f"{name}.onnx")
+    model = save(attention() if name == "attention" else build(name), tmp_path, f"{name}.onnx")
     bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name), precision=precision)
     gpu = bundle.verify(runner=runner).variants[0]
     assert (gpu.status, gpu.missing) == ("ok", "")

@@ -80,6 +80,34 @@ WRONG = {
     ),
 }
 
+#: A product of 16 x 16 and 16 x 8 matrices, row + 2 k and k - column, by the fragments of PTX ISA.
+MATRICES = f"""
+KERNEL(32, 1, 1) void matrices{PARAMETERS}
+  const int t = THREAD(0), group = t / 4, at = t % 4 * 2;
+  uint a[4], b[2];
+  float c[4];
+  for (int i = 0; i < 4; ++i) c[i] = 1.0f;
+  for (int i = 0; i < 4; ++i) {{
+    const int row = group + i % 2 * 8, k = at + i / 2 * 8;
+    a[i] = HALF_BITS(row + 2 * k) | (uint)HALF_BITS(row + 2 * k + 2) << 16;
+  }}
+  for (int i = 0; i < 2; ++i) {{
+    const int k = at + i * 8;
+    b[i] = HALF_BITS(k - group) | (uint)HALF_BITS(k + 1 - group) << 16;
+  }}
+  ep_mma(c, a, b);
+  for (int i = 0; i < 4; ++i) y[(group + i / 2 * 8) * 8 + at + i % 2] = c[i];
+}}
+KERNEL(32, 1, 1) void half_a_warp{PARAMETERS}
+  uint a[4], b[2];
+  float c[4];
+  a[0] = a[1] = a[2] = a[3] = b[0] = b[1] = 0;
+  c[0] = c[1] = c[2] = c[3] = 0.0f;
+  if (THREAD(0) < 16) ep_mma(c, a, b);
+  y[THREAD(0)] = c[0];
+}}
+"""
+
 RIGHT = {
     "bytes": "((GLOBAL uchar *)y)[GROUP(0) * 32 + t] = (uchar)t;",
     "nothing_shared": "SHARED float a[32]; if (GROUP(0) == 0) a[t] = x[t];\n"
@@ -236,6 +264,8 @@ def shim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     bodies = {**{name: body for name, (body, _) in WRONG.items()}, **RIGHT}
     kernels = {"sum": SUM, **{f"sum_without_{i}": without(SUM, i) for i in range(BARRIERS)}}
     kernels |= {name: f"KERNEL(32, 1, 1) void {name}{HEAD}  {body}\n}}\n" for name, body in bodies.items()}
+    if language.shim is CUDA:
+        kernels["matrices"] = MATRICES
     text = language.source(kernels)
     image = folder / "kernels.image"
     image.write_text(language.image(text), encoding="utf-8")
@@ -277,6 +307,19 @@ def test_wrong_kernels(shim: Built, kernel: str) -> None:
         assert re.search(
             rf"^{shim.language.shim.name}: kernel {kernel}, block .*{WRONG[kernel][1]}", done.stderr
         )
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_matrices_of_a_warp(shim: Built, order: str) -> None:
+    if shim.language.shim is not CUDA:
+        pytest.skip("kernels for Metal have none")
+    done = shim.launch("matrices", "1,1,1", order=order)
+    expected = [
+        1 + sum((row + 2 * k) * (k - column) for k in range(16)) for row in range(8) for column in range(8)
+    ]
+    assert [float(word) for word in done.stdout.split()[:64]] == expected, done.stderr
+    done = shim.launch("half_a_warp", "1,1,1", order=order)
+    assert "the threads of its warp do not come together" in done.stderr
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])

@@ -25,6 +25,7 @@ _MACROS = """\
 #define GLOBAL
 #define SHARED __shared__
 #define RESTRICT __restrict__
+#define ALIGNED(nbytes) __align__(nbytes)
 #define GROUP_0 blockIdx.x
 #define GROUP_1 blockIdx.y
 #define GROUP_2 blockIdx.z
@@ -60,7 +61,24 @@ FUNCTION ep_half ep_half_bits(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
+/* c += a b of 16x16 and 16x8 by a warp, by the fragments that PTX ISA has under mma.m16n8k16. */
+FUNCTION void ep_mma(float *c, const uint *a, const uint *b) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+               "{%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif __CUDA_ARCH__ >= 750
+  for (int half = 0; half < 2; ++half) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+  }
 #endif
+}
+#endif
+#define HALF_BITS(value) ep_half_bits(value)
 #define LOAD_HALF(from, at) ep_half_value((from)[at])
 #define STORE_HALF(to, at, value) ((to)[at] = ep_half_bits(value))
 #define ROUND_HALF(value) ep_half_value(ep_half_bits(value))

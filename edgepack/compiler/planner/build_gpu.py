@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from edgepack.compiler.graph.lower import Lowered
-from edgepack.compiler.kernels.contract import Array, Operand
+from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.generic.copy import copy
 from edgepack.compiler.kernels.gpu.contract import FULL
 from edgepack.compiler.planner.arena import Request, aligned, plan_arena
@@ -166,12 +166,16 @@ class _Layout:
 
     def _launches(self, call: Call) -> None:
         assert call.gpu is not None
-        params = [self._on("gpu", value) for value in call.arguments]
+        read = {o.index for stage in call.gpu.stages for o in stage.operands if o.kind == "param"}
+        params = {i: self._on("gpu", value) for i, value in enumerate(call.arguments) if i in read}
         outputs = [self._new("gpu", value) for value in call.results]
         temps = [self._request("gpu", "temp", nbytes) for nbytes in call.gpu.temps]
-        places = {"param": params, "output": outputs, "temp": temps}
         for stage, symbol in zip(call.gpu.stages, call.symbols, strict=True):
-            arguments = tuple(places[o.kind][o.index] for o in stage.operands)
+            packed = [self._packed(call, packing) for packing in stage.packed]
+            others = {"output": outputs, "temp": temps, "packed": packed}
+            arguments = tuple(
+                params[o.index] if o.kind == "param" else others[o.kind][o.index] for o in stage.operands
+            )
             launch = Launch(
                 symbol, arguments, stage.groups, stage.threads, stage.local_bytes, self._names(call.nodes)
             )
@@ -192,7 +196,7 @@ class _Layout:
                         place = (params if operand.kind == "param" else outputs)[operand.index]
                         arguments.append(replace(place, offset=place.offset + operand.offset))
                     case "packed":
-                        arguments.append(self._packed(call, operand))
+                        arguments.append(self._packed(call, implementation.packed[operand.index]))
                     case "temp":
                         arguments.append(temps[operand.index])
                     case _:
@@ -206,12 +210,10 @@ class _Layout:
             made = Step(symbol, stage.tasks, tuple(arguments), self._names(call.nodes), scratch)
             self._add(made, (*arguments, *outputs))
 
-    def _packed(self, call: Call, operand: Operand) -> Argument:
-        assert call.implementation is not None
-        packing = call.implementation.packed[operand.index]
-        return Argument(
-            "constant", self.pool.add(call.arguments[packing.param].index, packing.key, packing.transform)
-        )
+    def _packed(self, call: Call, packing: Packing) -> Argument:
+        """A constant in a kernel's own layout."""
+        index = self.pool.add(call.arguments[packing.param].index, packing.key, packing.transform)
+        return Argument("constant", index, 0, self.pool.constants[index].nbytes)
 
     def _names(self, nodes: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.signature.nodes[i] for i in nodes if i < len(self.signature.nodes))

@@ -61,7 +61,9 @@ class HalfTensors:
         """What of a call is."""
         values = [*call.arguments, *call.results]
         params = frozenset(i for i, value in enumerate(values) if self.holds(value))
-        return HalfOperands(params, self.exact is not None and call.fused.name not in self.exact)
+        constants = frozenset(i for i, value in enumerate(call.arguments) if value.kind == "constant")
+        rounds = self.exact is not None and call.fused.name not in self.exact
+        return HalfOperands(params, rounds, constants & params)
 
 
 def half_tensors(

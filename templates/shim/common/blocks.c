@@ -8,7 +8,7 @@
 
 #include "shim.h"
 
-enum { STACK_BYTES = 64 << 10, READY = 0, WAITING = 1, ENDED = 2 };
+enum { STACK_BYTES = 64 << 10, READY = 0, WAITING = 1, ENDED = 2, IN_WARP = 3, WARP = 32 };
 
 typedef struct fiber {
     void *stack_pointer;
@@ -57,6 +57,7 @@ enum { RETURN = 11, FRAME = 20 };
 #endif
 
 static fiber fibers[SHIM_MAX_THREADS];
+static uint64_t slots[SHIM_MAX_THREADS][8];
 static unsigned current;
 static void *scheduler;
 static shim_launch now;
@@ -162,6 +163,19 @@ void shim_barrier(const char *file, int line) {
     leave(WAITING);
 }
 
+void shim_warp_wait(int line) {
+    fibers[current].line = line;
+    leave(IN_WARP);
+}
+
+unsigned shim_lane(void) {
+    return current % WARP;
+}
+
+void *shim_lane_slot(unsigned lane) {
+    return slots[current / WARP * WARP + lane];
+}
+
 void shim_begin(void) {
     now.kernel->call(pointers);
     leave(ENDED);
@@ -206,16 +220,36 @@ static int check_barrier(unsigned threads) {
     return first->state == WAITING;
 }
 
+/* The threads of a warp, until each is at a barrier of the block or at its end. */
+static void run_warp(unsigned first, unsigned threads, int reverse) {
+    unsigned together;
+    do {
+        together = 0;
+        for (unsigned i = 0; i < threads; i++) {
+            current = first + (reverse ? threads - 1 - i : i);
+            fibers[current].state = READY;
+            shim_switch(&scheduler, fibers[current].stack_pointer);
+            together += fibers[current].state == IN_WARP;
+        }
+        for (unsigned i = 0; together != 0 && i < threads; i++) {
+            current = first + i;
+            if (together != WARP || fibers[current].line != fibers[first].line) {
+                shim_fail("the threads of its warp do not come together at line %d, but %u of them",
+                          fibers[first].line, together);
+            }
+        }
+    } while (together != 0);
+}
+
 static void run_block(unsigned threads, int reverse) {
     for (unsigned i = 0; i < threads; i++) {
         make_fiber(&fibers[i]);
     }
     shim_memory_block();
     do {
-        for (unsigned i = 0; i < threads; i++) {
-            current = reverse ? threads - 1 - i : i;
-            fibers[current].state = READY;
-            shim_switch(&scheduler, fibers[current].stack_pointer);
+        for (unsigned i = 0; i < threads; i += WARP) {
+            unsigned first = reverse ? (threads - 1 - i) / WARP * WARP : i;
+            run_warp(first, threads - first < WARP ? threads - first : WARP, reverse);
         }
         shim_memory_barrier();
     } while (check_barrier(threads));

@@ -43,6 +43,11 @@ shim_index shim_block(void);
 shim_index shim_block_size(void);
 shim_index shim_grid_size(void);
 void shim_barrier(const char *file, int line);
+/* What the 32 threads of a warp do together: each waits until all have come to this line. */
+void shim_warp_wait(int line);
+unsigned shim_lane(void);
+/* 64 bytes of a lane of the thread's own warp, for what they hand to each other. */
+void *shim_lane_slot(unsigned lane);
 
 /* Runs all blocks of a launch, one after the other, each thread as a fiber. */
 void shim_run(const shim_launch *launch);

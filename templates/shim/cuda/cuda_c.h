@@ -9,6 +9,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __align__(nbytes) __attribute__((aligned(nbytes)))
 #define __launch_bounds__(...)
 /* Blocks run one after the other, so one copy does; memory.c fills it before each. */
 #define __shared__      static __attribute__((section("shim_shared"), used))
@@ -164,5 +165,34 @@ static inline long long abs(long long a) {
     }
 SHIM_VECTORS(float)
 SHIM_VECTORS(int)
+typedef unsigned uint;
+SHIM_VECTORS(uint)
+
+/* ---- Matrices ---- */
+
+/* mma.sync.m16n8k16.row.col.f32.f16.f16.f32 by the fragments of PTX ISA: lane = 4 group + t has of a the rows
+ * group and group + 8 with the terms 2 t, 2 t + 1 and those + 8, of b the column group with the same terms, of c
+ * those rows with the columns 2 t and 2 t + 1. */
+__attribute__((no_sanitize("thread"))) static inline void shim_mma(float *c, const uint *a, const uint *b,
+                                                                   int line) {
+    uint *own = (uint *)shim_lane_slot(shim_lane());
+    __builtin_memcpy(own, a, 16);
+    __builtin_memcpy(own + 4, b, 8);
+    shim_warp_wait(line);
+    const unsigned group = shim_lane() / 4, t = shim_lane() % 4;
+    for (unsigned number = 0; number < 4; number++) {
+        const unsigned row = group + number / 2 * 8, column = 2 * t + number % 2;
+        float sum = c[number];
+        for (unsigned k = 0; k < 16; k++) {
+            const uint *of_a = (const uint *)shim_lane_slot(row % 8 * 4 + k % 8 / 2);
+            const uint *of_b = (const uint *)shim_lane_slot(column * 4 + k % 8 / 2);
+            const uint x = of_a[row / 8 + k / 8 * 2] >> k % 2 * 16, y = of_b[4 + k / 8] >> k % 2 * 16;
+            sum += ep_half_value((unsigned short)x) * ep_half_value((unsigned short)y);
+        }
+        c[number] = sum;
+    }
+    shim_warp_wait(line);
+}
+#define ep_mma(c, a, b) shim_mma(c, a, b, __LINE__)
 
 #endif

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from edgepack.config.device import device_names, load_device
 from edgepack.errors import InternalError, ToolchainError
 from edgepack.plan.gpu_target import GpuTarget
 from tests.models.builder import Graph
+from tests.models.gpu import attention
 from tests.models.odd import ODD
 from tests.models.operators import CASES
 from tests.support.compiled import plan_of
@@ -30,12 +32,15 @@ def target() -> GpuTarget:
 
 
 def kernels() -> dict[str, str]:
-    """One of each rule."""
+    """One of each rule at least."""
     g = Graph("each", seed=1)
     y = g.op("Conv", g.input("x", (1, 16, 12, 12)), g.weight(24, 16, 3, 3), g.weight(24), pads=[1, 1, 1, 1])
     g.op("Softmax", g.op("Reshape", g.op("Tanh", y), g.const([24, 144])), axis=-1, name="y")
     g.output("y")
-    return dict(plan_of(g.model(), "m", target()).gpu_kernels)
+    half = replace(target(), precision="fp16")
+    of_half = plan_of(attention(), "h", half).gpu_kernels
+    matrices = [name for name in of_half if name.endswith("tensor_core")][-2:]
+    return {**plan_of(g.model(), "m", target()).gpu_kernels, **{name: of_half[name] for name in matrices}}
 
 
 def sections(cubin: bytes) -> dict[str, int]:
@@ -54,7 +59,7 @@ def sections(cubin: bytes) -> dict[str, int]:
 
 def test_every_capability_has_all_kernels(tmp_path: Path) -> None:
     texts = kernels()
-    assert {name.rpartition("_")[2] for name in texts} == {"contraction", "reduction", "element"}
+    assert {name.rpartition("_")[2] for name in texts} == {"contraction", "reduction", "element", "core"}
     made = write_cuda(texts, CAPABILITIES, tmp_path)
     assert [(b.kind, b.capability) for b in made] == [
         ("source", 0),

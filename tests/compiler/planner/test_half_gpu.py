@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch
 from tests.models.builder import Graph
+from tests.models.gpu import attention
 from tests.support.executor import host_target
 
 FP16 = GpuTarget("cuda", host_target(), capabilities=(87,), precision="fp16")
@@ -85,6 +87,26 @@ def test_float16_weights_alone_are_only_what_is_exact() -> None:
     built = planned(model, target)
     assert [c.dtype for c in built.plan.constants] == ["float16", "float16"]
     assert argument_bytes(built)[0][-1] == 4 * 16 * 64
+
+
+@pytest.mark.parametrize(("capabilities", "rule"), [((75, 90), "tensor_core"), ((72, 87), "contraction")])
+def test_products_are_for_the_units_that_every_gpu_has(capabilities: tuple[int, ...], rule: str) -> None:
+    """Both factors are float16: the input is not, so the first product is no such one."""
+    built = planned(two(), replace(FP16, capabilities=capabilities))
+    kernels = [s.kernel.partition("_g")[2] for s in built.plan.steps if isinstance(s, Launch)]
+    assert [name.partition("_")[2] for name in kernels] == ["contraction", rule]
+    assert [constant.dtype for constant in built.plan.constants] == ["float16", "float16"]
+    columns = built.plan.constants[1].shape
+    assert columns == ((24, 64) if rule == "tensor_core" else (64, 24))
+
+
+def test_eight_terms_are_read_at_once_where_they_lie_together() -> None:
+    """Of attention: projections, rows and columns of the scores; weights are stored column by column."""
+    built = planned(attention(tokens=48), replace(FP16, capabilities=(80,)))
+    texts = [text for name, text in built.gpu_kernels.items() if name.endswith("tensor_core")]
+    reads = [(f"uint4 {name}_next" in text) for text in texts for name in ("first", "second")]
+    # The values are read against their order, and the softmax's quotient is computed on the way.
+    assert reads == [True, True, True, True, False, False, True, True, True, True]
 
 
 def statistics() -> onnx.ModelProto:

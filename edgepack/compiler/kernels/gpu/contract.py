@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgepack.compiler.kernels.contract import Operand
+from edgepack.compiler.kernels.contract import Operand, Packing
 
 __all__ = ["FULL", "GpuImplementation", "GpuStage", "HalfOperands"]
 
@@ -18,10 +18,12 @@ class HalfOperands:
         params: indices of the function's parameters, results among them.
         temps: whether what lies between its nests is, but for what is reduced: a sum may be far larger than
             its terms.
+        constants: indices of parameters that are constants.
     """
 
     params: frozenset[int] = frozenset()
     temps: bool = False
+    constants: frozenset[int] = frozenset()
 
 
 #: Everything is in memory as it is computed.
@@ -34,10 +36,11 @@ class GpuStage:
 
     Attributes:
         text: the kernel, with ``SYMBOL`` for its name (``gpu/code.py``).
-        operands: what each pointer is: "param", "output" or "temp".
+        operands: what each pointer is: "param", "output", "temp", or "packed": one of ``packed``.
         groups: work groups (CUDA: blocks) in x, y and z.
         threads: work items (threads) of each.
         local_bytes: memory that the work items of a group share.
+        packed: constants in the kernel's own layouts.
     """
 
     text: str
@@ -45,6 +48,7 @@ class GpuStage:
     groups: tuple[int, int, int]
     threads: tuple[int, int, int]
     local_bytes: int = 0
+    packed: tuple[Packing, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -243,15 +243,19 @@ class Evaluator:
                     return text
                 self._computed[key] = text
             return self._computed[key]
-        operand = self.operand(buffer)
-        if operand is None:
-            raise RuleError(f"{buffer.name} is not in memory")
         dtype = self.stored(buffer)
-        name = self.code.parameter(operand, dtype)
-        shape = tuple(int(d) for d in buffer.shape)
-        at = flat_position([self.position(i, env) for i in x.indices], shape)
+        name, at = self.place(x, env)
         loaded = f"LOAD_HALF({name}, {at})" if dtype == "float16" else f"{name}[{at}]"
         return f"({loaded} != 0)" if str(buffer.dtype) == "bool" else loaded
+
+    def place(self, x: Any, env: Environment) -> tuple[str, str]:
+        """The pointer to the tensor that is read, and the position of the element."""
+        operand = self.operand(x.source)
+        if operand is None:
+            raise RuleError(f"{x.source.name} is not in memory")
+        name = self.code.parameter(operand, self.stored(x.source))
+        shape = tuple(int(d) for d in x.source.shape)
+        return name, flat_position([self.position(i, env) for i in x.indices], shape)
 
     def _kept(self, text: str) -> str:
         return text if self._guarded else self.code.let("int", text, "i")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from tvm.tirx import Buffer
@@ -11,8 +10,10 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.gpu.code import Code
-from edgepack.compiler.kernels.gpu.expressions import Environment, Evaluator, flat_position
-from edgepack.compiler.kernels.gpu.nests import Nests
+from edgepack.compiler.kernels.gpu.contract import FULL, HalfOperands
+from edgepack.compiler.kernels.gpu.expressions import Environment, Evaluator, flat_position, unravelled
+from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
+from edgepack.compiler.kernels.gpu.nests import Nest, Nests
 
 __all__ = ["Kernel", "initial_value"]
 
@@ -23,15 +24,20 @@ class Kernel:
     Args:
         fused: the group, and ``nests`` what it is cut into.
         most_parameters: pointers that a kernel can have on the GPU.
-        half: float32 tensors whose elements are float16 in memory.
+        half: what of the group is float16 in memory.
 
     Attributes:
         code: its text.
         evaluator: writes expressions into it.
+        rounds: whether values on the way to a result may be rounded to float16.
     """
 
     def __init__(
-        self, fused: FusedGroup, nests: Nests, most_parameters: int, half: Collection[Buffer] = ()
+        self,
+        fused: FusedGroup,
+        nests: Nests,
+        most_parameters: int,
+        half: HalfOperands = FULL,
     ) -> None:
         params = list(fused.function.params)
         first = len(params) - fused.outputs
@@ -40,11 +46,19 @@ class Kernel:
             **{b: Operand("output", i) for i, b in enumerate(params[first:])},
             **{b: Operand("temp", i) for i, b in enumerate(nests.temps)},
         }
-        self._half = half
+        self.rounds = half.temps
+        self._constants = {params[i]: i for i in half.constants & half.params}
+        self._half = {params[i] for i in half.params}
+        if half.temps:
+            self._half.update(n.result.target for n in nests.nests if n.is_temp(nests.temps))
         self.code = Code(most_parameters)
-        self.evaluator = Evaluator(self.code, self._operands.get, self._stored, nests.inlined)
+        self.evaluator = Evaluator(self.code, self._operands.get, self.stored, nests.inlined)
 
-    def _stored(self, buffer: Buffer) -> str:
+    def constant(self, buffer: Buffer) -> int | None:
+        """The index of the parameter that is a constant in float16; None for another tensor."""
+        return self._constants.get(buffer)
+
+    def stored(self, buffer: Buffer) -> str:
         """The dtype of a tensor's elements in memory."""
         return "float16" if buffer in self._half else str(buffer.dtype)
 
@@ -54,10 +68,29 @@ class Kernel:
         text = value if value is not None else self.evaluator.value(block.value, env)
         shape = tuple(int(d) for d in buffer.shape)
         at = flat_position([self.evaluator.position(i, env) for i in block.indices], shape)
-        dtype = self._stored(buffer)
+        dtype = self.stored(buffer)
         name = self.code.parameter(self._operands[buffer], dtype, written=True)
         half = dtype == "float16"
         self.code.line(f"STORE_HALF({name}, {at}, {text});" if half else f"{name}[{at}] = {text};")
+
+    def store_product(self, nest: Nest, product: MatrixProduct, value: str) -> None:
+        """Writes an element of a matrix product, at the row ``m``, the column ``n`` and the ``batch``, with
+        what stands behind it.
+
+        Args:
+            value: the sum's text.
+        """
+        block = nest.reduction
+        assert block is not None
+        position = {}
+        for name, text in (("m", "m"), ("n", "n"), ("b", "batch")):
+            pairs = product.order[name]
+            texts = unravelled(self.code, text, tuple(size for _, size in pairs))
+            position.update({v: at for (v, _), at in zip(pairs, texts, strict=True)})
+        inner, outer = Nest(block).spatial[0], nest.spatial[0]
+        env = {o: position.get(v, "0") for v, o in zip(inner, outer, strict=True)}
+        self.evaluator.given[block.target] = value
+        self.store(nest.result, env, value if nest.result is block else None)
 
 
 def initial_value(block: Block, evaluator: Evaluator) -> Any:

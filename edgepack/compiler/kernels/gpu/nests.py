@@ -6,7 +6,7 @@ cheap, or read once, are computed where they are read; the rest is a tensor in m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -37,6 +37,11 @@ class Nest:
 
     result: Block
     reduction: Block | None = None
+
+    def is_temp(self, temps: Collection[Buffer]) -> bool:
+        """Whether its result, one of ``temps``, can be float16 in memory: nothing that is reduced."""
+        buffer = self.result.target
+        return buffer in temps and self.reduction is None and str(buffer.dtype) == "float32"
 
     @property
     def spatial(self) -> tuple[tuple[Any, ...], tuple[int, ...]]:
