@@ -160,6 +160,7 @@ EXPORT_FORMATS = Registry(
         "cmsis-pack": "edgepack.formats.microcontroller.cmsis_pack:CMSIS_PACK",
         "conan": "edgepack.formats.conan:CONAN",
         "deb": "edgepack.formats.deb:DEB",
+        "esp-idf": "edgepack.formats.microcontroller.esp_idf:ESP_IDF",
         "go": "edgepack.formats.golang:GO",
         "npm": "edgepack.formats.npm_package:NPM",
         "oci": "edgepack.formats.oci:OCI",

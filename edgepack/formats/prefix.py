@@ -11,19 +11,10 @@ from edgepack.formats.archives import Entry
 from edgepack.formats.base import ExportJob, SourceBundle
 from edgepack.formats.languages import argument_lists
 from edgepack.formats.metadata import without_prerelease
+from edgepack.plan.dtypes import C_TYPES
 from edgepack.render.templates import render
 
-__all__ = ["C_TYPES", "Prefix", "c_example", "library_values", "own_prefix", "refuse_without_library"]
-
-#: The C type of an element; half precision is passed as its bits.
-C_TYPES = {
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "bool": "uint8_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float32": "float",
-    "float64": "double",
-}
+__all__ = ["Prefix", "c_example", "library_values", "own_prefix", "refuse_without_library"]
 
 
 @dataclass(frozen=True)

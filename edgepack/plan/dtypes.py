@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DTYPES", "DTYPE_BYTES", "DTYPE_CODE", "DTYPE_NAME", "Dtype"]
+__all__ = ["C_TYPES", "DTYPES", "DTYPE_BYTES", "DTYPE_CODE", "DTYPE_NAME", "Dtype"]
 
 
 class Dtype(NamedTuple):
@@ -45,3 +45,10 @@ DTYPE_BYTES = {name: dtype.nbytes for name, dtype in DTYPES.items()}
 DTYPE_CODE = {name: dtype.code for name, dtype in DTYPES.items()}
 #: The name of each dtype, by number.
 DTYPE_NAME = {dtype.code: name for name, dtype in DTYPES.items()}
+
+#: Name -> the C type of an element; half precision is passed as its bits, bool as a byte.
+C_TYPES = {
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    **{"bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t"},
+    **{"float32": "float", "float64": "double"},
+}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.custom import CFunction
+from edgepack.plan.dtypes import C_TYPES
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import AnyStep, Argument, ParamsMode, Plan, Step
 from edgepack.render.gpu import GpuKernels, gpu_places, gpu_values
@@ -16,13 +17,6 @@ from edgepack.render.templates import render
 from edgepack.render.values import model_values
 
 __all__ = ["TrustedKey", "Variant", "render_model"]
-
-#: The C type that a user's function sees of each dtype; of 16-bit floats the bits.
-_C_TYPES = {
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    **{"bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t"},
-    **{"float32": "float", "float64": "double"},
-}
 
 
 @dataclass(frozen=True)
@@ -170,8 +164,8 @@ def _custom(variants: Sequence[Variant]) -> dict[str, object]:
 
 
 def _prototype(function: CFunction) -> str:
-    parts = [f"const {_C_TYPES[dtype]} *" for dtype in function.inputs]
-    parts += [f"{_C_TYPES[dtype]} *" for dtype in function.outputs]
+    parts = [f"const {C_TYPES[dtype]} *" for dtype in function.inputs]
+    parts += [f"{C_TYPES[dtype]} *" for dtype in function.outputs]
     return ", ".join([*parts, *("int32_t" if isinstance(n, int) else "float" for n in function.numbers)])
 
 

@@ -5,29 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from edgepack.plan.dtypes import C_TYPES
 from edgepack.plan.types import Plan, TensorSpec
 from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
 from edgepack.render.params_file import params_file_bytes
 from edgepack.version import __version__
 
 __all__ = ["model_symbol", "model_values"]
-
-#: The C type of an element; half precision is passed as its bits.
-_C_TYPES = {
-    "bool": "uint8_t",
-    "int8": "int8_t",
-    "uint8": "uint8_t",
-    "int16": "int16_t",
-    "uint16": "uint16_t",
-    "int32": "int32_t",
-    "uint32": "uint32_t",
-    "int64": "int64_t",
-    "uint64": "uint64_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float32": "float",
-    "float64": "double",
-}
 
 
 @dataclass(frozen=True)
@@ -81,7 +65,7 @@ class _Tensor:
 
     @property
     def c_type(self) -> str:
-        return _C_TYPES[self.spec.dtype]
+        return C_TYPES[self.spec.dtype]
 
     @property
     def quoted(self) -> str:

@@ -46,6 +46,7 @@ ZIG_TARGET = {
     "thumbv7em": ["-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4+vfp4d16sp"],
     "arm64-apple": ["-target", "aarch64-macos.11.0", "-mcpu=apple_m1", "-fPIC"],
     "x86_64-apple": ["-target", "x86_64-macos.11.0", "-mcpu=baseline", "-fPIC"],
+    "riscv32": ["-target", "riscv32-freestanding-none", "-mcpu=generic_rv32+m+c"],
     "wasm32": ["-target", "wasm32-wasi", "-mcpu=baseline", "-fPIC"],
 }
 

@@ -9,37 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgepack.formats.archives import Entry
-from edgepack.formats.base import ExportFormat, ExportJob
-from edgepack.formats.languages import package_name
-from edgepack.formats.microcontroller.core import (
-    library_entries,
-    readme,
-    refusal,
-    template,
-    values,
-    write_archive,
-)
+from edgepack.formats.microcontroller.core import Contents, Ecosystem, export_format, write_archive
 
 __all__ = ["ARDUINO"]
 
+_ECOSYSTEM = Ecosystem(
+    "A library for the Arduino IDE",
+    readme="arduino",
+    rule="an Arduino library: at most 63 letters, digits, spaces, _, . and -, a letter or digit first",
+    pattern=r"[A-Za-z0-9](?:[A-Za-z0-9 _.-]{0,61}[A-Za-z0-9_-])?",
+    include="src",
+    library="src",
+    example="run.ino.j2",
+    language="cpp",
+    more=lambda job, values: {"authors": ", ".join(job.package.authors) or "edgepack"},
+)
 
-def _write(job: ExportJob) -> Sequence[str]:
-    rule = "an Arduino library: at most 63 letters, digits, spaces, _, . and -, a letter or digit first"
-    title = package_name(
-        job.package.name, job.name, r"[A-Za-z0-9](?:[A-Za-z0-9 _.-]{0,61}[A-Za-z0-9_-])?", rule
+
+def _folder(title: str) -> str:
+    return title.replace(" ", "_")
+
+
+def _write(contents: Contents, file: str) -> Sequence[str]:
+    contents.entries.extend(
+        [
+            Entry("library.properties", contents.template("library.properties.j2")),
+            Entry("examples/Run/Run.ino", contents.example),
+        ]
     )
-    folder = title.replace(" ", "_")
-    file = f"{folder}-{job.version}.zip"
-    authors = ", ".join(job.package.authors) or "edgepack"
-    given = {**values(job, title, job.version), "authors": authors, "file": file}
-    sketch = template("run.ino.j2", given)
-    entries = [
-        *library_entries(job, "src", "src"),
-        Entry("library.properties", template("library.properties.j2", given)),
-        Entry("examples/Run/Run.ino", sketch),
-        Entry("README.md", readme("arduino", given, sketch, "cpp")),
-    ]
-    return write_archive(job, file, folder, entries)
+    return write_archive(contents, file, _folder(contents.title))
 
 
-ARDUINO = ExportFormat("A library for the Arduino IDE", refusal, _write, several=True)
+ARDUINO = export_format(_ECOSYSTEM, lambda title, version: f"{_folder(title)}-{version}.zip", _write)

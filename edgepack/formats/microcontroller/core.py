@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgepack.bundle.manifest import DeviceRecord
 from edgepack.errors import ConfigError
 from edgepack.formats.archives import Entry, write_zip
-from edgepack.formats.base import ExportJob, SourceBundle
-from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
+from edgepack.formats.languages import package_name
+from edgepack.plan.dtypes import C_TYPES, DTYPE_BYTES
 from edgepack.render.names import unique_identifiers
 from edgepack.render.templates import render
 
-__all__ = ["Core", "cores", "library_entries", "readme", "refusal", "template", "values", "write_archive"]
+__all__ = [
+    "AnyCore",
+    "Contents",
+    "Core",
+    "Ecosystem",
+    "RiscvCore",
+    "export_format",
+    "template",
+    "write_archive",
+]
 
 _TEMPLATES = "formats/microcontroller"
-_C_TYPES = {
-    "bool": "uint8_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float32": "float",
-    "float64": "double",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
+#: Names that the examples have already.
+_TAKEN = (
+    "memory",
+    "model",
+    "session",
+    "start",
+    "status",
+    "setup",
+    "loop",
+    "main",
+    "options",
+    "Serial",
+    "delay",
+)
 
 
 @dataclass(frozen=True)
 class Core:
-    """A processor core with its FPU, as each ecosystem calls it.
+    """A Cortex-M with its FPU, as each ecosystem calls it.
 
     Attributes:
         name: LLVM's, gcc's and PlatformIO's.
@@ -49,7 +66,27 @@ class Core:
         return f"{self.name}/{self.fpu}-hard"
 
 
-_CORES = {
+@dataclass(frozen=True)
+class RiscvCore:
+    """A 32-bit RISC-V core by its extensions.
+
+    Attributes:
+        name: gcc's ``-march``, and the library's folder.
+        targets: those of ESP-IDF whose cores have these extensions and the same float ABI, and perhaps more.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+
+    @property
+    def folder(self) -> str:
+        """Where its library lies."""
+        return self.name
+
+
+AnyCore = Core | RiscvCore
+
+CORTEX_M: Mapping[str, AnyCore] = {
     core.name: core
     for core in (
         Core("cortex-m4", "fpv4-sp-d16", "CPU_CORTEX_M4", "Cortex-M4", "SP_FPU"),
@@ -59,26 +96,111 @@ _CORES = {
 }
 
 
-def refusal(bundle: SourceBundle) -> str:
-    """Why it cannot become a package for microcontrollers; "" if it can."""
-    device = bundle.manifest.device
-    if not device.bare_metal:
-        return f"it is for {device.os}, and these packages are for microcontrollers."
-    if device.cpu not in _CORES or not device.triple.endswith("eabihf"):
-        known = ", ".join(_CORES)
-        return f"its core is {device.cpu or 'not named'}, and the package knows {known}, each with an FPU."
-    if bundle.artifact("static") is None:
-        return "it has no static library."
-    return ""
+@dataclass(frozen=True)
+class Ecosystem:
+    """What an ecosystem's packages look like.
+
+    Attributes:
+        title: of the format.
+        readme: ``NAME.md.j2`` says how such a package is installed.
+        rule: how a package may be called, for the error; ``pattern`` is the same as a regular expression.
+        include: folder of the headers.
+        library: folder of the libraries, in a folder for each core.
+        cores: by name, those that it knows.
+        which: the cores in words, for refusals.
+        example: template of the program that the README prints, in ``language``.
+        prefix: of the name, where the user gives none.
+        more: what its templates name beside the common values, from these.
+    """
+
+    title: str
+    readme: str
+    rule: str
+    pattern: str
+    include: str
+    library: str
+    cores: Mapping[str, AnyCore] = field(default_factory=lambda: CORTEX_M)
+    which: str = "each with an FPU"
+    example: str = "main.c.j2"
+    language: str = "c"
+    prefix: str = ""
+    more: Callable[[ExportJob, Mapping[str, object]], Mapping[str, object]] = lambda job, values: {}
+
+    def refusal(self, bundle: SourceBundle) -> str:
+        """Why it cannot become such a package; "" if it can."""
+        device = bundle.manifest.device
+        if not device.bare_metal:
+            return f"it is for {device.os}, and these packages are for microcontrollers."
+        if _core_name(device) not in self.cores:
+            known = ", ".join(self.cores)
+            named = _core_name(device) or "not named"
+            return f"its core is {named}, and the package knows {known}, {self.which}."
+        if bundle.artifact("static") is None:
+            return "it has no static library."
+        return ""
 
 
-def cores(job: ExportJob) -> list[Core]:
+def _core_name(device: DeviceRecord) -> str:
+    """Of a Cortex-M LLVM's name, "" without floats in registers; of a RISC-V core its extensions."""
+    if device.arch == "riscv32":
+        return "rv32i" + "".join(letter for letter in "mafdc" if f"+{letter}" in device.features)
+    return device.cpu if device.triple.endswith("eabihf") else ""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A package in the making.
+
+    Attributes:
+        job: what is exported.
+        title: the package's name.
+        values: what the templates name.
+        example: text of the program that the README prints.
+        entries: headers, libraries, licences and the README; the format adds its own files.
+    """
+
+    job: ExportJob
+    title: str
+    values: dict[str, object]
+    example: bytes
+    entries: list[Entry]
+
+    def template(self, name: str) -> bytes:
+        """A template's text."""
+        return template(name, self.values)
+
+
+def export_format(
+    ecosystem: Ecosystem, file: Callable[[str, str], str], write: Callable[[Contents, str], Sequence[str]]
+) -> ExportFormat:
+    """The format of an ecosystem.
+
+    Args:
+        file: name of the package's file, from its title and version.
+        write: adds the format's own files, and writes that file.
+    """
+
+    def make(job: ExportJob) -> Sequence[str]:
+        default = ecosystem.prefix + job.name
+        title = package_name(job.package.name, default, ecosystem.pattern, ecosystem.rule)
+        name = file(title, job.version)
+        values = {**_values(job, ecosystem, title), "file": name}
+        values |= {"targets": {}, **ecosystem.more(job, values)}
+        example = template(ecosystem.example, values)
+        entries = _library_entries(job, ecosystem)
+        entries.append(Entry("README.md", _readme(ecosystem, values, example)))
+        return write(Contents(job, title, values, example, entries), name)
+
+    return ExportFormat(ecosystem.title, ecosystem.refusal, make, several=True)
+
+
+def _cores(job: ExportJob, ecosystem: Ecosystem) -> list[AnyCore]:
     """The core of each bundle.
 
     Raises:
         ConfigError: two are for the same.
     """
-    found = [_CORES[bundle.manifest.device.cpu] for bundle in job.bundles]
+    found = [ecosystem.cores[_core_name(bundle.manifest.device)] for bundle in job.bundles]
     for core in found:
         if found.count(core) > 1:
             raise ConfigError(
@@ -88,48 +210,35 @@ def cores(job: ExportJob) -> list[Core]:
     return found
 
 
-def library_entries(job: ExportJob, include: str, library: str) -> list[Entry]:
-    """Headers below ``include/``, the libraries by core below ``library/``, and the licences."""
-    entries = job.headers(include)
-    for core, bundle in zip(cores(job), job.bundles, strict=True):
+def _library_entries(job: ExportJob, ecosystem: Ecosystem) -> list[Entry]:
+    """The headers, the libraries by core, and the licences."""
+    entries = job.headers(ecosystem.include)
+    for core, bundle in zip(_cores(job, ecosystem), job.bundles, strict=True):
         static: Path | None = bundle.artifact("static")
         assert static is not None, "refused before"
-        entries.append(Entry(f"{library}/{core.folder}/lib{job.name}.a", static))
+        entries.append(Entry(f"{ecosystem.library}/{core.folder}/lib{job.name}.a", static))
     return [*entries, *job.licenses()]
 
 
-def values(job: ExportJob, title: str, version: str) -> dict[str, object]:
+def _values(job: ExportJob, ecosystem: Ecosystem, title: str) -> dict[str, object]:
     """What the templates name."""
     manifest, package = job.bundle.manifest, job.package
     tensors = (*manifest.inputs, *manifest.outputs)
-    taken = (
-        "memory",
-        "model",
-        "session",
-        "start",
-        "status",
-        "setup",
-        "loop",
-        "main",
-        "options",
-        "Serial",
-        "delay",
-    )
-    names = unique_identifiers([tensor.name[:60] for tensor in tensors], taken=taken)
+    names = unique_identifiers([tensor.name[:60] for tensor in tensors], taken=_TAKEN)
     return {
         "m": manifest,
         "title": title,
-        "version": version,
+        "version": job.version,
         "macro": manifest.name.upper(),
         "option": f"EDGEPACK_{manifest.name.upper()}",
-        "cores": cores(job),
+        "cores": _cores(job, ecosystem),
         "summary": package.summary
         or f"{manifest.name}, compiled ahead of time by edgepack {manifest.edgepack}",
         "homepage": package.homepage,
         "tensors": [
             {
                 "identifier": name,
-                "element": _C_TYPES[tensor.dtype],
+                "element": C_TYPES[tensor.dtype],
                 "elements": max(tensor.nbytes // DTYPE_BYTES[tensor.dtype], 1),
             }
             for name, tensor in zip(names, tensors, strict=True)
@@ -142,13 +251,15 @@ def template(name: str, given: Mapping[str, object]) -> bytes:
     return render(f"{_TEMPLATES}/{name}", given).encode()
 
 
-def readme(name: str, given: Mapping[str, object], example: bytes, language: str) -> bytes:
-    """The README: how it is installed by ``NAME.md.j2``, and the example."""
-    texts = {"install": template(f"{name}.md.j2", given).decode(), "example": example.decode()}
-    return template("README.md.j2", {**given, **texts, "language": language})
+def _readme(ecosystem: Ecosystem, given: Mapping[str, object], example: bytes) -> bytes:
+    """The README: how the package is installed, and the example."""
+    install = template(f"{ecosystem.readme}.md.j2", given).decode()
+    texts = {"install": install, "example": example.decode(), "language": ecosystem.language}
+    return template("README.md.j2", {**given, **texts})
 
 
-def write_archive(job: ExportJob, name: str, folder: str, entries: Sequence[Entry]) -> list[str]:
+def write_archive(contents: Contents, name: str, folder: str) -> list[str]:
     """A zip of the entries, below ``folder`` unless that is empty."""
-    write_zip(job.folder / name, [entry.below(folder) if folder else entry for entry in entries])
+    entries = [entry.below(folder) if folder else entry for entry in contents.entries]
+    write_zip(contents.job.folder / name, entries)
     return [name]

@@ -9,30 +9,32 @@ import json
 from collections.abc import Sequence
 
 from edgepack.formats.archives import Entry, write_tar_gz
-from edgepack.formats.base import ExportFormat, ExportJob
-from edgepack.formats.languages import package_name
-from edgepack.formats.microcontroller.core import library_entries, readme, refusal, template, values
+from edgepack.formats.base import ExportJob
+from edgepack.formats.microcontroller.core import Contents, Ecosystem, export_format
 
 __all__ = ["PLATFORMIO"]
 
+_ECOSYSTEM = Ecosystem(
+    "A library for PlatformIO",
+    readme="platformio",
+    rule="a PlatformIO library: at most 100 letters, digits, spaces, _ and -, a letter or digit first",
+    pattern=r"[A-Za-z0-9](?:[A-Za-z0-9 _-]{0,98}[A-Za-z0-9_-])?",
+    include="src",
+    library="src",
+)
 
-def _write(job: ExportJob) -> Sequence[str]:
-    rule = "a PlatformIO library: at most 100 letters, digits, spaces, _ and -, a letter or digit first"
-    title = package_name(
-        job.package.name, job.name, r"[A-Za-z0-9](?:[A-Za-z0-9 _-]{0,98}[A-Za-z0-9_-])?", rule
+
+def _write(contents: Contents, file: str) -> Sequence[str]:
+    summary = str(contents.values["summary"])
+    contents.entries.extend(
+        [
+            Entry("library.json", _manifest(contents.job, contents.title, summary)),
+            Entry("link.py", contents.template("link.py.j2")),
+            Entry("examples/run/main.c", contents.example),
+        ]
     )
-    stem = f"{title.replace(' ', '_')}-{job.version}"
-    given = {**values(job, title, job.version), "file": f"{stem}.tar.gz"}
-    example = template("main.c.j2", given)
-    entries = [
-        *library_entries(job, "src", "src"),
-        Entry("library.json", _manifest(job, title, str(given["summary"]))),
-        Entry("link.py", template("link.py.j2", given)),
-        Entry("examples/run/main.c", example),
-        Entry("README.md", readme("platformio", given, example, "c")),
-    ]
-    write_tar_gz(job.folder / f"{stem}.tar.gz", entries)
-    return [f"{stem}.tar.gz"]
+    write_tar_gz(contents.job.folder / file, contents.entries)
+    return [file]
 
 
 def _manifest(job: ExportJob, title: str, summary: str) -> bytes:
@@ -58,4 +60,6 @@ def _author(text: str) -> dict[str, str]:
     return {"name": name, **({"email": mail.removesuffix(">")} if mail else {})}
 
 
-PLATFORMIO = ExportFormat("A library for PlatformIO", refusal, _write, several=True)
+PLATFORMIO = export_format(
+    _ECOSYSTEM, lambda title, version: f"{title.replace(' ', '_')}-{version}.tar.gz", _write
+)

@@ -5,34 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgepack.formats.archives import Entry
-from edgepack.formats.base import ExportFormat, ExportJob
-from edgepack.formats.languages import package_name
-from edgepack.formats.microcontroller.core import (
-    library_entries,
-    readme,
-    refusal,
-    template,
-    values,
-    write_archive,
-)
+from edgepack.formats.microcontroller.core import Contents, Ecosystem, export_format, write_archive
 
 __all__ = ["ZEPHYR"]
 
-
-def _write(job: ExportJob) -> Sequence[str]:
-    rule = "a Zephyr module's folder: letters, digits, _, . and -, a letter or digit first"
-    title = package_name(job.package.name, job.name, r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", rule)
-    file = f"{title}-{job.version}-zephyr.zip"
-    given = {**values(job, title, job.version), "file": file}
-    example = template("main.c.j2", given)
-    entries = [
-        *library_entries(job, "include", "lib"),
-        Entry("zephyr/module.yml", template("module.yml.j2", given)),
-        Entry("zephyr/CMakeLists.txt", template("zephyr.cmake.j2", given)),
-        Entry("zephyr/Kconfig", template("Kconfig.j2", given)),
-        Entry("README.md", readme("zephyr", given, example, "c")),
-    ]
-    return write_archive(job, file, title, entries)
+_ECOSYSTEM = Ecosystem(
+    "A module for Zephyr",
+    readme="zephyr",
+    rule="a Zephyr module's folder: letters, digits, _, . and -, a letter or digit first",
+    pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}",
+    include="include",
+    library="lib",
+)
 
 
-ZEPHYR = ExportFormat("A module for Zephyr", refusal, _write, several=True)
+def _write(contents: Contents, file: str) -> Sequence[str]:
+    contents.entries.extend(
+        [
+            Entry("zephyr/module.yml", contents.template("module.yml.j2")),
+            Entry("zephyr/CMakeLists.txt", contents.template("zephyr.cmake.j2")),
+            Entry("zephyr/Kconfig", contents.template("Kconfig.j2")),
+        ]
+    )
+    return write_archive(contents, file, contents.title)
+
+
+ZEPHYR = export_format(_ECOSYSTEM, lambda title, version: f"{title}-{version}-zephyr.zip", _write)

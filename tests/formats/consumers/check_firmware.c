@@ -1,5 +1,5 @@
 /* Runs the program that a package's README prints on the recorded input, on a board of qemu, and compares. EXAMPLE is its
- * file; recorded.h has the input and what is expected. As C, or, for Arduino, as C++. */
+ * file; recorded.h has the input and what is expected. As C, for ESP-IDF with its entry, or, for Arduino, as C++. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -14,6 +14,10 @@ static struct {
     void println(const char *text) { printed = text; }
 } Serial;
 static void delay(int) {}
+#elif defined(ESP_PLATFORM)
+#include <stdio.h>
+static const char *printed;
+#define printf(format, text) (printed = (text))
 #else
 #define main example
 #endif
@@ -35,6 +39,9 @@ int main(void) {
     loop();
     int failed = status != EP_OK;
     firmware_print(printed);
+#elif defined(ESP_PLATFORM)
+    app_main();
+    int failed = printed != ep_status_string(EP_OK);
 #else
     int failed = example() != EP_OK;
 #endif
