@@ -529,9 +529,10 @@ static inline ep_status ep_session_run_memory(ep_session *session, const ep_memo
         return EP_E_NULL;
     }
     const ep_api *api = session->descriptor->api;
-    return EP_API_HAS_(api, session_run_memory)
-               ? api->session_run_memory(session, inputs, input_count, outputs, output_count)
-               : EP_E_UNSUPPORTED;
+    if (!EP_API_HAS_(api, session_run_memory)) {
+        return EP_E_UNSUPPORTED;
+    }
+    return api->session_run_memory(session, inputs, input_count, outputs, output_count);
 }
 
 /* Waits for all runs of a session with the option asynchronous, and says whether they succeeded. */
@@ -540,7 +541,10 @@ static inline ep_status ep_session_synchronize(ep_session *session) {
         return EP_E_NULL;
     }
     const ep_api *api = session->descriptor->api;
-    return EP_API_HAS_(api, session_synchronize) ? api->session_synchronize(session) : EP_OK;
+    if (!EP_API_HAS_(api, session_synchronize)) {
+        return EP_OK;
+    }
+    return api->session_synchronize(session);
 }
 
 /* A run on the caller's own threads (option caller_threads): one thread calls begin; then each of `threads`
