@@ -90,6 +90,25 @@ def test_small_models(tmp_path: Path) -> None:
     check({name: SMALL[name]() for name in SENTINELS}, tmp_path, target())
 
 
+def softmaxes() -> onnx.ModelProto:
+    """Rows that one work item computes, that lanes share, that are not contiguous, and one that is too long
+    for the memory of a group; a normalisation of one row."""
+    g = Graph("softmaxes", seed=3)
+    for number, (shape, axis) in enumerate([((300, 3), 1), ((40, 70), 1), ((3, 50, 6), 1), ((1, 9001), 1)]):
+        x = g.input(f"x{number}", shape)
+        g.op("Softmax" if number else "LogSoftmax", x, axis=axis, name=f"y{number}")
+        g.output(f"y{number}")
+    g.op("LayerNormalization", g.input("x", (1, 1, 130)), g.weight(130), axis=-1, name="y")
+    g.output("y")
+    return g.model()
+
+
+def test_a_softmax_is_one_kernel_where_its_rows_fit_into_memory(tmp_path: Path) -> None:
+    check({"softmaxes": softmaxes()}, tmp_path, target())
+    rules = [kernel.rule for kernel in kernels(softmaxes())]
+    assert rules.count("opencl.rows") == 4 and len(rules) == 4 + 4, rules
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_products(precision: str, tmp_path: Path) -> None:
@@ -128,7 +147,7 @@ def test_launches_stay_within_the_device(group_size: int) -> None:
 
 def test_rules() -> None:
     rules = {kernel.rule for make in (convolution, products, rows) for kernel in kernels(make())}
-    assert rules == {"opencl.contraction", "opencl.reduction", "opencl.element"}
+    assert rules == {"opencl.contraction", "opencl.reduction", "opencl.rows", "opencl.element"}
 
 
 def kernels(model: onnx.ModelProto) -> list[Kernel]:

@@ -89,6 +89,10 @@ class Evaluator:
         stored: the dtype of a buffer's elements in memory.
         inlined: blocks whose results are computed where they are read, by buffer.
         given: texts of buffers' values that the kernel has at hand, whatever the position.
+
+    Attributes:
+        kept: buffers of which the kernel has the current row at hand: the array with the text before the
+            element's number in the row, and the dimensions along the row with their extents.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Evaluator:
     ) -> None:
         self.code, self.operand, self.stored, self.inlined = code, operand, stored, inlined
         self.given: dict[Any, str] = dict(given or {})
+        self.kept: dict[Any, tuple[str, list[tuple[int, int]]]] = {}
         self._guarded = 0
         self._computed: dict[tuple[Buffer, tuple[str, ...]], str] = {}
 
@@ -230,6 +235,10 @@ class Evaluator:
         buffer: Buffer = x.source
         if buffer in self.given:
             return self.given[buffer]
+        if buffer in self.kept:
+            before, axes = self.kept[buffer]
+            texts = [self.position(x.indices[axis], env) for axis, _ in axes]
+            return f"{before}{flat_position(texts, tuple(extent for _, extent in axes))}]"
         block = self.inlined.get(buffer)
         if block is not None:
             inner = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -14,6 +15,8 @@ from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.nests import Nest, Nests, find_nests
 from edgepack.compiler.kernels.gpu.pointwise import pointwise
 from edgepack.compiler.kernels.gpu.reduction import reduction
+from edgepack.compiler.kernels.gpu.row_runs import RowRun, row_runs
+from edgepack.compiler.kernels.gpu.rows import rows
 from edgepack.compiler.kernels.gpu.tensor_core import tensor_core
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
@@ -22,7 +25,8 @@ __all__ = ["implement_on_gpu"]
 
 _Rule = Callable[[Kernel, Nest, GpuTarget], GpuStage]
 
-#: In the order in which they are tried; the last one serves every nest whose expressions have a form in C.
+#: Of one nest, in the order in which they are tried; the last one serves every nest whose expressions have a
+#: form in C.
 RULES: dict[str, _Rule] = {
     "tensor_core": tensor_core,
     "contraction": contraction,
@@ -32,7 +36,7 @@ RULES: dict[str, _Rule] = {
 
 
 def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = FULL) -> GpuImplementation:
-    """A fused group's kernels: one for each of its nests.
+    """A fused group's kernels: one for each of its nests, or for several that share their rows.
 
     Args:
         half: what is float16 in memory.
@@ -41,9 +45,17 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
         RuleError: no kernel of a GPU serves it; the CPU has to compute it.
     """
     nests = find_nests(fused)
+    params = list(fused.function.params)
+    parts: list[RowRun | Nest] = []
+    for part in row_runs(nests, params[len(params) - fused.outputs :]):
+        if isinstance(part, Nest) or _serves(fused, nests, part, target, half):
+            parts.append(part)
+        else:
+            parts += [member.nest for member in part.members]
+    nests = _stored(nests, parts)
     stages, names = [], []
-    for nest in nests.nests:
-        name, stage = _stage(fused, nests, nest, target, half)
+    for part in parts:
+        name, stage = _stage(fused, nests, part, target, half)
         stages.append(stage)
         names.append(name)
     kernel = Kernel(fused, nests, target.most_parameters, half)
@@ -51,13 +63,31 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
     return GpuImplementation(tuple(names), tuple(stages), temps, flops=count_flops(fused.function))
 
 
+def _serves(fused: FusedGroup, nests: Nests, run: RowRun, target: GpuTarget, half: HalfOperands) -> bool:
+    """Whether a run can be one kernel."""
+    try:
+        rows(Kernel(fused, nests, target.most_parameters, half), run, target)
+    except RuleError:
+        return False
+    return True
+
+
+def _stored(nests: Nests, parts: Sequence[RowRun | Nest]) -> Nests:
+    """Without the tensors that only one kernel reads and writes."""
+    members = [member for part in parts if isinstance(part, RowRun) for member in part.members]
+    inside = {member.nest.result.target for member in members if not member.stored}
+    return replace(nests, temps=tuple(b for b in nests.temps if b not in inside))
+
+
 def _stage(
-    fused: FusedGroup, nests: Nests, nest: Nest, target: GpuTarget, half: HalfOperands
+    fused: FusedGroup, nests: Nests, part: RowRun | Nest, target: GpuTarget, half: HalfOperands
 ) -> tuple[str, GpuStage]:
+    if isinstance(part, RowRun):
+        return "rows", rows(Kernel(fused, nests, target.most_parameters, half), part, target)
     refused: list[str] = []
     for name, rule in RULES.items():
         try:
-            return name, rule(Kernel(fused, nests, target.most_parameters, half), nest, target)
+            return name, rule(Kernel(fused, nests, target.most_parameters, half), part, target)
         except RuleError as error:
             refused.append(str(error))
     raise RuleError(refused[-1])

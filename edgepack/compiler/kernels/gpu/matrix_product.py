@@ -16,11 +16,11 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
 from tvm.tirx import Buffer, IntImm, Var
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.gpu.nests import expanded, substituted
 from edgepack.compiler.kernels.gpu.strides import contiguous_in
 
 __all__ = ["MatrixProduct", "matrix_product", "variables_of"]
@@ -57,7 +57,7 @@ class MatrixProduct:
 
 def matrix_product(block: Block, inlined: Mapping[Buffer, Block]) -> MatrixProduct:
     """A block as a matrix product. RuleError if it is none, or a small one."""
-    factors = [_inlined(x, inlined) for x in _factors(block)]
+    factors = [expanded(x, inlined) for x in _factors(block)]
     order = _order(block, *(variables_of(x) for x in factors))
     counts = {name: prod(n for _, n in pairs) for name, pairs in order.items()}
     if min(counts["m"], counts["n"], counts["k"]) < LEAST or max(counts.values()) >= 2**31:
@@ -69,7 +69,7 @@ def matrix_product(block: Block, inlined: Mapping[Buffer, Block]) -> MatrixProdu
     for name, pairs in order.items():
         mapped.update(_unravelled(variables[name], pairs))
         analyzer.bind(variables[name], tvm.ir.Range.from_min_extent(0, counts[name]))
-    first, second = (_simplified(_substituted(x, mapped), analyzer) for x in factors)
+    first, second = (_simplified(substituted(x, mapped), analyzer) for x in factors)
     along = [bool(contiguous_in(x, block) & set(block.reductions)) for x in factors]
     return MatrixProduct(
         variables, counts, first, second, (factors[0], factors[1]), along[0], along[1], order
@@ -103,24 +103,6 @@ def _factors(block: Block) -> tuple[Any, Any]:
     if type(term).__name__ != "Mul":
         raise RuleError("no sum of products of float32 numbers")
     return term.a, term.b
-
-
-def _inlined(x: Any, inlined: Mapping[Buffer, Block]) -> Any:
-    """An expression with the blocks that are computed where they are read."""
-
-    def replaced(load: Any) -> Any:
-        block = inlined.get(load.source)
-        if block is None:
-            return load
-        inner = _substituted(block.value, dict(zip(block.iters, load.indices, strict=True)))
-        return _inlined(inner, inlined)
-
-    return tvm_ffi.structural_map(x, (TensorLoad, replaced))
-
-
-def _substituted(x: Any, mapped: Mapping[Any, Any]) -> Any:
-    """An expression with other expressions for some variables."""
-    return tvm_ffi.structural_map(x, (Var, lambda v: mapped.get(v, v)))
 
 
 def variables_of(x: Any) -> set[Any]:

@@ -13,13 +13,13 @@ from typing import Any
 
 import tvm_ffi
 from tvm.ir import Call, TensorLoad
-from tvm.tirx import Buffer
+from tvm.tirx import Buffer, Var
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 
-__all__ = ["Nest", "Nests", "find_nests"]
+__all__ = ["Nest", "Nests", "expanded", "find_nests", "substituted"]
 
 #: An elementwise expression of at most this many tensors read, and without calls, is computed again for each
 #: reader.
@@ -71,6 +71,24 @@ class Nests:
 def find_nests(fused: FusedGroup) -> Nests:
     """The nests of a fused group. RuleError for a function of another form than blocks of one store."""
     return _Finder(fused).find()
+
+
+def expanded(x: Any, inlined: Mapping[Buffer, Block]) -> Any:
+    """An expression with the blocks that are computed where they are read."""
+
+    def replaced(load: Any) -> Any:
+        block = inlined.get(load.source)
+        if block is None:
+            return load
+        inner = substituted(block.value, dict(zip(block.iters, load.indices, strict=True)))
+        return expanded(inner, inlined)
+
+    return tvm_ffi.structural_map(x, (TensorLoad, replaced))
+
+
+def substituted(x: Any, mapped: Mapping[Any, Any]) -> Any:
+    """An expression with other expressions for some variables."""
+    return tvm_ffi.structural_map(x, (Var, lambda v: mapped.get(v, v)))
 
 
 class _Finder:

@@ -20,7 +20,7 @@ from edgepack.compiler.kernels.gpu.strides import contiguous
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["reduction"]
+__all__ = ["combination", "power_of_two", "reduction"]
 
 #: Fewer terms are summed by one work item.
 LEAST_TERMS = 32
@@ -45,9 +45,9 @@ def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
     terms = prod(sizes[v] for v in block.reductions)
     if terms < LEAST_TERMS or (results > MANY_RESULTS and terms < MANY_TERMS) or results >= 2**31:
         raise RuleError("too few terms")
-    combined = _combination(block)
+    combined = combination(block)
     along_terms = bool(contiguous(block) & set(block.reductions))
-    across = min(target.group_size, _power_of_two(terms)) if along_terms else max(8, target.group_size // 32)
+    across = min(target.group_size, power_of_two(terms)) if along_terms else max(8, target.group_size // 32)
     per_group = target.group_size // across
     code, evaluator = kernel.code, kernel.evaluator
     dtype = str(block.target.dtype)
@@ -82,7 +82,7 @@ def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
     return code.stage((groups, 1, 1), (*shape, 1), local_bytes=nbytes)
 
 
-def _combination(block: Block) -> str:
+def combination(block: Block) -> str:
     """How two partial results become one. RuleError for what is no sum, product, maximum or minimum."""
     value: Any = block.value
     kind = type(value).__name__
@@ -101,6 +101,6 @@ def _is_target(x: Any, block: Block) -> bool:
     return type(x).__name__ == "TensorLoad" and x.source == block.target
 
 
-def _power_of_two(number: int) -> int:
+def power_of_two(number: int) -> int:
     """The largest one that is not above the number."""
     return 1 << (number.bit_length() - 1)
