@@ -20,6 +20,7 @@ import click
 import pytest
 
 from edgepack import registry
+from edgepack.api import pack
 from edgepack.cli.main import cli
 from edgepack.config.device import load_device
 from edgepack.runners import browser
@@ -33,6 +34,7 @@ TOOLS = {
     "firmware": ("arm-none-eabi-gcc", "cmake", "qemu-system-arm"),
     "python": (),
     "rust": ("cargo",),
+    "swift": (),
     "web": ("node", "npm"),
 }
 CARGO = str(Path.home() / ".cargo" / "bin")
@@ -57,8 +59,8 @@ def carried_out(name: str, folder: Path, **environment: str) -> tuple[Path, str]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], CARGO])
     command = ("bash", "-euo", "pipefail", "-c", commands(name))
     printed = packages.run(*command, cwd=place, PATH=path, **environment)
-    (expected,) = packages.blocks(EXAMPLES / name / "README.md", "text")
-    assert doctest.OutputChecker().check_output(f"...\n{expected}", printed, doctest.ELLIPSIS), printed
+    for expected in packages.blocks(EXAMPLES / name / "README.md", "text"):
+        assert doctest.OutputChecker().check_output(f"...\n{expected}", printed, doctest.ELLIPSIS), printed
     return place, printed
 
 
@@ -131,3 +133,22 @@ def test_the_page_shows_what_its_readme_says(tmp_path: Path) -> None:
                 time.sleep(0.1)
         server.shutdown()
     assert said == "vertical (1.000)"
+
+
+@pytest.mark.slow
+def test_swift_takes_the_package_and_computes_here(tmp_path: Path) -> None:
+    """SwiftPM reads both manifests; the program is compiled and run over a bundle for this machine."""
+    place, _ = carried_out("swift", tmp_path)
+    for folder in (place, place / "stripes-1.0.0"):
+        packages.run(packages.tool("swift"), "package", "dump-package", cwd=folder)
+    here = pack(place / "stripes.onnx", "host", place / "here", params="embed").path
+    (module,) = place.glob("stripes-1.0.0/stripes.xcframework/*/Headers/stripes/module.modulemap")
+    shutil.copy(module, here / "include")
+    swiftc, headers = packages.tool("swiftc"), here / "include"
+    source = place / "stripes-1.0.0" / "Sources" / "stripesSwift" / "Session.swift"
+    options = ("-emit-library", "-static", "-emit-module", "-module-name", "stripesSwift")
+    packages.run(swiftc, *options, "-I", headers, source, cwd=place)
+    libraries = ("libstripesSwift.a", here / "lib" / "libstripes.a", "-lm")
+    program = place / "Sources" / "app" / "main.swift"
+    packages.run(swiftc, program, "-o", "app", "-I", headers, "-I", place, *libraries, cwd=place)
+    assert packages.run(place / "app", cwd=place) == "vertical (1.0)\n"

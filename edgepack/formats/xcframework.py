@@ -1,4 +1,4 @@
-"""An XCFramework of static libraries, in a Swift package with its privacy manifest.
+"""An XCFramework of static libraries, in a Swift package with a Swift class over it and its privacy manifest.
 
 Sources: developer.apple.com, "Distributing binary frameworks as Swift packages", "Privacy manifest files",
 "Describing use of required reason API"; Info.plist as xcodebuild writes it. All headers of a model lie in a
@@ -15,7 +15,7 @@ from pathlib import Path
 from edgepack.errors import ConfigError
 from edgepack.formats.archives import Entry, write_zip
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
-from edgepack.formats.languages import package_name
+from edgepack.formats.languages import argument_lists, package_name
 from edgepack.objectfiles.macho.fat import fat_file
 from edgepack.render.templates import render
 
@@ -23,6 +23,20 @@ __all__ = ["XCFRAMEWORK"]
 
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "arm64"}
 _SWIFT = {"macos": "macOS", "ios": "iOS"}
+#: dtype -> Swift's type of an element.
+_TYPES = {"bool": "UInt8", "float16": "UInt16", "bfloat16": "UInt16", "float32": "Float", "float64": "Double"}
+_TYPES |= {f"{sign}int{bits}": f"{sign.upper()}Int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+#: The Swift Programming Language, "Keywords and Punctuation": those that no identifier is.
+_KEYWORDS = frozenset(
+    """
+    any as associatedtype await break case catch class continue default defer deinit do else enum extension
+    fallthrough false fileprivate for func guard if import in init inout internal is let nil open operator
+    precedencegroup private protocol public repeat rethrows return self static struct subscript super switch
+    throw throws true try typealias var where while
+    """.split()  # noqa: SIM905
+)
+#: Modules of Swift's own and of Apple's that every program has.
+_MODULES = frozenset({"Swift", "Darwin", "Foundation", "Dispatch", "ObjectiveC", "SwiftShims"})
 #: Functions whose use Apple wants explained -> category, and the reason that is ours: the size of a params
 #: file in the app's container, time between events within the app.
 _REASONS = {
@@ -41,6 +55,8 @@ def _refusal(bundle: SourceBundle) -> str:
         return "it has no static library."
     if bundle.manifest.params.mode != "embed":
         return "its params are in a file; with `pack --params embed` they are in the library of each CPU."
+    if bundle.manifest.name in _KEYWORDS | _MODULES:
+        return f"{bundle.manifest.name!r} is a word of Swift; `pack --name` gives the model another name."
     return ""
 
 
@@ -85,12 +101,12 @@ def _write(job: ExportJob) -> Sequence[str]:
         "XCFrameworkFormatVersion": "1.0",
     }
     values = _values(job, title)
-    privacy = f"Sources/{job.name}Privacy"
+    sources = f"Sources/{job.name}Swift"
     entries += [
         Entry(f"{framework}/Info.plist", plistlib.dumps(info)),
         Entry("Package.swift", render("formats/xcframework/Package.swift.j2", values).encode()),
-        Entry(f"{privacy}/PrivacyInfo.xcprivacy", plistlib.dumps(_privacy(job))),
-        Entry(f"{privacy}/Privacy.swift", b"// The target holds the privacy manifest of the library.\n"),
+        Entry(f"{sources}/PrivacyInfo.xcprivacy", plistlib.dumps(_privacy(job))),
+        Entry(f"{sources}/Session.swift", render("formats/xcframework/Session.swift.j2", values).encode()),
         Entry("README.md", render("formats/xcframework/README.md.j2", values).encode()),
         *job.licenses(),
     ]
@@ -151,8 +167,12 @@ def _values(job: ExportJob, title: str) -> dict[str, object]:
         if number is not None:
             known = oldest.get(device.os, "0")
             oldest[device.os] = max(known, number[1], key=lambda text: [int(one) for one in text.split(".")])
+    # The names in the generated functions that are no keywords.
+    inputs, outputs = argument_lists(manifest, _TYPES, _KEYWORDS, (job.name, f"{job.name}_run", "session"))
     return {
         "m": manifest,
+        "inputs": inputs,
+        "outputs": outputs,
         "title": title,
         "stem": f"{title}-{job.version}",
         "version": job.version,

@@ -1,8 +1,9 @@
-"""The XCFramework: its property lists by plistlib, its slices by lief and our own reader of archives. Neither
-Xcode nor a Swift compiler is here."""
+"""The XCFramework: its property lists by plistlib, its slices by lief and our own reader of archives; its
+Swift by a compiler for Linux, where there is one, over a bundle for this machine. Xcode is not here."""
 
 from __future__ import annotations
 
+import json
 import plistlib
 import re
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lief
+import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export, pack
@@ -22,7 +24,9 @@ from edgepack.formats.xcframework import XCFRAMEWORK
 from edgepack.objectfiles.ar import members
 from edgepack.objectfiles.macho.fat import archive_machine, fat_file
 from tests.support import fake, packages
+from tests.support.worker import COLUMNS, ROWS, reference
 
+APP = Path(__file__).with_name("consumers") / "app.swift"
 X86_64, ARM64 = (0x01000007, 3), (0x0100000C, 0)
 
 
@@ -123,7 +127,7 @@ def test_every_platform_has_a_library_and_the_package_names_it(macs: list[Bundle
 def test_the_privacy_manifest_says_what_the_library_calls(macs: list[Bundle], tmp_path: Path) -> None:
     (made,) = export(macs, "xcframework", tmp_path)
     package = unpacked(made, tmp_path / "place")
-    said = plistlib.loads((package / "Sources" / "smallPrivacy" / "PrivacyInfo.xcprivacy").read_bytes())
+    said = plistlib.loads((package / "Sources" / "smallSwift" / "PrivacyInfo.xcprivacy").read_bytes())
     assert said == {
         "NSPrivacyTracking": False,
         "NSPrivacyTrackingDomains": [],
@@ -142,12 +146,90 @@ def test_no_name_and_no_metadata_ends_a_line(macs: list[Bundle], tmp_path: Path)
     package = unpacked(made, tmp_path / "place")
     assert "evil" not in (package / "Package.swift").read_text()
     (example,) = packages.blocks(package / "README.md", "swift")
-    assert "evil" not in example
+    assert '"' not in example
+    source = (package / "Sources" / "smallSwift" / "Session.swift").read_text("utf-8")
+    lines = [line.strip() for line in source.splitlines()]
+    # Names as they are stand in comments of a line alone; what is made of them is identifiers.
+    code = "\n".join(line for line in lines[1:] if not line.startswith("///"))
+    assert not re.search(r"[`$#']|//|evil\(", code)
+    texts = set(re.findall(r'"([^"]*)"', code))
+    assert all(re.fullmatch(r"[a-z0-9_]+", text) for text in texts if not text.startswith("\\(name) has"))
     rows = [
         line for line in (package / "README.md").read_text("utf-8").splitlines() if line.startswith("| `")
     ]
     assert len(rows) == 2 * len(packages.HOSTILE_NAMES)
-    assert all(len(re.findall(r"(?<!\\)\|", row)) == 5 for row in rows)
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)
+
+
+def swift(package: Path, headers: Path, folder: Path) -> list[str | Path]:
+    """The options for a program with the package's class, which is compiled for this machine; the last is
+    its library.
+
+    Args:
+        headers: of the C interface, with its module map.
+    """
+    folder.mkdir()
+    source = package / "Sources" / "smallSwift" / "Session.swift"
+    options = (
+        "-emit-library",
+        "-static",
+        "-emit-module",
+        "-module-name",
+        "smallSwift",
+        "-warnings-as-errors",
+    )
+    packages.run(packages.tool("swiftc"), *options, "-I", headers, source, cwd=folder)
+    return ["-I", folder, "-I", headers, folder / "libsmallSwift.a"]
+
+
+@pytest.mark.slow
+def test_its_class_computes_here(small_model: Path, macs: list[Bundle], tmp_path: Path) -> None:
+    """Used as its README says, and with what is refused. Debian 13: ``apt-get install swiftlang``."""
+    swiftc = packages.tool("swiftc")
+    with pytest.MonkeyPatch.context() as patch:
+        fake.install("ok", patch.setattr)
+        here = pack(small_model, "host", tmp_path / "here", params="embed").path
+    (made,) = export(macs, "xcframework", tmp_path / "dist")
+    package = unpacked(made, tmp_path / "place")
+    described = json.loads(packages.run(packages.tool("swift"), "package", "dump-package", cwd=package))
+    assert [one["name"] for one in described["targets"]] == ["small", "smallSwift"]
+    (modules,) = package.glob("small.xcframework/*/Headers/small/module.modulemap")
+    shutil.copy(modules, here / "include")
+    options = swift(package, here / "include", tmp_path / "swift")
+    libraries = (here / "lib" / "libsmall.a", "-lm")
+    (tmp_path / "example.swift").write_text(packages.blocks(package / "README.md", "swift")[0])
+    inputs = here / "test" / "input_0.bin"
+    for source in (tmp_path / "example.swift", APP):
+        packages.run(swiftc, source, "-o", source.stem, *options, *libraries, cwd=tmp_path)
+    assert float(packages.run(tmp_path / "example", cwd=tmp_path)) >= 0
+    text = packages.run(tmp_path / "app", inputs, cwd=tmp_path)
+    values = np.array([line.split() for line in text.splitlines()], "f4")
+    x = np.fromfile(inputs, "f4").reshape(ROWS, COLUMNS)
+    expected = np.stack([part.ravel() for part in reference(x)], axis=1)
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_swift_takes_every_name(macs: list[Bundle], tmp_path: Path) -> None:
+    """Twenty inputs and outputs of all types; the C function that takes them is declared here."""
+    odd = packages.hostile(macs[0])
+    (made,) = packages.write(XCFRAMEWORK, [odd], tmp_path / "dist")
+    package = unpacked(made, tmp_path / "place")
+    types = {"bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float"}
+    types |= {"float64": "double"}
+    arguments = [
+        f"{const}{types.get(one.dtype, one.dtype + '_t')} *{side}{index}"
+        for const, side, tensors in (("const ", "i", odd.manifest.inputs), ("", "o", odd.manifest.outputs))
+        for index, one in enumerate(tensors)
+    ]
+    (headers,) = package.glob("small.xcframework/*/Headers/small")
+    text = (headers / "small.h").read_text()
+    text = re.sub(r"^static inline ep_status small_run\(.*?^}", "", text, flags=re.MULTILINE | re.DOTALL)
+    declared = f"ep_status small_run(ep_session *session, {', '.join(arguments)});\n#ifdef __cplusplus\n}}"
+    (headers / "small.h").write_text(text.replace("#ifdef __cplusplus\n}", declared))
+    options = swift(package, headers, tmp_path / "swift")
+    (tmp_path / "main.swift").write_text(packages.blocks(package / "README.md", "swift")[0])
+    packages.run(packages.tool("swiftc"), "-typecheck", "main.swift", *options[:-1], cwd=tmp_path)
 
 
 def test_what_no_framework_can_hold_is_refused(macs: list[Bundle], tmp_path: Path) -> None:
@@ -156,6 +238,8 @@ def test_what_no_framework_can_hold_is_refused(macs: list[Bundle], tmp_path: Pat
     params = mac.manifest.params.model_copy(update={"mode": "file"})
     other = SourceBundle(mac.root, mac.manifest.model_copy(update={"params": params}))
     assert "with `pack --params embed`" in XCFRAMEWORK.refusal(other)
+    word = SourceBundle(mac.root, mac.manifest.model_copy(update={"name": "func"}))
+    assert XCFRAMEWORK.refusal(word).startswith("'func' is a word of Swift")
     with pytest.raises(ConfigError, match="Two bundles are for macos aarch64"):
         export([macs[0], macs[0]], "xcframework", tmp_path)
     with pytest.raises(ConfigError, match="two libraries are for the same machine"):
