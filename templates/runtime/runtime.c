@@ -38,6 +38,8 @@
 #if defined(EP_GPU_API_OPENCL)
 #include "gpu/opencl.h"
 #include "gpu/opencl.c"
+#include "gpu/opencl_cache.c"
+#include "gpu/opencl_model.c"
 #include "gpu/opencl_session.c"
 #endif
 #if defined(EP_GPU_API_CUDA)

@@ -1,8 +1,6 @@
 /* The GPU variant of the mini model on the fake driver of CUDA. */
 #include "fake_cuda.h"
 
-#include "gpu_document.h" /* the C of docs/gpu.md */
-
 #define IMAGE(text, capability, ptx) {(const unsigned char *)(text), sizeof(text), capability, ptx}
 
 static ep_gpu_image images[] = {

@@ -29,7 +29,8 @@ enum { MOST_COMMANDS = 32, MOST_ARGUMENTS = 5 };
      .items = {64, 4, 1}}
 
 __attribute__((visibility("default"))) extern fake_cl_control fake_cl;
-fake_cl_control fake_cl = {.platforms = 1, .devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
+fake_cl_control fake_cl = {
+    .version = "1", .driver = "1", .platforms = 1, .devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
 
 typedef struct object {
     int kind;
@@ -41,8 +42,9 @@ typedef struct object {
     unsigned char *data; /* buffer */
     size_t nbytes;
     int read_only;
-    int built; /* program */
-    int which; /* kernel */
+    int built;       /* program */
+    int from_binary; /* program */
+    int which;       /* kernel */
     struct object *arguments[MOST_ARGUMENTS];
     unsigned set;
     size_t count; /* queue: commands */
@@ -200,6 +202,20 @@ API clGetPlatformIDs(uint32_t count, void **platforms, uint32_t *found) {
     return fake_cl.platforms != 0 ? SUCCESS : NO_PLATFORM;
 }
 
+static int32_t tell(const void *from, size_t size, void *value, size_t nbytes) {
+    if (nbytes < size) {
+        return INVALID_VALUE;
+    }
+    memcpy(value, from, size);
+    return SUCCESS;
+}
+
+API clGetPlatformInfo(const void *platform, uint32_t what, size_t nbytes, void *value, size_t *needed) {
+    FAIL(OUT_OF_RESOURCES);
+    RULE(platform == &platform_ids[0] && what == 0x0901 && needed == NULL);
+    return tell(fake_cl.version, strlen(fake_cl.version) + 1, value, nbytes);
+}
+
 API clGetDeviceIDs(void *platform, uint64_t type, uint32_t count, fake_device **devices, uint32_t *found) {
     FAIL(OUT_OF_RESOURCES);
     *found = 0;
@@ -211,14 +227,6 @@ API clGetDeviceIDs(void *platform, uint64_t type, uint32_t count, fake_device **
         }
     }
     return *found != 0 ? SUCCESS : NOT_FOUND;
-}
-
-static int32_t tell(const void *from, size_t size, void *value, size_t nbytes) {
-    if (nbytes < size) {
-        return INVALID_VALUE;
-    }
-    memcpy(value, from, size);
-    return SUCCESS;
 }
 
 API clGetDeviceInfo(const fake_device *device, uint32_t what, size_t nbytes, void *value, size_t *needed) {
@@ -241,6 +249,16 @@ API clGetDeviceInfo(const fake_device *device, uint32_t what, size_t nbytes, voi
         TELL(0x1028, device->compiler);
     case 0x102b:
         return tell(device->name, strlen(device->name) + 1, value, nbytes);
+    case 0x102c:
+        return tell("vendor", 7, value, nbytes);
+    case 0x102d:
+        return tell(fake_cl.driver, strlen(fake_cl.driver) + 1, value, nbytes);
+    case 0x102f:
+        return tell("OpenCL 1.2", 11, value, nbytes);
+    case 0x1031: {
+        const void *platform = &platform_ids[device->platform];
+        return tell(&platform, sizeof platform, value, nbytes);
+    }
     default:
         RULE(what == 0);
     }
@@ -318,7 +336,41 @@ NEW clCreateProgramWithSource(object *context, uint32_t count, const char **piec
         total_bytes += strlen(pieces[i]);
     }
     RULE(total_bytes > 100);
+    fake_cl.compiled++;
     return make(PROGRAM, context, error, __func__);
+}
+
+/* A driver crashes on what is no binary of its own. */
+static const unsigned char binary[] = "what the driver compiled";
+
+NEW clCreateProgramWithBinary(object *context, uint32_t count, fake_device *const *devices,
+                              const size_t *lengths, const unsigned char *const *binaries, int32_t *statuses,
+                              int32_t *error) {
+    RULE(context->kind == CONTEXT && count == 1 && devices[0] == context->device);
+    RULE(lengths[0] == sizeof binary && memcmp(binaries[0], binary, sizeof binary) == 0);
+    object *made = make(PROGRAM, context, error, __func__);
+    if (made != NULL) {
+        made->from_binary = 1;
+        statuses[0] = fake_cl.refuses ? -42 : SUCCESS;
+    }
+    return made;
+}
+
+API clGetProgramInfo(const object *program, uint32_t what, size_t nbytes, void *value, size_t *needed) {
+    const size_t size = sizeof binary;
+    unsigned char *to;
+    FAIL(OUT_OF_RESOURCES);
+    RULE(program->kind == PROGRAM && program->built && needed == NULL);
+    if (what == 0x1163) {
+        return tell(&program->parent->device, sizeof program->parent->device, value, nbytes);
+    }
+    if (what == 0x1165) {
+        return tell(&size, sizeof size, value, nbytes);
+    }
+    RULE(what == 0x1166 && nbytes >= sizeof to);
+    memcpy(&to, value, sizeof to);
+    memcpy(to, binary, sizeof binary);
+    return SUCCESS;
 }
 
 API clBuildProgram(object *program, uint32_t count, fake_device *const *devices, const char *options,

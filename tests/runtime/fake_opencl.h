@@ -24,6 +24,10 @@ typedef struct fake_device {
 typedef struct fake_cl_control {
     fake_calls f;
     int flushes;
+    int compiled;        /* programs of a text */
+    int refuses;         /* binaries */
+    const char *version; /* of the platform */
+    const char *driver;  /* its version */
     uint32_t platforms;
     uint32_t devices;
     fake_device device[2];

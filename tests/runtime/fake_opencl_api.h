@@ -21,6 +21,11 @@ NEW clCreateProgramWithSource(object *context, uint32_t count, const char **piec
                               int32_t *error);
 API clBuildProgram(object *program, uint32_t count, fake_device *const *devices, const char *options,
                    void *callback, void *user);
+NEW clCreateProgramWithBinary(object *context, uint32_t count, fake_device *const *devices,
+                              const size_t *lengths, const unsigned char *const *binaries, int32_t *statuses,
+                              int32_t *error);
+API clGetProgramInfo(const object *program, uint32_t what, size_t nbytes, void *value, size_t *needed);
+API clGetPlatformInfo(const void *platform, uint32_t what, size_t nbytes, void *value, size_t *needed);
 API clReleaseProgram(object *program);
 NEW clCreateKernel(object *program, const char *name, int32_t *error);
 API clGetKernelWorkGroupInfo(object *kernel, fake_device *device, uint32_t what, size_t nbytes, void *value,

@@ -1,6 +1,6 @@
 /* The GPU variant of the mini model on a driver of the system. Leaves with 77 and a sentence where there is
  * none. */
-#include "callers.h"
+#include "cache.h"
 
 #include <pthread.h>
 
@@ -96,4 +96,17 @@ static void caller_memory(const char *root) {
     ours.end();
 }
 
-TEST_MAIN({"caller_memory", caller_memory}, {"numbers", numbers}, {"sessions", sessions})
+/* What the driver compiled is what it gets when the model is opened again: a program without a text. */
+static void cache(const char *root) {
+    char source[8] = {0};
+    open_gpu(root);
+    ep_model_close(&model);
+    check_cache(root, &d);
+    CHECK(!compiles(root, &model));
+    const ep_opencl_model *opencl = (const ep_opencl_model *)model.reserved[0];
+    CHECK(opencl->GetProgramInfo(opencl->program, 0x1164, sizeof source, source, NULL) == EP_CL_SUCCESS);
+    CHECK(source[0] == 0);
+    ep_model_close(&model);
+}
+
+TEST_MAIN({"cache", cache}, {"caller_memory", caller_memory}, {"numbers", numbers}, {"sessions", sessions})

@@ -6,11 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpu_document.h" /* the C of docs/gpu.md */
+
 #include "opencl_fake.h"
 #include "cuda_fake.h"
 #include "metal_fake.h"
 
-TEST_MAIN({"opencl_numbers", opencl_numbers}, {"opencl_open_failures", opencl_open_failures},
+TEST_MAIN({"opencl_document", opencl_document}, {"opencl_cache", opencl_cache},
+          {"opencl_numbers", opencl_numbers}, {"opencl_open_failures", opencl_open_failures},
           {"opencl_session_failures", opencl_session_failures}, {"opencl_lost_device", opencl_lost_device},
           {"opencl_devices", opencl_devices}, {"opencl_memory", opencl_memory},
           {"opencl_options", opencl_options}, {"opencl_forked", opencl_forked},

@@ -1,6 +1,10 @@
 /* The GPU variant of the mini model on the fake driver of OpenCL. */
 #include "fake_opencl.h"
 
+#include "cache.h"
+
+#include <sys/stat.h>
+
 static ep_status opencl_of_open(const char *function) {
     if (is_one_of(function, "GetPlatformIDs ")) {
         return EP_E_GPU_DRIVER;
@@ -248,6 +252,79 @@ static void opencl_caller_objects(const char *root) {
     ep_model_close(&model);
     ours.end();
     CHECK(driver->f.live == 0);
+}
+
+/* What was compiled, by which device and driver; and each call of the driver fails once. */
+static void opencl_cache(const char *root) {
+    fake_cl_control *driver = setup(&opencl, root);
+    ep_open_options options = EP_OPEN_OPTIONS_INIT;
+    check_cache(root, &d);
+    int compiled = driver->compiled;
+    CHECK(!compiles(root, &model));
+    ep_model_close(&model);
+    CHECK(driver->compiled == compiled);
+    driver->refuses = 1;
+    CHECK(compiles(root, &model));
+    ep_model_close(&model);
+    driver->refuses = 0;
+    driver->version = "2";
+    CHECK(compiles(root, &model));
+    ep_model_close(&model);
+    driver->driver = "2";
+    CHECK(compiles(root, &model));
+    ep_model_close(&model);
+    driver->device[0].name = "newer";
+    CHECK(compiles(root, &model));
+    ep_model_close(&model);
+    CHECK(gpu_program.source_count == 3);
+    gpu_program.source_count = 4;
+    static const char *more[4] = {NULL, NULL, NULL, "\n"}; /* another text */
+    memcpy(more, gpu_source, sizeof gpu_source);
+    gpu_program.source = more;
+    CHECK(compiles(root, &model));
+    ep_model_close(&model);
+    CHECK(driver->f.live == 0);
+    options.path = path_in(root, "params/mini.params");
+    options.cache = &kept_cache;
+    for (int empty = 0; empty < 2; empty++) {
+        for (int call = 1;; call++) {
+            kept.nbytes = empty ? 0 : kept.nbytes;
+            fail_at(&driver->f, call);
+            ep_status status = ep_model_open_with(&gpu_alone, &options, &model);
+            driver->f.fail_at = 0;
+            CHECK(status == EP_OK || (status >= EP_E_GPU_DRIVER && status <= EP_E_GPU_MEMORY));
+            if (status == EP_OK) {
+                run_session();
+            }
+            ep_model_close(&model);
+            CHECK(driver->f.live == 0);
+            if (driver->f.failed[0] == 0) {
+                CHECK_STATUS(status, EP_OK);
+                break;
+            }
+        }
+    }
+    ep_cache half = {NULL, kept_read, NULL};
+    options.cache = &half;
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_E_NULL);
+}
+
+/* The files of docs/gpu.md. */
+static void opencl_document(const char *root) {
+    static char folder[4096];
+    fake_cl_control *driver = setup(&opencl, root);
+    ep_cache cache = {folder, read_kept, write_kept};
+    ep_open_options options = EP_OPEN_OPTIONS_INIT;
+    strcpy(folder, path_in(root, "kept"));
+    options.cache = &cache;
+    options.path = path_in(root, "params/mini.params");
+    for (int i = 0; i < 3; i++) { /* no folder: nothing is kept */
+        CHECK(i != 1 || mkdir(folder, 0700) == 0);
+        CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_OK);
+        run_session();
+        ep_model_close(&model);
+        CHECK(driver->compiled == (i == 0 ? 1 : 2));
+    }
 }
 
 /* A child of fork() has the session and the model, but not the driver. */

@@ -32,8 +32,10 @@ FAKE = (
     "caller",
     "caller_failures",
     "caller_objects",
+    "cache",
+    "document",
 )
-DRIVER = ("numbers", "sessions", "caller_memory")
+DRIVER = ("numbers", "sessions", "caller_memory", "cache")
 
 
 def document() -> str:

@@ -126,6 +126,9 @@ static ep_status ep_open_options_read(const ep_open_options *from, ep_open_optio
         return EP_E_OPTION;
     }
     int context = options->gpu_context != NULL;
+    if (options->cache != NULL && (options->cache->read == NULL || options->cache->write == NULL)) {
+        return EP_E_NULL;
+    }
     int either = options->path == NULL || options->image == NULL;
     return either && options->reserved == 0 && context == (options->gpu_api != 0) &&
                    options->gpu_api <= EP_GPU_METAL && (context || options->gpu_device == NULL)

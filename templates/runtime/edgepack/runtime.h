@@ -243,18 +243,29 @@ typedef struct ep_options {
 /* Kinds of drivers. */
 enum { EP_GPU_OPENCL = 1, EP_GPU_CUDA = 2, EP_GPU_METAL = 3 };
 
+/* Where what a driver compiled is kept, by whoever opens models: files in a folder, or anything. A key is 64
+ * hexadecimal digits and names device, driver and kernels. Called while a model is opened, in that thread.
+ * What is read is checked: if it is not what was written, the driver compiles again. */
+typedef struct ep_cache {
+    void *user;
+    /* Copies what was written under this key, if it is no more than `capacity`; its bytes, or 0: nothing. */
+    size_t (*read)(void *user, const char *key, void *to, size_t capacity);
+    void (*write)(void *user, const char *key, const void *from, size_t nbytes);
+} ep_cache;
+
 typedef struct ep_open_options {
     size_t struct_size; /* sizeof(ep_open_options), as the caller knows it */
     const char *path;   /* of the params file; null: `image`, or the embedded params if that is null too */
     const void *image;  /* the bytes of a params file, as for ep_model_open_memory */
     size_t image_bytes;
-    uint32_t gpu_api;  /* EP_GPU_...: the kind of `gpu_context` */
-    uint32_t reserved; /* 0 */
-    void *gpu_context; /* a CUcontext, cl_context, id<MTLDevice>; null: the library finds a GPU */
-    void *gpu_device;  /* a cl_device_id of that context; null: its first that fits */
+    uint32_t gpu_api;      /* EP_GPU_...: the kind of `gpu_context` */
+    uint32_t reserved;     /* 0 */
+    void *gpu_context;     /* a CUcontext, cl_context, id<MTLDevice>; null: the library finds a GPU */
+    void *gpu_device;      /* a cl_device_id of that context; null: its first that fits */
+    const ep_cache *cache; /* for OpenCL; null: the driver compiles each time. Not used after opening */
 } ep_open_options;
 
-#define EP_OPEN_OPTIONS_INIT {sizeof(ep_open_options), NULL, NULL, 0, 0, 0, NULL, NULL}
+#define EP_OPEN_OPTIONS_INIT {sizeof(ep_open_options), NULL, NULL, 0, 0, 0, NULL, NULL, NULL}
 
 /* ---- The descriptor ---- */
 

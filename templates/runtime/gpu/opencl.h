@@ -41,7 +41,15 @@ enum {
     EP_CL_DEVICE_ENDIAN_LITTLE = 0x1026,
     EP_CL_DEVICE_AVAILABLE = 0x1027,
     EP_CL_DEVICE_COMPILER_AVAILABLE = 0x1028,
+    EP_CL_PLATFORM_VERSION = 0x0901,
     EP_CL_DEVICE_NAME = 0x102b,
+    EP_CL_DEVICE_VENDOR = 0x102c,
+    EP_CL_DRIVER_VERSION = 0x102d,
+    EP_CL_DEVICE_VERSION = 0x102f,
+    EP_CL_DEVICE_PLATFORM = 0x1031,
+    EP_CL_PROGRAM_DEVICES = 0x1163,
+    EP_CL_PROGRAM_BINARY_SIZES = 0x1165,
+    EP_CL_PROGRAM_BINARIES = 0x1166,
     EP_CL_CONTEXT_DEVICES = 0x1081,
     EP_CL_QUEUE_CONTEXT = 0x1090,
     EP_CL_QUEUE_DEVICE = 0x1091,
@@ -62,6 +70,8 @@ enum {
 /* X(what it returns, name without "cl", parameters). Callbacks and lists of events are not used: null. */
 #define EP_CL_FUNCTIONS(X) \
     X(int32_t, GetPlatformIDs, (uint32_t count, ep_cl_platform *platforms, uint32_t *found)) \
+    X(int32_t, GetPlatformInfo, \
+      (ep_cl_platform platform, uint32_t what, size_t nbytes, void *value, size_t *needed)) \
     X(int32_t, GetDeviceIDs, \
       (ep_cl_platform platform, uint64_t type, uint32_t count, ep_cl_device *devices, uint32_t *found)) \
     X(int32_t, GetDeviceInfo, \
@@ -82,6 +92,11 @@ enum {
     X(ep_cl_program, CreateProgramWithSource, \
       (ep_cl_context context, uint32_t count, const char *const *pieces, const size_t *lengths, \
        int32_t *error)) \
+    X(ep_cl_program, CreateProgramWithBinary, \
+      (ep_cl_context context, uint32_t count, const ep_cl_device *devices, const size_t *lengths, \
+       const unsigned char *const *binaries, int32_t *statuses, int32_t *error)) \
+    X(int32_t, GetProgramInfo, \
+      (ep_cl_program program, uint32_t what, size_t nbytes, void *value, size_t *needed)) \
     X(int32_t, BuildProgram, \
       (ep_cl_program program, uint32_t count, const ep_cl_device *devices, const char *options, \
        void (*callback)(void), void *user)) \
