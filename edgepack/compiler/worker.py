@@ -109,15 +109,23 @@ def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
 
 
 @lru_cache(maxsize=1)
-def _lowered(frontend: str, imported: str) -> tuple[ImportedModel, Lowered]:
-    """A prepared model, but for its module, and its fused operators, which do not depend on a target: the
+def _lowered(frontend: str, imported: str, fast_integers: bool) -> tuple[ImportedModel, Lowered]:
+    """A prepared model, but for its module, and its fused operators, in which a target has no other part: the
     variants of a library share them."""
     from edgepack.compiler.graph.lower import lower
 
     loaded = _frontend({"frontend": frontend}).load(Path(imported))
     module, about = [loaded.module], replace(loaded, module=None)
     del loaded  # nobody else keeps the weights in memory while the passes make others of them
-    return about, lower(module.pop())
+    return about, lower(module.pop(), fast_integers=fast_integers)
+
+
+def _fast_integers(target: Target) -> bool:
+    """Whether the target multiplies bytes faster than float32."""
+    from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
+    from edgepack.plan.target import CpuTarget
+
+    return isinstance(target, CpuTarget) and pair_lanes(target) > 0
 
 
 def _with_weights(target: Target, half_weights: HalfWeights) -> Target:
@@ -138,7 +146,7 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
 
     target = target_from_json(job["target"])
     events.stage("optimise")
-    imported, lowered = _lowered(job["frontend"], job["imported"])
+    imported, lowered = _lowered(job["frontend"], job["imported"], _fast_integers(target))
     target = _with_weights(target, imported.half_weights)
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
@@ -202,9 +210,9 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     frontend.prepare(Path(job["model"]), _sizes(job), folder)
     imported = frontend.load(folder)
     events.stage("optimise")
-    lowered = lower(imported.module)
-    events.stage("kernels")
     target = _with_weights(target_from_json(job["target"]), imported.half_weights)
+    lowered = lower(imported.module, fast_integers=_fast_integers(target))
+    events.stage("kernels")
     built = _built(target, lowered, imported, events, name="model", prefix="")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
 

@@ -18,6 +18,7 @@ from edgepack.compiler.graph.attention import fuse_attention
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.group_norm import find_group_norms
+from edgepack.compiler.graph.integer_products import integer_products
 from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_gathered import isolate_gathered
 from edgepack.compiler.graph.isolate_shared import isolate_shared
@@ -74,15 +75,18 @@ def _fold_constants(module: IRModule) -> IRModule:
         return relax.transform.FoldConstant()(module)
 
 
-def lower(module: IRModule) -> Lowered:
+def lower(module: IRModule, *, fast_integers: bool = False) -> Lowered:
     """Normalises, lays out, legalises and fuses a module of static shapes.
 
     Args:
         module: Relax, one function ``main``, channels first, constants inside.
+        fast_integers: whether the target multiplies bytes faster than float32: products of dequantised
+            matrices are then those of their integers.
     """
     t = relax.transform
-    # The target only selects TVM's generic CPU legalisations; nothing here depends on the device.
+    # The target only selects TVM's generic CPU legalisations.
     with tvm.target.Target("llvm"):
+        module = integer_products(module) if fast_integers else module
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)

@@ -38,8 +38,8 @@ OTHER_DTYPE = "it does not take "
 
 FLOAT32 = frozenset({"float32"})
 #: Element types of products by register tiles; operands and result have the same one, but for operands of
-#: int16, whose products are summed in int32.
-PRODUCTS = FLOAT32 | {"float64", "int32", "int16"}
+#: int16, whose products are summed in int32, and what is made of these sums: float32, or bytes.
+PRODUCTS = FLOAT32 | {"float64", "int32", "int16", "int8", "uint8"}
 EVERY_DTYPE = frozenset(DTYPES)
 
 #: (fused group, target, indices of its parameters that are constant at every call) -> implementation

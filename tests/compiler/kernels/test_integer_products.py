@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -10,7 +12,7 @@ from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
 from edgepack.config.device import load_device
 from edgepack.plan.target import CpuTarget
 from tests.models.builder import Graph
-from tests.support.compiled import Library, target_with
+from tests.support.compiled import Library, plan_of, target_with
 from tests.support.executor import host_target
 
 #: By name: shapes of both operands, whether the second is constant.
@@ -69,13 +71,40 @@ def _int16() -> onnx.ModelProto:
     return g.model()
 
 
+def _dynamic() -> onnx.ModelProto:
+    """What ONNX Runtime's dynamic quantisation writes: scale, bias and activation behind the sums."""
+    g = Graph("dynamic")
+    x, scale, zero = g.ops("DynamicQuantizeLinear", g.input("x", (17, 64)), outputs=3, name="x8")
+    weights = g.const(g.rng.integers(-128, 128, (64, 45)).astype("int8"))
+    sums = g.op("Cast", g.op("MatMulInteger", x, weights, zero, g.const(np.int8(0))), to=1)
+    y = g.op("Mul", sums, g.op("Mul", scale, g.const(np.float32(0.01))))
+    g.output(g.op("Relu", g.op("Add", y, g.weight(45)), name="y"))
+    return g.model()
+
+
+def _dequantised(dtype: str) -> onnx.ModelProto:
+    """A product between bytes (QDQ) by weights with a scale and a zero point of each column."""
+    g = Graph("dequantised")
+    scale, zero = g.const(np.float32(0.03)), g.const(np.asarray(7, dtype))
+    x = g.op("DequantizeLinear", g.input("x", (2, 9, 31), dtype), scale, zero)
+    weights = g.const(g.rng.integers(0, 255, (31, 20)).astype("uint8"))
+    scales = g.const(g.rng.uniform(0.01, 0.03, 20).astype("float32"))
+    zeros = g.const(g.rng.integers(100, 150, 20).astype("uint8"))
+    y = g.op("MatMul", x, g.op("DequantizeLinear", weights, scales, zeros, axis=1))
+    y = g.op("QuantizeLinear", g.op("Add", y, g.weight(20)), g.const(np.float32(0.4)), zero, name="y")
+    g.output(y, dtype)
+    return g.model()
+
+
 MODELS = {
     **{name: _product(*case) for name, case in PRODUCTS.items()},
     **{name: _convolution(*case) for name, case in CONVOLUTIONS.items()},
     WIDE: _int16(),
 }
+#: Products with what stands behind them.
+TAILS = {"dynamic": _dynamic(), **{dtype: _dequantised(dtype) for dtype in ("int8", "uint8")}}
 #: All on SSE2, one of each operator without vectors and on this machine's own.
-SWEPT = [("128x16", name) for name in MODELS]
+SWEPT = [("128x16", name) for name in MODELS | TAILS]
 SWEPT += [("scalar", "groups"), (HOST, "odd")]
 
 
@@ -84,10 +113,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     def target(registers: str) -> CpuTarget:
         return host_target() if registers == HOST else target_with(registers)
 
-    return Library(MODELS, SWEPT, tmp_path_factory.mktemp("integers"), target)
+    return Library(MODELS | TAILS, SWEPT, tmp_path_factory.mktemp("integers"), target)
 
 
-@pytest.mark.parametrize(("registers", "name"), SWEPT)
+@pytest.mark.parametrize(("registers", "name"), [pair for pair in SWEPT if pair[1] in MODELS])
 def test_sums_are_exact(library: Library, registers: str, name: str) -> None:
     compiled, rng = library(registers), np.random.default_rng(3)
     inputs = {}
@@ -105,6 +134,20 @@ def test_products_of_bytes_are_of_pairs(library: Library) -> None:
         kernels = library("128x16").plan(name).kernels
         pairs = [k for k in kernels if k.parameters.get("operands") == "pairs of int16"]
         assert len(pairs) == (name not in {"two activations", "depthwise", "computed weights"})
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_what_follows_a_product_is_computed_with_it(library: Library, name: str) -> None:
+    compiled = library("128x16")
+    compiled.check(name)
+    product = compiled.plan(name).kernels[-1]
+    assert (product.rule, product.parameters["operands"]) == ("matmul.packed", "pairs of int16")
+
+
+def test_products_of_dequantised_bytes_stay_float32_where_these_are_faster() -> None:
+    target = replace(target_with("128x32"), triple="aarch64-unknown-linux-gnu", cpu="cortex-a72")
+    product = plan_of(TAILS["uint8"], target=target).plan.kernels
+    assert not any("int16" in str(kernel.parameters) for kernel in product)
 
 
 #: Sums that one instruction adds to.

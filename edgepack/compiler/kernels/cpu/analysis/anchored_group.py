@@ -35,12 +35,14 @@ class AnchoredGroup:
         output_shape: shape of the anchor's output and of the fused group's; of a convolution or pooling as
             images, (N, H, W, C).
         epilogue: the operators behind it.
-        dtype: element type of the output.
+        dtype: element type of what the anchor computes, and of all other tensors but for narrow operands and
+            the result of a tail behind these.
         pitch: elements from one row of the output to the next; more than the last dimension has where the
             output is part of a wider tensor.
         images: how the tensors of a convolution or pooling are images; None for other operators.
         half: indices of the parameters that are stored as float16.
         narrow: whether the anchor sums products of int16 in int32.
+        result: element type of the output.
     """
 
     anchor: Anchor
@@ -52,6 +54,7 @@ class AnchoredGroup:
     images: Images | None = None
     half: frozenset[int] = frozenset()
     narrow: bool = False
+    result: str = "float32"
 
     @property
     def half_weights(self) -> bool:
@@ -126,13 +129,22 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
     operands = [params[i].dtype for i in fused.anchor.operands if i is not None]
-    types = [str(dtype) for dtype in (epilogue.anchor.dtype, result.dtype)]
-    narrow = types == ["int32"] * 2 and bool(operands) and {str(dtype) for dtype in operands} == {"int16"}
-    if mixed := {types[0], *(str(dtype) for dtype in operands if not narrow)} - {types[1]}:
-        raise RuleError(f"{result.dtype} of {' and '.join(sorted(mixed))}")
+    computed, stored = str(epilogue.anchor.dtype), str(result.dtype)
+    read = {str(dtype) for dtype in operands}
+    narrow = computed == "int32" and read == {"int16"}
+    if not narrow and (mixed := {computed, *read} - {stored}):
+        raise RuleError(f"{stored} of {' and '.join(sorted(mixed))}")
     pitch = fused.pitch or epilogue.shape[-1]
     found = AnchoredGroup(
-        fused.anchor, params, epilogue.shape, epilogue, types[1], pitch, half=fused.half, narrow=narrow
+        fused.anchor,
+        params,
+        epilogue.shape,
+        epilogue,
+        computed,
+        pitch,
+        half=fused.half,
+        narrow=narrow,
+        result=stored,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
         images = Images.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))

@@ -90,7 +90,7 @@ class ImplicitGemm(KernelBuilder):
         e, sums = self.e, self.blocking.waiting_sums
         return GemmOperands(
             *self._declare_inputs(),
-            e.output(0, self.fused.output_elements),
+            e.output(0, self.fused.output_elements, self.fused.result),
             e.scratch(sums) if sums else None,
             e.prefetched(self.prefetch_bytes) if self.prefetch_bytes else None,
         )

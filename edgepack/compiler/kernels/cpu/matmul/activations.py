@@ -74,7 +74,7 @@ class BatchedMatmul(KernelBuilder):
         self.a = e.param(group.operand(0), prod(self.left), stored)
         self.b = e.param(group.operand(1), prod(self.right), stored)
         self.epilogue_params = group.declare_epilogue(e)
-        self.y = e.output(0, prod(group.output_shape))
+        self.y = e.output(0, prod(group.output_shape), group.result)
 
     def parameters(self) -> dict[str, Any]:
         return {"tile": f"{self.tile.rows}x{self.tile.columns}"}
