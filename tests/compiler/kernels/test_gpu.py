@@ -71,7 +71,10 @@ def check(models: dict[str, onnx.ModelProto], folder: Path, on: GpuTarget) -> No
 
 def test_each_form_of_kernel(tmp_path: Path) -> None:
     """Products are there in float16, and with both in the slow tests."""
-    check({"convolution": convolution(), "rows": rows()}, tmp_path, target(least_groups=4))
+    models = {"convolution": convolution(), "rows": rows(), "windows": windows()}
+    check(models, tmp_path, target(least_groups=3))
+    rules = [k.rule for k in plan_of(models["windows"], "m", target(least_groups=3)).plan.kernels]
+    assert rules.count("opencl.window") == 3, rules
 
 
 def test_each_form_of_kernel_with_float16_in_memory(tmp_path: Path) -> None:
@@ -88,6 +91,19 @@ def test_each_form_of_kernel_with_float16_in_memory(tmp_path: Path) -> None:
 
 def test_small_models(tmp_path: Path) -> None:
     check({name: SMALL[name]() for name in SENTINELS}, tmp_path, target())
+
+
+def windows() -> onnx.ModelProto:
+    """Depthwise convolutions and a pooling whose windows overlap, and two poolings whose windows do not, or
+    share too little."""
+    g = Graph("windows", seed=1)
+    options: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    a = g.op("Conv", g.input("x", (1, 32, 28, 28)), g.weight(32, 1, 3, 3), g.weight(32), group=32, **options)
+    a = g.op("MaxPool", g.op("MaxPool", g.op("Relu", a), **options), strides=[2, 2], **options)
+    a = g.op("Conv", a, g.weight(32, 1, 5, 5), kernel_shape=[5, 5], pads=[2, 2, 2, 2], group=32)
+    g.op("AveragePool", a, kernel_shape=[2, 2], strides=[2, 2], name="y")
+    g.output("y")
+    return g.model()
 
 
 def softmaxes() -> onnx.ModelProto:

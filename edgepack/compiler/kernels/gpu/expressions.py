@@ -107,6 +107,7 @@ class Evaluator:
         self.given: dict[Any, str] = dict(given or {})
         self.kept: dict[Any, tuple[str, list[tuple[int, int]]]] = {}
         self._guarded = 0
+        self._shared: dict[int, list[tuple[Any, str]]] | None = None
         self._computed: dict[tuple[Buffer, tuple[str, ...]], str] = {}
 
     @contextmanager
@@ -122,6 +123,15 @@ class Evaluator:
         before = dict(self._computed)
         yield
         self._computed = before
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Inside, what is read of memory is bound to a name, and equal expressions of the same variables are
+        read once. The variables' texts must stay the same."""
+        self._shared = {}
+        with self.fresh():
+            yield
+        self._shared = None
 
     # Positions -------------------------------------------------------------------------------------------
 
@@ -161,6 +171,27 @@ class Evaluator:
 
     def value(self, x: Expr, env: Environment) -> str:
         """An expression in its own type; of a bool, an int."""
+        if self._shared is not None and not self._guarded and self._is_read(x):
+            return self._read_once(x, env, self._shared)
+        return self._value(x, env)
+
+    def _is_read(self, x: Expr) -> bool:
+        """Whether an expression reads memory, under a condition or without one."""
+        kind = type(x).__name__
+        if kind == "TensorLoad":
+            return x.source not in self.given
+        return kind == "Select" or (kind == "Call" and str(x.op.name).endswith("if_then_else"))
+
+    def _read_once(self, x: Expr, env: Environment, shared: dict[int, list[tuple[Any, str]]]) -> str:
+        alike = shared.setdefault(tvm_ffi.structural_hash(x), [])
+        for other, name in alike:
+            if tvm_ffi.structural_equal(x, other):
+                return name
+        name = self.named(self._value(x, env), _dtype(x))
+        alike.append((x, name))
+        return name
+
+    def _value(self, x: Expr, env: Environment) -> str:
         kind, dtype = type(x).__name__, _dtype(x)
         ctype = c_type(dtype)
         if kind == "IntImm":

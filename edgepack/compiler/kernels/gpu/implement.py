@@ -18,6 +18,7 @@ from edgepack.compiler.kernels.gpu.reduction import reduction
 from edgepack.compiler.kernels.gpu.row_runs import RowRun, row_runs
 from edgepack.compiler.kernels.gpu.rows import rows
 from edgepack.compiler.kernels.gpu.tensor_core import tensor_core
+from edgepack.compiler.kernels.gpu.window import window
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -31,6 +32,7 @@ RULES: dict[str, _Rule] = {
     "tensor_core": tensor_core,
     "contraction": contraction,
     "reduction": reduction,
+    "window": window,
     "element": pointwise,
 }
 
