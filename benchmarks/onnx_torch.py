@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from networks import folded
-from onnx import helper, numpy_helper
 from torch.nn import functional
 
 Tensor = torch.Tensor
@@ -101,6 +99,8 @@ def _layer_norm(a: Attributes, x: Tensor, w: Tensor, b: Tensor | None = None) ->
 
 
 def _cast(a: Attributes, x: Tensor) -> Tensor:
+    from onnx import helper
+
     numpy_type = helper.tensor_dtype_to_np_dtype(a["to"])
     return x.to(getattr(torch, numpy_type.name))
 
@@ -151,6 +151,9 @@ class Interpreter:
     """
 
     def __init__(self, model: Path) -> None:
+        from networks import folded
+        from onnx import helper, numpy_helper
+
         proto = folded(model)
         opset = proto.opset_import[0].version
         self.values: dict[str, Tensor] = {

@@ -134,6 +134,16 @@ int shim_inside(uint64_t address, size_t nbytes) {
            nbytes <= found->nbytes - ((uintptr_t)address - found->start);
 }
 
+int shim_range(uint64_t address, uint64_t *start, size_t *nbytes) {
+    const region *found = find((uintptr_t)address);
+    if (found == NULL || found->name != NULL) {
+        return 0;
+    }
+    *start = (uint64_t)found->start;
+    *nbytes = found->nbytes;
+    return 1;
+}
+
 /* ---- Shared memory: its arrays are this file's symbols in the section of that name ---- */
 
 static unsigned char *read_file(const char *path, size_t *nbytes) {

@@ -65,6 +65,8 @@ int shim_borrow(uint64_t address, size_t nbytes);
 void shim_return(uint64_t address);
 /* Whether all of these bytes are in one allocation. */
 int shim_inside(uint64_t address, size_t nbytes);
+/* The allocation with an address in it; 0 for none. */
+int shim_range(uint64_t address, uint64_t *start, size_t *nbytes);
 void shim_memory_launch(const char *kernel);
 void shim_memory_block(void);
 void shim_memory_barrier(void);

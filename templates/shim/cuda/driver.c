@@ -22,6 +22,9 @@ enum {
     NOT_FOUND = 500
 };
 
+/* Attributes of addresses, and a kind of memory. */
+enum { MEMORY_TYPE = 2, DEVICE_ORDINAL = 9, DEVICE_MEMORY = 2 };
+
 enum { CUBIN_MACHINE = 190, MOST_CONTEXTS = 64 };
 
 /* A device for each compute capability, so that the first that a bundle can use has machine code in it. */
@@ -46,6 +49,7 @@ typedef struct command {
 typedef struct list {
     command *first;
     command **end;
+    void *context; /* of a stream */
     int capturing;
 } list;
 
@@ -166,6 +170,13 @@ API cuCtxPopCurrent_v2(void **context);
 API cuCtxPopCurrent_v2(void **context) {
     NEEDS_CONTEXT;
     *context = stack[--depth];
+    return SUCCESS;
+}
+
+API cuCtxGetDevice(int *device);
+API cuCtxGetDevice(int *device) {
+    NEEDS_CONTEXT;
+    *device = (int)((char *)stack[depth - 1] - contexts);
     return SUCCESS;
 }
 
@@ -316,6 +327,36 @@ API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t nbytes, list *stream) {
     return SUCCESS;
 }
 
+API cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t nbytes, list *stream);
+API cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t nbytes, list *stream) {
+    check_inside(to, nbytes);
+    return cuMemcpyDtoHAsync_v2((void *)(uintptr_t)to, from, nbytes, stream);
+}
+
+API cuMemGetAddressRange_v2(uint64_t *start, size_t *nbytes, uint64_t address);
+API cuMemGetAddressRange_v2(uint64_t *start, size_t *nbytes, uint64_t address) {
+    NEEDS_CONTEXT;
+    pthread_mutex_lock(&mutex);
+    int found = shim_range(address, start, nbytes);
+    pthread_mutex_unlock(&mutex);
+    return found ? SUCCESS : NOT_FOUND;
+}
+
+/* All memory is that of the context's device. */
+API cuPointerGetAttribute(void *value, int what, uint64_t address);
+API cuPointerGetAttribute(void *value, int what, uint64_t address) {
+    uint64_t start = 0;
+    size_t nbytes = 0;
+    if (cuMemGetAddressRange_v2(&start, &nbytes, address) != SUCCESS) {
+        return INVALID_VALUE;
+    }
+    switch (what) {
+    case MEMORY_TYPE: *(unsigned *)value = DEVICE_MEMORY; return SUCCESS;
+    case DEVICE_ORDINAL: return cuCtxGetDevice(value);
+    default: return INVALID_VALUE;
+    }
+}
+
 /* ---- Streams and graphs: lists of commands ---- */
 
 static void run_all(const list *of) {
@@ -353,7 +394,16 @@ API cuStreamCreate(list **stream, unsigned flags);
 API cuStreamCreate(list **stream, unsigned flags) {
     NEEDS_CONTEXT;
     *stream = make_list();
+    if (*stream != NULL) {
+        (*stream)->context = stack[depth - 1];
+    }
     return *stream == NULL ? OUT_OF_MEMORY : flags <= 1 ? SUCCESS : INVALID_VALUE;
+}
+
+API cuStreamGetCtx(const list *stream, void **context);
+API cuStreamGetCtx(const list *stream, void **context) {
+    *context = stream->context;
+    return SUCCESS;
 }
 
 API cuStreamDestroy_v2(list *stream);
