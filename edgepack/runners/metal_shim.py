@@ -4,21 +4,20 @@ bundle's own text of the kernels, that check.
 Apple's programs run on Apple's systems only: the bundle's program is compiled anew, from its own sources, for
 Linux on the same architecture, and runs here or under qemu. Where it opens Apple's frameworks it gets the
 shim (``templates/shim/metal``, :mod:`edgepack.runners.shim`). The machine code of the bundle's kernels for
-the CPU is for Apple's systems, and is not run: the CPU's variant is named among those not run, and a plan
-with a step of the CPU ends with a sentence.
+the CPU is the bundle's own, put into another kind of file
+(:mod:`edgepack.objectfiles.macho.assembly`): steps of the CPU, and the CPU's variant, run too.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from edgepack.config.device import Device, load_device
 from edgepack.errors import ConfigError, ToolchainError
+from edgepack.objectfiles.macho.assembly import as_assembly
 from edgepack.process import Completed
 from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE
 from edgepack.resources import TEMPLATES
@@ -42,11 +41,8 @@ REAL_SPEED = False
 #: ``char`` has a sign, as in Metal; on ARM's Linux it has none.
 METAL = Shim("metal-shim", "Metal", "metal", "msl.h", ".metal", "libmetal.so", 32 * 1024, ("-fsigned-char",))
 
-#: What a CPU's variant lacks here, in the place of features.
-_APPLES_CODE = "Apple's system"
-
-#: A kernel of the CPU in model.c.
-_KERNEL = re.compile(r"^EP_HIDDEN int32_t (\w+)\(", re.MULTILINE)
+#: A kernel of the CPU in model.c, and its arguments.
+_KERNEL = re.compile(r"^EP_HIDDEN int32_t (\w+)\((.*)\);", re.MULTILINE)
 
 
 def available(device: DeviceLike) -> Availability:
@@ -95,7 +91,7 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     command = [program, *argv[1:], *_params(cwd, argv)]
     call = getattr(runner, "call")(linux, command, cwd=cwd)  # noqa: B009
     if not WITH_GPU.intersection(map(str, argv)):
-        return _without_cpu(runner.run(linux, command, timeout=timeout, cwd=cwd))
+        return runner.run(linux, command, timeout=timeout, cwd=cwd)
     library = _library(texts, arch_of(device.arch))
     return run_in_both_orders(METAL, call, library, both="verify" in argv, timeout=timeout, cwd=cwd)
 
@@ -104,18 +100,6 @@ def _params(root: Path, argv: Sequence[str | Path]) -> list[str | Path]:
     """The option for the params file, which the program cannot find from where it lies."""
     files = sorted((root / "params").glob("*.params"))
     return ["--params", files[0]] if files and "info" not in argv and "--params" not in argv else []
-
-
-def _without_cpu(done: Completed) -> Completed:
-    """What the program says of itself, with a note at the variants that cannot run here."""
-    try:
-        info = json.loads(done.stdout)
-        for variant in info["variants"]:
-            if variant["name"] != "metal":
-                variant["missing_cpu_features"] = _APPLES_CODE
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return done
-    return replace(done, stdout=json.dumps(info))
 
 
 @cache
@@ -133,19 +117,18 @@ def _program(root: Path, model: str) -> Path:
     """
     folder = kept_folder()
     build = ZigCc("aarch64", root, "building the bundle's program for the shim of Metal")
-    names = _KERNEL.findall(model)
-    kernels = folder / "kernels.c"
-    kernels.write_text(
-        "void shim_no_kernel(const char *name);\n"
-        + "".join(f'int {name}(void) {{ shim_no_kernel("{name}"); return 1; }}\n' for name in names),
-        encoding="utf-8",
-    )
+    pointers = {name: arguments.count("void *") for name, arguments in _KERNEL.findall(model)}
     objects = []
     for number, source in enumerate((MODEL_SOURCE, *LOADER_SOURCES)):
         objects.append(folder / f"{number}.o")
         flags = ["-O2", "-fno-sanitize=all", "-Ddlopen=shim_dlopen", "-I.", "-Isrc", "-Iinclude"]
         build(*flags, "-c", source, "-o", objects[-1])
+    for code in sorted((root / "src").glob("kernels*.o")):
+        text = folder / f"{code.stem}.s"
+        text.write_text(as_assembly(code.read_bytes(), code.name, pointers), encoding="utf-8")
+        objects.append(folder / f"{code.stem}.o")
+        build("-c", text, "-o", objects[-1])
     program = folder / "program"
     own = TEMPLATES / "shim" / "metal" / "program.c"
-    build("-O2", "-fno-sanitize=all", own, kernels, *objects, "-ldl", "-lpthread", "-lm", "-o", program)
+    build("-O2", "-fno-sanitize=all", own, *objects, "-ldl", "-lpthread", "-lm", "-o", program)
     return program

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
+from onnx.numpy_helper import from_array
 
 import edgepack
 from edgepack.config.device import load_device
@@ -30,12 +33,39 @@ NETWORKS = (
 )
 
 
+DEVICES = [("cuda-desktop", "cuda-shim"), ("macos-arm64-metal", "metal-shim")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "runner"), DEVICES)
+def test_steps_of_the_cpu(device: str, runner: str, tmp_path: Path) -> None:
+    """A cumulative sum between products, which the CPU does by its own machine code; the CPU's variant."""
+    ok, _, hint = RUNNERS.find(runner).available(load_device(device))
+    if not ok:
+        pytest.skip(hint)
+    random = np.random.default_rng(0)
+    weights = [
+        from_array((random.standard_normal(shape) / 8).astype(np.float32), name)
+        for name, shape in (("v", (48, 64)), ("w", (64, 32)))
+    ]
+    nodes = [
+        make_node("MatMul", ["x", "v"], ["a"]),
+        make_node("CumSum", ["a", "axis"], ["b"]),
+        make_node("MatMul", ["b", "w"], ["y"]),
+    ]
+    x, y = (make_tensor_value_info(n, 1, [40, size]) for n, size in (("x", 48), ("y", 32)))
+    graph = make_graph(nodes, "mixed", [x], [y], [*weights, from_array(np.array(1), "axis")])
+    model = save(
+        make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8), tmp_path, "mixed.onnx"
+    )
+    checked = edgepack.pack(model, device, tmp_path / "out").verify(runner=runner).variants
+    assert [(variant.status, variant.missing) for variant in checked] == [("ok", "")] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize(
-    ("device", "runner"), [("cuda-desktop", "cuda-shim"), ("macos-arm64-metal", "metal-shim")]
-)
+@pytest.mark.parametrize(("device", "runner"), DEVICES)
 def test_networks(name: str, device: str, runner: str, precision: Precision, tmp_path: Path) -> None:
     ok, _, hint = RUNNERS.find(runner).available(load_device(device))
     if not ok:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgepack.errors import ToolchainError
 
-__all__ = ["MACHINES", "hide_symbols", "strip_debug"]
+__all__ = ["MACHINES", "Relocation", "Section", "Symbol", "hide_symbols", "read_object", "strip_debug"]
 
 #: cputype -> name.
 MACHINES = {0x01000007: "X86_64", 0x0100000C: "ARM64"}
@@ -33,6 +33,42 @@ _RELOCATION, _SYMBOL = 8, 16
 _ADDEND = 10  # ARM64_RELOC_ADDEND: the number in it is no section
 _N_STAB, _N_PEXT, _N_TYPE, _N_SECT, _N_ABS, _N_EXT = 0xE0, 0x10, 0x0E, 0x0E, 0x02, 0x01
 _N_WEAK_DEF = 0x80
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """A word that the linker writes: where in its section, 2 to the power of ``length`` bytes, and the number
+    of a symbol, or if not ``external`` of a section."""
+
+    at: int
+    kind: int
+    length: int
+    external: bool
+    target: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """What an object has under one name; ``align`` is a power of two, ``address`` what values count from."""
+
+    name: str
+    segment: str
+    address: int
+    size: int
+    align: int
+    flags: int
+    content: bytes
+    relocations: tuple[Relocation, ...]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name, for the linker of other objects too if ``external``; section 0: it is in another object."""
+
+    name: str
+    external: bool
+    section: int
+    value: int
 
 
 @dataclass
@@ -113,6 +149,45 @@ def strip_debug(data: bytes, name: str) -> bytes:
             struct.pack_into("<I", command.data, 8, body.put(symbols, 8))
             struct.pack_into("<I", command.data, 16, body.put(data[strings_at : strings_at + size], 8))
     return b"".join((struct.pack(_HEADER, *header), *(command.pack() for command in commands), body.content))
+
+
+def read_object(data: bytes, name: str) -> tuple[tuple[Section, ...], tuple[Symbol, ...]]:
+    """The sections, which are numbered from 1, and the symbols; ToolchainError for what is no 64-bit Mach-O
+    object."""
+    _, commands = _read(data, name)
+    sections = tuple(_read_section(data, section) for command in commands for section in command.sections)
+    symbols: list[Symbol] = []
+    for command in commands:
+        if command.kind == _LC_SYMTAB:
+            at, count, strings, _ = struct.unpack_from("<IIII", command.data, 8)
+            for position in range(at, at + count * _SYMBOL, _SYMBOL):
+                name_at, kind, section, _, value = struct.unpack_from("<IBBHQ", data, position)
+                start = strings + name_at
+                text = data[start : data.index(0, start)].decode("utf-8", errors="replace")
+                symbols.append(Symbol(text, bool(kind & _N_EXT), 0 if kind & _N_STAB else section, value))
+    return sections, tuple(symbols)
+
+
+def _read_section(data: bytes, section: _Section) -> Section:
+    relocations = []
+    for at in range(
+        section.relocations_at, section.relocations_at + section.relocations * _RELOCATION, _RELOCATION
+    ):
+        place, word = struct.unpack_from("<iI", data, at)
+        relocations.append(
+            Relocation(place, word >> 28, word >> 25 & 3, bool(word >> 27 & 1), word & 0xFFFFFF)
+        )
+    filled = section.flags & 0xFF not in _ZERO_FILL
+    return Section(
+        section.name.rstrip(b"\0").decode(),
+        section.segment.rstrip(b"\0").decode(),
+        section.address,
+        section.size,
+        section.align,
+        section.flags,
+        data[section.place : section.place + section.size] if filled else b"",
+        tuple(relocations),
+    )
 
 
 def hide_symbols(path: Path, keep: Collection[str]) -> None:
