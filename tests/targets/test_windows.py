@@ -280,6 +280,18 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
+def test_kernels_for_cuda_are_built_and_audited(packed: Pack) -> None:
+    """Two objects of kernels in one library, and nothing of NVIDIA's needed to load it."""
+    bundle = packed("cuda-windows", "ds_cnn")
+    audits = {artifact.kind: artifact.audit for artifact in bundle.manifest.artifacts}
+    assert audits["static"]["members"] == ["kernels0.o", "kernels1.o", "model.c.o"]
+    assert "LoadLibraryExA" in audits["shared"]["undefined"]
+    assert not any("cuda" in name.lower() for name in audits["shared"]["needed"])
+    assert b"nvcuda.dll" in (bundle.path / "lib" / "ds_cnn.dll").read_bytes()
+    assert [variant.name for variant in bundle.manifest.variants] == ["cuda"]
+
+
+@pytest.mark.slow
 def test_windows_on_arm_is_built_and_audited(packed: Pack) -> None:
     """Nothing here runs it."""
     bundle = packed("windows-aarch64", "ds_cnn")

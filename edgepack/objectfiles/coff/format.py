@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgepack.objectfiles.auditor import Auditor
 from edgepack.objectfiles.base import ObjectFormat
-from edgepack.objectfiles.coff.relocatable import drop_exports, strip_debug
+from edgepack.objectfiles.coff.relocatable import drop_exports, hide_weak_defaults, strip_debug
 
 __all__ = ["Coff"]
 
@@ -46,6 +46,7 @@ class Coff(ObjectFormat):
         # COFF knows no hidden symbols. What comes from a static library is exported only where a directive
         # says so, `keep` or not: none is left, and whoever links it decides.
         drop_exports(path)
+        hide_weak_defaults(path)
 
     def auditor(self) -> Auditor:
         from edgepack.objectfiles.coff.audit import CoffAuditor

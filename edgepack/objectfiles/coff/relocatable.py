@@ -1,5 +1,5 @@
-"""Reads and edits relocatable COFF objects: drops debug sections, and the directives by which TVM exports
-each kernel.
+"""Reads and edits relocatable COFF objects: drops debug sections, the directives by which TVM exports each
+kernel, and the public names of what weak symbols stand for.
 
 lief is not used: 1.0 cannot write COFF, and 0.17 loses the name of the first symbol. Layouts: "PE Format",
 sections "COFF File Header", "Section Table", "COFF Symbol Table" (Microsoft).
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ __all__ = [
     "debug_sections",
     "drop_exports",
     "export_directives",
+    "hide_weak_defaults",
     "machine",
     "strip_debug",
     "symbols",
@@ -33,6 +34,7 @@ _SECTION = (
 )
 _SYMBOL, _RELOCATION = 18, 10
 _EXTERNAL, _STATIC, _WEAK = 2, 3, 105  # IMAGE_SYM_CLASS_*
+_STORAGE = 16  # where a symbol has its class
 _MANY_RELOCATIONS = 0x01000000  # IMAGE_SCN_LNK_NRELOC_OVFL
 _EMPTY = 0x00000080  # IMAGE_SCN_CNT_UNINITIALIZED_DATA: no bytes in the file
 
@@ -79,15 +81,27 @@ def symbols(data: bytes, name: str) -> list[Symbol]:
     _, _, _, at, count, _, _ = _header(data, name)
     names = _long_names(data, at, count)
     found: list[Symbol] = []
+    for place, storage, section in _entries(data, at, count):
+        if storage in {_EXTERNAL, _WEAK}:
+            text = _symbol_name(data, place, names)
+            found.append(Symbol(text.decode("utf-8", errors="replace"), storage == _WEAK or section != 0))
+    return found
+
+
+def _entries(data: bytes, at: int, count: int) -> Iterator[tuple[int, int, int]]:
+    """Where each symbol stands, its class and its section; ``at`` is the table, of ``count`` records."""
     index = 0
     while index < count:
-        short, section, _, storage, more = struct.unpack_from("<8s4xhHBB", data, at + index * _SYMBOL)
-        if storage in {_EXTERNAL, _WEAK}:
-            long_at = 0 if any(short[:4]) else int.from_bytes(short[4:], "little")
-            text = names[long_at:].split(b"\0", 1)[0] if long_at else short.rstrip(b"\0")
-            found.append(Symbol(text.decode("utf-8", errors="replace"), storage == _WEAK or section != 0))
+        place = at + index * _SYMBOL
+        section, _, storage, more = struct.unpack_from("<12xhHBB", data, place)
+        yield place, storage, section
         index += 1 + more
-    return found
+
+
+def _symbol_name(data: bytes, place: int, names: bytes) -> bytes:
+    short = data[place : place + 8]
+    long_at = 0 if any(short[:4]) else int.from_bytes(short[4:], "little")
+    return names[long_at:].split(b"\0", 1)[0] if long_at else short.rstrip(b"\0")
 
 
 def strip_debug(data: bytes, name: str) -> bytes:
@@ -138,6 +152,22 @@ def drop_exports(path: Path) -> None:
     """Blank the directives that export symbols from whatever the object is linked into."""
     data = path.read_bytes()
     path.write_bytes(_edit_directives(data, path.name, lambda match: b" " * len(match.group())))
+
+
+def hide_weak_defaults(path: Path) -> None:
+    """Make what a weak symbol stands for known in its own object only.
+
+    LLVM calls it ``.weak.NAME.default`` wherever it is: two objects of one library with the same weak symbol,
+    or one and the compiler's own library, would define that twice.
+    """
+    data = path.read_bytes()
+    edited = bytearray(data)
+    _, _, _, at, count, _, _ = _header(data, path.name)
+    names = _long_names(data, at, count)
+    for place, storage, section in _entries(data, at, count):
+        if storage == _EXTERNAL and section != 0 and _symbol_name(data, place, names).startswith(b".weak."):
+            edited[place + _STORAGE] = _STATIC
+    path.write_bytes(edited)
 
 
 def _edit_directives(data: bytes, name: str, edit: Callable[[re.Match[bytes]], bytes]) -> bytes:
