@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import click
@@ -23,12 +24,18 @@ from edgepack import registry
 from edgepack.api import pack
 from edgepack.cli.main import cli
 from edgepack.config.device import load_device
+from edgepack.exporting import source_bundle
+from edgepack.formats.aar import java_classes, native_half
+from edgepack.formats.base import ExportJob
+from edgepack.formats.metadata import PackageMetadata
 from edgepack.runners import browser
 from tests.support import devtools, packages
+from tests.support.android import make_ndk
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 #: Example -> the programs that its commands need beside edgepack's own.
 TOOLS = {
+    "android": (),
     "camera": ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
     "cpp": ("aarch64-linux-gnu-g++", "cmake", "qemu-aarch64"),
     "firmware": ("arm-none-eabi-gcc", "cmake", "qemu-system-arm"),
@@ -152,3 +159,36 @@ def test_swift_takes_the_package_and_computes_here(tmp_path: Path) -> None:
     program = place / "Sources" / "app" / "main.swift"
     packages.run(swiftc, program, "-o", "app", "-I", headers, "-I", place, *libraries, cwd=place)
     assert packages.run(place / "app", cwd=place) == "vertical (1.0)\n"
+
+
+#: Draws what the activity draws.
+CLASSIFY = """
+import org.example.stripes.Classifier
+
+fun main() {
+    val pixels = IntArray(64 * 48) { if (it % 64 / 4 % 2 == 0) 0xffffff else 0 }
+    Classifier().use { println(it.classify(pixels)) }
+}
+"""
+
+
+@pytest.mark.slow
+def test_the_app_takes_the_aar_and_computes_here(tmp_path: Path) -> None:
+    """Compiled against the AAR's classes; run with its native half over a bundle for this machine."""
+    place, _ = carried_out("android", tmp_path, ANDROID_NDK_HOME=str(make_ndk(tmp_path / "ndk")))
+    kotlinc, library = packages.kotlinc()
+    with zipfile.ZipFile(place / "app" / "libs" / "stripes-1.0.0.aar") as aar:
+        (place / "classes.jar").write_bytes(aar.read("classes.jar"))
+    here = source_bundle(pack(place / "stripes.onnx", "host", place / "here", params="embed").path)
+    job = ExportJob([here], PackageMetadata(), place)
+    with zipfile.ZipFile(place / "classes.jar") as jar:
+        assert {name: jar.read(name) for name in jar.namelist()} == java_classes(job)
+    target = f"{here.manifest.device.arch}-linux-gnu"
+    (here.root / "lib" / "libstripes_jni.so").write_bytes(native_half(job, here, target))
+    (place / "Main.kt").write_text(CLASSIFY)
+    sources = place / "app" / "src" / "main" / "java" / "org" / "example" / "stripes"
+    path = f"{place / 'classes.jar'}:{library}"
+    packages.run(*kotlinc, "-cp", path, "Main.kt", sources / "Classifier.kt", "-d", "made", cwd=place)
+    libraries = str(here.root / "lib")
+    command = (packages.tool("java"), f"-Djava.library.path={libraries}", "-cp", f"made:{path}", "MainKt")
+    assert packages.run(*command, cwd=place, LD_LIBRARY_PATH=libraries) == "vertical\n"

@@ -1,6 +1,6 @@
-"""An Android library: the shared library for each ABI, a Java class over it, and Prefab for C and C++.
+"""An Android library: the shared library for each ABI, a class for Kotlin and Java, and Prefab for C and C++.
 
-The class is written here (``class_file.py``), its native half linked by zig without an NDK, as it calls
+The class is written by ``aar_classes.py``, its native half linked by zig without an NDK, as it calls
 nothing of Android's: whoever exports needs neither Java nor an SDK, and gets the same bytes everywhere.
 
 Sources: developer.android.com/studio/projects/android-library (what an AAR holds), google.github.io/prefab
@@ -17,25 +17,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgepack.errors import ConfigError
+from edgepack.formats.aar_classes import jvm_classes
 from edgepack.formats.archives import Entry, write_zip
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
-from edgepack.formats.class_file import (
-    ABSENT,
-    NATIVE,
-    PRIVATE,
-    PUBLIC,
-    STATIC,
-    SYNCHRONIZED,
-    ClassFile,
-    Code,
-)
 from edgepack.formats.languages import argument_lists, package_name
 from edgepack.formats.metadata import without_prerelease
 from edgepack.render.templates import render
 from edgepack.toolchains.freestanding import link_freestanding
 from edgepack.toolchains.ndk import ABIS
 
-__all__ = ["AAR", "java_class", "native_half"]
+__all__ = ["AAR", "java_classes", "native_half"]
 
 #: zig's targets by architecture; of them nothing but instructions and the calling convention is used.
 _TARGETS = {
@@ -69,7 +60,6 @@ _KEYWORDS = frozenset(
     yield
     """.split()  # noqa: SIM905
 )
-_NOT_NULL = "Lorg/jetbrains/annotations/NotNull;"
 
 
 def _refusal(bundle: SourceBundle) -> str:
@@ -105,7 +95,7 @@ def _values(job: ExportJob) -> dict[str, object]:
     manifest = job.bundle.manifest
     java_package, class_name = _java_names(job)
     types = {dtype: row[0] for dtype, row in _JAVA.items()}
-    inputs, outputs = argument_lists(manifest, types, _KEYWORDS, ("model", "handle"))
+    inputs, outputs = argument_lists(manifest, types, _KEYWORDS, ("model", "handle", "outputs"))
     sizes = [tensor.nbytes for tensor in (*manifest.inputs, *manifest.outputs)]
     tensors = [
         {
@@ -139,41 +129,11 @@ def _level(bundle: SourceBundle) -> int:
     return int(found[1]) if found else 0
 
 
-def java_class(job: ExportJob) -> tuple[str, bytes]:
-    """Path and bytes of the class: constructors, ``run``, ``close``, and the native methods behind them."""
+def java_classes(job: ExportJob) -> dict[str, bytes]:
+    """Path and bytes of each class."""
     values = _values(job)
-    name = str(values["class_name"]).replace(".", "/")
-    tensors: list[Mapping[str, str]] = values["tensors"]  # type: ignore[assignment]
-    out = ClassFile(name, ["java/lang/AutoCloseable"])
-    for tensor in tensors:
-        out.constant(f"{tensor['identifier'].upper()}_ELEMENTS", int(tensor["elements"]))
-    out.field(PRIVATE, "handle", "J")
-    arrays = "".join(f"[{tensor['descriptor']}" for tensor in tensors)
-    library = Code(out, 1, 0).text(f"{job.name}_jni")
-    library.call_static("java/lang/System", "loadLibrary", "(Ljava/lang/String;)V")
-    out.method(STATIC, "<clinit>", "()V", library)
-    default = Code(out, 2, 1).load("A", 0).zero("I").call_constructor(name, "(I)V")
-    out.method(PUBLIC, "<init>", "()V", default)
-    made = Code(out, 3, 2).load("A", 0).call_constructor("java/lang/Object", "()V")
-    made.load("A", 0).load("I", 1).call_static(name, "create", "(I)J").put_field("handle", "J")
-    out.method(PUBLIC, "<init>", "(I)V", made, parameters=[("threads", ABSENT)])
-    run = Code(out, 2 + len(tensors), 1 + len(tensors)).load("A", 0).get_field("handle", "J")
-    for index in range(len(tensors)):
-        run.load("A", 1 + index)
-    run.call_static(name, "compute", f"(J{arrays})V")
-    out.method(
-        PUBLIC | SYNCHRONIZED,
-        "run",
-        f"({arrays})V",
-        run,
-        parameters=[(tensor["identifier"], _NOT_NULL) for tensor in tensors],
-    )
-    close = Code(out, 3, 1).load("A", 0).get_field("handle", "J").call_static(name, "destroy", "(J)V")
-    close.load("A", 0).zero("J").put_field("handle", "J")
-    out.method(PUBLIC | SYNCHRONIZED, "close", "()V", close)
-    for method, descriptor in (("create", "(I)J"), ("compute", f"(J{arrays})V"), ("destroy", "(J)V")):
-        out.method(PRIVATE | STATIC | NATIVE, method, descriptor)
-    return f"{name}.class", out.data()
+    inputs, outputs = values["inputs"], values["outputs"]
+    return jvm_classes(str(values["class_name"]), f"{job.name}_jni", inputs, outputs)  # type: ignore[arg-type]
 
 
 def native_half(job: ExportJob, bundle: SourceBundle, target: str) -> bytes:
@@ -196,7 +156,7 @@ def _write(job: ExportJob) -> Sequence[str]:
         Entry("R.txt", b""),
         Entry("proguard.txt", render("formats/aar/proguard.txt.j2", values).encode()),
         Entry("README.md", render("formats/aar/README.md.j2", values).encode()),
-        Entry("classes.jar", _jar(*java_class(job))),
+        Entry("classes.jar", _jar(java_classes(job))),
         *job.licenses(),
         *_prefab(job),
     ]
@@ -220,10 +180,11 @@ def _write(job: ExportJob) -> Sequence[str]:
     return [f"{values['stem']}.aar"]
 
 
-def _jar(path: str, data: bytes) -> bytes:
+def _jar(classes: Mapping[str, bytes]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as jar:
-        jar.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), data)
+        for path, data in classes.items():
+            jar.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), data)
     return file.getvalue()
 
 

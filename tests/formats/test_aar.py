@@ -18,7 +18,7 @@ import pytest
 from edgepack.api import Bundle, export, pack
 from edgepack.errors import ConfigError
 from edgepack.exporting import source_bundle
-from edgepack.formats.aar import AAR, java_class, native_half
+from edgepack.formats.aar import AAR, java_classes, native_half
 from edgepack.formats.base import ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from tests.support import fake, packages
@@ -26,6 +26,7 @@ from tests.support.android import make_ndk
 from tests.support.worker import COLUMNS, ROWS, reference
 
 APP = Path(__file__).with_name("consumers") / "App.java"
+KOTLIN = APP.with_suffix(".kt")
 TARGET = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 
 
@@ -59,13 +60,30 @@ def unpacked(aar: Path, folder: Path) -> Path:
 def classes(source: SourceBundle, package: PackageMetadata, folder: Path) -> tuple[Path, str]:
     """The class and its native half for this machine, in folders as java wants them; the options for java."""
     job = ExportJob([source], package, folder)
-    path, data = java_class(job)
-    (folder / path).parent.mkdir(parents=True)
-    (folder / path).write_bytes(data)
+    for path, data in java_classes(job).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
     native = native_half(job, source, TARGET[source.manifest.device.arch])
     (folder / "lib").mkdir()
     (folder / "lib" / f"lib{job.name}_jni.so").write_bytes(native)
     return folder, f"-Djava.library.path={folder / 'lib'}"
+
+
+def expected_outputs(inputs: Path) -> np.ndarray:
+    """Of the small model for a recorded input, a column for each."""
+    x = np.fromfile(inputs, "f4").reshape(ROWS, COLUMNS)
+    return np.stack([part.ravel() for part in reference(x)], axis=1)
+
+
+def metadata(folder: Path) -> Path:
+    """Kotlin's annotation, of which javac warns where it does not find it."""
+    path = folder / "kotlin" / "Metadata.java"
+    path.parent.mkdir()
+    path.write_text(
+        "package kotlin;\npublic @interface Metadata {\n"
+        "    int[] mv();\n    int k();\n    int xi();\n    String[] d1();\n    String[] d2();\n}\n"
+    )
+    return path
 
 
 def test_its_class_computes_here(here: SourceBundle, bundles: list[Bundle], tmp_path: Path) -> None:
@@ -74,25 +92,39 @@ def test_its_class_computes_here(here: SourceBundle, bundles: list[Bundle], tmp_
     (made,) = export(bundles, "aar", tmp_path, package_version="1.2.0")
     aar = unpacked(made, tmp_path / "aar")
     with zipfile.ZipFile(aar / "classes.jar") as jar:
-        assert jar.read("edgepack/small/Small.class") == (folder / "edgepack/small/Small.class").read_bytes()
+        assert sorted(jar.namelist()) == [
+            f"edgepack/small/Small{name}.class" for name in ("$Companion", "$Outputs", "")
+        ]
+        assert all(jar.read(name) == (folder / name).read_bytes() for name in jar.namelist())
     (example,) = packages.blocks(aar / "README.md", "java")
     (folder / "Example.java").write_text(
         f"class Example {{ public static void main(String[] a) {{\n{example}}} }}\n"
     )
     shutil.copy(APP, folder)
     javac, java = packages.tool("javac"), packages.tool("java")
-    packages.run(
-        javac, "-Xlint:all", "-Werror", "-cp", aar / "classes.jar", "App.java", "Example.java", cwd=folder
-    )
+    sources = ("App.java", "Example.java", metadata(folder))
+    packages.run(javac, "-Xlint:all", "-Werror", "-cp", aar / "classes.jar", *sources, cwd=folder)
     command = [java, "-Xverify:all", "-Xcheck:jni", option, "-cp", f"{folder}:{aar / 'classes.jar'}"]
     environment = {"LD_LIBRARY_PATH": str(here.root / "lib")}
     inputs = here.root / "test" / "input_0.bin"
     text = packages.run(*command, "App", inputs, cwd=folder, **environment)
     values = np.array([line.split() for line in text.splitlines()], "f4")
-    x = np.fromfile(inputs, "f4").reshape(ROWS, COLUMNS)
-    expected = np.stack([part.ravel() for part in reference(x)], axis=1)
-    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(values, expected_outputs(inputs), rtol=1e-5, atol=1e-6)
     float(packages.run(*command, "Example", cwd=folder, **environment))
+
+
+@pytest.mark.slow
+def test_kotlin_sees_a_class_of_its_own(here: SourceBundle, tmp_path: Path) -> None:
+    """Named arguments, properties, constants: ``pip install kotlin-jupyter-kernel``, whose compiler it is."""
+    kotlinc, library = packages.kotlinc()
+    folder, option = classes(here, PackageMetadata(), tmp_path / "made")
+    path = f"{folder}:{library}"
+    packages.run(*kotlinc, "-cp", path, KOTLIN, "-d", folder, cwd=tmp_path)
+    command = [packages.tool("java"), "-Xverify:all", "-Xcheck:jni", option, "-cp", path, "AppKt"]
+    inputs = here.root / "test" / "input_0.bin"
+    text = packages.run(*command, inputs, cwd=folder, LD_LIBRARY_PATH=str(here.root / "lib"))
+    values = np.array([line.split() for line in text.splitlines()], "f4")
+    np.testing.assert_allclose(values, expected_outputs(inputs), rtol=1e-5, atol=1e-6)
 
 
 def test_each_abi_has_libraries_that_android_can_load(bundles: list[Bundle], tmp_path: Path) -> None:
@@ -162,13 +194,28 @@ def test_no_name_and_no_metadata_ends_a_string_or_a_comment(
     text = f"class Example {{ public static void main(String[] a) {{\n{example}}} }}\n"
     (folder / "Example.java").write_text(text)
     javac, java = packages.tool("javac"), packages.tool("java")
-    packages.run(javac, "-Xlint:all", "-Werror", "-cp", aar / "classes.jar", "Example.java", cwd=folder)
+    sources = ("Example.java", metadata(folder))
+    packages.run(javac, "-Xlint:all", "-Werror", "-cp", aar / "classes.jar", *sources, cwd=folder)
     command = [java, "-Xverify:all", option, "-cp", f"{folder}:{aar / 'classes.jar'}", "Example"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={"LD_LIBRARY_PATH": str(here.root / "lib")}
     )
     assert "java.lang.UnsatisfiedLinkError" not in done.stderr
     assert "IllegalStateException: The number of inputs or outputs is not the model's" in done.stderr
+
+
+@pytest.mark.slow
+def test_kotlin_takes_every_name(bundles: list[Bundle], tmp_path: Path) -> None:
+    """The README's Kotlin, with twenty inputs and outputs of all types."""
+    kotlinc, library = packages.kotlinc()
+    (made,) = packages.write(AAR, [packages.hostile(bundles[0])], tmp_path / "dist")
+    aar = unpacked(made, tmp_path / "aar")
+    example = packages.blocks(aar / "README.md", "kotlin")[1]
+    imported, _, body = example.partition("\n\n")
+    (tmp_path / "Example.kt").write_text(f"{imported}\nfun main() {{\n{body}}}\n")
+    packages.run(
+        *kotlinc, "-cp", f"{aar / 'classes.jar'}:{library}", "Example.kt", "-d", "made", cwd=tmp_path
+    )
 
 
 def test_the_functions_are_where_the_jdk_has_them(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ __all__ = [
     "assert_same_bytes",
     "blocks",
     "hostile",
+    "kotlinc",
     "on",
     "run",
     "tool",
@@ -71,6 +73,21 @@ def tool(name: str, *places: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
+
+
+def kotlinc() -> tuple[list[str], str]:
+    """Kotlin's compiler, and its library on a class path; the test is skipped where it is missing.
+
+    ``pip install kotlin-jupyter-kernel`` brings both, in jar files.
+    """
+    spec = find_spec("run_kotlin_kernel")
+    jars = sorted(Path(spec.origin).with_name("jars").glob("*.jar")) if spec and spec.origin else []
+    found = {part: path for part in ("-all", "kotlin-stdlib-") for path in jars if part in path.stem}
+    if len(found) != 2:
+        pytest.skip("Kotlin's compiler is not installed: pip install kotlin-jupyter-kernel")
+    compiler, library = found.values()
+    command = [tool("java"), "-cp", str(compiler), "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"]
+    return [*command, "-no-stdlib", "-no-reflect", "-Werror"], str(library)
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0, **environment: str) -> str:
