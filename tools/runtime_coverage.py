@@ -2,10 +2,10 @@
 
     python tools/runtime_coverage.py [--missing]
 
-Runs those of tests/runtime that build the mini model with gcc, with gcov's counters in it, and adds up what
-all of their programs did. Not counted is what only clang builds (sanitizers, the fuzz targets), what other
-platforms have, and what is killed. The exit status is 1 below 95 % of the runtime's lines or 85 % of its
-branches, or if a test fails.
+Runs those of tests/runtime that build the mini model with gcc, or do if they are asked, with gcov's counters
+in it, and adds up what all of their programs did: for GPUs, on drivers that fail at each call in turn. Not
+counted is what only clang builds (sanitizers, the fuzz targets), what other platforms have, and what is
+killed. The exit status is 1 below 95 % of the runtime's lines or 85 % of its branches, or if a test fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("test_c_programs.py", "test_loader.py", "test_params.py")
+TESTS = (
+    *("test_c_programs.py", "test_loader.py", "test_params.py"),
+    *("test_gpu.py", "test_cuda.py", "test_metal.py", "test_ed25519.py"),
+)
 FLAGS = "--coverage -O0 -fprofile-update=atomic"
 LINES, BRANCHES = 95.0, 85.0
 
@@ -34,7 +37,7 @@ def run_tests(folder: Path) -> int:
     """Exit status of the tests, whose objects and counters stay below ``folder``."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder / 'run'}"]
     command += [str(ROOT / "tests" / "runtime" / name) for name in TESTS]
-    environment = os.environ | {"EDGEPACK_TEST_CFLAGS": FLAGS}
+    environment = os.environ | {"EDGEPACK_TEST_CFLAGS": FLAGS, "EDGEPACK_TEST_CHECKED": "gcc"}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
@@ -49,7 +52,7 @@ def reports(folder: Path) -> Iterator[dict[str, Any]]:
 
 def part_of_bundle(name: str) -> str:
     """``runtime/core/pool.c`` of a path in any bundle; "" for what is not ours."""
-    for mark in ("src/runtime/", "src/loader/", "include/edgepack/"):
+    for mark in ("src/runtime/", "templates/runtime/", "src/loader/", "include/edgepack/"):
         if mark in name:
             return name[name.rindex(mark) :].split("/", 1)[1]
     return ""

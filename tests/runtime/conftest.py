@@ -21,6 +21,9 @@ VARIANTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "thread": (("clang",), ("-O1", "-g", "-fsanitize=thread")),
 }
 
+#: How programs are built that are to touch no memory but their own.
+CHECKED = os.environ.get("EDGEPACK_TEST_CHECKED", "address")
+
 Build = Callable[..., MiniBundle]
 
 

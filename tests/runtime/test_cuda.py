@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import VARIANTS, Build
+from tests.runtime.conftest import CHECKED, VARIANTS, Build
 from tests.runtime.test_gpu import link, run_with
 from tests.support.mini import WARNINGS, run
 
@@ -30,7 +30,7 @@ TESTS = (
 
 def fake_driver(folder: Path, *more: str) -> Path:
     """The folder of a fake libcuda.so.1, in which there is no other driver."""
-    cc, flags = VARIANTS["address"]
+    cc, flags = VARIANTS[CHECKED]
     library = folder / "libcuda.so.1"
     if not library.exists():
         folder.mkdir(exist_ok=True)
@@ -43,20 +43,20 @@ def fake_driver(folder: Path, *more: str) -> Path:
 
 @pytest.mark.parametrize("name", TESTS)
 def test_fake_driver(build: Build, name: str) -> None:
-    bundle = build("address")
+    bundle = build(CHECKED)
     libraries = fake_driver(bundle.root / "fake-cuda")
-    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"cuda_{name}", bundle)
+    run_with(libraries, link(bundle, CHECKED, "gpu_fake.c"), f"cuda_{name}", bundle)
 
 
 @pytest.mark.parametrize("name", ["numbers", "lost_device"])
 def test_driver_without_graphs(build: Build, name: str) -> None:
     """One of CUDA 10, as the Jetson Nano has it."""
-    bundle = build("address")
+    bundle = build(CHECKED)
     libraries = fake_driver(bundle.root / "fake-cuda-10", "-DFAKE_OLD")
-    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"cuda_{name}", bundle)
+    run_with(libraries, link(bundle, CHECKED, "gpu_fake.c"), f"cuda_{name}", bundle)
 
 
 def test_no_driver(build: Build, tmp_path: Path) -> None:
-    bundle = build("address")
+    bundle = build(CHECKED)
     (tmp_path / "libcuda.so.1").write_bytes(b"no library")
-    run_with(tmp_path, link(bundle, "address", "gpu_fake.c"), "cuda_no_driver", bundle)
+    run_with(tmp_path, link(bundle, CHECKED, "gpu_fake.c"), "cuda_no_driver", bundle)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from edgepack.render.sources import MODEL_SOURCE
 from edgepack.resources import TEMPLATES
+from tests.runtime.conftest import CHECKED, VARIANTS
 from tests.support.mini import ARCH, WARNINGS, make_sources, run
 
 HERE = Path(__file__).parent
@@ -56,9 +57,9 @@ NOT_CANONICAL = [P, P + 1, P + 18, P + 2**255, P + 1 + 2**255, 1 + 2**255, P - 1
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ed25519") / "ed25519"
     folders = [f"-I{TEMPLATES / 'runtime'}", f"-I{TEMPLATES}"]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O2"]
-    flags = [*WARNINGS, "-Wno-unused-function", *sanitizers, "-pthread"]
-    command = ["clang", *flags, *folders, HERE / "ed25519.c", "-o", path, "-lm", "-ldl"]
+    cc, flags = VARIANTS[CHECKED]
+    flags = (*WARNINGS, "-Wno-unused-function", *flags, "-O2", "-pthread")
+    command = [*cc, *flags, *folders, HERE / "ed25519.c", "-o", path, "-lm", "-ldl"]
     subprocess.run(command, check=True)
     return path
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgepack.render.sources import kernels_object
 from edgepack.resources import TEMPLATES
-from tests.runtime.conftest import VARIANTS, Build
+from tests.runtime.conftest import CHECKED, VARIANTS, Build
 from tests.support.mini import WARNINGS, MiniBundle, add_gpu_sources, run
 from tests.support.oclgrind import findings, oclgrind
 
@@ -81,20 +81,20 @@ def run_with(libraries: Path, program: Path, name: str, bundle: MiniBundle) -> N
 
 @pytest.mark.parametrize("name", FAKE)
 def test_fake_driver(build: Build, name: str) -> None:
-    bundle = build("address")
-    libraries = fake_driver(bundle.root / "fake", "address")
-    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"opencl_{name}", bundle)
+    bundle = build(CHECKED)
+    libraries = fake_driver(bundle.root / "fake", CHECKED)
+    run_with(libraries, link(bundle, CHECKED, "gpu_fake.c"), f"opencl_{name}", bundle)
 
 
 def test_no_driver(build: Build, tmp_path: Path) -> None:
     """Libraries that are none, and one that lacks a function."""
-    bundle = build("address")
-    program = link(bundle, "address", "gpu_fake.c")
+    bundle = build(CHECKED)
+    program = link(bundle, CHECKED, "gpu_fake.c")
     for name in ("libOpenCL.so.1", "libOpenCL.so"):
         (tmp_path / name).write_bytes(b"no library")
     run_with(tmp_path, program, "opencl_no_driver", bundle)
     run_with(
-        fake_driver(tmp_path / "old", "address", "-DFAKE_WITHOUT_FINISH"), program, "opencl_no_driver", bundle
+        fake_driver(tmp_path / "old", CHECKED, "-DFAKE_WITHOUT_FINISH"), program, "opencl_no_driver", bundle
     )
 
 

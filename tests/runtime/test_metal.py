@@ -11,7 +11,7 @@ import pytest
 
 from edgepack.resources import TEMPLATES
 from edgepack.runners.base import arch_of
-from tests.runtime.conftest import VARIANTS, Build
+from tests.runtime.conftest import CHECKED, VARIANTS, Build
 from tests.runtime.test_gpu import link, run_with
 from tests.support.mini import WARNINGS, run
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(
 
 def fake_driver(folder: Path) -> Path:
     """The folder of a libmetal.so that stands for Objective-C's runtime and the framework."""
-    cc, flags = VARIANTS["address"]
+    cc, flags = VARIANTS[CHECKED]
     library = folder / "libmetal.so"
     if not library.exists():
         folder.mkdir(exist_ok=True)
@@ -54,6 +54,6 @@ def fake_driver(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", TESTS)
 def test_fake_driver(build: Build, name: str) -> None:
-    bundle = build("address")
+    bundle = build(CHECKED)
     libraries = fake_driver(bundle.root / "fake-metal")
-    run_with(libraries, link(bundle, "address", "gpu_fake.c"), f"metal_{name}", bundle)
+    run_with(libraries, link(bundle, CHECKED, "gpu_fake.c"), f"metal_{name}", bundle)
