@@ -34,8 +34,9 @@ def target() -> GpuTarget:
 def kernels() -> dict[str, str]:
     """One of each rule at least."""
     g = Graph("each", seed=1)
-    y = g.op("Conv", g.input("x", (1, 16, 12, 12)), g.weight(24, 16, 3, 3), g.weight(24), pads=[1, 1, 1, 1])
-    g.op("Softmax", g.op("Reshape", g.op("Tanh", y), g.const([24, 144])), axis=-1, name="y")
+    y = g.op("Conv", g.input("x", (1, 32, 28, 28)), g.weight(32, 1, 3, 3), pads=[1, 1, 1, 1], group=32)
+    y = g.op("Softmax", g.op("Reshape", g.op("Tanh", y), g.const([32, 784])), axis=-1)
+    g.op("ReduceMax", g.op("MatMul", y, g.weight(784, 40)), axes=[0], keepdims=0, name="y")
     g.output("y")
     half = replace(target(), precision="fp16")
     of_half = plan_of(attention(), "h", half).gpu_kernels
@@ -59,7 +60,8 @@ def sections(cubin: bytes) -> dict[str, int]:
 
 def test_every_capability_has_all_kernels(tmp_path: Path) -> None:
     texts = kernels()
-    assert {name.rpartition("_")[2] for name in texts} == {"contraction", "reduction", "element", "core"}
+    rules = ("contraction", "partial_sums", "reduction", "rows", "window", "element", "tensor_core")
+    assert {name.split("_", 2)[2] for name in texts} == set(rules)
     made = write_cuda(texts, CAPABILITIES, tmp_path)
     assert [(b.kind, b.capability) for b in made] == [
         ("source", 0),

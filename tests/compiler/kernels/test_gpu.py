@@ -77,6 +77,13 @@ def test_each_form_of_kernel(tmp_path: Path) -> None:
     assert rules.count("opencl.window") == 3, rules
 
 
+def test_groups_share_the_terms_of_a_deep_product(tmp_path: Path) -> None:
+    check({"deep": deep_product()}, tmp_path, target())
+    plan = plan_of(deep_product(), "m", target()).plan
+    product, sums = (step for step in plan.steps if isinstance(step, Launch))
+    assert product.groups[2] == 2 * 4 and sums.groups[1:] == (1, 1)
+
+
 def test_each_form_of_kernel_with_float16_in_memory(tmp_path: Path) -> None:
     """A product, softmax, and a product; sums are float32: what is off is the rounding of tensors."""
     g = Graph("half", seed=7)
@@ -91,6 +98,15 @@ def test_each_form_of_kernel_with_float16_in_memory(tmp_path: Path) -> None:
 
 def test_small_models(tmp_path: Path) -> None:
     check({name: SMALL[name]() for name in SENTINELS}, tmp_path, target())
+
+
+def deep_product() -> onnx.ModelProto:
+    """Few rows and columns, many terms: groups share them."""
+    g = Graph("deep", seed=2)
+    a = g.op("MatMul", g.input("x", (2, 40, 700)), g.input("w", (2, 700, 48)))
+    g.op("Tanh", g.op("Add", a, g.weight(48)), name="y")
+    g.output("y")
+    return g.model()
 
 
 def windows() -> onnx.ModelProto:

@@ -41,6 +41,9 @@ class GpuStage:
         threads: work items (threads) of each.
         local_bytes: memory that the work items of a group share.
         packed: constants in the kernel's own layouts.
+        partial_bytes: of the tensor of partial sums that it leaves, which is the temp behind the group's
+            own; 0 for none.
+        last: the kernel that adds these up, run next.
     """
 
     text: str
@@ -49,6 +52,8 @@ class GpuStage:
     threads: tuple[int, int, int]
     local_bytes: int = 0
     packed: tuple[Packing, ...] = ()
+    partial_bytes: int = 0
+    last: GpuStage | None = None
 
 
 @dataclass(frozen=True)

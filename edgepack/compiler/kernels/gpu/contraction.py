@@ -13,6 +13,7 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.nests import Nest
+from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["contraction"]
@@ -22,6 +23,9 @@ DEPTH = 16
 
 #: Tiles of a work item (rows, columns), largest first; the work items of a group are a square.
 TILES = ((8, 4), (4, 4), (2, 4), (2, 2))
+
+#: Elements of a large tile: it multiplies at least twice for each number that it reads of shared memory.
+LARGE = 16
 
 
 def contraction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
@@ -49,32 +53,50 @@ class _Builder:
         self.code = kernel.code
         self.m, self.n, self.k, self.b = (product.counts[name] for name in "mnkb")
         self.side = int(target.group_size**0.5)
-        self.rows, self.columns = self._tile()
-        self.height, self.width = self.side * self.rows, self.side * self.columns
+        (self.rows, self.columns), self.slices = self._tile()
+        self.height, self.width = self._sides((self.rows, self.columns))
         self.threads = self.side * self.side
 
-    def _tile(self) -> tuple[int, int]:
-        """The largest tile that leaves enough groups, and does not stick out by more than it has to; else the
-        smallest. RuleError where the device has no room for that."""
-        for rows, columns in TILES:
-            height, width = self.side * rows, self.side * columns
-            groups = -(-self.m // height) * -(-self.n // width) * self.b
-            wanted = groups >= self.target.least_groups and self.m > height // 2 and self.n > width // 2
-            fits = _tile_bytes(height, width) <= self.target.local_bytes
-            if fits and (wanted or (rows, columns) == TILES[-1]):
-                return rows, columns
-        raise RuleError("its tiles need more memory than a group has")
+    def _tile(self) -> tuple[tuple[int, int], Slices]:
+        """The largest tile that leaves enough groups, and does not stick out by more than it has to; a large
+        one of which groups share the terms; else the smallest. RuleError where the device has no room."""
+        fitting = [tile for tile in TILES if _tile_bytes(*self._sides(tile)) <= self.target.local_bytes]
+        inside = [
+            (tile, -(-self.m // height) * -(-self.n // width) * self.b)
+            for tile, (height, width) in ((tile, self._sides(tile)) for tile in fitting)
+            if self.m > height // 2 and self.n > width // 2
+        ]
+        large = [(tile, groups) for tile, groups in inside if tile[0] * tile[1] >= LARGE]
+        for tile, groups in large:
+            if groups >= self.target.least_groups:
+                return tile, WHOLE
+        for tile, groups in large:
+            shared = slices(groups, self.product, DEPTH, self.target)
+            if groups * shared.count >= self.target.least_groups:
+                return tile, shared
+        for tile, groups in inside:
+            if groups >= self.target.least_groups:
+                return tile, WHOLE
+        if not fitting:
+            raise RuleError("its tiles need more memory than a group has")
+        tile, groups = inside[-1] if inside else (fitting[-1], 1)
+        return tile, slices(groups, self.product, DEPTH, self.target)
+
+    def _sides(self, tile: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of a group."""
+        return self.side * tile[0], self.side * tile[1]
 
     def build(self) -> GpuStage:
         code = self.code
         code.line(f"SHARED float first[{DEPTH} * {self.height + 1}];")
         code.line(f"SHARED float second[{DEPTH} * {self.width + 1}];")
         code.line(f"const int x = THREAD(0), y = THREAD(1), t = y * {self.side} + x;")
-        code.line(f"const int n0 = GROUP(0) * {self.width}, m0 = GROUP(1) * {self.height}, batch = GROUP(2);")
+        code.line(f"const int n0 = GROUP(0) * {self.width}, m0 = GROUP(1) * {self.height};")
+        self.slices.begin(code, self.product)
         code.line(f"float sum[{self.rows} * {self.columns}];")
         with code.block(f"for (int i = 0; i < {self.rows * self.columns}; ++i)"):
             code.line("sum[i] = 0.0f;")
-        with code.block(f"for (int k0 = 0; k0 < {self.k}; k0 += {DEPTH})"):
+        with code.block(f"for (int k0 = k_first; k0 < k_end; k0 += {DEPTH})"):
             p = self.product
             self._load("first", self.height, p.first, "m", along_k=p.first_along_k)
             self._load("second", self.width, p.second, "n", along_k=p.second_along_k)
@@ -82,9 +104,10 @@ class _Builder:
             self._multiply()
             code.line("BARRIER;")
         self._store()
-        groups = (-(-self.n // self.width), -(-self.m // self.height), self.b)
+        groups = (-(-self.n // self.width), -(-self.m // self.height), self.b * self.slices.count)
         local = _tile_bytes(self.height, self.width)
-        return code.stage(groups, (self.side, self.side, 1), local_bytes=local)
+        stage = code.stage(groups, (self.side, self.side, 1), local_bytes=local)
+        return self.slices.ended(stage, self.kernel, self.nest, self.product, self.target)
 
     def _load(self, name: str, length: int, factor: Any, side: str, *, along_k: bool) -> None:
         """A tile of a factor: neighbouring work items read neighbouring elements.
@@ -131,4 +154,5 @@ class _Builder:
                 code.line(f"const int m = m0 + y + i * {self.side}, n = n0 + x + j * {self.side};")
                 whole = self.m % self.height == 0 and self.n % self.width == 0
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
-                    self.kernel.store_product(self.nest, self.product, f"sum[i * {self.columns} + j]")
+                    value = f"sum[i * {self.columns} + j]"
+                    self.slices.store(self.kernel, self.nest, self.product, value)

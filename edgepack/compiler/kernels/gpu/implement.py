@@ -60,8 +60,13 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
         name, stage = _stage(fused, nests, part, target, half)
         stages.append(stage)
         names.append(name)
+        if stage.last is not None:
+            stages.append(stage.last)
+            names.append("partial_sums")
     kernel = Kernel(fused, nests, target.most_parameters, half)
     temps = tuple(prod(int(d) for d in b.shape) * DTYPE_BYTES[kernel.stored(b)] for b in nests.temps)
+    if partial := max(stage.partial_bytes for stage in stages):
+        temps = (*temps, partial)
     return GpuImplementation(tuple(names), tuple(stages), temps, flops=count_flops(fused.function))
 
 

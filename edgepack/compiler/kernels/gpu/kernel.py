@@ -39,6 +39,9 @@ class Kernel:
         most_parameters: int,
         half: HalfOperands = FULL,
     ) -> None:
+        self._made_of = (fused, nests, most_parameters, half)
+        #: The tensor of partial sums, behind what lies between nests.
+        self.partial = Operand("temp", len(nests.temps))
         params = list(fused.function.params)
         first = len(params) - fused.outputs
         self._operands = {
@@ -53,6 +56,10 @@ class Kernel:
             self._half.update(n.result.target for n in nests.nests if n.is_temp(nests.temps))
         self.code = Code(most_parameters)
         self.evaluator = Evaluator(self.code, self._operands.get, self.stored, nests.inlined)
+
+    def another(self) -> Kernel:
+        """An empty kernel of the same group."""
+        return Kernel(*self._made_of)
 
     def constant(self, buffer: Buffer) -> int | None:
         """The index of the parameter that is a constant in float16; None for another tensor."""

@@ -26,6 +26,7 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product, variables_of
 from edgepack.compiler.kernels.gpu.nests import Nest
+from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["tensor_core"]
@@ -38,6 +39,9 @@ VECTOR = 8
 
 #: Rows, columns and terms of the instruction.
 ROWS, COLUMNS, TERMS = 16, 8, 16
+
+#: Elements of a large tile: what is read of memory for it is multiplied often enough.
+LARGE = 64 * 32
 
 #: Threads of a warp.
 WARP = 32
@@ -120,24 +124,34 @@ class _Builder:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code = kernel.code
         self.m, self.n, self.k, self.b = (product.counts[name] for name in "mnkb")
-        self.tile = self._chosen()
+        self.tile, self.slices = self._chosen()
         self.packed = _packing(product, kernel)
         self.vectors = {"first": self._is_contiguous(0), "second": self._is_contiguous(1)}
 
-    def _chosen(self) -> _Tile:
-        """The largest tile that leaves enough groups and is not mostly outside; else with most groups."""
+    def _chosen(self) -> tuple[_Tile, Slices]:
+        """The largest tile that leaves enough groups and is not mostly outside; a large one of which groups
+        share the terms; else with most groups."""
         fitting = [
             t
             for t in TILES
             if t.threads <= self.target.group_size and t.shared_bytes <= self.target.local_bytes
         ]
         inside = [t for t in fitting if self.m > t.height // 2 and self.n > t.width // 2]
+        large = [t for t in inside if t.height * t.width >= LARGE]
+        for tile in large:
+            if self._groups(tile) >= self.target.least_groups:
+                return tile, WHOLE
+        for tile in large:
+            shared = slices(self._groups(tile), self.product, DEPTH, self.target)
+            if self._groups(tile) * shared.count >= self.target.least_groups:
+                return tile, shared
         for tile in inside:
             if self._groups(tile) >= self.target.least_groups:
-                return tile
+                return tile, WHOLE
         if not fitting:
             raise RuleError("its tiles need more memory or threads than a group has")
-        return max(inside or fitting[-1:], key=self._groups)
+        tile = max(inside or fitting[-1:], key=self._groups)
+        return tile, slices(self._groups(tile), self.product, DEPTH, self.target)
 
     def _groups(self, tile: _Tile) -> int:
         return -(-self.m // tile.height) * -(-self.n // tile.width) * self.b
@@ -148,7 +162,8 @@ class _Builder:
         code.line(f"SHARED ALIGNED(16) ep_half first[{tile.height * pitch}];")
         code.line(f"SHARED ALIGNED(16) ep_half second[{tile.width * pitch}];")
         code.line(f"const int t = THREAD(0), warp = t / {WARP}, lane = t % {WARP};")
-        code.line(f"const int n0 = GROUP(0) * {tile.width}, m0 = GROUP(1) * {tile.height}, batch = GROUP(2);")
+        code.line(f"const int n0 = GROUP(0) * {tile.width}, m0 = GROUP(1) * {tile.height};")
+        self.slices.begin(code, self.product)
         down, across = tile.fragments
         code.line(f"const int row0 = warp / {tile.across} * {down * ROWS} + lane / 4;")
         code.line(f"const int column0 = warp % {tile.across} * {across * COLUMNS};")
@@ -157,19 +172,20 @@ class _Builder:
             code.line("sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0.0f;")
         for name in ("first", "second"):
             code.line(f"{'uint4' if self.vectors[name] else 'ep_half'} {name}_next[{self._steps(name)}];")
-        code.line("int k0 = 0;")
+        code.line("int k0 = k_first;")
         self._fetch()
-        with code.block(f"for (; k0 < {self.k};)"):
+        with code.block("for (; k0 < k_end;)"):
             self._keep()
             code.line("BARRIER;")
             code.line(f"k0 += {DEPTH};")
-            with code.block(f"if (k0 < {self.k})"):
+            with code.block("if (k0 < k_end)"):
                 self._fetch()
             self._multiply()
             code.line("BARRIER;")
         self._store()
-        groups = (-(-self.n // tile.width), -(-self.m // tile.height), self.b)
+        groups = (-(-self.n // tile.width), -(-self.m // tile.height), self.b * self.slices.count)
         stage = code.stage(groups, (tile.threads, 1, 1), local_bytes=tile.shared_bytes)
+        stage = self.slices.ended(stage, self.kernel, self.nest, self.product, self.target)
         return stage if self.packed is None else replace(stage, packed=(self.packed,))
 
     # From memory to registers, and from there to shared memory ---------------------------------------------
@@ -319,7 +335,7 @@ class _Builder:
                 code.line(f"const int m = m0 + row0 + i / {across} * {ROWS} + j / 2 * 8;")
                 code.line(f"const int n = n0 + column0 + i % {across} * {COLUMNS} + lane % 4 * 2 + j % 2;")
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
-                    self.kernel.store_product(self.nest, self.product, "sum[i][j]")
+                    self.slices.store(self.kernel, self.nest, self.product, "sum[i][j]")
 
 
 def _is_multiple(x: Any) -> bool:
