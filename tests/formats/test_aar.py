@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 import subprocess
 import zipfile
 from pathlib import Path
@@ -20,6 +21,8 @@ from edgepack.errors import ConfigError
 from edgepack.exporting import source_bundle
 from edgepack.formats.aar import AAR, java_classes, native_half
 from edgepack.formats.base import ExportJob, SourceBundle
+from edgepack.formats.class_file import ClassFile
+from edgepack.formats.kotlin_metadata import Function, KotlinClass, getter
 from edgepack.formats.metadata import PackageMetadata
 from tests.support import fake, packages
 from tests.support.android import make_ndk
@@ -111,6 +114,18 @@ def test_its_class_computes_here(here: SourceBundle, bundles: list[Bundle], tmp_
     values = np.array([line.split() for line in text.splitlines()], "f4")
     np.testing.assert_allclose(values, expected_outputs(inputs), rtol=1e-5, atol=1e-6)
     float(packages.run(*command, "Example", cwd=folder, **environment))
+
+
+def test_kotlins_metadata_are_as_its_proto_has_them() -> None:
+    """Written out by hand: a table of two strings, then flags, name, parent and a constructor; the zero in
+    front says how it is spelt, and has two bytes in a class file, as the one behind the name's tag."""
+    out = ClassFile("a/B")
+    KotlinClass("a/B", [Function("<init>")]).annotate(out)
+    table, message = "04 0a02 0802", "0806 1800 3202 3001 4202 0806"
+    text = bytes.fromhex(f"00 {table} {message}").replace(b"\0", b"\xc0\x80")
+    assert struct.pack(">BH", 1, len(text)) + text in out.data()
+    names = {"sign": "getSign", "is_on": "is_on", "is2": "is2", "island": "getIsland", "is": "getIs"}
+    assert {name: getter(name) for name in names} == names
 
 
 @pytest.mark.slow
