@@ -56,7 +56,8 @@ def update(
     model: PathLike,
     output: PathLike,
     *,
-    key: PathLike,
+    key: PathLike | None = None,
+    params_version: int = 0,
     force: bool = False,
     progress: Progress | None = None,
     **options: Unpack[RunKeywords],
@@ -64,30 +65,29 @@ def update(
     """Make new params for a bundle's library, of a retrained model.
 
     Args:
-        bundle: was packed with ``params_key``; its folder.
+        bundle: its folder.
         model: the same network with other weights.
         output: the params file to write.
-        key: the secret key of minisign that belongs to ``params_key``: its file, or ``env://NAME``. The
-            password of an encrypted one is in ``EDGEPACK_SIGNING_PASSWORD``.
+        key: the secret key of minisign that belongs to the bundle's ``params_key``: its file, or
+            ``env://NAME``; the password of an encrypted one is in ``EDGEPACK_SIGNING_PASSWORD``. None: the
+            params are not signed, for callers that list their id.
+        params_version: that is signed too, higher for later params, below 2**63; callers ask for a least one.
         force: replace a file at the output.
         progress: as for :func:`edgepack.pack`.
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:
-            where the bundle's program runs. ``device`` is needed too where the bundle is for one of your own.
+            where the program runs. ``device`` is needed too where the bundle is for one of your own.
 
     Raises:
-        ConfigError: the library takes no other params, the key is another one, or the model is of another
-            network.
-        CheckFailedError: the bundle is damaged, or its program does not compute with the new params what the
-            model does.
+        ConfigError: the library takes no other params, the key or the model's network is another one.
+        CheckFailedError: the bundle is damaged, or its program does not compute what the model does.
         ModelError, ToolchainError, InternalError: as for :func:`edgepack.pack`.
     """
     check_options(options, "update")
     where = RunOptions(**options)
     check_run(where)
     root, target = find_bundle(Path(bundle)), Path(output)
-    manifest = load_manifest(root)
-    check_sums(root, manifest)
-    signer = _signer(root, manifest, os.fspath(key))
+    check_sums(root, manifest := load_manifest(root))
+    signer = _signer(root, manifest, None if key is None else os.fspath(key), params_version)
     if os.path.lexists(target) and (not force or not target.is_file()):
         raise ConfigError(f"{target} exists.", hint="Replace it with --force, or choose another --output.")
     folder = target.resolve().parent
@@ -97,15 +97,15 @@ def update(
             remove_dead(folder)
             with temporary_folder(folder, prefix=".update.") as place:
                 fresh = _packed(root, manifest, Path(model), place, where, undisturbed(progress))
-                trial = place / "bundle"
-                made = _signed(root, trial, place / "fresh", fresh, signer)
-                result = verify(trial, manifest.model_copy(update={"recorded": fresh.recorded}), where)
+                trial = _sign(root, place, fresh, signer, params_version) if signer else place / "fresh"
+                said = manifest.model_copy(update={"recorded": fresh.recorded}) if signer else fresh
+                result = verify(trial, said, where)
                 if not result.ok:
                     raise CheckFailedError(
                         f"The program of {root} does not compute what {model} does.",
                         hint="Pack the model anew, and ship the library with its params.",
                     )
-                made.replace(target)
+                (trial / str(fresh.params.file)).replace(target)
         except OSError as error:
             raise refusal(error) or ConfigError(
                 f"{target} cannot be written: {error.strerror or error}.", hint="Choose another --output."
@@ -113,21 +113,31 @@ def update(
     return Update(target, fresh.params.id, result)
 
 
-def _signer(root: Path, manifest: Manifest, source: str) -> MinisignSecretKey | CosignSecretKey:
-    """The key to sign with; ConfigError where the library would not take what it signs."""
+def _signer(
+    root: Path, manifest: Manifest, source: str | None, version: int
+) -> MinisignSecretKey | CosignSecretKey | None:
+    """The key to sign with; None for none; ConfigError where the library would not take what it signs, or
+    for a version that no params can have."""
     from edgepack.signing.sums import secret_key
 
-    params = manifest.params
-    if not params.key or not params.layout:
+    if not 0 <= version < 1 << 63 or (version and source is None):
         raise ConfigError(
-            f"The library of {root} takes its own params only.",
-            hint="Pack it with --params-key KEY.pub to be able to update its weights alone.",
+            f"The params cannot have the version {version}{' without a key' if source is None else ''}.",
+            hint="Versions are numbers from 1 to 2**63 - 1, and stand under a signature: give --key too.",
+        )
+    params = manifest.params
+    if not params.layout or (source is not None and not params.key):
+        raise ConfigError(
+            f"The library of {root} trusts no key.",
+            hint="Leave --key out: callers list the id of the new params. Or pack with --params-key KEY.pub.",
         )
     if params.mode == "embed" or not params.file:
         raise ConfigError(
             f"The library of {root} has its params in it.",
             hint="Pack it with --params file or --params caller to be able to update its weights alone.",
         )
+    if source is None:
+        return None
     signer = secret_key(source)
     if signer.public.raw.hex() != params.key:
         raise ConfigError(
@@ -185,16 +195,17 @@ def _difference(old: Manifest, new: Manifest) -> str:
     return "its weights change the program itself, which holds some of them as numbers"
 
 
-def _signed(
-    root: Path, trial: Path, fresh: Path, manifest: Manifest, signer: MinisignSecretKey | CosignSecretKey
+def _sign(
+    root: Path, place: Path, fresh: Manifest, signer: MinisignSecretKey | CosignSecretKey, version: int
 ) -> Path:
-    """The old bundle in ``trial``, with the new one's recorded data and signed params, whose path is
-    returned."""
+    """The old bundle in ``place/bundle``, with recorded data and params of ``place/fresh``, these signed."""
+    trial, new = place / "bundle", place / "fresh"
     shutil.copytree(root, trial, ignore=lambda folder, names: ["test"] if Path(folder) == root else [])
-    shutil.copytree(fresh / "test", trial / "test")
-    params = trial / str(manifest.params.file)
+    shutil.copytree(new / "test", trial / "test")
+    params = trial / str(fresh.params.file)
     params.unlink()
-    message = signed_message(bytes.fromhex(manifest.params.layout), bytes.fromhex(manifest.params.id))
-    write_signed(fresh / str(manifest.params.file), signer.sign_raw(message), params)
+    layout, params_id = (bytes.fromhex(text) for text in (fresh.params.layout, fresh.params.id))
+    signature = signer.sign_raw(signed_message(layout, params_id, version))
+    write_signed(new / str(fresh.params.file), signature, params, version)
     params.chmod(0o644)
-    return params
+    return trial

@@ -82,6 +82,77 @@ def test_the_library_computes_what_the_retrained_model_does(
     assert [path.name for path in place.glob(".update*")] == []
 
 
+@pytest.fixture(scope="module")
+def unsigned(place: Path, small_bundle: edgepack.Bundle) -> edgepack.Update:
+    """New params for a library that trusts no key."""
+    with pytest.MonkeyPatch.context() as patch:
+        fake.install("retrained", patch.setattr)
+        return edgepack.update(small_bundle.path, place / "retrained.onnx", place / "unsigned.params")
+
+
+class Opener:
+    """A program that opens a bundle's model with options."""
+
+    def __init__(self, bundle: Path, folder: Path) -> None:
+        self.program = folder / "open"
+        source = Path(__file__).with_name("runtime") / "open_with.c"
+        library = bundle / "lib" / "libsmall.a"
+        command = ["cc", "-Wall", "-Werror", f"-I{bundle / 'include'}", source, library]
+        subprocess.run([*command, "-lm", "-pthread", "-o", self.program], check=True)
+
+    def __call__(self, params: Path, version: int = 0, *ids: str) -> str:
+        command = [self.program, params, str(version), *ids]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
+def test_a_caller_lists_params_that_are_taken_too(
+    place: Path, small_bundle: edgepack.Bundle, unsigned: edgepack.Update, tmp_path: Path
+) -> None:
+    """By a library that trusts no key; their data are hashed, for an id alone is easily written."""
+    opened = Opener(small_bundle.path, tmp_path)
+    own, new, other = small_bundle.path / "params/small.params", unsigned.path, "ab" * 32
+    assert unsigned.verification.ok
+    assert opened(new) == opened(new, 0, other) == "EP_E_PARAMS_MODEL"
+    assert opened(new, 0, other, unsigned.params_id) == "EP_OK EP_OK"
+    assert opened(own, 0, unsigned.params_id) == "EP_OK EP_OK"
+    content = bytearray(new.read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "changed").write_bytes(content)
+    assert opened(tmp_path / "changed", 0, unsigned.params_id) == "EP_E_PARAMS_HASH"
+    content[48:80] = own.read_bytes()[48:80]  # data of one, id of another
+    (tmp_path / "renamed").write_bytes(content)
+    assert opened(tmp_path / "renamed", 0, small_bundle.manifest.params.id) == "EP_OK EP_E_PARAMS_HASH"
+    # Nothing that is signed, so nothing has a version.
+    assert opened(own, 1) == "EP_E_PARAMS_OLD"
+    assert opened(own, 1, small_bundle.manifest.params.id) == "EP_OK EP_OK"
+
+
+def test_a_caller_refuses_params_of_a_lower_version(
+    place: Path, fresh: edgepack.Update, tmp_path: Path
+) -> None:
+    """The version is under the signature; the library's own params have none."""
+    opened, own = Opener(place / "bundle", tmp_path), place / "bundle/params/small.params"
+    with pytest.MonkeyPatch.context() as patch:
+        fake.install("retrained", patch.setattr)
+        key = place / "weights.sec"
+        model, target = place / "retrained.onnx", tmp_path / "seventh"
+        made = edgepack.update(place / "bundle", model, target, key=key, params_version=7)
+    assert (read_params(made.path).version, read_params(fresh.path).version) == (7, 0)
+    assert [opened(made.path, least) for least in (0, 7, 8)] == ["EP_OK EP_OK"] * 2 + ["EP_E_PARAMS_OLD"]
+    assert [opened(fresh.path, least) for least in (0, 1)] == ["EP_OK EP_OK", "EP_E_PARAMS_OLD"]
+    assert [opened(own, least) for least in (0, 1)] == ["EP_OK EP_OK", "EP_E_PARAMS_OLD"]
+    assert opened(fresh.path, 8, fresh.params_id) == "EP_OK EP_OK"  # whom the caller lists
+    for least, version in ((0, 0), (0, 6), (8, 8), (8, 2**64 - 1)):
+        content = bytearray(made.path.read_bytes())
+        content[120:128] = version.to_bytes(8, "little")
+        (tmp_path / "other").write_bytes(content)
+        assert opened(tmp_path / "other", least) == "EP_E_PARAMS_SIGNATURE"
+    content = bytearray(own.read_bytes())
+    content[120:128] = (9).to_bytes(8, "little")
+    (tmp_path / "raised").write_bytes(content)
+    assert opened(tmp_path / "raised", 8) == "EP_E_PARAMS_OLD"
+
+
 def test_a_device_refuses_foreign_weights(place: Path, fresh: edgepack.Update, tmp_path: Path) -> None:
     good = fresh.path.read_bytes()
     fields = list(HEADER.unpack(good[: HEADER.size]))
@@ -132,8 +203,13 @@ def test_what_is_no_update_is_refused(
         updated(place, "retrained", fresh.path)
     with pytest.raises(ConfigError, match="another network from step 1 on"):
         updated(place, "network", tmp_path / "x")
-    with pytest.raises(ConfigError, match="takes its own params only"):
+    with pytest.raises(ConfigError, match="trusts no key"):
         edgepack.update(small_bundle.path, place / "retrained.onnx", tmp_path / "x", key="none")
+    for key, version in ((None, 1), (place / "weights.sec", -1), (place / "weights.sec", 2**63)):
+        with pytest.raises(ConfigError, match=f"cannot have the version {version}"):
+            edgepack.update(
+                place / "bundle", place / "retrained.onnx", tmp_path / "x", key=key, params_version=version
+            )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -31,9 +31,16 @@ __all__ = ["command"]
 )
 @click.option(
     "--key",
-    required=True,
     metavar="FILE|env://NAME",
-    help="The secret key of minisign that belongs to the key of `pack --params-key`.",
+    help="The secret key of minisign that belongs to the key of `pack --params-key`; without it the params "
+    "are for callers that list their id.",
+)
+@click.option(
+    "--params-version",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Sign this number too, higher for later params: devices can refuse older ones.",
 )
 @click.option("--force", is_flag=True, help="Replace a file at the output.")
 @run_options
@@ -45,20 +52,31 @@ def command(
     bundle: Path,
     model: Path,
     output: Path,
-    key: str,
+    key: str | None,
+    params_version: int,
     force: bool,
     as_json: bool,
     **options: Unpack[RunKeywords],
 ) -> None:
-    """Make new params for BUNDLE's library from a retrained model, signed, and tried by its own program."""
+    """Make new params for BUNDLE's library from a retrained model, signed, and tried by a program."""
     from edgepack.updating import update
 
     with progress(settings) as show:
-        made = update(bundle, model, output, key=key, force=force, progress=show, **options)
+        made = update(
+            bundle,
+            model,
+            output,
+            key=key,
+            params_version=params_version,
+            force=force,
+            progress=show,
+            **options,
+        )
     if as_json:
         verified = made.verification.to_json()
         print_json({"path": str(made.path), "params_id": made.params_id, "verification": verified})
         return
     size = human_bytes(made.path.stat().st_size)
-    where = f"{made.path} ({size}), verified by the program of {bundle} on {made.verification.where}"
+    program = f"the program of {bundle}" if key else "a program of the same code"
+    where = f"{made.path} ({size}), verified by {program} on {made.verification.where}; id {made.params_id}"
     say(printable(where))

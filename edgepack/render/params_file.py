@@ -30,7 +30,7 @@ FORMAT_VERSION = 1
 
 MAGIC = b"EPPARAMS"
 #: Fixed part of the header, little-endian; ``templates/runtime/core/params.c`` names the fields.
-HEADER = struct.Struct("<8sIIQQQII32s32sI12x")
+HEADER = struct.Struct("<8sIIQQQII32s32sI4xQ")
 #: An entry of the table of tensors.
 ENTRY = struct.Struct("<IIIII4xQQ32s")
 #: Where the header's own SHA-256 lies in it; it is computed with these 32 bytes as zeros.
@@ -52,12 +52,14 @@ class ParamsFile:
         data_offset: where the data starts in the file.
         data_bytes: size of the data.
         constants: the tensors, with offsets from the start of the data.
+        version: that its signature is over; 0: none.
     """
 
     params_id: bytes
     data_offset: int
     data_bytes: int
     constants: tuple[Constant, ...]
+    version: int = 0
 
 
 def write_params(plan: Plan, data: Path, output: Path) -> bytes:
@@ -100,18 +102,20 @@ def params_file_bytes(plan: Plan) -> int:
     return _data_offset(len(_header(plan, bytes(32)))) + plan.params_bytes
 
 
-def signed_message(layout: bytes, params_id: bytes) -> bytes:
-    """What a signature of params is over, for a library with this layout: 80 bytes."""
-    return _PURPOSE + layout + params_id
+def signed_message(layout: bytes, params_id: bytes, version: int = 0) -> bytes:
+    """What a signature of params is over, for a library with this layout: 80 bytes, and 8 more for a version
+    that is not 0, which libraries that know no versions refuse."""
+    return _PURPOSE + layout + params_id + (version.to_bytes(8, "little") if version else b"")
 
 
-def write_signed(source: Path, signature: bytes, output: Path) -> None:
+def write_signed(source: Path, signature: bytes, output: Path, version: int = 0) -> None:
     """Copy a params file, with a signature in its header.
 
     Args:
         source: a params file without one.
         signature: 64 bytes: of Ed25519, over :func:`signed_message`.
         output: the file to write.
+        version: that the signature is over.
 
     Raises:
         CheckFailedError: ``source`` is no params file, or damaged.
@@ -124,7 +128,7 @@ def write_signed(source: Path, signature: bytes, output: Path) -> None:
         rest += signature
         data_offset = _data_offset(at + len(signature))
         fixed[2:5] = at + len(signature), data_offset + found.data_bytes, data_offset
-        fixed[9:11] = bytes(32), at
+        fixed[9:12] = bytes(32), at, version
         fixed[9] = hashlib.sha256(HEADER.pack(*fixed) + rest).digest()
         header = HEADER.pack(*fixed) + rest
         out.write(header + bytes(data_offset - len(header)))
@@ -142,9 +146,8 @@ def read_params(path: Path) -> ParamsFile:
         fixed = file.read(HEADER.size)
         if fixed[: len(MAGIC)] != MAGIC or len(fixed) < HEADER.size:
             raise CheckFailedError(f"{path} is not a params file.")
-        _, version, header_bytes, file_bytes, data_offset, data_bytes, count, entry, params_id, digest, _ = (
-            HEADER.unpack(fixed)
-        )
+        _, version, header_bytes, file_bytes, data_offset, data_bytes, count, entry = HEADER.unpack(fixed)[:8]
+        params_id, digest, _, release = HEADER.unpack(fixed)[8:]
         if version != FORMAT_VERSION:
             raise CheckFailedError(
                 f"{path} has format version {version}; this edgepack reads {FORMAT_VERSION}."
@@ -163,7 +166,7 @@ def read_params(path: Path) -> ParamsFile:
     )
     if not consistent:
         raise CheckFailedError(f"{path} has a damaged header.", hint="Copy or pack it again.")
-    return ParamsFile(params_id, data_offset, data_bytes, tuple(_entries(header, count)))
+    return ParamsFile(params_id, data_offset, data_bytes, tuple(_entries(header, count)), release)
 
 
 def _header(plan: Plan, params_id: bytes) -> bytes:
@@ -203,6 +206,7 @@ def _header(plan: Plan, params_id: bytes) -> bytes:
             ENTRY.size,
             params_id,
             digest,
+            0,
             0,
         )
 

@@ -122,6 +122,22 @@ static void opening(const char *root) {
     CHECK(model.mapping != NULL);
     ep_model_close(&model);
     CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, NULL), EP_E_NULL);
+    options.params_id_count = 1;
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_E_OPTION);
+    options.params_ids = image;
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_OK);
+    ep_model_close(&model);
+    options.params_id_count = 4097;
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_E_OPTION);
+    options.params_id_count = 0;
+    options.params_version = 1;
+    CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_E_PARAMS_OLD);
+    for (int older = 0; older < 2; older++) { /* the sizes in older headers */
+        options.struct_size =
+            older ? offsetof(ep_open_options, cache) : offsetof(ep_open_options, params_ids);
+        CHECK_STATUS(ep_model_open_with(&edgepack_model_mini, &options, &model), EP_OK);
+        ep_model_close(&model);
+    }
     free(image);
 }
 

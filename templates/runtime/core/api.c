@@ -19,26 +19,29 @@ static ep_status ep_model_begin(const ep_descriptor *descriptor, ep_model *model
     return ep_cpu_missing(descriptor->cpu_features, NULL, 0) == 0 ? EP_OK : EP_E_CPU;
 }
 
+static const ep_open_options ep_open_defaults = EP_OPEN_OPTIONS_INIT;
+
 static ep_status ep_model_attach(const ep_descriptor *descriptor, const unsigned char *image, size_t nbytes,
-                                 ep_model *model) {
-    ep_status status = ep_params_attach(descriptor, image, nbytes, model);
+                                 const ep_open_options *options, ep_model *model) {
+    ep_status status = ep_params_attach(descriptor, image, nbytes, options, model);
     if (status == EP_OK) {
         model->descriptor = descriptor;
     }
     return status;
 }
 
-static ep_status ep_model_open_memory_impl(const ep_descriptor *descriptor, const void *image, size_t nbytes,
-                                           ep_model *model) {
+static ep_status ep_model_open_bytes(const ep_descriptor *descriptor, const void *image, size_t nbytes,
+                                     const ep_open_options *options, ep_model *model) {
     descriptor = ep_model_choose(descriptor);
     ep_status status = ep_model_begin(descriptor, model);
     if (status == EP_OK && image == NULL) {
         status = EP_E_NULL;
     }
-    return status == EP_OK ? ep_model_attach(descriptor, image, nbytes, model) : status;
+    return status == EP_OK ? ep_model_attach(descriptor, image, nbytes, options, model) : status;
 }
 
-static ep_status ep_model_open_impl(const ep_descriptor *descriptor, const char *path, ep_model *model) {
+static ep_status ep_model_open_file(const ep_descriptor *descriptor, const char *path,
+                                    const ep_open_options *options, ep_model *model) {
     descriptor = ep_model_choose(descriptor);
     ep_status status = ep_model_begin(descriptor, model);
     if (status != EP_OK) {
@@ -49,7 +52,7 @@ static ep_status ep_model_open_impl(const ep_descriptor *descriptor, const char 
             return EP_E_NO_PARAMS;
         }
         return ep_model_attach(descriptor, descriptor->embedded_params, (size_t)descriptor->embedded_bytes,
-                               model);
+                               options, model);
     }
     const unsigned char *image = NULL;
     size_t nbytes = 0;
@@ -58,7 +61,7 @@ static ep_status ep_model_open_impl(const ep_descriptor *descriptor, const char 
     if (status != EP_OK) {
         return status;
     }
-    status = ep_model_attach(descriptor, image, nbytes, model);
+    status = ep_model_attach(descriptor, image, nbytes, options, model);
     if (status == EP_OK) {
         model->mapping = mapping;
     } else if (mapping != NULL) {
@@ -67,19 +70,18 @@ static ep_status ep_model_open_impl(const ep_descriptor *descriptor, const char 
     return status;
 }
 
+static ep_status ep_model_open_impl(const ep_descriptor *descriptor, const char *path, ep_model *model) {
+    return ep_model_open_file(descriptor, path, &ep_open_defaults, model);
+}
+
+static ep_status ep_model_open_memory_impl(const ep_descriptor *descriptor, const void *image, size_t nbytes,
+                                           ep_model *model) {
+    return ep_model_open_bytes(descriptor, image, nbytes, &ep_open_defaults, model);
+}
+
+/* The id was looked at when the model was opened. */
 static ep_status ep_model_check_params_impl(const ep_model *model) {
-#if defined(EP_PARAMS_KEY)
-    /* Of params that came later, the id is their own: it was signed. */
-    if (model->image != model->descriptor->embedded_params) {
-        ep_params_header header;
-        ep_status status = ep_params_read(model->image, model->image_bytes, &header);
-        status = status == EP_OK ? ep_params_trusted(model->descriptor, model->image, &header) : status;
-        return status == EP_OK
-                   ? ep_params_check(model->image, model->image_bytes, model->image + EP_PARAMS_ID)
-                   : status;
-    }
-#endif
-    return ep_params_check(model->image, model->image_bytes, model->descriptor->params_id);
+    return ep_params_check(model->image, model->image_bytes);
 }
 
 static void ep_model_close_impl(ep_model *model) {
@@ -107,22 +109,21 @@ static ep_status ep_model_choose_gpu(const ep_descriptor *descriptor, ep_status 
 }
 
 static ep_status ep_model_open_gpu(const ep_descriptor *descriptor, const char *path, ep_model *model) {
-    static const ep_open_options none = EP_OPEN_OPTIONS_INIT;
-    return ep_model_choose_gpu(descriptor, ep_model_open_impl(descriptor, path, model), &none, model);
+    ep_status status = ep_model_open_impl(descriptor, path, model);
+    return ep_model_choose_gpu(descriptor, status, &ep_open_defaults, model);
 }
 
 static ep_status ep_model_open_memory_gpu(const ep_descriptor *descriptor, const void *image, size_t nbytes,
                                           ep_model *model) {
-    static const ep_open_options none = EP_OPEN_OPTIONS_INIT;
     ep_status status = ep_model_open_memory_impl(descriptor, image, nbytes, model);
-    return ep_model_choose_gpu(descriptor, status, &none, model);
+    return ep_model_choose_gpu(descriptor, status, &ep_open_defaults, model);
 }
 #endif
 
 static ep_status ep_open_options_read(const ep_open_options *from, ep_open_options *options) {
-    ep_open_options defaults = EP_OPEN_OPTIONS_INIT;
-    *options = defaults;
-    if (from != NULL && !ep_struct_read(options, sizeof *options, sizeof *options, from)) {
+    *options = ep_open_defaults;
+    if (from != NULL && !ep_struct_read(options, sizeof *options, offsetof(ep_open_options, cache), from) &&
+        !ep_struct_read(options, sizeof *options, offsetof(ep_open_options, params_ids), from)) {
         return EP_E_OPTION;
     }
     int context = options->gpu_context != NULL;
@@ -130,8 +131,10 @@ static ep_status ep_open_options_read(const ep_open_options *from, ep_open_optio
         return EP_E_NULL;
     }
     int either = options->path == NULL || options->image == NULL;
-    return either && options->reserved == 0 && context == (options->gpu_api != 0) &&
-                   options->gpu_api <= EP_GPU_METAL && (context || options->gpu_device == NULL)
+    int listed = options->params_id_count == 0 || options->params_ids != NULL;
+    return either && listed && options->params_id_count <= EP_MOST_PARAMS_IDS && options->reserved == 0 &&
+                   context == (options->gpu_api != 0) && options->gpu_api <= EP_GPU_METAL &&
+                   (context || options->gpu_device == NULL)
                ? EP_OK
                : EP_E_OPTION;
 }
@@ -144,8 +147,8 @@ static ep_status ep_model_open_with_impl(const ep_descriptor *descriptor, const 
         return status;
     }
     status = options.image != NULL
-                 ? ep_model_open_memory_impl(descriptor, options.image, options.image_bytes, model)
-                 : ep_model_open_impl(descriptor, options.path, model);
+                 ? ep_model_open_bytes(descriptor, options.image, options.image_bytes, &options, model)
+                 : ep_model_open_file(descriptor, options.path, &options, model);
 #if defined(EP_HAVE_GPU)
     status = ep_model_choose_gpu(descriptor, status, &options, model);
 #endif

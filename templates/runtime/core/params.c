@@ -13,7 +13,8 @@
  *       48     32  params id: SHA-256 of the data
  *       80     32  SHA-256 of the header bytes, these 32 taken as zero
  *      112      4  where in the header a signature of 64 bytes lies; 0: nowhere
- *      116     12  zero
+ *      116      4  zero
+ *      120      8  version: not 0 only with a signature, which is over it too
  *      128         table; an entry: name offset, name bytes, dtype, rank, shape offset, zero (4 bytes each;
  *                   offsets from the start of the file), data offset, bytes (8 each; from the start of the
  *                   data), SHA-256
@@ -26,7 +27,9 @@ enum {
     EP_PARAMS_PAGE = 4096,
     EP_PARAMS_ID = 48,
     EP_PARAMS_DIGEST = 80,
-    EP_PARAMS_SIGNATURE = 112
+    EP_PARAMS_SIGNATURE = 112,
+    EP_PARAMS_RELEASE = 120,
+    EP_MOST_PARAMS_IDS = 4096 /* that a caller may list */
 };
 
 typedef struct ep_params_header {
@@ -76,55 +79,85 @@ static ep_status ep_params_read(const unsigned char *image, size_t nbytes, ep_pa
 }
 
 #if defined(EP_PARAMS_KEY)
-/* Whether the params may be used by a library that trusts a key: they are its own, or of the same layout and
- * signed. Either way the data are read, all of them, and compared with their id. */
-static ep_status ep_params_trusted(const ep_descriptor *descriptor, const unsigned char *image,
-                                   const ep_params_header *header) {
+/* Whether the key that the library trusts signed the params, for its layout and with this version. */
+static int ep_params_signed(const unsigned char *image, const ep_params_header *header) {
     static const unsigned char key[32] = EP_PARAMS_KEY;
-    /* What is signed: what it is for, which layout, which data. */
-    unsigned char message[80] = "edgepack params";
     static const unsigned char layout[32] = EP_PARAMS_LAYOUT;
+    /* What is signed: what it is for, which layout, which data; and the version, if there is one. */
+    unsigned char message[88] = "edgepack params";
     uint32_t at = ep_read_u32(image + EP_PARAMS_SIGNATURE);
-    unsigned char digest[32];
-    ep_sha256 hash;
+    size_t nbytes = ep_read_u64(image + EP_PARAMS_RELEASE) == 0 ? 80 : 88;
+    ep_copy(message + 16, layout, sizeof layout);
+    ep_copy(message + 48, image + EP_PARAMS_ID, 32);
+    ep_copy(message + 80, image + EP_PARAMS_RELEASE, 8);
+    return at >= EP_PARAMS_HEADER && header->header_bytes >= 64 && at <= header->header_bytes - 64 &&
+           ep_ed25519_verify(image + at, key, message, nbytes);
+}
+#endif
+
+static int ep_params_listed(const unsigned char *image, const ep_open_options *options) {
+    int found = 0;
+    for (size_t i = 0; i < options->params_id_count; i++) {
+        found |= ep_equal(options->params_ids + 32 * i, image + EP_PARAMS_ID, 32);
+    }
+    return found;
+}
+
+/* Whether the params may be used: the caller lists them, or they are the library's own, or of the same layout
+ * and signed; and new enough. The library's own have version 0 unless they are signed with another one. */
+static ep_status ep_params_trusted(const ep_descriptor *descriptor, const unsigned char *image,
+                                   const ep_params_header *header, const ep_open_options *options) {
+    int own = ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id);
     if (header->data_bytes != descriptor->params_bytes) {
         return EP_E_PARAMS_MODEL;
     }
-    if (!ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id)) {
-        ep_copy(message + 16, layout, sizeof layout);
-        ep_copy(message + 48, image + EP_PARAMS_ID, 32);
-        if (at < EP_PARAMS_HEADER || header->header_bytes < 64 || at > header->header_bytes - 64 ||
-            !ep_ed25519_verify(image + at, key, message, sizeof message)) {
-            return EP_E_PARAMS_SIGNATURE;
-        }
+    if (ep_params_listed(image, options) || (own && options->params_version == 0)) {
+        return EP_OK;
     }
+#if defined(EP_PARAMS_KEY)
+    if (ep_params_signed(image, header)) {
+        return ep_read_u64(image + EP_PARAMS_RELEASE) >= options->params_version ? EP_OK : EP_E_PARAMS_OLD;
+    }
+    return own ? EP_E_PARAMS_OLD : EP_E_PARAMS_SIGNATURE;
+#else
+    return own ? EP_E_PARAMS_OLD : EP_E_PARAMS_MODEL;
+#endif
+}
+
+/* Whether the data have the id that the header says. */
+static ep_status ep_params_hash(const unsigned char *image, const ep_params_header *header) {
+    unsigned char digest[32];
+    ep_sha256 hash;
     ep_sha256_init(&hash);
     ep_sha256_update(&hash, image + (size_t)header->data_offset, (size_t)header->data_bytes);
     ep_sha256_final(&hash, digest);
     return ep_equal(digest, image + EP_PARAMS_ID, sizeof digest) ? EP_OK : EP_E_PARAMS_HASH;
 }
-#endif
 
-/* The checks of loading: constant time, unless the library trusts a key. */
+/* Whether opening hashes all data: wherever params may be others than the library's own. What lies in the
+ * library is as good as the library. */
+static int ep_params_hashed(const ep_descriptor *descriptor, const unsigned char *image) {
+#if defined(EP_PARAMS_KEY)
+    return image != descriptor->embedded_params;
+#else
+    return !ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id);
+#endif
+}
+
+/* The checks of loading: constant time, unless the library trusts a key or the caller lists the params. */
 static ep_status ep_params_attach(const ep_descriptor *descriptor, const unsigned char *image, size_t nbytes,
-                                  ep_model *model) {
+                                  const ep_open_options *options, ep_model *model) {
     ep_params_header header;
     ep_status status = ep_params_read(image, nbytes, &header);
+    if (status == EP_OK) {
+        status = ep_params_trusted(descriptor, image, &header, options);
+    }
+    if (status == EP_OK && ep_params_hashed(descriptor, image)) {
+        status = ep_params_hash(image, &header);
+    }
     if (status != EP_OK) {
         return status;
     }
-#if defined(EP_PARAMS_KEY)
-    /* What lies in the library is as good as the library. */
-    status = image == descriptor->embedded_params ? EP_OK : ep_params_trusted(descriptor, image, &header);
-    if (status != EP_OK) {
-        return status;
-    }
-#else
-    if (header.data_bytes != descriptor->params_bytes ||
-        !ep_equal(image + EP_PARAMS_ID, descriptor->params_id, sizeof descriptor->params_id)) {
-        return EP_E_PARAMS_MODEL;
-    }
-#endif
     if ((uintptr_t)image % EP_ALIGNMENT != 0) {
         return EP_E_ALIGNMENT;
     }
@@ -151,7 +184,7 @@ static int ep_params_entry_ok(const unsigned char *image, const ep_params_header
 }
 
 /* Everything that a changed byte could be in: the header and table, the zeros before the data, the data. */
-static ep_status ep_params_check(const unsigned char *image, size_t nbytes, const unsigned char id[32]) {
+static ep_status ep_params_check(const unsigned char *image, size_t nbytes) {
     static const unsigned char zero[32];
     unsigned char digest[32];
     ep_params_header header;
@@ -179,8 +212,5 @@ static ep_status ep_params_check(const unsigned char *image, size_t nbytes, cons
             return EP_E_PARAMS_HASH;
         }
     }
-    ep_sha256_init(&hash);
-    ep_sha256_update(&hash, image + (size_t)header.data_offset, (size_t)header.data_bytes);
-    ep_sha256_final(&hash, digest);
-    return ep_equal(digest, id, sizeof digest) ? EP_OK : EP_E_PARAMS_HASH;
+    return ep_params_hash(image, &header);
 }

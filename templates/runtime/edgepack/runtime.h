@@ -74,7 +74,8 @@ typedef int32_t ep_status;
     X(EP_E_GPU_RUN, 30, "The GPU failed, or this process forked; the outputs are not valid. Open the model anew.") \
     X(EP_E_PARAMS_SIGNATURE, 31, "The params are not signed by the key that the library trusts; get them from its makers.") \
     X(EP_E_GPU_CONTEXT, 32, "The context or queue is not of the GPU that the model runs on; see ep_model_backend.") \
-    X(EP_E_GPU_BUFFER, 33, "A buffer is not in the memory of the model's GPU, or has too few bytes behind its offset.")
+    X(EP_E_GPU_BUFFER, 33, "A buffer is not in the memory of the model's GPU, or has too few bytes behind its offset.") \
+    X(EP_E_PARAMS_OLD, 34, "The params have a lower version than the caller asks for; get the present ones.")
 /* clang-format on */
 
 enum {
@@ -263,9 +264,14 @@ typedef struct ep_open_options {
     void *gpu_context;     /* a CUcontext, cl_context, id<MTLDevice>; null: the library finds a GPU */
     void *gpu_device;      /* a cl_device_id of that context; null: its first that fits */
     const ep_cache *cache; /* for OpenCL; null: the driver compiles each time. Not used after opening */
+    /* From here on, what an older library of this ABI does not know: EP_E_OPTION from it, unless 0. */
+    const unsigned char *params_ids; /* ids of 32 bytes, one behind the other, of params to take too: of the
+                                      * same layout, as `edgepack update` makes them. All data are hashed */
+    size_t params_id_count;
+    uint64_t params_version; /* others must have a signed version of at least this; 0: the library's own do */
 } ep_open_options;
 
-#define EP_OPEN_OPTIONS_INIT {sizeof(ep_open_options), NULL, NULL, 0, 0, 0, NULL, NULL, NULL}
+#define EP_OPEN_OPTIONS_INIT {sizeof(ep_open_options), NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0}
 
 /* ---- The descriptor ---- */
 
@@ -428,7 +434,9 @@ static inline ep_status ep_model_open_memory(const ep_descriptor *descriptor, co
 
 /* Either of the two, as the options have it, for a GPU in a context of the caller's: kernels and params are
  * put into it, and a library's variants for other kinds of drivers, or for another GPU, are not taken. The
- * context must live until ep_model_close. EP_E_ABI from a library that is older than this function. */
+ * context must live until ep_model_close. And with a list of params to take beside the library's own, or the
+ * least version that they must have (docs/updates.md). EP_E_ABI from a library that is older than this
+ * function. */
 static inline ep_status ep_model_open_with(const ep_descriptor *descriptor, const ep_open_options *options,
                                            ep_model *model) {
     ep_status status = ep_descriptor_check(descriptor);
