@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, prod
 
 import tvm_ffi
@@ -29,6 +30,29 @@ _Key = tuple[int, str, frozenset[int], int | None, frozenset[int]]
 _Selected = tuple[tuple[FusedGroup, ...], Implementation, tuple[str, ...]]
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """What the rules said of a fused group.
+
+    Attributes:
+        implementation: None where no rule serves it, or no fast one.
+        fast_only: whether only fast rules were asked.
+        refused: why there is none.
+        warnings: what the user is told if it is selected.
+    """
+
+    fused: FusedGroup
+    implementation: Implementation | None
+    fast_only: bool
+    refused: str
+    warnings: Sequence[str]
+
+    def answers(self, fused: FusedGroup, fast_only: bool) -> bool:
+        """Whether it says what the rules would say of this group, of the same key."""
+        known = self.implementation is not None or fast_only or not self.fast_only
+        return known and bool(tvm_ffi.structural_equal(self.fused.function, fused.function))
+
+
 class KernelSelector:
     """Selects one implementation for each different fused group; equal ones share kernels.
 
@@ -44,6 +68,7 @@ class KernelSelector:
         self.kernels: dict[str, Kernel] = {}
         self.warnings: list[str] = []
         self._selected: dict[tuple[_Key, ...], list[_Selected]] = {}
+        self._tried: dict[_Key, list[_Tried]] = {}
         self._prefetching: dict[tuple[tuple[str, ...], int], tuple[Implementation, tuple[str, ...]]] = {}
         self._constants = self._constant_params(program)
 
@@ -60,10 +85,7 @@ class KernelSelector:
         """Selects the call's kernels. RuleError if no rule serves it, or no fast one."""
         groups = call.fused_groups
         constants = tuple(self._constants[g.name] for g in groups)
-        key = tuple(
-            (tvm_ffi.structural_hash(g.function), repr(g.anchor), c, g.pitch, g.half)
-            for g, c in zip(groups, constants, strict=True)
-        )
+        key = tuple(self._key(group) for group in groups)
         for known, implementation, symbols in self._selected.get(key, []):
             if all(
                 tvm_ffi.structural_equal(k.function, g.function) for k, g in zip(known, groups, strict=True)
@@ -72,13 +94,37 @@ class KernelSelector:
                 return
         self.reporter.kernel(call.fused.name)
         if call.first is None:
-            implementation = implement(call.fused, self.target, constants[0], self.warn, fast_only=fast_only)
+            tried = self._try(call.fused, key[0], fast_only)
+            if tried.implementation is None:
+                raise RuleError(tried.refused)
+            implementation = tried.implementation
+            for warning in tried.warnings:
+                self.warn(warning)
         else:
             implementation = implement_pair(call.first, call.fused, self.target, constants, self.warn)
         call.implementation = implementation
         operators = tuple(operator for g in groups for operator in g.operators)
         call.symbols = self.add(implementation, operators, _bytes_moved(groups))
         self._selected.setdefault(key, []).append((groups, implementation, call.symbols))
+
+    def _key(self, fused: FusedGroup) -> _Key:
+        hashed = tvm_ffi.structural_hash(fused.function)
+        return hashed, repr(fused.anchor), self._constants[fused.name], fused.pitch, fused.half
+
+    def _try(self, fused: FusedGroup, key: _Key, fast_only: bool) -> _Tried:
+        """Asks the rules, once: those of a group of hundreds of operators take seconds."""
+        for tried in self._tried.get(key, []):
+            if tried.answers(fused, fast_only):
+                return tried
+        warnings: list[str] = []
+        found, refused = None, ""
+        try:
+            found = implement(fused, self.target, key[2], warnings.append, fast_only=fast_only)
+        except RuleError as error:
+            refused = str(error)
+        made = _Tried(fused, found, fast_only, refused, warnings)
+        self._tried.setdefault(key, []).append(made)
+        return made
 
     def adopt(self, whole: FusedGroup, part: Part) -> None:
         """Makes a part of a group known, by its name: which of its parameters are constant."""
@@ -88,12 +134,8 @@ class KernelSelector:
 
     def cycles(self, fused: FusedGroup, *, fast_only: bool = False) -> float:
         """How long a group would take, estimated; infinite where no rule serves it, or no fast one."""
-        try:
-            constants = self._constants[fused.name]
-            found = implement(fused, self.target, constants, lambda _: None, fast_only=fast_only)
-        except RuleError:
-            return inf
-        return estimated_cycles(found, work_of(fused.function), self.target)
+        found = self._try(fused, self._key(fused), fast_only).implementation
+        return inf if found is None else estimated_cycles(found, work_of(fused.function), self.target)
 
     def try_select(self, call: Call, *, fast_only: bool = False) -> bool:
         """Selects the call's kernels; False if no rule serves it, or no fast one."""
