@@ -66,6 +66,18 @@ def test_a_row_has_ratios_and_reasons() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv2", "bert"])
+def test_no_kernel_of_a_network_spills(name: str, precision: str) -> None:
+    script = SCRIPT.with_name("gpu_kernels.py")
+    for capability in ("75", "90"):
+        command = [sys.executable, str(script), name, "--precision", precision, "--capability", capability]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "contraction" in done.stdout or "tensor_core" in done.stdout
+
+
+@pytest.mark.slow
 def test_a_bundle_is_timed_on_the_shim(tmp_path: Path) -> None:
     """From GPU memory to GPU memory and from the process, in one process's memory; no time says anything."""
     ok, _, hint = cuda_shim.available(load_device("cuda-desktop"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from edgepack.errors import InternalError, ToolchainError
 
-__all__ = ["Nvrtc", "find_nvrtc"]
+__all__ = ["Nvrtc", "Resources", "find_nvrtc"]
 
 #: Where the packages nvidia-cuda-nvrtc-cu11, -cu12 and nvidia-cuda-nvrtc (CUDA 13) have it.
 _PLACES = ("cuda_nvrtc", "cu13")
@@ -27,6 +29,28 @@ def find_nvrtc() -> Path | None:
                 if found:
                     return found[0]
     return None
+
+
+#: What ``ptxas -v`` says of each kernel.
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+@dataclass
+class Resources:
+    """What a kernel takes of a multiprocessor.
+
+    Attributes:
+        registers: of a thread.
+        spilled: bytes that are written to and read from memory for want of registers.
+        shared: bytes of a block.
+    """
+
+    registers: int = 0
+    spilled: int = 0
+    shared: int = 0
 
 
 class Nvrtc:
@@ -54,6 +78,25 @@ class Nvrtc:
 
     def compiled(self, source: str, capability: int, kind: str) -> bytes:
         """Machine code ("cubin") for a compute capability, or "ptx", which ends in a zero."""
+        return self._made(source, capability, kind)[0]
+
+    def resources(self, source: str, capability: int) -> dict[str, Resources]:
+        """What each kernel takes, by its name, as the assembler reports it."""
+        _, log = self._made(source, capability, "cubin", "--ptxas-options=-v")
+        found: dict[str, Resources] = {}
+        kernel = Resources()
+        for line in log.splitlines():
+            if entry := _ENTRY.search(line):
+                kernel = found.setdefault(entry.group(1), Resources())
+            if spills := _SPILLS.search(line):
+                kernel.spilled = int(spills.group(1)) + int(spills.group(2))
+            if registers := _REGISTERS.search(line):
+                kernel.registers = int(registers.group(1))
+                kernel.shared = sum(int(found) for found in _SHARED.findall(line))
+        return found
+
+    def _made(self, source: str, capability: int, kind: str, *more: str) -> tuple[bytes, str]:
+        """The code, and what the compiler said."""
         if capability not in self.capabilities():
             raise ToolchainError(
                 f"NVRTC {self.version} does not compile for compute capability {capability / 10}.",
@@ -65,16 +108,19 @@ class Nvrtc:
             self._library.nvrtcCreateProgram(byref(program), source.encode(), b"kernels.cu", 0, None, None)
         )
         try:
-            return self._compiled(program, f"{'sm' if kind == 'cubin' else 'compute'}_{capability}", kind)
+            architecture = f"{'sm' if kind == 'cubin' else 'compute'}_{capability}"
+            return self._compiled(program, kind, [f"--gpu-architecture={architecture}", *more])
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
 
-    def _compiled(self, program: c_void_p, architecture: str, kind: str) -> bytes:
-        options = (c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"--std=c++14")
-        if self._library.nvrtcCompileProgram(program, len(options), options) != 0:
-            log = self._text(program, "nvrtcGetProgramLog").decode(errors="replace")
+    def _compiled(self, program: c_void_p, kind: str, chosen: list[str]) -> tuple[bytes, str]:
+        words = [option.encode() for option in (*chosen, "--std=c++14")]
+        options = (c_char_p * len(words))(*words)
+        failed = self._library.nvrtcCompileProgram(program, len(words), options) != 0
+        log = self._text(program, "nvrtcGetProgramLog").decode(errors="replace")
+        if failed:
             raise InternalError(f"NVRTC {self.version} does not take the kernels.", detail=log)
-        return self._text(program, "nvrtcGetCUBIN" if kind == "cubin" else "nvrtcGetPTX")
+        return self._text(program, "nvrtcGetCUBIN" if kind == "cubin" else "nvrtcGetPTX"), log
 
     def _text(self, program: c_void_p, function: str) -> bytes:
         size = c_size_t()

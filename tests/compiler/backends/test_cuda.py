@@ -76,8 +76,13 @@ def test_every_capability_has_all_kernels(tmp_path: Path) -> None:
     assert f".target sm_{CAPABILITIES[-1]}".encode() in text
 
 
-def test_same_source_gives_the_same_bytes() -> None:
-    source = cuda_source(kernels())
+def test_same_source_gives_the_same_bytes_and_no_kernel_spills() -> None:
+    texts = kernels()
+    source = cuda_source(texts)
+    found = Nvrtc().resources(source, 87)
+    assert found.keys() == texts.keys()
+    assert all(8 <= one.registers <= 168 and one.spilled == 0 for one in found.values())
+    assert any(one.shared >= 4096 for one in found.values())
     assert Nvrtc().compiled(source, 87, "cubin") == Nvrtc().compiled(source, 87, "cubin")
 
 

@@ -1,0 +1,126 @@
+"""What the kernels of a network take of an NVIDIA GPU, counted without one.
+
+    python benchmarks/gpu_kernels.py resnet18 --precision fp16 --capability 90 --multiprocessors 132
+
+For each kernel, most work first: launches, rule, blocks and threads of a launch, blocks for each
+multiprocessor, GFLOP and MB of one launch (each tensor once: the least that can be moved), registers, spilled
+bytes and shared memory as NVIDIA's assembler reports them, and occupancy: the part of a multiprocessor's
+threads that fit at once. "Waves" is how often all multiprocessors are filled; below 1, some have nothing to
+do, or less than they could. Exit code 1 if a kernel spills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from networks import BENCHMARKS
+
+from edgepack.compiler.backends.cuda import cuda_source
+from edgepack.compiler.backends.nvrtc import Nvrtc, Resources
+from edgepack.compiler.planner.build import Built
+from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.types import Launch
+from tests.support.compiled import plan_of
+from tests.support.executor import host_target
+
+#: Of a multiprocessor: 32-bit registers, and by compute capability threads, blocks, and KiB of shared memory
+#: (CUDA C++ Programming Guide, technical specifications per compute capability).
+REGISTERS = 65536
+MULTIPROCESSOR = {
+    **{75: (1024, 16, 64), 80: (2048, 32, 164), 86: (1536, 16, 100), 87: (1536, 16, 164)},
+    **{89: (1536, 24, 100), 90: (2048, 32, 228), 120: (1536, 32, 100)},
+}
+
+#: Registers are given to a warp by the 256, and a block's shared memory has 1 KiB of the system's own.
+WARP, REGISTER_UNIT, RESERVED_SHARED = 32, 256, 1024
+
+
+@dataclass
+class Row:
+    """A kernel: one of its launches, how many there are, and what it takes."""
+
+    launch: Launch
+    launches: int
+    rule: str
+    flops: int
+    nbytes: int
+    taken: Resources
+
+
+def resident(row: Row, capability: int) -> int:
+    """Blocks that a multiprocessor runs at once."""
+    most_threads, most_blocks, shared = MULTIPROCESSOR[capability]
+    threads = prod(row.launch.threads)
+    warps = -(-threads // WARP)
+    per_warp = -(-row.taken.registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
+    limits = [most_blocks, most_threads // (warps * WARP), REGISTERS // max(per_warp * warps, 1)]
+    return min([*limits, shared * 1024 // (row.taken.shared + RESERVED_SHARED)])
+
+
+def rows(built: Built, capability: int) -> list[Row]:
+    """A row for each kernel, those with most operations and bytes first."""
+    taken = Nvrtc().resources(cuda_source(built.gpu_kernels), capability)
+    launches = [step for step in built.plan.steps if isinstance(step, Launch)]
+    counts = Counter(step.kernel for step in launches)
+    kernels = {kernel.symbol: kernel for kernel in built.plan.kernels}
+    found = []
+    for name, count in counts.items():
+        step = next(one for one in launches if one.kernel == name)
+        nbytes = sum(argument.nbytes for argument in set(step.arguments))
+        rule = kernels[name].rule.partition(".")[2]
+        found.append(Row(step, count, rule, kernels[name].flops, nbytes, taken[name]))
+    return sorted(found, key=lambda row: -row.launches * (row.flops + 100 * row.nbytes))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("networks", nargs="+", choices=sorted(BENCHMARKS))
+    parser.add_argument("--precision", choices=["fp32", "fp16"], default="fp16")
+    parser.add_argument("--capability", type=int, choices=sorted(MULTIPROCESSOR), default=90)
+    parser.add_argument("--multiprocessors", type=int, default=132)
+    parser.add_argument("--groups", type=int, default=32, help="the device's gpu.groups")
+    options = parser.parse_args()
+    spilling = 0
+    for name in options.networks:
+        target = GpuTarget(
+            "cuda",
+            host_target(),
+            least_groups=options.groups,
+            capabilities=(options.capability,),
+            precision=options.precision,
+        )
+        found = rows(plan_of(BENCHMARKS[name](), "m", target), options.capability)
+        spilling += sum(row.taken.spilled > 0 for row in found)
+        show(name, found, options)
+    return 1 if spilling else 0
+
+
+def show(name: str, found: list[Row], options: argparse.Namespace) -> None:
+    """Prints the table of a network."""
+    threads = sum(row.launches * prod(row.launch.groups) * prod(row.launch.threads) for row in found)
+    launches = sum(row.launches for row in found)
+    print(f"\n{name} {options.precision}: {launches} launches of {len(found)} kernels, {threads:,} threads\n")
+    head = ["times", "rule", "blocks", "threads", "blocks/SM", "waves", "GFLOP", "MB"]
+    head += ["registers", "spilled", "shared", "occupancy"]
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    for row in found:
+        blocks, threads = prod(row.launch.groups), prod(row.launch.threads)
+        at_once = resident(row, options.capability)
+        most = MULTIPROCESSOR[options.capability][0]
+        cells = [row.launches, row.rule, blocks, threads, f"{blocks / options.multiprocessors:.2f}"]
+        cells += [f"{blocks / max(at_once * options.multiprocessors, 1):.2f}", f"{row.flops / 1e9:.3f}"]
+        cells += [f"{row.nbytes / 1e6:.2f}", row.taken.registers, row.taken.spilled, row.taken.shared]
+        print("| " + " | ".join(map(str, [*cells, f"{min(1.0, at_once * threads / most):.0%}"])) + " |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
