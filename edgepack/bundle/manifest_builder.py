@@ -77,7 +77,7 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
             name=recipe.toolchain.name, family=recipe.toolchain.family, version=recipe.toolchain_version
         ),
         options=recipe.options,
-        tools=dict(sorted(recipe.tools.items())),
+        tools=dict(sorted(recipe.made_with.items())),
         inputs=tuple(map(_tensor, plan.inputs)),
         outputs=tuple(map(_tensor, plan.outputs)),
         params=Params(

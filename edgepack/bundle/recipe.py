@@ -121,6 +121,12 @@ class Recipe:
     params_key: bytes = b""
 
     @property
+    def made_with(self) -> dict[str, str]:
+        """Versions of the packages that took part, and of the back ends that say one of their own (llvm)."""
+        binaries = (binary for one in self.compiled for binary in read_binaries(one.folder))
+        return {**self.tools, **{one.backend: one.version for one in binaries if one.version}}
+
+    @property
     def package_name(self) -> str:
         """The npm package's name; by default lower case, as npm demands, and no name of a module of node."""
         return self.package.name or f"{self.name.lower()}-wasm"

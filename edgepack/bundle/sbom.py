@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgepack.bundle.manifest import Manifest
 
-__all__ = ["file_hash", "render_sbom", "tool_components"]
+__all__ = ["bill_of_materials", "file_hash", "render_sbom", "tool_components"]
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "urn:edgepack:bundle")
 
@@ -37,7 +38,6 @@ def render_sbom(manifest: Manifest) -> str:
         "licenses": [{"license": {"id": "Apache-2.0"}}],
     }
     components: list[dict[str, Any]] = [model, runtime]
-    depends = ["model", "runtime"]
     paths = [artifact.path for artifact in manifest.artifacts]
     if manifest.params.file:
         paths.append(manifest.params.file)
@@ -46,33 +46,51 @@ def render_sbom(manifest: Manifest) -> str:
         if path in files:
             component["hashes"] = file_hash(files[path].sha256)
         components.append(component)
-        depends.append(f"file:{path}")
-    bom: dict[str, Any] = {
+    bill = bill_of_materials(
+        {"type": "firmware", "bom-ref": "bundle", "name": f"{manifest.name}-{manifest.device.name}"},
+        tools=tool_components(manifest),
+        properties=[("edgepack:device", manifest.device.name), ("edgepack:triple", manifest.device.triple)],
+        components=components,
+        namespace=_NAMESPACE,
+    )
+    return json.dumps(bill, indent=1, ensure_ascii=False) + "\n"
+
+
+def bill_of_materials(
+    subject: Mapping[str, Any],
+    *,
+    tools: Sequence[Mapping[str, Any]],
+    properties: Sequence[tuple[str, str]],
+    components: Sequence[Mapping[str, Any]],
+    namespace: uuid.UUID,
+) -> dict[str, Any]:
+    """A bill of CycloneDX 1.6, whose serial number is derived from its content.
+
+    Args:
+        subject: the component that the bill is of; it depends on all others, and these on nothing.
+        tools: what made it.
+        properties: names and values.
+        components: what is in it, in the order of the bill; each has a ``bom-ref``.
+        namespace: of the serial number.
+    """
+    bill: dict[str, Any] = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {
-            "component": {
-                "type": "firmware",
-                "bom-ref": "bundle",
-                "name": f"{manifest.name}-{manifest.device.name}",
-            },
-            "tools": {"components": tool_components(manifest)},
-            "properties": [
-                {"name": "edgepack:device", "value": manifest.device.name},
-                {"name": "edgepack:triple", "value": manifest.device.triple},
-            ],
+            "component": subject,
+            "tools": {"components": list(tools)},
+            "properties": [{"name": name, "value": value} for name, value in properties],
         },
-        "components": components,
+        "components": list(components),
         "dependencies": [
-            {"ref": "bundle", "dependsOn": depends},
-            *({"ref": component["bom-ref"]} for component in components),
+            {"ref": subject["bom-ref"], "dependsOn": [one["bom-ref"] for one in components]},
+            *({"ref": one["bom-ref"]} for one in components),
         ],
     }
-    content = json.dumps(bom, sort_keys=True)
-    bom["serialNumber"] = f"urn:uuid:{uuid.uuid5(_NAMESPACE, content)}"
-    return json.dumps(bom, indent=1, ensure_ascii=False) + "\n"
+    bill["serialNumber"] = f"urn:uuid:{uuid.uuid5(namespace, json.dumps(bill, sort_keys=True))}"
+    return bill
 
 
 def tool_components(manifest: Manifest) -> list[dict[str, Any]]:

@@ -151,12 +151,12 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
     events.stage("llvm")
-    from edgepack.compiler.backends.llvm import compile_object
+    from edgepack.compiler.backends.llvm import compile_object, llvm_version
     from edgepack.compiler.params_data import write_params_data
 
     host = target if isinstance(target, CpuTarget) else target.host
     compile_object(built.functions, host, folder / "kernels.o")
-    binaries = [Binary("kernels.o", "llvm", "object")]
+    binaries = [Binary("kernels.o", "llvm", "object", version=llvm_version())]
     if isinstance(target, GpuTarget):
         events.stage(target.api)
         binaries += _gpu_binaries(built, target, folder, events)

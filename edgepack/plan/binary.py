@@ -23,12 +23,14 @@ class Binary:
             the text of a GPU's kernels; ``cubin`` and ``ptx``, what is made of it for NVIDIA's,
             ``metallib`` for Apple's.
         capability: the compute capability that it is for, 10 * major + minor; 0 where there is none.
+        version: of what made it, as far as it says one; "" where a package's own version does.
     """
 
     file: str
     backend: str
     kind: str
     capability: int = 0
+    version: str = ""
 
 
 def write_binaries(folder: Path, binaries: Sequence[Binary]) -> None:

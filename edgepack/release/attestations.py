@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.manifest import Manifest, load_manifest
-from edgepack.bundle.sbom import file_hash, tool_components
+from edgepack.bundle.sbom import bill_of_materials, file_hash, tool_components
 from edgepack.release.index import Index, PackageRecord, UnitRecord
 from edgepack.report.build import render_report
 
@@ -25,7 +25,11 @@ PROVENANCE = "provenance.intoto.json"
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "urn:edgepack:package")
 #: What a bundle's own files are licensed by, and what made its machine code.
-_LICENSES = {"apache-tvm": "Apache-2.0", "edgepack": "Apache-2.0"}
+_LICENSES = {
+    "apache-tvm": "Apache-2.0",
+    "edgepack": "Apache-2.0",
+    "llvm": "Apache-2.0 WITH LLVM-exception",
+}
 
 
 def write_attestations(root: Path, index: Index) -> None:
@@ -72,27 +76,17 @@ def package_bill(index: Index, record: PackageRecord, manifests: Sequence[Manife
         "hashes": file_hash(record.sha256),
         **_licensed(index.license),
     }
-    bom: dict[str, Any] = {
-        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "version": 1,
-        "metadata": {
-            "component": package,
-            "tools": {"components": [_tool(tools[key]) for key in sorted(tools)]},
-            "properties": [
-                {"name": "edgepack:format", "value": record.format},
-                *({"name": "edgepack:device", "value": one.device.name} for one in manifests),
-            ],
-        },
-        "components": [components[ref] for ref in sorted(components)],
-        "dependencies": [
-            {"ref": "package", "dependsOn": sorted(components)},
-            *({"ref": ref} for ref in sorted(components)),
+    bill = bill_of_materials(
+        package,
+        tools=[_tool(tools[key]) for key in sorted(tools)],
+        properties=[
+            ("edgepack:format", record.format),
+            *(("edgepack:device", one.device.name) for one in manifests),
         ],
-    }
-    bom["serialNumber"] = f"urn:uuid:{uuid.uuid5(_NAMESPACE, json.dumps(bom, sort_keys=True))}"
-    return _text(bom)
+        components=[components[ref] for ref in sorted(components)],
+        namespace=_NAMESPACE,
+    )
+    return _text(bill)
 
 
 def _components(index: Index, manifest: Manifest) -> Iterator[dict[str, Any]]:

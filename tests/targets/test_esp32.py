@@ -120,6 +120,17 @@ def test_firmware_runs_and_agrees_with_onnxruntime(
     assert stack <= said["stack_bytes"] + (1024 if model == "libm" else 320)
 
 
+def test_the_bill_of_materials_names_what_made_the_code(packed: Pack) -> None:
+    """The C compiler, TVM, and the LLVM in it, by its major version."""
+    bundle = packed("esp32-c3")
+    bill = json.loads((bundle.path / "sbom.cdx.json").read_text(encoding="utf-8"))
+    made = {one["name"]: one["version"] for one in bill["metadata"]["tools"]["components"]}
+    assert {"apache-tvm", "edgepack", "llvm", bundle.manifest.toolchain.name} <= made.keys()
+    assert made["llvm"] == bundle.manifest.tools["llvm"]
+    assert 15 <= int(made["llvm"]) < 100
+    assert made[bundle.manifest.toolchain.name] == bundle.manifest.toolchain.version
+
+
 @needs_qemu
 def test_code_for_an_fpu_does_not_run_where_there_is_none(packed: Pack) -> None:
     """The image for the P4 on the core of a C3: the board says that it trapped."""

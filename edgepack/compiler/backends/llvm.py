@@ -14,7 +14,7 @@ from edgepack.compiler.tvm_target import llvm_target
 from edgepack.objectfiles.elf.relocatable import forget_definitions
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["compile_assembly", "compile_object"]
+__all__ = ["compile_assembly", "compile_object", "llvm_version"]
 
 #: TVM puts these into each object, weak, with a half in an integer register; LLVM's calls for RISC-V have it
 #: in a floating point register, as the compilers' own libraries do.
@@ -38,6 +38,11 @@ def compile_object(
     _compile(functions, target, opt_level).write_to_file(str(output))
     if target.arch.startswith("riscv") and target.abi not in SOFT_FLOAT:
         forget_definitions(output, HALF_CONVERSIONS)
+
+
+def llvm_version() -> str:
+    """The major version of the LLVM in TVM, which says no more: ``22``."""
+    return str(tvm.get_global_func("target.llvm_version_major")())
 
 
 def compile_assembly(functions: Mapping[str, Any], target: CpuTarget) -> str:
