@@ -107,6 +107,7 @@ TEST_OF(cuda, open_failures)
 TEST_OF(cuda, session_failures)
 TEST_OF(cuda, lost_device)
 TEST_OF(cuda, memory)
+TEST_OF(cuda, late)
 TEST_OF(cuda, caller)
 TEST_OF(cuda, caller_failures)
 

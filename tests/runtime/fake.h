@@ -18,6 +18,7 @@ typedef struct fake_calls {
     int live;    /* objects that were not released */
     int waiting; /* commands that nobody has waited for */
     int launches;
+    int late;        /* so often the device is not done when it is asked; -1: never */
     char failed[64]; /* the function that did */
 } fake_calls;
 
@@ -37,6 +38,13 @@ static inline int fake_fails(fake_calls *calls, const char *function) {
         return 1;
     }
     return 0;
+}
+
+/* Whether the device is not done yet. */
+static inline int fake_late(fake_calls *calls) {
+    int late = calls->late != 0;
+    calls->late -= calls->late > 0;
+    return late;
 }
 
 static inline void fake_scale(const float *x, const float *weights, const float *copied, float *y) {

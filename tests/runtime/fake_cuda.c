@@ -162,6 +162,7 @@ static struct command *append(object *to) {
 
 API cuCtxCreate_v2(int **made, unsigned flags, int device);
 API cuCtxDestroy_v2(int *which);
+API cuStreamQuery(object *stream);
 API cuCtxGetDevice(int *device);
 API cuStreamGetCtx(const object *stream, int **which);
 API cuPointerGetAttribute(void *value, int what, size_t address);
@@ -475,6 +476,16 @@ API cuStreamSynchronize(object *stream) {
     RULE(stream->kind == STREAM && !stream->capturing && current() != NULL);
     do_all(stream);
     return failed ? FAILED : SUCCESS;
+}
+
+API cuStreamQuery(object *stream) {
+    FAIL(FAILED);
+    RULE(stream->kind == STREAM && !stream->capturing && SAME(stream));
+    if (fake_late(&fake_cu.f)) {
+        return 600;
+    }
+    do_all(stream);
+    return SUCCESS;
 }
 
 API cuLaunchKernel(const struct kernel *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

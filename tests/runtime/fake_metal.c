@@ -36,6 +36,10 @@ int objc_fails(const char *name) {
     return fake_fails(&fake_mtl.f, name) || (fake_mtl.f.lost && waits);
 }
 
+int shim_late(void) {
+    return fake_late(&fake_mtl.f);
+}
+
 void objc_count(int change) {
     fake_mtl.f.live += change;
 }

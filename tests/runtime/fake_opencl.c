@@ -2,16 +2,10 @@
  * gpu_model.h, are C. It is as strict as a driver may be: what is enqueued is done when it is waited for, new
  * memory holds no numbers, and whoever breaks a rule of the specification is told so by abort(). */
 #include "fake_opencl.h"
-
-#if defined(_WIN32)
-#define CALL __stdcall
-#else
-#define CALL
-#endif
+#include "fake_opencl_api.h"
 
 enum { SUCCESS = 0, NOT_FOUND = -1, OUT_OF_RESOURCES = -5, INVALID_VALUE = -30, NO_PLATFORM = -1001 };
-enum { CONTEXT = 0x1c0, QUEUE, PROGRAM, KERNEL, BUFFER };
-enum { MOST_COMMANDS = 32, MOST_ARGUMENTS = 5 };
+enum { CONTEXT = 0x1c0, QUEUE, PROGRAM, KERNEL, BUFFER, EVENT };
 
 /* What gpu_model.h needs, and not a byte more. */
 #define DEVICE(id) \
@@ -31,36 +25,6 @@ enum { MOST_COMMANDS = 32, MOST_ARGUMENTS = 5 };
 __attribute__((visibility("default"))) extern fake_cl_control fake_cl;
 fake_cl_control fake_cl = {
     .version = "1", .driver = "1", .platforms = 1, .devices = 1, .device = {DEVICE("fake"), DEVICE("other")}};
-
-typedef struct object {
-    int kind;
-    int references;
-    int children;
-    uint64_t properties; /* queue */
-    fake_device *device; /* context, queue */
-    struct object *parent;
-    unsigned char *data; /* buffer */
-    size_t nbytes;
-    int read_only;
-    int built;       /* program */
-    int from_binary; /* program */
-    int which;       /* kernel */
-    struct object *arguments[MOST_ARGUMENTS];
-    unsigned set;
-    size_t count; /* queue: commands */
-    struct command {
-        struct object *object;
-        struct object *source; /* of a copy from one buffer to another */
-        size_t source_offset;
-        size_t offset;
-        size_t nbytes;
-        const void *from;
-        void *to;
-        size_t groups[3];
-        size_t threads[3];
-        struct object *arguments[MOST_ARGUMENTS];
-    } commands[MOST_COMMANDS];
-} object;
 
 static int fails(const char *function) {
     return fake_fails(&fake_cl.f, function + 2) ||
@@ -188,8 +152,6 @@ static struct command *enqueue(object *queue, object *what, int kind) {
 }
 
 /* ---- The interface ---- */
-
-#include "fake_opencl_api.h"
 
 static char platform_ids[4];
 
@@ -533,6 +495,27 @@ API clEnqueueCopyBuffer(object *queue, object *from, object *to, size_t from_off
     command->offset = to_offset;
     command->nbytes = nbytes;
     return SUCCESS;
+}
+
+API clEnqueueMarker(object *queue, object **event) {
+    int32_t error;
+    RULE(queue->kind == QUEUE);
+    *event = make(EVENT, queue, &error, __func__);
+    return error;
+}
+
+API clGetEventInfo(const object *event, uint32_t what, size_t nbytes, void *value, size_t *needed) {
+    int32_t status = fake_late(&fake_cl.f); /* 1: it runs */
+    FAIL(OUT_OF_RESOURCES);
+    RULE(event->kind == EVENT && what == 0x11d3 && needed == NULL);
+    if (!status) {
+        do_all(event->parent);
+    }
+    return tell(&status, sizeof status, value, nbytes);
+}
+
+API clReleaseEvent(object *event) {
+    return discard(event, EVENT);
 }
 
 /* What is given to a queue need not be begun before it is flushed. */

@@ -1,6 +1,46 @@
-/* The functions of fake_opencl.c, as OpenCL has them. */
+/* What fake_opencl.c makes, all of one type, and its functions as OpenCL has them. */
 #ifndef FAKE_OPENCL_API_H
 #define FAKE_OPENCL_API_H
+
+#include "fake_opencl.h"
+
+#if defined(_WIN32)
+#define CALL __stdcall
+#else
+#define CALL
+#endif
+
+enum { MOST_COMMANDS = 32, MOST_ARGUMENTS = 5 };
+
+typedef struct object {
+    int kind;
+    int references;
+    int children;
+    uint64_t properties; /* queue */
+    fake_device *device; /* context, queue */
+    struct object *parent;
+    unsigned char *data; /* buffer */
+    size_t nbytes;
+    int read_only;
+    int built;       /* program */
+    int from_binary; /* program */
+    int which;       /* kernel */
+    struct object *arguments[MOST_ARGUMENTS];
+    unsigned set;
+    size_t count; /* queue: commands */
+    struct command {
+        struct object *object;
+        struct object *source; /* of a copy from one buffer to another */
+        size_t source_offset;
+        size_t offset;
+        size_t nbytes;
+        const void *from;
+        void *to;
+        size_t groups[3];
+        size_t threads[3];
+        struct object *arguments[MOST_ARGUMENTS];
+    } commands[MOST_COMMANDS];
+} object;
 
 #define API __attribute__((visibility("default"))) int32_t CALL
 #define NEW __attribute__((visibility("default"))) object *CALL
@@ -45,6 +85,9 @@ API clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, c
                            void *event);
 API clEnqueueCopyBuffer(object *queue, object *from, object *to, size_t from_offset, size_t to_offset,
                         size_t nbytes, uint32_t count, const void *after, void *event);
+API clEnqueueMarker(object *queue, object **event);
+API clGetEventInfo(const object *event, uint32_t what, size_t nbytes, void *value, size_t *needed);
+API clReleaseEvent(object *event);
 API clFlush(object *queue);
 API clFinish(object *queue);
 

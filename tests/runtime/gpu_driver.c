@@ -92,6 +92,13 @@ static void caller_memory(const char *root) {
     CHECK_STATUS(ep_model_open_with(&gpu_alone, &options, &model), EP_OK);
     check_mixtures(&model, &d);
     check_misuse(&model, &d);
+    ep_options limited = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    limited.gpu_limit_ms = 120000;
+    CHECK_STATUS(ep_session_create(&model, &limited, &session), EP_OK);
+    CHECK_STATUS(data_run(&d, session), EP_OK);
+    data_check(&d);
+    ep_session_destroy(session);
     ep_model_close(&model);
     ours.end();
 }

@@ -12,7 +12,8 @@
 #include "cuda_fake.h"
 #include "metal_fake.h"
 
-TEST_MAIN({"opencl_document", opencl_document}, {"opencl_cache", opencl_cache},
+TEST_MAIN({"opencl_late", opencl_late}, {"cuda_late", cuda_late}, {"metal_late", metal_late},
+          {"opencl_document", opencl_document}, {"opencl_cache", opencl_cache},
           {"opencl_numbers", opencl_numbers}, {"opencl_open_failures", opencl_open_failures},
           {"opencl_session_failures", opencl_session_failures}, {"opencl_lost_device", opencl_lost_device},
           {"opencl_devices", opencl_devices}, {"opencl_memory", opencl_memory},

@@ -424,6 +424,40 @@ static void check_caller_failures(const fake_driver *driver, const char *root) {
     CHECK(calls->live == 0 && calls->waiting == 0);
 }
 
+/* A GPU that needs longer than the session's limit, and one that is never done. */
+static void check_late(const fake_driver *driver, const char *root) {
+    static unsigned char memory[1 << 16];
+    fake_calls *calls = setup(driver, root);
+    ep_options options = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    CHECK_STATUS(open_model(&gpu_library, root), EP_OK);
+    options.gpu_limit_ms = 1;
+    options.memory = memory;
+    options.memory_bytes = sizeof memory;
+    CHECK_STATUS(ep_session_create(&model, &options, &session), EP_OK);
+    int live = calls->live;
+    run_twice(session);
+    calls->late = 1; /* for a moment */
+    CHECK_STATUS(data_run(&d, session), EP_OK);
+    data_check(&d);
+    for (int i = 0; i < 2; i++) {
+        calls->late = -1;
+        CHECK_STATUS(data_run(&d, session), EP_E_GPU_TIME);
+        CHECK_STATUS(data_run(&d, session), EP_E_GPU_TIME);
+        CHECK_STATUS(ep_session_synchronize(session), EP_E_GPU_TIME);
+        calls->late = 0; /* done after all: the next run is right */
+        CHECK_STATUS(i == 0 ? ep_session_synchronize(session) : EP_OK, EP_OK);
+        run_twice(session);
+        CHECK(calls->live == live);
+    }
+    calls->late = -1;
+    CHECK_STATUS(data_run(&d, session), EP_E_GPU_TIME);
+    ep_session_destroy(session); /* returns */
+    CHECK(calls->live >= live);
+    calls->late = 0;
+    run_session(); /* another one works */
+}
+
 /* A test of one driver as TEST_MAIN wants it. */
 #define TEST_OF(driver, check) \
     static void driver##_##check(const char *root) { \

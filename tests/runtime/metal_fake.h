@@ -97,6 +97,7 @@ TEST_OF(metal, open_failures)
 TEST_OF(metal, session_failures)
 TEST_OF(metal, lost_device)
 TEST_OF(metal, memory)
+TEST_OF(metal, late)
 TEST_OF(metal, caller)
 TEST_OF(metal, caller_failures)
 

@@ -41,6 +41,7 @@ TEST_OF(opencl, open_failures)
 TEST_OF(opencl, session_failures)
 TEST_OF(opencl, lost_device)
 TEST_OF(opencl, memory)
+TEST_OF(opencl, late)
 TEST_OF(opencl, caller)
 TEST_OF(opencl, caller_failures)
 

@@ -289,6 +289,9 @@ static void options(const char *root) {
     bad.asynchronous = 2;
     CHECK_STATUS(create(&bad), EP_E_OPTION);
     bad = good;
+    bad.reserved2 = 1;
+    CHECK_STATUS(create(&bad), EP_E_OPTION);
+    bad = good;
     bad.gpu_queue = &model;
     CHECK_STATUS(create(&bad), EP_E_GPU_CONTEXT);
     newer.known.struct_size = sizeof newer;

@@ -39,7 +39,7 @@ def test_c_is_formatted() -> None:
 def test_files_are_short(path: Path) -> None:
     """The whole public interface is one header."""
     text = path.read_text(encoding="utf-8")
-    assert len(text.encode()) < (28_000 if path.name == "runtime.h" else 20_000)
+    assert len(text.encode()) < (29_000 if path.name == "runtime.h" else 20_000)
     assert "\t" not in text
     assert "TODO" not in text
 

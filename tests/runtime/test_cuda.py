@@ -21,6 +21,7 @@ TESTS = (
     "image_choice",
     "both_drivers",
     "memory",
+    "late",
     "caller",
     "caller_failures",
     "caller_objects",

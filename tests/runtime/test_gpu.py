@@ -26,6 +26,7 @@ FAKE = (
     "lost_device",
     "devices",
     "memory",
+    "late",
     "options",
     "forked",
     "params",

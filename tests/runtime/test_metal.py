@@ -28,6 +28,7 @@ TESTS = (
     "order_of_copies",
     "compiled_library",
     "memory",
+    "late",
     "no_driver",
     "caller",
     "caller_failures",

@@ -72,7 +72,7 @@ static ep_status ep_options_read(const ep_descriptor *descriptor, const ep_optio
                                                                       : (uint32_t)EP_SCHEDULE_STATIC;
     }
     if (options->schedule > EP_SCHEDULE_DYNAMIC || options->caller_threads > 1 || options->reserved != 0 ||
-        options->gpu_memory > 1 || options->asynchronous > 1) {
+        options->gpu_memory > 1 || options->asynchronous > 1 || options->reserved2 != 0) {
         return EP_E_OPTION;
     }
     if (options->gpu_queue != NULL && descriptor->gpu == NULL) {

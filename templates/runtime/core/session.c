@@ -115,7 +115,9 @@ static void ep_session_destroy_impl(ep_session *head) {
     ep_session_impl *session = (ep_session_impl *)head;
     ep_pool_stop(session);
 #if defined(EP_HAVE_GPU)
-    ep_gpu_session_stop(session);
+    if (!ep_gpu_session_stop(session)) {
+        return;
+    }
 #endif
     if (session->block != NULL) {
         ep_allocator allocator = session->allocator;

@@ -75,7 +75,8 @@ typedef int32_t ep_status;
     X(EP_E_PARAMS_SIGNATURE, 31, "The params are not signed by the key that the library trusts; get them from its makers.") \
     X(EP_E_GPU_CONTEXT, 32, "The context or queue is not of the GPU that the model runs on; see ep_model_backend.") \
     X(EP_E_GPU_BUFFER, 33, "A buffer is not in the memory of the model's GPU, or has too few bytes behind its offset.") \
-    X(EP_E_PARAMS_OLD, 34, "The params have a lower version than the caller asks for; get the present ones.")
+    X(EP_E_PARAMS_OLD, 34, "The params have a lower version than the caller asks for; get the present ones.") \
+    X(EP_E_GPU_TIME, 35, "The GPU is not done within the session's limit, and goes on; synchronize to wait again.")
 /* clang-format on */
 
 enum {
@@ -235,9 +236,11 @@ typedef struct ep_options {
     void *gpu_queue;       /* a CUstream, cl_command_queue, id<MTLCommandQueue>; null: the session's own */
     uint32_t gpu_memory;   /* 1: for ep_session_run_memory */
     uint32_t asynchronous; /* 1: runs do not wait for the GPU; ep_session_synchronize does */
+    uint32_t gpu_limit_ms; /* a call waits for the GPU no longer: EP_E_GPU_TIME; 0: as long as it takes */
+    uint32_t reserved2;    /* 0 */
 } ep_options;
 
-#define EP_OPTIONS_INIT {sizeof(ep_options), 0, 0, 0, 0, NULL, 0, NULL, NULL, 0, 0}
+#define EP_OPTIONS_INIT {sizeof(ep_options), 0, 0, 0, 0, NULL, 0, NULL, NULL, 0, 0, 0, 0}
 
 /* ---- Options of opening a model ---- */
 

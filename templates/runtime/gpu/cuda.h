@@ -24,6 +24,7 @@ enum {
     EP_CU_SUCCESS = 0,
     EP_CU_OUT_OF_MEMORY = 2,
     EP_CU_NO_DEVICE = 100,
+    EP_CU_NOT_READY = 600,
 
     EP_CU_MAX_THREADS_PER_BLOCK = 1,
     EP_CU_MAX_BLOCK_DIM_X = 2, /* y: 3, z: 4 */
@@ -77,8 +78,9 @@ enum {
     X(GraphExecDestroy, "", (ep_cu_graph_exec graph)) \
     X(GraphDestroy, "", (ep_cu_graph graph))
 
-/* For what is the caller's; a driver older than CUDA 9.2 lacks the second. */
+/* For limits of time, and what is the caller's; a driver older than CUDA 9.2 lacks one of them. */
 #define EP_CU_CALLER_FUNCTIONS(X) \
+    X(StreamQuery, "", (ep_cu_stream stream)) \
     X(CtxGetDevice, "", (ep_cu_device * device)) \
     X(StreamGetCtx, "", (ep_cu_stream stream, ep_cu_context * context)) \
     X(PointerGetAttribute, "", (void *value, int32_t what, ep_cu_address address)) \

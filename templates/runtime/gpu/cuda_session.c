@@ -137,6 +137,9 @@ static ep_status ep_cuda_session_make(ep_cuda_session *session) {
     if (cu->StreamSynchronize(session->stream) != EP_CU_SUCCESS) {
         return EP_E_GPU_MEMORY;
     }
+    if (session->head.limit_ms != 0 && !cu->has_caller) {
+        return EP_E_GPU_DRIVER;
+    }
     return session->head.queue != NULL ? ep_cuda_take_stream(session) : EP_OK;
 }
 
@@ -292,6 +295,18 @@ static ep_status ep_cuda_submit(ep_gpu_session *head) {
     return EP_OK;
 }
 
+static ep_status ep_cuda_poll(ep_gpu_session *head) {
+    ep_cuda_session *session = (ep_cuda_session *)(void *)head;
+    const ep_cuda_model *cu = ep_cuda_of(session);
+    ep_status status = ep_cuda_enter(cu, EP_E_GPU_RUN);
+    if (status == EP_OK) {
+        ep_cu_result result = cu->StreamQuery(session->stream);
+        status = result == EP_CU_SUCCESS ? EP_OK : result == EP_CU_NOT_READY ? EP_E_GPU_TIME : EP_E_GPU_RUN;
+        ep_cuda_leave(cu);
+    }
+    return status;
+}
+
 static ep_status ep_cuda_finish(ep_gpu_session *head) {
     ep_cuda_session *session = (ep_cuda_session *)(void *)head;
     const ep_cuda_model *cu = ep_cuda_of(session);
@@ -320,4 +335,5 @@ static const ep_gpu_backend ep_cuda = {
     ep_cuda_check,
     ep_cuda_copy,
     ep_cuda_submit,
+    ep_cuda_poll,
 };

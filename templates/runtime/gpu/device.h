@@ -34,6 +34,8 @@ typedef struct ep_gpu_session {
     ep_status status; /* of the last run */
     uint32_t timed;   /* each step of this run is waited for */
     uint32_t asynchronous;
+    uint32_t limit_ms;       /* 0: none */
+    uint32_t late;           /* what is pending was waited for in vain */
     void *queue;             /* the caller's; null: the back end makes one */
     ep_gpu_memory *memories; /* of inputs, then outputs; null: all are in the process */
 } ep_gpu_session;
@@ -67,6 +69,8 @@ typedef struct ep_gpu_backend {
                       const ep_gpu_step *step, void *host, int to_memory);
     /* Sees to it that the GPU begins with what it was given, without waiting. */
     ep_status (*submit)(ep_gpu_session *session);
+    /* Whether it has done all that was submitted: EP_E_GPU_TIME if not yet. */
+    ep_status (*poll)(ep_gpu_session *session);
 } ep_gpu_backend;
 
 #endif

@@ -18,9 +18,9 @@ typedef struct ep_mtl_size {
 enum {
     EP_MTL_LANGUAGE_2_3 = 0x20003,
     EP_MTL_STORAGE_SHARED = 0,
-    EP_MTL_COMMANDS_COMPLETED = 4,
-    EP_MTL_COPY_ALIGNMENT = 4, /* of places and sizes of copies within the GPU's memory, on macOS */
-    EP_MTL_BUFFERS = 31        /* the most that a kernel can have */
+    EP_MTL_COMMANDS_COMPLETED = 4, /* 5: failed; less: not done */
+    EP_MTL_COPY_ALIGNMENT = 4,     /* of places and sizes of copies within the GPU's memory, on macOS */
+    EP_MTL_BUFFERS = 31            /* the most that a kernel can have */
 };
 
 /* X(what it returns, name, parameters). */

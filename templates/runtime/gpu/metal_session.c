@@ -361,6 +361,14 @@ static ep_status ep_metal_submit(ep_gpu_session *head) {
     return status;
 }
 
+static ep_status ep_metal_poll(ep_gpu_session *head) {
+    const ep_metal_session *session = (ep_metal_session *)(void *)head;
+    const ep_metal_model *mt = ep_metal_of(session);
+    return session->given == NULL || EP_MTL(mt, status, session->given) >= EP_MTL_COMMANDS_COMPLETED
+               ? EP_OK
+               : EP_E_GPU_TIME;
+}
+
 static ep_status ep_metal_finish(ep_gpu_session *head) {
     return ep_metal_flush((ep_metal_session *)(void *)head);
 }
@@ -382,4 +390,5 @@ static const ep_gpu_backend ep_metal = {
     ep_metal_check,
     ep_metal_copy,
     ep_metal_submit,
+    ep_metal_poll,
 };

@@ -60,7 +60,9 @@ enum {
     EP_CL_MEM_ASSOCIATED_MEMOBJECT = 0x1107,
     EP_CL_MEM_OFFSET = 0x1108,
     EP_CL_MEM_OBJECT_BUFFER = 0x10f0,
-    EP_CL_KERNEL_WORK_GROUP_SIZE = 0x11b0
+    EP_CL_KERNEL_WORK_GROUP_SIZE = 0x11b0,
+    EP_CL_EVENT_STATUS = 0x11d3,
+    EP_CL_COMPLETE = 0
 };
 
 #define EP_CL_QUEUE_OUT_OF_ORDER UINT64_C(1)
@@ -126,6 +128,9 @@ enum {
       (ep_cl_queue queue, ep_cl_kernel kernel, uint32_t dimensions, const size_t *offset, \
        const size_t *global, const size_t *local, uint32_t count, const ep_cl_event *after, \
        ep_cl_event *event)) \
+    X(int32_t, EnqueueMarker, (ep_cl_queue queue, ep_cl_event * event)) \
+    X(int32_t, GetEventInfo, (ep_cl_event event, uint32_t what, size_t nbytes, void *value, size_t *needed)) \
+    X(int32_t, ReleaseEvent, (ep_cl_event event)) \
     X(int32_t, Flush, (ep_cl_queue queue)) \
     X(int32_t, Finish, (ep_cl_queue queue))
 

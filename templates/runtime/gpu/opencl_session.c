@@ -5,6 +5,7 @@ typedef struct ep_opencl_session {
     ep_gpu_session head;
     ep_cl_queue queue;
     ep_cl_mem arena;
+    ep_cl_event marker;    /* behind what was submitted; null without a limit of time */
     ep_cl_mem *parts;      /* of the arena, one for each place; null for constants */
     ep_cl_kernel *kernels; /* one for each step; null for what is no launch */
 } ep_opencl_session;
@@ -224,13 +225,40 @@ static ep_status ep_opencl_copy(ep_gpu_session *head, const ep_gpu_memory *memor
     return error == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
 }
 
+static void ep_opencl_forget_marker(ep_opencl_session *session) {
+    if (session->marker != NULL) {
+        ep_opencl_of(session)->ReleaseEvent(session->marker);
+        session->marker = NULL;
+    }
+}
+
 static ep_status ep_opencl_submit(ep_gpu_session *head) {
     ep_opencl_session *session = (ep_opencl_session *)(void *)head;
-    return ep_opencl_of(session)->Flush(session->queue) == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
+    const ep_opencl_model *cl = ep_opencl_of(session);
+    if (head->limit_ms != 0) {
+        ep_opencl_forget_marker(session);
+        if (cl->EnqueueMarker(session->queue, &session->marker) != EP_CL_SUCCESS) {
+            session->marker = NULL;
+            return EP_E_GPU_RUN;
+        }
+    }
+    return cl->Flush(session->queue) == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
+}
+
+static ep_status ep_opencl_poll(ep_gpu_session *head) {
+    const ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    int32_t status = EP_CL_COMPLETE;
+    if (ep_opencl_of(session)->GetEventInfo(session->marker, EP_CL_EVENT_STATUS, sizeof status, &status,
+                                            NULL) != EP_CL_SUCCESS ||
+        status < EP_CL_COMPLETE) {
+        return EP_E_GPU_RUN;
+    }
+    return status == EP_CL_COMPLETE ? EP_OK : EP_E_GPU_TIME;
 }
 
 static ep_status ep_opencl_finish(ep_gpu_session *head) {
     ep_opencl_session *session = (ep_opencl_session *)(void *)head;
+    ep_opencl_forget_marker(session);
     return ep_opencl_of(session)->Finish(session->queue) == EP_CL_SUCCESS ? EP_OK : EP_E_GPU_RUN;
 }
 
@@ -251,4 +279,5 @@ static const ep_gpu_backend ep_opencl = {
     ep_opencl_check,
     ep_opencl_copy,
     ep_opencl_submit,
+    ep_opencl_poll,
 };

@@ -51,6 +51,7 @@ static ep_status ep_gpu_session_start(ep_session_impl *session, const ep_model *
     session->gpu->model = gpu;
     session->gpu->queue = options->gpu_queue;
     session->gpu->asynchronous = options->asynchronous;
+    session->gpu->limit_ms = options->gpu_limit_ms;
     session->gpu->memories = session->memories;
     if (gpu->process != ep_gpu_process()) {
         return EP_E_GPU_RUN;
@@ -79,17 +80,44 @@ static unsigned char *ep_gpu_destination(const ep_session_impl *session, const e
            (size_t)step->offset;
 }
 
-static ep_status ep_gpu_wait(ep_gpu_session *gpu) {
-    uint32_t pending = gpu->pending;
-    gpu->pending = 0;
-    return pending ? gpu->model->backend->finish(gpu) : EP_OK;
+/* Asks until the GPU has done all that it was given, or the session's time is over. */
+static ep_status ep_gpu_poll(ep_gpu_session *gpu) {
+    const ep_gpu_backend *backend = gpu->model->backend;
+    uint64_t end = ep_platform_now_ns() + (uint64_t)gpu->limit_ms * 1000000u;
+    ep_status status = backend->submit(gpu);
+    while (status == EP_OK) {
+        status = backend->poll(gpu);
+        if (status != EP_E_GPU_TIME || ep_platform_now_ns() > end) {
+            return status;
+        }
+        ep_platform_yield();
+        status = EP_OK;
+    }
+    return status;
 }
 
-static void ep_gpu_session_stop(ep_session_impl *session) {
+static ep_status ep_gpu_wait(ep_gpu_session *gpu) {
+    if (!gpu->pending) {
+        return EP_OK;
+    }
+    gpu->late = gpu->limit_ms != 0 && ep_gpu_poll(gpu) == EP_E_GPU_TIME;
+    if (gpu->late) {
+        return EP_E_GPU_TIME;
+    }
+    gpu->pending = 0;
+    return gpu->model->backend->finish(gpu);
+}
+
+/* Of a session whose GPU is still not done, the driver keeps what there is: to give it back would be to wait.
+ * Whether it was given back. */
+static int ep_gpu_session_stop(ep_session_impl *session) {
     if (session->gpu != NULL && session->gpu->model->process == ep_gpu_process()) {
-        ep_gpu_wait(session->gpu);
+        if (ep_gpu_wait(session->gpu) == EP_E_GPU_TIME) {
+            return 0;
+        }
         session->gpu->model->backend->session_close(session->gpu);
     }
+    return 1;
 }
 
 /* A kernel on the CPU reads what was copied to it, and may write over what is being copied from it. */
@@ -150,7 +178,11 @@ static void ep_gpu_walk(ep_session_impl *session) {
     const ep_descriptor *descriptor = session->head.descriptor;
     ep_gpu_session *gpu = session->gpu;
     int ours = gpu->model->process == ep_gpu_process();
-    ep_status status = ours ? ep_gpu_stage(gpu, 0) : EP_E_GPU_RUN;
+    ep_status status = ours ? EP_OK : EP_E_GPU_RUN;
+    if (ours && gpu->pending && gpu->limit_ms != 0) { /* an earlier run's: no longer than this either */
+        status = ep_gpu_wait(gpu);
+    }
+    status = status == EP_OK ? ep_gpu_stage(gpu, 0) : status;
     gpu->timed = session->step_ns != NULL;
     for (uint32_t step = 0; step < descriptor->step_count && status == EP_OK; step++) {
         status = ep_gpu_do_step(session, step);
@@ -163,7 +195,7 @@ static void ep_gpu_walk(ep_session_impl *session) {
     if (status == EP_OK && gpu->asynchronous) {
         status = gpu->pending ? gpu->model->backend->submit(gpu) : EP_OK;
     }
-    if (ours && (status != EP_OK || !gpu->asynchronous)) {
+    if (ours && !gpu->late && (status != EP_OK || !gpu->asynchronous)) {
         ep_status waited = ep_gpu_wait(gpu);
         status = status == EP_OK ? waited : status;
     }

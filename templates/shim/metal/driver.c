@@ -480,26 +480,34 @@ static void run_commands(commands *list) {
     list->status = COMPLETED;
 }
 
-/* What was committed before is done before. A command buffer that fails has done what it was given, or some
- * of it. */
-static void wait(objc_object *on, const objc_message *message) {
-    commands *list = check_commands(on);
+/* What was committed before is done before. */
+static void run_committed(const commands *list) {
     pthread_mutex_lock(&mutex);
-    if (list->status < COMMITTED) {
-        shim_fail("a command buffer is waited for that was not committed");
-    }
     while (list->status == COMMITTED) {
         commands *first = committed;
         committed = first->next;
         run_commands(first);
     }
     pthread_mutex_unlock(&mutex);
+}
+
+/* A command buffer that fails has done what it was given, or some of it. */
+static void wait(objc_object *on, const objc_message *message) {
+    commands *list = check_commands(on);
+    if (list->status < COMMITTED) {
+        shim_fail("a command buffer is waited for that was not committed");
+    }
+    run_committed(list);
     list->status = objc_fails(message->name) ? FAILED : COMPLETED;
 }
 
 static size_t status(objc_object *on, const objc_message *message) {
+    commands *list = check_commands(on);
     (void)message;
-    return (size_t)check_commands(on)->status;
+    if (!shim_late()) {
+        run_committed(list);
+    }
+    return (size_t)list->status;
 }
 
 #define CALL(function) ((void (*)(void))(function))

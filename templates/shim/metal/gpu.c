@@ -11,6 +11,10 @@ const shim_limits *shim_gpu(void) {
     return &gpu;
 }
 
+int shim_late(void) {
+    return 0;
+}
+
 const char *shim_compiled(void) {
     return NULL;
 }

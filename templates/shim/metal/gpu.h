@@ -18,6 +18,8 @@ const shim_limits *shim_gpu(void);
 
 /* Threads of a threadgroup of this kernel at most. */
 size_t shim_most_threads(const shim_kernel *kernel);
+/* Whether it has not done what it was given when it is asked for that. */
+int shim_late(void);
 /* The text of which a compiled library is; null: it takes none, and is given the text instead. */
 const char *shim_compiled(void);
 /* Whether this is a text whose kernels it can run. */
