@@ -8,7 +8,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline
+#define __forceinline__   inline
 #define __align__(nbytes) __attribute__((aligned(nbytes)))
 #define __launch_bounds__(...)
 /* Blocks run one after the other, so one copy does; memory.c fills it before each. */
@@ -171,8 +171,8 @@ SHIM_VECTORS(uint)
 /* ---- Matrices ---- */
 
 /* mma.sync.m16n8k16.row.col.f32.f16.f16.f32 by the fragments of PTX ISA: lane = 4 group + t has of a the rows
- * group and group + 8 with the terms 2 t, 2 t + 1 and those + 8, of b the column group with the same terms, of c
- * those rows with the columns 2 t and 2 t + 1. */
+ * group and group + 8 with the terms 2 t, 2 t + 1 and those + 8, of b the column group with the same terms,
+ * of c those rows with the columns 2 t and 2 t + 1. */
 __attribute__((no_sanitize("thread"))) static inline void shim_mma(float *c, const uint *a, const uint *b,
                                                                    int line) {
     uint *own = (uint *)shim_lane_slot(shim_lane());

@@ -351,9 +351,13 @@ API cuPointerGetAttribute(void *value, int what, uint64_t address) {
         return INVALID_VALUE;
     }
     switch (what) {
-    case MEMORY_TYPE: *(unsigned *)value = DEVICE_MEMORY; return SUCCESS;
-    case DEVICE_ORDINAL: return cuCtxGetDevice(value);
-    default: return INVALID_VALUE;
+    case MEMORY_TYPE:
+        *(unsigned *)value = DEVICE_MEMORY;
+        return SUCCESS;
+    case DEVICE_ORDINAL:
+        return cuCtxGetDevice(value);
+    default:
+        return INVALID_VALUE;
     }
 }
 
