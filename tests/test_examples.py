@@ -22,6 +22,7 @@ import pytest
 
 from edgepack import registry
 from edgepack.api import pack
+from edgepack.bundle.firmware.project import _SUPPORT
 from edgepack.cli.main import cli
 from edgepack.config.device import load_device
 from edgepack.exporting import source_bundle
@@ -91,6 +92,13 @@ def test_what_a_readme_names_is_there(name: str) -> None:
         assert set(options.get("formats", ())) <= set(registry.EXPORT_FORMATS.names())
         if "device" in options:
             load_device(options["device"])
+
+
+def test_the_firmware_links_all_of_a_boards_start_code() -> None:
+    """What a bundle's own images link for the board, but for functions that newlib has."""
+    project = (EXAMPLES / "firmware" / "CMakeLists.txt").read_text("utf-8")
+    linked = {f"firmware/{name}" for name in re.findall(r"\$\{board\}/(\w+\.c)", project)}
+    assert linked | {"firmware/library.c"} == set(_SUPPORT)
 
 
 @pytest.mark.slow
