@@ -166,6 +166,20 @@ def test_names_of_others_are_text(name: str) -> None:
         ElementTree.fromstring(picture)
 
 
+def test_a_bundle_without_times_has_no_empty_section() -> None:
+    """As in a release: nothing was benched or verified. No figure, table or caption of times is left."""
+    memory = buffers(("tensor", 0, 128, 0, 0), ("scratch0", 128, 128, 0, 0))
+    text = render_report(example(memory=memory))
+    sections = re.findall(r"<section\b.*?</section>", text, re.DOTALL)
+    assert sections
+    for section in sections:
+        body = re.sub(r"<h2\b.*?</h2>", "", section, flags=re.DOTALL)
+        assert re.search(r"<(svg|tbody>\s*<tr|dd)\b", body), section
+        assert re.sub(r"<[^>]*>|\s", "", body), section
+    for said in ("Measured on", "median", "latency", "-time"):
+        assert said not in text, said
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
