@@ -15,8 +15,8 @@ from edgepack.render.templates import render
 
 __all__ = ["VCPKG"]
 
-#: Of a port: hyphens stand between other characters only.
-_NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
+#: Of a port: hyphens stand between other characters only, and it is none of the words that are reserved.
+_NAME = r"(?!(?:prn|aux|nul|con|lpt[0-9]|com[0-9]|core|default)$)[a-z0-9]+(-[a-z0-9]+)*"
 _SYSTEMS = {"linux": "linux", "macos": "osx", "windows": "mingw", "android": "android", "ios": "ios"}
 _ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "arm": "arm32", "riscv64": "riscv64"}
 
@@ -35,7 +35,9 @@ def _supports(bundle: SourceBundle) -> str:
 
 def _write(job: ExportJob) -> Sequence[str]:
     given = (job.package.name or job.name).lower().replace("_", "-")
-    base = package_name(given, "", _NAME, "a port of vcpkg: a-z and 0-9, with single hyphens between them")
+    base = package_name(
+        given, "", _NAME, "a port of vcpkg: a-z and 0-9, with single hyphens between them, no reserved word"
+    )
     bundle = job.bundle
     stem = f"{base}-{bundle.manifest.device.name}-{job.version}-vcpkg"
     prefix = Prefix("lib", f"include/{job.name}", f"share/{job.name}", cmake=f"share/{job.name}")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from edgepack.api import Bundle, export
@@ -124,6 +125,30 @@ include("{portfile}")
 """
 
 
+#: vcpkg's documentation ("vcpkg.json reference") of the fields that a port of one library has, as a schema.
+VCPKG_SCHEMA = {
+    "type": "object",
+    "required": ["name", "version-semver"],
+    "additionalProperties": False,
+    "properties": {
+        "name": {
+            "type": "string",
+            "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$",
+            "not": {"pattern": "^(prn|aux|nul|con|lpt[0-9]|com[0-9]|core|default)$"},
+        },
+        "version-semver": {
+            "type": "string",
+            "pattern": r"^(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$",
+        },
+        "description": {"type": "string", "minLength": 1},
+        "license": {"type": ["string", "null"]},
+        "supports": {"type": "string", "pattern": "^[a-z0-9]+ & [a-z0-9]+$"},
+        "homepage": {"type": "string", "format": "uri", "pattern": "^https?://"},
+        "maintainers": {"type": "array", "items": {"type": "string"}},
+    },
+}
+
+
 def test_a_vcpkg_port_installs_what_cmake_finds(source: SourceBundle, folder: Path) -> None:
     """CMake itself runs the portfile, with vcpkg's own two functions in the test; vcpkg was not run."""
     port = unpacked(VCPKG, source, folder) / "ports/small"
@@ -142,9 +167,8 @@ def test_a_vcpkg_port_installs_what_cmake_finds(source: SourceBundle, folder: Pa
     manifest = json.loads((port / "vcpkg.json").read_text("utf-8"))
     assert manifest["description"] == METADATA.summary and manifest["version-semver"] == VERSION
     assert re.fullmatch(r"linux & (x64|arm64)", manifest["supports"])
-    # The fields of vcpkg's schema (vcpkg.schema.json of vcpkg-tool) that a port of one library may have.
-    known = {"name", "version-semver", "description", "license", "supports", "homepage", "maintainers"}
-    assert set(manifest) == known
+    assert set(manifest) == set(VCPKG_SCHEMA["properties"])
+    jsonschema.validate(manifest, VCPKG_SCHEMA)
 
 
 @pytest.mark.parametrize("one", [CMAKE, CONAN, VCPKG], ids=["cmake", "conan", "vcpkg"])
@@ -165,6 +189,10 @@ def test_names_and_platforms_that_an_ecosystem_does_not_know_are_refused(
     for wrong in ("../x", "a b", 'a"b', "ü"):
         with pytest.raises(ConfigError, match="is no name of"):
             export(small_bundle, name, tmp_path / "dist", package_name=wrong)
+    if name == "vcpkg":
+        for wrong in ("core", "default", "con", "com1", "a--b"):
+            with pytest.raises(ConfigError, match="is no name of a port"):
+                export(small_bundle, name, tmp_path / "dist", package_name=wrong)
     one = {"cmake": CMAKE, "conan": CONAN, "vcpkg": VCPKG}[name]
     assert one.refusal(on(source, os="wasi")) and one.refusal(on(source, os="none"))
 
