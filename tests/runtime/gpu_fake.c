@@ -32,4 +32,5 @@ TEST_MAIN({"opencl_late", opencl_late}, {"cuda_late", cuda_late}, {"metal_late",
           {"metal_compiled_library", metal_compiled_library},
           {"metal_session_failures", metal_session_failures}, {"metal_lost_device", metal_lost_device},
           {"metal_devices", metal_devices}, {"metal_order_of_copies", metal_order_of_copies},
-          {"metal_memory", metal_memory}, {"metal_no_driver", metal_no_driver})
+          {"metal_memory", metal_memory}, {"metal_in_flight", metal_in_flight},
+          {"metal_no_driver", metal_no_driver})

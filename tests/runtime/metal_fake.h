@@ -231,6 +231,52 @@ static void metal_order_of_copies(const char *root) {
 
 #undef WITH
 
+/* Of two runs that nobody waits for, the second does not write over what the first still reads. */
+static void metal_in_flight(const char *root) {
+    static ep_gpu_step steps[STEPS];
+    static float twice[MINI_INPUT_DATA_ELEMENTS];
+    fake_mtl_control *driver = setup(&metal, root);
+    ep_options options = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    there t;
+    memcpy(steps, gpu_steps, sizeof steps);
+    steps[0] = steps[11] = steps[12]; /* the CPU's first and last, before which it waits */
+    gpu_program.steps = steps;
+    mt_begin();
+    ep_open_options open = open_options(root);
+    CHECK_STATUS(ep_model_open_with(&gpu_alone, &open, &model), EP_OK);
+    options.gpu_memory = 1;
+    options.asynchronous = 1;
+    options.gpu_queue = ours.queue;
+    CHECK_STATUS(ep_session_create(&model, &options, &session), EP_OK);
+    there_init(&t, &d);
+    there_set(&t, &d, 4);
+    CHECK_STATUS(there_run(&t, session), EP_OK);
+    for (size_t i = 0; i < MINI_INPUT_DATA_ELEMENTS; i++) {
+        twice[i] = 2 * d.x[i];
+    }
+    void *other = ours.buffer(sizeof d.y);
+    t.memories[0].data = twice;
+    t.memories[2].data = other;
+    t.memories[2].offset = 0;
+    CHECK_STATUS(there_run(&t, session), EP_OK);
+    CHECK_STATUS(ep_session_synchronize(session), EP_OK);
+    ours.get(t.buffers[2], GUARD, d.y, sizeof d.y);
+    for (size_t i = 0; i < MINI_OUTPUT_DATA_ELEMENTS; i++) {
+        CHECK(d.y[i] - d.expected_y[i] < 1e-4f && d.expected_y[i] - d.y[i] < 1e-4f);
+    }
+    ours.get(other, 0, d.y, sizeof d.y);
+    for (size_t i = 0; i < MINI_OUTPUT_DATA_ELEMENTS; i++) {
+        CHECK(d.y[i] - 2 * d.expected_y[i] < 2e-4f && 2 * d.expected_y[i] - d.y[i] < 2e-4f);
+    }
+    ep_session_destroy(session);
+    ours.release(other);
+    there_release(&t);
+    ep_model_close(&model);
+    ours.end();
+    CHECK(driver->f.live == 0);
+}
+
 static void metal_no_driver(const char *root) {
     setup(&metal, root);
     installed = 0;

@@ -32,6 +32,7 @@ TESTS = (
     "no_driver",
     "caller",
     "caller_failures",
+    "in_flight",
 )
 
 pytestmark = pytest.mark.skipif(
