@@ -225,7 +225,7 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
     if function == "bench":
         names = ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__]
     if function == "update":
-        names = list(RunKeywords.__annotations__)
+        names = [*RunKeywords.__annotations__, "custom"]
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)

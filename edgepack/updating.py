@@ -32,7 +32,23 @@ if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignSecretKey
     from edgepack.signing.minisign import MinisignSecretKey
 
-__all__ = ["Update", "update"]
+__all__ = ["Update", "UpdateKeywords", "update"]
+
+#: Where a bundle has the C of its custom operators.
+_CUSTOM = "src/custom/"
+
+
+@dataclass(frozen=True)
+class _Options(RunOptions):
+    """Where the program runs, and ``custom``: the YAML file that declares the model's custom operators."""
+
+    custom: PathLike | None = None
+
+
+class UpdateKeywords(RunKeywords, total=False):
+    """The options of :func:`update` as keyword arguments."""
+
+    custom: PathLike | None
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,7 @@ def update(
     params_version: int = 0,
     force: bool = False,
     progress: Progress | None = None,
-    **options: Unpack[RunKeywords],
+    **options: Unpack[UpdateKeywords],
 ) -> Update:
     """Make new params for a bundle's library, of a retrained model.
 
@@ -75,21 +91,21 @@ def update(
         force: replace a file at the output.
         progress: as for :func:`edgepack.pack`.
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:
-            where the program runs. ``device`` is needed too where the bundle is for one of your own.
+            where the program runs. ``device`` is needed too where it is one of your own, and ``custom``, as
+            for :func:`edgepack.pack`, where the bundle has custom operators.
 
     Raises:
-        ConfigError: the library takes no other params, the key or the model's network is another one.
+        ConfigError: the library takes no other params, or key, network or custom operators are others.
         CheckFailedError: the bundle is damaged, or its program does not compute what the model does.
         ModelError, ToolchainError, InternalError: as for :func:`edgepack.pack`.
     """
     check_options(options, "update")
-    where = RunOptions(**options)
-    check_run(where)
+    check_run(where := _Options(**options))
     root, target = find_bundle(Path(bundle)), Path(output)
     check_sums(root, manifest := load_manifest(root))
     signer = _signer(root, manifest, None if key is None else os.fspath(key), params_version)
-    if os.path.lexists(target) and (not force or not target.is_file()):
-        raise ConfigError(f"{target} exists.", hint="Replace it with --force, or choose another --output.")
+    _check_custom(root, manifest, where.custom)
+    _check_output(target, force=force)
     folder = target.resolve().parent
     with writing_to({"output folder": folder}):
         try:
@@ -147,8 +163,34 @@ def _signer(
     return signer
 
 
+def _check_output(target: Path, *, force: bool) -> None:
+    """Raise ConfigError where the params cannot go to ``target``, which exists."""
+    if os.path.lexists(target) and (not force or not target.is_file()):
+        raise ConfigError(f"{target} exists.", hint="Replace it with --force, or choose another --output.")
+
+
+def _check_custom(root: Path, manifest: Manifest, custom: PathLike | None) -> None:
+    """Raise ConfigError unless custom operators are declared where the bundle has some, and only there."""
+    files = ", ".join(_custom_sources(manifest))
+    if files and custom is None:
+        raise ConfigError(
+            f"{root} has custom operators, computed by {files}.",
+            hint="Name the YAML file that it was packed with: --custom FILE.yaml.",
+        )
+    if custom is not None and not files:
+        raise ConfigError(
+            f"{root} has no custom operators, and {os.fspath(custom)} declares some.",
+            hint="Leave --custom out. Or pack the model anew, and ship the library with its params.",
+        )
+
+
+def _custom_sources(manifest: Manifest) -> dict[str, str]:
+    """The C files of the bundle's custom operators, each with its SHA-256."""
+    return {file.path: file.sha256 for file in manifest.files if file.path.startswith(_CUSTOM)}
+
+
 def _packed(
-    root: Path, manifest: Manifest, model: Path, place: Path, where: RunOptions, progress: Progress | None
+    root: Path, manifest: Manifest, model: Path, place: Path, where: _Options, progress: Progress | None
 ) -> Manifest:
     """The new model as a bundle in ``place/fresh``, packed as the old one was, with the same layout."""
     record, options = manifest.model, manifest.options
@@ -158,6 +200,7 @@ def _packed(
         dims=record.dims or None,
         cut_inputs=record.cut_inputs,
         cut_outputs=record.cut_outputs,
+        custom=where.custom,
         set_batch=record.batch or None,
         maxima=record.maxima or None,
         params=manifest.params.mode,
@@ -190,6 +233,9 @@ def _difference(old: Manifest, new: Manifest) -> str:
         if (one.kernel, one.tasks) != (other.kernel, other.tasks):
             nodes = f" ({', '.join(other.nodes[:3])})" if other.nodes else ""
             return f"it is another network from step {index} on{nodes}"
+    had, has = _custom_sources(old), _custom_sources(new)
+    if changed := [path for path in sorted(had.keys() | has.keys()) if had.get(path) != has.get(path)]:
+        return f"the C of custom operators differs: {', '.join(changed)}"
     if len(old.steps) != len(new.steps) or old.params.nbytes != new.params.nbytes:
         return "it is another network"
     return "its weights change the program itself, which holds some of them as numbers"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 import edgepack
 from edgepack.cli.main import main
 from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.options import PackKeywords
 from edgepack.render.params_file import HEADER, read_params, signed_message
 from edgepack.signing.sums import secret_key
 from tests.models.builder import Graph
@@ -29,7 +31,8 @@ def minisign_keys(folder: Path, name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def place(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keys, models, and ``bundle``, which was packed with ``weights.pub``."""
+    """Keys, models, a custom operator in ``ops`` and, with other C, in ``other``, and ``bundle``, which was
+    packed with ``weights.pub`` and ``ops``."""
     folder = tmp_path_factory.mktemp("updates")
     for name in ("weights", "other"):
         minisign_keys(folder, name)
@@ -37,16 +40,27 @@ def place(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("retrained", "network", "wrong"):
         model.doc_string = name  # the cache goes by the bytes, and knows nothing of the fake worker's mode
         onnx.save(model, folder / f"{name}.onnx")
+    for ops in ("ops", "other"):
+        (folder / ops).mkdir()
+        (folder / ops / "twice.c").write_text(f"/* {ops} */\n")
+        (folder / ops / "ops.yaml").write_text("operators: [{operator: Twice, symbol: t, source: twice.c}]\n")
     with pytest.MonkeyPatch.context() as patch:
         fake.install("ok", patch.setattr)
-        edgepack.pack(small_model, "host", folder / "bundle", params_key=folder / "weights.pub", name="small")
+        options: PackKeywords = {"params_key": folder / "weights.pub", "custom": folder / "ops/ops.yaml"}
+        edgepack.pack(small_model, "host", folder / "bundle", name="small", **options)
     return folder
 
 
-def updated(place: Path, mode: str, output: Path, key: str = "weights") -> edgepack.Update:
+def updated(
+    place: Path, mode: str, output: Path, *, key: str = "weights", ops: str = "ops", version: int = 0
+) -> edgepack.Update:
+    custom, secret = place / ops / "ops.yaml", place / f"{key}.sec"
+    model = place / f"{mode}.onnx"
     with pytest.MonkeyPatch.context() as patch:
         fake.install(mode, patch.setattr)
-        return edgepack.update(place / "bundle", place / f"{mode}.onnx", output, key=place / f"{key}.sec")
+        return edgepack.update(
+            place / "bundle", model, output, key=secret, params_version=version, custom=custom
+        )
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +146,7 @@ def test_a_caller_refuses_params_of_a_lower_version(
 ) -> None:
     """The version is under the signature; the library's own params have none."""
     opened, own = Opener(place / "bundle", tmp_path), place / "bundle/params/small.params"
-    with pytest.MonkeyPatch.context() as patch:
-        fake.install("retrained", patch.setattr)
-        key = place / "weights.sec"
-        model, target = place / "retrained.onnx", tmp_path / "seventh"
-        made = edgepack.update(place / "bundle", model, target, key=key, params_version=7)
+    made = updated(place, "retrained", tmp_path / "seventh", version=7)
     assert (read_params(made.path).version, read_params(fresh.path).version) == (7, 0)
     assert [opened(made.path, least) for least in (0, 7, 8)] == ["EP_OK EP_OK"] * 2 + ["EP_E_PARAMS_OLD"]
     assert [opened(fresh.path, least) for least in (0, 1)] == ["EP_OK EP_OK", "EP_E_PARAMS_OLD"]
@@ -205,6 +215,12 @@ def test_what_is_no_update_is_refused(
         updated(place, "network", tmp_path / "x")
     with pytest.raises(ConfigError, match="trusts no key"):
         edgepack.update(small_bundle.path, place / "retrained.onnx", tmp_path / "x", key="none")
+    with pytest.raises(ConfigError, match=r"C of custom operators differs: src/custom/twice\.c"):
+        updated(place, "retrained", tmp_path / "x", ops="other")
+    with pytest.raises(ConfigError, match=r"has custom operators, computed by src/custom/twice\.c"):
+        edgepack.update(place / "bundle", place / "retrained.onnx", tmp_path / "x")
+    with pytest.raises(ConfigError, match="has no custom operators, and ops declares some"):
+        edgepack.update(small_bundle.path, place / "retrained.onnx", tmp_path / "x", custom="ops")
     for key, version in ((None, 1), (place / "weights.sec", -1), (place / "weights.sec", 2**63)):
         with pytest.raises(ConfigError, match=f"cannot have the version {version}"):
             edgepack.update(
@@ -232,7 +248,7 @@ def test_only_bundles_that_ask_for_it_have_it(place: Path, small_bundle: edgepac
 
 def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["update", str(place / "bundle"), "--model", str(place / "none.onnx")]
-    command += ["-o", str(tmp_path / "x")]
+    command += ["-o", str(tmp_path / "x"), "--custom", str(place / "ops/ops.yaml")]
     assert main([*command, "--key", str(place / "weights.pub"), "-q"]) == 2
     assert main([*command, "--key", str(place / "weights.sec"), "-q"]) == 3
     assert "none.onnx does not exist" in capsys.readouterr().err
@@ -259,3 +275,23 @@ def test_a_real_network_gets_new_weights(tmp_path: Path) -> None:
     assert made.verification.ok
     with pytest.raises(ConfigError, match="another network"):
         edgepack.update(bundle.path, network("c.onnx", 3, 24), tmp_path / "c.params", key=tmp_path / "k.sec")
+
+
+@pytest.mark.slow
+def test_a_network_with_a_custom_operator_gets_new_weights(tmp_path: Path) -> None:
+    """Its declaration is read anew, and the operator computes what the recorded outputs say."""
+    example = Path(__file__).parents[1] / "examples/custom_operator"
+    subprocess.run([sys.executable, example / "model.py", tmp_path / "a.onnx"], check=True)
+    model = onnx.load(tmp_path / "a.onnx")
+    for one in model.graph.initializer:
+        one.raw_data = (-np.frombuffer(one.raw_data, "f4")).tobytes()
+    onnx.save(model, tmp_path / "b.onnx")
+    shutil.copytree(example, tmp_path / "ops")
+    bundle = edgepack.pack(tmp_path / "a.onnx", "host", tmp_path / "bundle", custom=example / "ops.yaml")
+    command = ["update", bundle.path, "--model", tmp_path / "b.onnx", "-o", tmp_path / "b.params"]
+    assert main([*map(str, command), "--custom", str(tmp_path / "ops/ops.yaml"), "-q"]) == 0
+    with (tmp_path / "ops/hard_shrink.c").open("a") as file:
+        file.write("/* changed */\n")
+    with pytest.raises(ConfigError, match=r"C of custom operators differs: src/custom/hard_shrink\.c"):
+        custom = tmp_path / "ops/ops.yaml"
+        edgepack.update(bundle.path, tmp_path / "b.onnx", tmp_path / "c.params", custom=custom)

@@ -11,6 +11,7 @@ import click
 from edgepack.plan.gpu_target import Precision
 
 __all__ = [
+    "custom_option",
     "format_option",
     "json_option",
     "kernel_options",
@@ -42,6 +43,13 @@ sdk_option = click.option(
     "--sdk",
     type=click.Path(path_type=Path),
     help="Folder of the toolchain's SDK (the Android NDK).  [default: as the toolchain finds it]",
+)
+#: Of those that read a model.
+custom_option = click.option(
+    "--custom",
+    type=click.Path(path_type=Path),
+    metavar="FILE.yaml",
+    help="Declares operators that your own C computes.",
 )
 
 #: Of those that give a result.
@@ -167,12 +175,7 @@ def model_options(function: _F) -> _F:
             help="Room for N entries in a result whose size the data decide (NonMaxSuppression, ...). The "
             "output TENSOR_count says how many there are.",
         ),
-        click.option(
-            "--custom",
-            type=click.Path(path_type=Path),
-            metavar="FILE.yaml",
-            help="Declares operators that your own C computes.",
-        ),
+        custom_option,
         click.option(
             "--set-batch",
             type=click.IntRange(min=1),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from typing_extensions import Unpack
 
-from edgepack.cli.options import json_option, run_options
+from edgepack.cli.options import custom_option, json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, verbosity_options
-from edgepack.options import RunKeywords
 from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes
+
+if TYPE_CHECKING:
+    from edgepack.updating import UpdateKeywords
 
 __all__ = ["command"]
 
@@ -42,6 +45,7 @@ __all__ = ["command"]
     metavar="N",
     help="Sign this number too, higher for later params: devices can refuse older ones.",
 )
+@custom_option
 @click.option("--force", is_flag=True, help="Replace a file at the output.")
 @run_options
 @json_option
@@ -56,7 +60,7 @@ def command(
     params_version: int,
     force: bool,
     as_json: bool,
-    **options: Unpack[RunKeywords],
+    **options: Unpack[UpdateKeywords],
 ) -> None:
     """Make new params for BUNDLE's library from a retrained model, signed, and tried by a program."""
     from edgepack.updating import update
