@@ -17,6 +17,7 @@ from edgepack.compiler.graph.rewrite import (
     op_name,
     shape_of,
 )
+from edgepack.compiler.graph.taps import Axis, trimmed
 
 __all__ = ["DATA_LAYOUTS", "WEIGHT_LAYOUTS", "adaptive_average", "convolution", "pooling"]
 
@@ -41,17 +42,18 @@ def convolution(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> Optio
     (data_first, data_last), (weights_first, weights_last) = DATA_LAYOUTS[rank], WEIGHT_LAYOUTS[rank]
     if a.data_layout != data_first or a.kernel_layout != weights_first:
         return None
-    axes = [*range(2, rank + 2), 1, 0]
+    order, padding = [*range(2, rank + 2), 1, 0], [int(v) for v in a.padding]
     if is_constant(call.args[1]):
-        weights = constant(numpy_of(call.args[1]).transpose(axes))
+        kept, axes = trimmed(numpy_of(call.args[1]).transpose(order), _axes(call))
+        weights, padding = constant(kept), [*(x.before for x in axes), *(x.after for x in axes)]
     else:
-        weights = rewriter.emit(relax.op.permute_dims(rewriter.use(call.args[1]), axes))
+        weights = rewriter.emit(relax.op.permute_dims(rewriter.use(call.args[1]), order))
     return rewriter.emit(
         getattr(relax.op.nn, f"conv{rank}d")(
             data,
             weights,
             strides=list(a.strides),
-            padding=list(a.padding),
+            padding=padding,
             dilation=list(a.dilation),
             groups=int(a.groups),
             data_layout=data_last,
@@ -59,6 +61,17 @@ def convolution(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> Optio
             out_dtype=dtype_of(call),
         )
     )
+
+
+def _axes(call: relax.Call) -> list[Axis]:
+    """The dimensions of a convolution, channels first."""
+    a, rank = call.attrs, len(shape_of(call)) - 2
+    sizes, taps = shape_of(call.args[0])[2:], shape_of(call.args[1])[2:]
+    strides, dilation, pads = ([int(v) for v in values] for values in (a.strides, a.dilation, a.padding))
+    return [
+        Axis(sizes[i], shape_of(call)[2 + i], taps[i], strides[i], dilation[i], pads[i], pads[i + rank])
+        for i in range(rank)
+    ]
 
 
 def pooling(rewriter: Rewriter, data: relax.Expr, call: relax.Call) -> OptionalExpr:

@@ -148,6 +148,11 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         conv((2, 44, 12, 31), 44, (3, 5), group=11, strides=(2, 2), pads=(0, 2, 1, 1), activation=_relu),
     ),
     "groups of 2 to 4": ("conv2d.grouped", conv((1, 18, 19, 5), 36, (2, 3), group=9, pads=(1, 0, 1, 2))),
+    "mostly padding": ("conv2d.igemm", conv((2, 6, 9, 8), 18, (3, 3), dilations=(6, 5), pads=(6, 5, 6, 5))),
+    "taps that read padding only": (
+        "conv2d.igemm",
+        conv((1, 6, 7, 9), 18, (3, 3), dilations=(8, 4), pads=(8, 4, 8, 4)),
+    ),
     "groups of 2, dilated": (
         "conv2d.grouped",
         conv((1, 34, 13, 14), 34, (3, 3), group=17, dilations=(2, 3), pads=(2, 3, 2, 3)),

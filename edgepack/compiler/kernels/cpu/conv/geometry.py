@@ -65,6 +65,19 @@ class Conv2d:
         return cls(*sizes, kernel, strides, dilation, *edges, int(a["groups"]), fused.dtype, planes)
 
     @property
+    def inside(self) -> float:
+        """The part of all taps of all output pixels that read the image, not padding."""
+        part = 1.0
+        for number, (size, outputs, pad) in enumerate(
+            ((self.height, self.out_height, self.pad_top), (self.width, self.out_width, self.pad_left))
+        ):
+            taps, step = self.kernel[number], self.dilation[number]
+            first = np.arange(outputs)[:, None] * self.strides[number] - pad
+            at = first + np.arange(taps)[None, :] * step
+            part *= float(np.mean((at >= 0) & (at < size)))
+        return part
+
+    @property
     def element_bytes(self) -> int:
         """Bytes of one element of input, weights or output."""
         return DTYPE_BYTES[self.dtype]

@@ -21,6 +21,9 @@ from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Columns", "GemmOperands", "Origin", "TileAt", "TileProduct"]
 
+#: Part of the taps that read the image, from which on it is not asked tap by tap whether any pixel does.
+MOSTLY_INSIDE = 0.8
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -236,17 +239,21 @@ class TileProduct:
     # Windows that reach into the padding ------------------------------------------------------------------
 
     def _cut_windows(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
-        """Tap by tap; a pixel in the padding is read from the zeros behind the weights."""
+        """Tap by tap; a pixel in the padding is read from the zeros behind the weights. Where windows are
+        mostly outside, a tap for which all pixels are is left out."""
         e, c = self.e, self.conv
-        kw = c.kernel[1]
+        kw, skips = c.kernel[1], c.inside < MOSTLY_INSIDE
 
         def tap(i: Any, j: Any) -> None:
-            pointers = []
+            pointers, inside = [], []
             for origin in origins:
                 at = self._tap(origin, i, j)
                 valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
                 if c.planes:
                     valid = tirx.all(valid, at.plane >= 0, at.plane < c.planes.size)
+                if skips:
+                    valid = e.let(valid)
+                    inside.append(valid)
                 place = e.let(self._address(at, tile.columns.group))
                 pointers.append(e.either(valid, (self.operands.x, place), self.operands.zeros, c.group_in))
             # With few registers for pointers, those of the rows leave none for prefetching.
@@ -254,7 +261,11 @@ class TileProduct:
             part = i * kw + j
             prefetches = self._prefetches(tile, part, c.group_in, 1) if fetch else []
             element = lambda r, k: e.load(pointers[r], k)  # noqa: E731
-            self._add(sums, tile, element, part, Steps(c.group_in, 1, True, _all(prefetches)))
+            steps = Steps(c.group_in, 1, True, _all(prefetches))
+            if skips:
+                e.branch(tirx.any(*inside), lambda: self._add(sums, tile, element, part, steps))
+            else:
+                self._add(sums, tile, element, part, steps)
 
         if self.blocking.slices > 1:
             e.loop(0, kw, lambda j: tap(tile.part, j))
