@@ -23,7 +23,7 @@ from edgepack.compiler.reporter import Reporter
 
 if TYPE_CHECKING:
     from edgepack.compiler.frontend.base import Frontend, HalfWeights, ImportedModel, Sizes
-    from edgepack.compiler.graph.lower import Lowered
+    from edgepack.compiler.graph.lower import Forms, Lowered
     from edgepack.compiler.planner.build import Built
     from edgepack.plan.binary import Binary
     from edgepack.plan.gpu_target import GpuTarget
@@ -109,7 +109,7 @@ def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
 
 
 @lru_cache(maxsize=1)
-def _lowered(frontend: str, imported: str, fast_integers: bool) -> tuple[ImportedModel, Lowered]:
+def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel, Lowered]:
     """A prepared model, but for its module, and its fused operators, in which a target has no other part: the
     variants of a library share them."""
     from edgepack.compiler.graph.lower import lower
@@ -117,15 +117,7 @@ def _lowered(frontend: str, imported: str, fast_integers: bool) -> tuple[Importe
     loaded = _frontend({"frontend": frontend}).load(Path(imported))
     module, about = [loaded.module], replace(loaded, module=None)
     del loaded  # nobody else keeps the weights in memory while the passes make others of them
-    return about, lower(module.pop(), fast_integers=fast_integers)
-
-
-def _fast_integers(target: Target) -> bool:
-    """Whether the target multiplies bytes faster than float32."""
-    from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
-    from edgepack.plan.target import CpuTarget
-
-    return isinstance(target, CpuTarget) and pair_lanes(target) > 0
+    return about, lower(module.pop(), forms)
 
 
 def _with_weights(target: Target, half_weights: HalfWeights) -> Target:
@@ -139,6 +131,7 @@ def _with_weights(target: Target, half_weights: HalfWeights) -> Target:
 
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
+    from edgepack.compiler.kernels.preferred_forms import preferred_forms
     from edgepack.plan.binary import Binary, write_binaries
     from edgepack.plan.gpu_target import GpuTarget
     from edgepack.plan.target import CpuTarget
@@ -146,7 +139,7 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
 
     target = target_from_json(job["target"])
     events.stage("optimise")
-    imported, lowered = _lowered(job["frontend"], job["imported"], _fast_integers(target))
+    imported, lowered = _lowered(job["frontend"], job["imported"], preferred_forms(target))
     target = _with_weights(target, imported.half_weights)
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
@@ -203,6 +196,7 @@ def _built(
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     """Import and plan without recording anything, and without machine code."""
     from edgepack.compiler.graph.lower import lower
+    from edgepack.compiler.kernels.preferred_forms import preferred_forms
     from edgepack.plan.targets import target_from_json
 
     frontend = _frontend(job)
@@ -211,7 +205,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     imported = frontend.load(folder)
     events.stage("optimise")
     target = _with_weights(target_from_json(job["target"]), imported.half_weights)
-    lowered = lower(imported.module, fast_integers=_fast_integers(target))
+    lowered = lower(imported.module, preferred_forms(target))
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name="model", prefix="")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")

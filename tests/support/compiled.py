@@ -12,8 +12,8 @@ import onnx
 
 from edgepack.compiler.frontend.onnx import ImportedModel, import_model
 from edgepack.compiler.frontend.reference import tolerances
-from edgepack.compiler.graph.lower import Lowered, lower
-from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
+from edgepack.compiler.graph.lower import Forms, Lowered, lower
+from edgepack.compiler.kernels.preferred_forms import preferred_forms
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.errors import EdgepackError
@@ -88,9 +88,7 @@ def plan_of(
     maxima: Mapping[str, int] | None = None,
 ) -> Built:
     """The plan of a model whose input shapes are static; ``maxima`` are those of ``--max``."""
-    cpu = target or host_target()
-    fast_integers = isinstance(cpu, CpuTarget) and pair_lanes(cpu) > 0
-    imported, lowered = _lower(model, maxima or {}, fast_integers)
+    imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
     if isinstance(target, GpuTarget):
         return build_gpu_plan(lowered, imported.signature, target, name=name, symbol_prefix=f"{name}_")
     return build_plan(
@@ -98,16 +96,14 @@ def plan_of(
     )
 
 
-def _lower(
-    model: onnx.ModelProto, maxima: Mapping[str, int], fast_integers: bool
-) -> tuple[ImportedModel, Lowered]:
+def _lower(model: onnx.ModelProto, maxima: Mapping[str, int], forms: Forms) -> tuple[ImportedModel, Lowered]:
     """Imported and lowered, in which no target has another part: a small model once for all targets."""
     content = model.SerializeToString(deterministic=True)
-    key = hashlib.sha256(content + f"{maxima} {fast_integers}".encode()).hexdigest()
+    key = hashlib.sha256(content + f"{maxima} {forms}".encode()).hexdigest()
     if key in _lowered:
         return _lowered[key]
     imported = import_model(model, maxima)
-    result = imported, lower(imported.module, fast_integers=fast_integers)
+    result = imported, lower(imported.module, forms)
     if len(content) <= KEPT:
         _lowered[key] = result
     return result

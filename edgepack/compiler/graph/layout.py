@@ -10,6 +10,7 @@ convolutional network has one at its input (and one at its output, if that has s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -80,8 +81,9 @@ def _axis_to_last(axis: int, rank: int) -> int:
 class _ChannelsLast(Rewriter):
     """Keeps each value in the form or forms that were made of it, and makes the other on demand."""
 
-    def __init__(self, module: IRModule) -> None:
+    def __init__(self, module: IRModule, *, winograd: bool = False) -> None:
         super().__init__(module)
+        windows: dict[str, _Windows] = {**WINDOWS, "conv2d": partial(convolution, winograd=winograd)}
         self.forms: dict[relax.Expr, _Forms] = {}
         self.calls: dict[relax.Expr, relax.Call] = {}
         self.handlers: dict[str, Callable[[relax.Call], _New | None]] = {
@@ -96,7 +98,7 @@ class _ChannelsLast(Rewriter):
             **dict.fromkeys(("relax.quantize", "relax.dequantize"), self._quantise),
             "relax.reshape": self._reshape,
             "relax.permute_dims": self._permute,
-            **{f"relax.nn.{name}": self._window(emit) for name, emit in WINDOWS.items()},
+            **{f"relax.nn.{name}": self._window(emit) for name, emit in windows.items()},
             **dict.fromkeys(ELEMENTWISE, self._elementwise),
             **dict.fromkeys(REDUCTIONS, self._reduce),
         }
@@ -362,6 +364,10 @@ def _prim(expr: relax.Expr) -> int:
     return int(expr.value if hasattr(expr, "value") else expr)
 
 
-def channels_last(module: IRModule) -> IRModule:
-    """Moves a channels-first module to channels last; inputs and outputs keep their layout."""
-    return _ChannelsLast(module).run()
+def channels_last(module: IRModule, *, winograd: bool = False) -> IRModule:
+    """Moves a channels-first module to channels last; inputs and outputs keep their layout.
+
+    Args:
+        winograd: whether convolutions by 3x3 may have Winograd's form (``dilated.py``).
+    """
+    return _ChannelsLast(module, winograd=winograd).run()

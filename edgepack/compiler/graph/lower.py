@@ -30,7 +30,7 @@ from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.products import matrix_products
 from edgepack.compiler.graph.rewrite import node_index, op_name
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["Forms", "Lowered", "lower"]
 
 
 @dataclass(frozen=True)
@@ -75,25 +75,39 @@ def _fold_constants(module: IRModule) -> IRModule:
         return relax.transform.FoldConstant()(module)
 
 
-def lower(module: IRModule, *, fast_integers: bool = False) -> Lowered:
+@dataclass(frozen=True)
+class Forms:
+    """What a graph may become on a target that is fast with it.
+
+    Attributes:
+        fast_integers: the target multiplies bytes faster than float32: products of dequantised matrices are
+            those of their integers.
+        winograd: convolutions by 3x3 may have Winograd's form, whose weights take more memory: dilated ones
+            are taken apart for it.
+    """
+
+    fast_integers: bool = False
+    winograd: bool = False
+
+
+def lower(module: IRModule, forms: Forms | None = None) -> Lowered:
     """Normalises, lays out, legalises and fuses a module of static shapes.
 
     Args:
         module: Relax, one function ``main``, channels first, constants inside.
-        fast_integers: whether the target multiplies bytes faster than float32: products of dequantised
-            matrices are then those of their integers.
+        forms: in which the target is fast; default those that are fast everywhere.
     """
-    t = relax.transform
+    t, forms = relax.transform, forms or Forms()
     # The target only selects TVM's generic CPU legalisations.
     with tvm.target.Target("llvm"):
-        module = integer_products(module) if fast_integers else module
+        module = integer_products(module) if forms.fast_integers else module
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
         module = matrix_products(module)
         module = fold_views(module)
         module = find_group_norms(module)
-        module = channels_last(module)
+        module = channels_last(module, winograd=forms.winograd)
         module = fold_views(module)
         module = narrow_products(module)
         module = fuse_norms(module)

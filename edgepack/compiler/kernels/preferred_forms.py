@@ -1,0 +1,18 @@
+"""In which of the forms that a graph can have a target is fast."""
+
+from __future__ import annotations
+
+from edgepack.compiler.graph.lower import Forms
+from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
+from edgepack.plan.target import CpuTarget
+from edgepack.plan.targets import Target
+
+__all__ = ["preferred_forms"]
+
+
+def preferred_forms(target: Target) -> Forms:
+    """Those of a CPU by what it multiplies fast; a GPU has none of its own."""
+    if not isinstance(target, CpuTarget):
+        return Forms()
+    winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
+    return Forms(fast_integers=pair_lanes(target) > 0, winograd=winograd)
