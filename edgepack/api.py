@@ -248,16 +248,17 @@ def pack(
         ConfigError, ModelError, ToolchainError, CheckFailedError, InternalError: see edgepack.errors. Nothing
         is left behind, nor is there after KeyboardInterrupt, and no process runs on.
     """
-    from edgepack.exporting import check_formats, export_bundles
+    from edgepack.exporting import check_formats, export_bundles, signer_of
     from edgepack.packing import pack_model
 
     check_options({"model": model, "device": device, "output": output, **options})
     chosen = PackOptions(**options)
     package = _package(options)
     check_formats(chosen.formats, package)
+    key = signer_of(chosen.sign_key, chosen.formats)
     folder, seconds = pack_model(Path(model), device, output, chosen, undisturbed(progress))
     if chosen.formats:
-        export_bundles([folder], chosen.formats, folder.parent, package, force=chosen.force)
+        export_bundles([folder], chosen.formats, folder.parent, package, force=chosen.force, key=key)
     return Bundle(folder, stage_seconds=seconds)
 
 
@@ -307,16 +308,17 @@ def export(
         output: folder for the packages.
         force: replace files of the same names.
         package: ``package_name``, ``package_version``, ``summary``, ``license`` (an SPDX expression),
-            ``authors`` and ``homepage``: what the packages say about themselves.
+            ``authors`` and ``homepage``: what the packages say about themselves; ``sign_key``: a secret key
+            by which a signature is written beside each, as for :func:`sign`.
 
     Returns:
-        the files that were written.
+        the files that were written, signatures too.
 
     Raises:
-        ConfigError: a bundle cannot become such a package, or what the package should say is wrong.
+        ConfigError: a bundle cannot become such a package, what it should say is wrong, or the key is.
         CheckFailedError: a bundle is damaged.
     """
-    from edgepack.exporting import export_bundles
+    from edgepack.exporting import export_bundles, signer_of
 
     check_options(
         {"bundles": bundles, "formats": formats, "output": output, "force": force, **package}, "export"
@@ -326,7 +328,8 @@ def export(
     names = [formats] if isinstance(formats, str) else list(formats)
     if not paths or not names:
         raise ConfigError("There is nothing to export.", hint="Give a bundle's folder and a format.")
-    return export_bundles(paths, names, Path(output), _package(package), force=force)
+    key = signer_of(package.get("sign_key"), names)
+    return export_bundles(paths, names, Path(output), _package(package), force=force, key=key)
 
 
 @guarded

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import load_manifest
-from edgepack.errors import ConfigError
+from edgepack.errors import ConfigError, EdgepackWarning
+from edgepack.files import sha256_file
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.formats.words import check_words
+from edgepack.options import PathLike
 from edgepack.registry import EXPORT_FORMATS
+from edgepack.signing.sums import SIGNATURES, secret_key, sign_file, signature_files
 from edgepack.storage import refusal, writing_to
 from edgepack.temporary import remove_dead, temporary_folder
 
-__all__ = ["check_formats", "export_bundles", "source_bundle"]
+if TYPE_CHECKING:
+    from edgepack.signing.cosign import CosignSecretKey
+    from edgepack.signing.minisign import MinisignSecretKey
+
+__all__ = ["check_formats", "export_bundles", "signer_of", "source_bundle"]
 
 
 def check_formats(formats: Sequence[str], package: PackageMetadata) -> list[ExportFormat]:
@@ -28,6 +37,19 @@ def check_formats(formats: Sequence[str], package: PackageMetadata) -> list[Expo
         if list(formats).count(name) > 1:
             raise ConfigError(f"The format {name} is given twice.", hint="Give it once.")
     return [EXPORT_FORMATS.find(name) for name in formats]
+
+
+def signer_of(source: PathLike | None, formats: Sequence[str]) -> MinisignSecretKey | CosignSecretKey | None:
+    """The key that signs packages; None for none. Raises ConfigError where there is no such key, or no
+    package to sign."""
+    if source is None:
+        return None
+    if not formats:
+        raise ConfigError(
+            "There is no package to sign.",
+            hint="Name one with --format; `edgepack sign` signs the bundle itself.",
+        )
+    return secret_key(os.fspath(source))
 
 
 def source_bundle(path: Path) -> SourceBundle:
@@ -51,8 +73,10 @@ def export_bundles(
     package: PackageMetadata,
     *,
     force: bool = False,
+    key: MinisignSecretKey | CosignSecretKey | None = None,
 ) -> list[Path]:
-    """Write the packages into the folder ``output``: all of them, or none.
+    """Write the packages into the folder ``output``: all of them, or none. An EdgepackWarning says where a
+    bundle is signed and its packages are not.
 
     Args:
         bundles: folders of bundles; several become one package where the format takes several, else a package
@@ -61,9 +85,10 @@ def export_bundles(
         output: is made where it is missing.
         package: whose packages they are.
         force: replace files of the same names.
+        key: signs each package, beside which the signature is written.
 
     Returns:
-        the files.
+        the files, each package's signature behind it.
 
     Raises:
         ConfigError: wrong metadata, no such format, a bundle that cannot become such a package, or a file
@@ -86,12 +111,24 @@ def export_bundles(
             remove_dead(output)
             with temporary_folder(output, prefix=".export.") as place:
                 made = _write_all(chosen, sources, package, place)
-                return _publish(made, output, force=force)
+                if key is not None:
+                    made = [file for path in made for file in (path, sign_file(path, key))]
+                published = _publish(made, output, force=force)
         except OSError as error:
             raise refusal(error) or ConfigError(
                 f"{output} cannot be written: {error.strerror or error}.",
                 hint="Choose another folder with --output.",
             ) from error
+    if key is None:
+        _warn_of_signatures(chosen, sources)
+    return published
+
+
+def _warn_of_signatures(formats: Sequence[ExportFormat], sources: Sequence[SourceBundle]) -> None:
+    signed = [source.root for source in sources if signature_files(source.root)]
+    if signed and not all(one.whole for one in formats):
+        text = f"{signed[0]} is signed, its packages are not (--sign-key): they hold other files."
+        warnings.warn(text, EdgepackWarning, stacklevel=4)
 
 
 def _check_alike(sources: Sequence[SourceBundle]) -> None:
@@ -133,6 +170,16 @@ def _publish(made: Sequence[Path], output: Path, *, force: bool) -> list[Path]:
                 f"{target} exists.", hint="Replace it with --force, or choose another folder with --output."
             )
     for path in made:
+        _forget_signatures(path, output / path.name)
         path.chmod(0o644)
         path.replace(output / path.name)
     return [output / path.name for path in made]
+
+
+def _forget_signatures(new: Path, old: Path) -> None:
+    """Delete the signatures over a package that other content is about to replace."""
+    signatures = [old.with_name(old.name + suffix) for suffix in SIGNATURES]
+    found = [path for path in signatures if path.is_file() and old.is_file()]
+    if found and sha256_file(new) != sha256_file(old):
+        for path in found:
+            path.unlink()

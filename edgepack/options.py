@@ -82,6 +82,7 @@ class PackOptions:
         license: of the model, an SPDX expression, for packages.
         authors: ``Name <mail@example.org>`` each, for packages.
         homepage: an URL, for packages.
+        sign_key: a secret key, its file or ``env://NAME``, that signs each of them (docs/signing.md).
         weights: "float16" rounds the weights of convolutions, products and tables to that, and stores them
             in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
             that have instructions to convert it, else float32.
@@ -119,6 +120,7 @@ class PackOptions:
     license: str | None = None
     authors: Sequence[str] = ()
     homepage: str | None = None
+    sign_key: PathLike | None = None
     weights: WeightsDtype | None = None
     precision: Precision | None = None
     force: bool = False
@@ -152,7 +154,7 @@ class CheckKeywords(TypedDict, total=False):
 
 
 class PackageKeywords(TypedDict, total=False):
-    """What a package made of a bundle says about itself, as keyword arguments."""
+    """What a package made of a bundle says about itself, and who signs it, as keyword arguments."""
 
     package_name: str | None
     package_version: str | None
@@ -160,6 +162,7 @@ class PackageKeywords(TypedDict, total=False):
     license: str | None
     authors: Sequence[str]
     homepage: str | None
+    sign_key: PathLike | None
 
 
 class PackKeywords(CheckKeywords, PackageKeywords, total=False):
@@ -217,15 +220,12 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
         given: keyword arguments of the function.
         function: ``pack``, ``check``, ``export``, ``update``, or ``bench`` of a bundle.
     """
-    names = [*_TYPES, *(field.name for field in fields(PackOptions) if field.name not in _TYPES)]
-    if function == "check":
-        names = ["model", "device", *CheckKeywords.__annotations__]
-    if function == "export":
-        names = list(_EXPORT_TYPES)
-    if function == "bench":
-        names = ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__]
-    if function == "update":
-        names = [*RunKeywords.__annotations__, "custom"]
+    names = {
+        "check": ["model", "device", *CheckKeywords.__annotations__],
+        "export": [*_EXPORT_TYPES],
+        "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
+        "update": [*RunKeywords.__annotations__, "custom"],
+    }.get(function, [*dict.fromkeys([*_TYPES, *(field.name for field in fields(PackOptions))])])
     for name, value in given.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
@@ -279,8 +279,7 @@ def check_run(options: RunOptions) -> None:
         kind = type(options.runner).__name__
         raise ConfigError(f"runner is a name or NAME:PLACE, not a value of type {kind}.")
     if options.device is not None and not _is_device(options.device):
-        wanted, _ = _TYPES["device"]
-        raise ConfigError(f"device is {wanted}, not {_shown(options.device)}.")
+        raise ConfigError(f"device is {_TYPES['device'][0]}, not {_shown(options.device)}.")
     check_whole("threads", options.threads, least=1)
     check_seconds("timeout", options.timeout)
     if not _is_flag(options.sandbox):
@@ -359,6 +358,7 @@ _PACKAGE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "license": ("a text", _is_text),
     "authors": ("a list of texts", _is_names),
     "homepage": ("a text", _is_text),
+    "sign_key": ("the path of a file, or env://NAME", _is_path),
 }
 _EXPORT_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "bundles": ("a bundle, its folder, or a list of them", lambda value: value is not None),

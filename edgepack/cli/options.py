@@ -70,7 +70,7 @@ def format_option(*, required: bool = False) -> Callable[[_F], _F]:
 
 
 def package_options(function: _F) -> _F:
-    """What a package says about itself."""
+    """What a package says about itself, and who signs it."""
     options = [
         click.option(
             "--package-name", metavar="NAME", help="Of the package.  [default: by the model's name]"
@@ -86,6 +86,11 @@ def package_options(function: _F) -> _F:
             "--author", "authors", multiple=True, metavar="'NAME <MAIL>'", help="Several times for several."
         ),
         click.option("--homepage", metavar="URL", help="Where there is more about the model."),
+        click.option(
+            "--sign-key",
+            metavar="FILE|env://NAME",
+            help="Write a signature beside each package, by this secret key of minisign or cosign.",
+        ),
     ]
     for option in reversed(options):
         function = option(function)

@@ -17,6 +17,7 @@ from edgepack.bundle.layout import BundleLayout
 from edgepack.bundle.manifest import Manifest
 from edgepack.formats.archives import Entry
 from edgepack.formats.metadata import PackageMetadata
+from edgepack.signing.sums import signature_files
 
 __all__ = ["ExportFormat", "ExportJob", "SourceBundle"]
 
@@ -53,6 +54,10 @@ class SourceBundle:
         """Path of every file in it, with ``/``, sorted."""
         own = ("manifest.json", "SHA256SUMS")
         return sorted([*(record.path for record in self.manifest.files), *own])
+
+    def whole(self) -> list[str]:
+        """As :meth:`files`, with the signatures over SHA256SUMS where it is signed."""
+        return sorted([*self.files(), *signature_files(self.root)])
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,11 @@ class ExportFormat:
         write: writes the package's files into ``job.folder`` and returns their names there, sorted. Same
             bundle, metadata and version of edgepack: same bytes.
         several: whether one package takes several bundles of a model (architectures of one platform).
+        whole: whether it holds the bundle as it is, with its sums and the signatures over them.
     """
 
     title: str
     refusal: Callable[[SourceBundle], str]
     write: Callable[[ExportJob], Sequence[str]]
     several: bool = False
+    whole: bool = False

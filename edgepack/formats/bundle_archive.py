@@ -25,12 +25,12 @@ def _writer(
         what = "an archive: ASCII letters, digits, +, -, . and _"
         name = package_name(job.package.name, job.name, r"[A-Za-z0-9][A-Za-z0-9+._-]*", what)
         stem = f"{name}-{job.bundle.manifest.device.name}-{job.version}"
-        entries = bundle_entries(job.bundle.root, job.bundle.files(), stem)
+        entries = bundle_entries(job.bundle.root, job.bundle.whole(), stem)
         write_archive(job.folder / f"{stem}{suffix}", entries)
         return [f"{stem}{suffix}"]
 
     return write
 
 
-TAR_GZ = ExportFormat("The whole bundle, gzipped", _no_refusal, _writer(".tar.gz", write_tar_gz))
-ZIP = ExportFormat("The whole bundle as a zip", _no_refusal, _writer(".zip", write_zip))
+TAR_GZ = ExportFormat("The whole bundle, gzipped", _no_refusal, _writer(".tar.gz", write_tar_gz), whole=True)
+ZIP = ExportFormat("The whole bundle as a zip", _no_refusal, _writer(".zip", write_zip), whole=True)

@@ -152,7 +152,7 @@ def _write(job: ExportJob) -> Sequence[str]:
         folder = job.folder / f"layer-{number}"
         folder.mkdir()
         archives.append(folder / f"{stems[id(bundle)]}.tar.gz")
-        write_tar_gz(archives[-1], bundle_entries(bundle.root, bundle.files(), stems[id(bundle)]))
+        write_tar_gz(archives[-1], bundle_entries(bundle.root, bundle.whole(), stems[id(bundle)]))
         manifests.append(_manifest(blobs, bundle, archives[-1], readme, annotations))
     root = manifests[0]
     if len(manifests) > 1:
@@ -179,4 +179,4 @@ def _refusal(bundle: SourceBundle) -> str:
     return "" if SBOM in bundle.files() else f"it has no {SBOM}; pack the model again."
 
 
-OCI = ExportFormat("An OCI artifact, for registries of containers", _refusal, _write, several=True)
+OCI = ExportFormat("An OCI artifact, for container registries", _refusal, _write, several=True, whole=True)

@@ -1,4 +1,4 @@
-"""Signs a folder's SHA256SUMS, and checks such a signature."""
+"""Signs a folder's SHA256SUMS, or a package, and checks such a signature of sums."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PASSWORD",
+    "SIGNATURES",
     "check_signature",
     "is_encrypted",
     "public_key",
     "secret_key",
+    "sign_file",
     "sign_sums",
     "signature_files",
 ]
@@ -27,6 +29,8 @@ __all__ = [
 #: The environment variable with the password of an encrypted key.
 PASSWORD = "EDGEPACK_SIGNING_PASSWORD"
 SUMS = "SHA256SUMS"
+#: What a signature's file is called behind the name of what is signed: of minisign, of cosign.
+SIGNATURES = (".minisig", ".sig")
 _ENVIRONMENT = "env://"
 _LARGEST_KEY, _LARGEST_SUMS = 64 << 10, 64 << 20
 
@@ -102,6 +106,20 @@ def sign_sums(folder: Path, key: MinisignSecretKey | CosignSecretKey, comment: s
     return target
 
 
+def sign_file(path: Path, key: MinisignSecretKey | CosignSecretKey) -> Path:
+    """Sign a file of any size that fits into memory, with the comment ``file:NAME``.
+
+    Returns:
+        the signature's file beside it: ``NAME.minisig`` or ``NAME.sig``.
+
+    Raises:
+        OSError: as for the file.
+    """
+    target = path.with_name(path.name + key.suffix)
+    target.write_text(key.sign(path.read_bytes(), f"file:{path.name}"), encoding="utf-8", newline="\n")
+    return target
+
+
 def check_signature(folder: Path, key: MinisignPublicKey | CosignPublicKey) -> str:
     """Check the signature over ``folder/SHA256SUMS``. The files that it names are compared elsewhere
     (``bundle/checksums.py``).
@@ -124,8 +142,9 @@ def check_signature(folder: Path, key: MinisignPublicKey | CosignPublicKey) -> s
 
 
 def signature_files(folder: Path) -> list[str]:
-    """Names of the signatures that a folder has."""
-    return [name for name in (f"{SUMS}.minisig", f"{SUMS}.sig") if (folder / name).is_file()]
+    """Names of the signatures that a folder has; links are none."""
+    paths = [folder / f"{SUMS}{suffix}" for suffix in SIGNATURES]
+    return [path.name for path in paths if path.is_file() and not path.is_symlink()]
 
 
 def is_encrypted(source: str | Path) -> bool:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from nacl.secret import SecretBox
 
-from edgepack.api import Bundle, sign
+from edgepack.api import Bundle, export, pack, sign
 from edgepack.cli.main import main
-from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.errors import CheckFailedError, ConfigError, EdgepackWarning
+from edgepack.options import PackageKeywords
 from edgepack.signing.sums import PASSWORD, check_signature, is_encrypted, public_key, secret_key, sign_sums
 
 SUMS = f"{'ab' * 32}  lib/libnet.so\n"
@@ -249,5 +250,47 @@ def test_a_bundle_is_signed_and_verified_by_the_commands(
     assert main(["verify", str(copy), "--signature", str(keys / "other-m.pub"), "-q"]) == 1
     assert main(["verify", str(copy), "--signature", str(keys / "c.pub"), "-q"]) == 1
     assert Bundle(copy).check_signature(keys / "m.pub") == "file:SHA256SUMS"
+    assert main(["export", str(copy), "--format", "tar.gz", "-o", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert "not signed" not in printed.err
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "-xzf", printed.out.splitlines()[-1], "-C", tmp_path / "unpacked"], check=True)
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert Bundle(unpacked).verify(signature=keys / "m.pub").ok
     assert main(["sign", str(tmp_path), "--key", str(keys / "m.sec")]) == 2
     assert main(["sign", str(copy), "--key", str(keys / "m.sec"), "--comment", "a\nb"]) == 2
+
+
+def test_packages_are_signed(small_bundle: Bundle, keys: Path, tmp_path: Path) -> None:
+    """Each by a file beside it, which goes when the package is replaced by another."""
+    copy, place = tmp_path / "bundle", tmp_path / "dist"
+    shutil.copytree(small_bundle.path, copy)
+    formats, options = ["cmake", "zip"], PackageKeywords(package_version="1.0.0")
+    made = export(copy, formats, place, sign_key=keys / "m.sec", **options)
+    assert [path.suffix for path in made] == [".gz", ".minisig", ".zip", ".minisig"]
+    for package in made[::2]:
+        said = minisign(place, "-V", "-m", package.name, "-p", str(keys / "m.pub")).stdout
+        assert f"Trusted comment: file:{package.name}" in said
+    (package, signature) = export(copy, "zip", tmp_path / "other", sign_key=keys / "c.key", **options)
+    (tmp_path / "der").write_bytes(base64.b64decode(signature.read_text()))
+    command = ("dgst", "-sha256", "-verify", str(keys / "c.pub"), "-signature", "der", str(package))
+    assert openssl(tmp_path, *command) == b"Verified OK\n"
+    with pytest.raises(ConfigError, match=r"tar\.gz\.minisig exists"):
+        package.unlink()
+        made[0].unlink()
+        made[2].unlink()
+        export(copy, formats, place, sign_key=keys / "m.sec", **options)
+    assert sorted(place.iterdir()) == sorted(made[1::2])
+
+    export(copy, formats, place, sign_key=keys / "m.sec", force=True, **options)
+    sign(copy, keys / "m.sec")
+    with pytest.warns(EdgepackWarning, match=r"bundle is signed, its packages are not \(--sign-key\)"):
+        export(copy, formats, place, force=True, **options)
+    # The prefix is the same as before; the archive holds a signature now: the one over it is gone.
+    assert sorted(place.iterdir()) == sorted({*made} - {made[3]})
+    for key in ("none.sec", "m.pub"):
+        with pytest.raises(ConfigError):
+            export(copy, "zip", tmp_path / "none", sign_key=keys / key)
+    with pytest.raises(ConfigError, match="no package to sign"):
+        pack(tmp_path / "model.onnx", sign_key=keys / "m.sec")
+    assert not (tmp_path / "none").exists()
