@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from edgepack import resources
+from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
@@ -33,7 +34,6 @@ __all__ = [
     "CompilerTarget",
     "CpuModel",
     "Device",
-    "GpuModel",
     "LlvmTarget",
     "RunnerChoice",
     "device_names",
@@ -153,37 +153,6 @@ class AuditPolicy(Frozen):
     )
 
 
-class GpuModel(Frozen):
-    """A GPU that the device has, and what kernels for it may count on."""
-
-    api: Literal["none", "opencl", "cuda", "metal"] = Field(
-        default="none",
-        description="By what its GPU is driven, for which a bundle has kernels too; without it the CPU is "
-        "taken.",
-    )
-    group_size: int = Field(
-        default=256, ge=64, le=1024, description="Work items that a work group can have on every such GPU."
-    )
-    local_memory: Size = Field(
-        default=32 * 1024, description="Memory that the work items of a group share, at least."
-    )
-    groups: int = Field(
-        default=32, ge=1, description="Work groups that a kernel should have to keep the GPU busy."
-    )
-    capabilities: tuple[int, ...] = Field(
-        default=(),
-        description="Of NVIDIA's GPUs: compute capabilities that machine code is made for (87 is 8.7); later "
-        "ones get PTX of the last.",
-    )
-
-    @field_validator("group_size")
-    @classmethod
-    def _square(cls, value: int) -> int:
-        if value not in {64, 256, 1024}:
-            raise ValueError(f"must be 64, 256 or 1024, found {value}")
-        return value
-
-
 class Budget(Frozen):
     """What a model may take of a microcontroller; more fails the pack, with a table of the parts."""
 
@@ -274,8 +243,6 @@ class Device(Frozen):
                 f"llvm.triple: {self.llvm.triple!r} must have four parts (`{first}-unknown-linux-gnu`); "
                 "with three, LLVM silently picks another float ABI"
             )
-        if (self.gpu.api == "cuda") != bool(self.gpu.capabilities):
-            raise ValueError("gpu.capabilities: NVIDIA's GPUs (api: cuda) have some, and no others have")
         systems = {"macos", "ios"} if self.gpu.api == "metal" else {"linux", "android", "windows", "macos"}
         if self.gpu.api != "none" and self.os not in systems:
             raise ValueError(f"gpu: there is no way to a GPU's driver on {self.os}")
@@ -339,6 +306,7 @@ class Device(Frozen):
             local_bytes=gpu.local_memory,
             least_groups=gpu.groups,
             capabilities=tuple(sorted(gpu.capabilities)),
+            family=gpu.family,
             precision=precision,
         )
 

@@ -31,6 +31,7 @@ class GpuTarget:
         least_groups: work groups that a kernel should have to keep the device busy.
         capabilities: of NVIDIA's GPUs, the compute capabilities that machine code is made for, 10 * major +
             minor.
+        family: of Apple's GPUs, the least family (7: A14, M1); 0 for any.
         precision: "fp16" keeps weights and what lies between kernels as float16.
         half_weights: weights that are float16 numbers are stored as such, whatever the precision.
     """
@@ -43,6 +44,7 @@ class GpuTarget:
     local_bytes: int = 32 * 1024
     least_groups: int = 32
     capabilities: tuple[int, ...] = ()
+    family: int = 0
     precision: Precision = "fp32"
     half_weights: bool = False
 
@@ -56,6 +58,12 @@ class GpuTarget:
         """Whether every such GPU of NVIDIA's multiplies matrices of float16 with float32 sums, as those since
         Turing do (``mma.sync.m16n8k8``)."""
         return bool(self.capabilities) and min(self.capabilities) >= 75
+
+    @property
+    def simdgroup_matrices(self) -> bool:
+        """Whether every such GPU of Apple's multiplies matrices by SIMD-groups, as those since family 7 do
+        (Metal Feature Set Tables, "SIMD-scoped matrix multiply operations")."""
+        return self.api == "metal" and self.family >= 7
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with the target's ``kind``, for a job file or a cache key."""

@@ -14,6 +14,9 @@ __all__ = ["GpuImage", "GpuKernels", "gpu_places", "gpu_values"]
 #: Bytes of a piece of the source: C99 compilers need not take longer string literals than 4095.
 PIECE_BYTES = 2000
 
+#: What kernels of a rule ask of Apple's GPUs: the least family.
+_FAMILIES = {"metal.simdgroup_matrix": 7}
+
 _HOSTS = {"input": "INPUT", "output": "OUTPUT", "arena": "ARENA", "constant": "PARAMS"}
 
 
@@ -94,6 +97,7 @@ def gpu_values(plan: Plan, made: GpuKernels) -> dict[str, object]:
         ],
         "most_threads": max((prod(launch.threads) for launch in launches), default=1),
         "local_bytes": max((launch.local_bytes for launch in launches), default=0),
+        "family": max((_FAMILIES.get(kernel.rule, 0) for kernel in plan.kernels), default=0),
         "arena_bytes": plan.gpu_arena.nbytes,
         "on_cpu": _on_cpu(plan),
     }

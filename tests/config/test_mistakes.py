@@ -26,6 +26,7 @@ MISTAKES = {
     "extends_list": (1, "extends: expected the name of one device", ""),
     "extends_missing_file": (1, "there is no device file", "edgepack devices"),
     "extends_unknown": (3, "there is no device 'rasberrypi4'", "'raspberrypi4'"),
+    "family_of_no_apple": (2, "gpu: family: only Apple's GPUs", ""),
     "feature_without_sign": (3, "llvm.features.0: 'dotprod' has no sign", ""),
     "fractional_size": (3, "cpu.l2: '0.3 B' is not a whole number of bytes", ""),
     "list_at_top": (1, "expected `key: value`", ""),

@@ -12,17 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgepack.compiler.backends.cuda import cuda_source
 from edgepack.compiler.backends.metal import metal_source
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.plan.gpu_target import GpuTarget
 from edgepack.runners import cuda_shim, metal_shim
 from edgepack.runners.base import arch_of
 from edgepack.runners.cuda_shim import CUDA
 from edgepack.runners.metal_shim import METAL
 from edgepack.runners.shim import Shim, build_library, shim_environment
+from tests.models.builder import Graph
+from tests.support.compiled import plan_of
+from tests.support.executor import host_target
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or arch_of(platform.machine()) not in {"x86_64", "aarch64"},
@@ -108,6 +113,45 @@ KERNEL(32, 1, 1) void half_a_warp{PARAMETERS}
 }}
 """
 
+#: A product of 8 x 8 matrices, the second one turned: row + k by column + 2 k.
+SIMDGROUP_MATRICES = f"""
+KERNEL(32, 1, 1) void matrices{PARAMETERS}
+  SHARED ALIGNED(16) ep_half first[80], second[80];
+  SHARED float results[64];
+  const int t = THREAD(0);
+  for (int i = t; i < 64; i += 32) {{
+    first[i / 8 * 10 + i % 8] = (half)(i / 8 + i % 8);
+    second[i / 8 * 10 + i % 8] = (half)(i / 8 + i % 8 * 2);
+  }}
+  BARRIER;
+  simdgroup_half8x8 a, b;
+  simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);
+  simdgroup_load(a, first, 10);
+  simdgroup_load(b, second, 10, ulong2(0), true);
+  simdgroup_multiply_accumulate(c, a, b, c);
+  simdgroup_store(c, results, 8);
+  BARRIER;
+  for (int i = t; i < 64; i += 32) y[i] = results[i];
+}}
+KERNEL(32, 1, 1) void half_a_warp{PARAMETERS}
+  simdgroup_float8x8 a = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);
+  if (THREAD(0) < 16) simdgroup_multiply_accumulate(a, a, a, a);
+  y[THREAD(0)] = 1.0f;
+}}
+KERNEL(64, 1, 1) void matrix_race{PARAMETERS}
+  SHARED float results[64];
+  simdgroup_float8x8 a = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);
+  simdgroup_store(a, results, 8);
+  BARRIER;
+  y[THREAD(0)] = results[THREAD(0)];
+}}
+KERNEL(32, 1, 1) void matrix_behind{PARAMETERS}
+  simdgroup_float8x8 a;
+  simdgroup_load(a, x + 72, 8);
+  simdgroup_store(a, y, 8);
+}}
+"""
+
 RIGHT = {
     "bytes": "((GLOBAL uchar *)y)[GROUP(0) * 32 + t] = (uchar)t;",
     "nothing_shared": "SHARED float a[32]; if (GROUP(0) == 0) a[t] = x[t];\n"
@@ -150,7 +194,7 @@ print(*data[:64])
 #: The same of Metal.
 METAL_PROGRAM = """
 import ctypes, os, sys
-kernel, blocks, threads, text = sys.argv[1:5]
+kernel, blocks, threads, text, bindings = sys.argv[1:6]
 metal = ctypes.CDLL(os.environ["EDGEPACK_SHIM_LIBRARY"])
 P, N = ctypes.c_void_p, ctypes.c_size_t
 class Size(ctypes.Structure):
@@ -181,8 +225,8 @@ ctypes.memmove(send(buffers[0], "contents"), data, 512)
 commands = send(queue, "commandBufferWithUnretainedReferences")
 encoder = send(commands, "computeCommandEncoder")
 send(encoder, "setComputePipelineState:", pipeline)
-for index, one in enumerate(buffers):
-    send(encoder, "setBuffer:offset:atIndex:", one, N(0), N(index))
+for index, one in enumerate(bindings):
+    send(encoder, "setBuffer:offset:atIndex:", buffers[int(one)], N(0), N(index))
 sizes = [Size(*map(int, words.split(","))) for words in (blocks, threads)]
 send(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", *sizes)
 for to, name in ((encoder, "endEncoding"), (commands, "commit"), (commands, "waitUntilCompleted")):
@@ -237,9 +281,13 @@ class Built:
         threads: str = "32,1,1",
         order: str = "forward",
         image: str = "",
+        bindings: str = "01",
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", self.language.program, kernel, blocks, threads, image or str(self.image)],
+            [
+                *(sys.executable, "-c", self.language.program, kernel, blocks, threads),
+                *(image or str(self.image), bindings),
+            ],
             env=shim_environment(self.library, order),
             capture_output=True,
             text=True,
@@ -257,6 +305,16 @@ def without(text: str, barrier: int) -> str:
 BARRIERS = SUM.count("BARRIER;")
 
 
+def simdgroup_product() -> dict[str, str]:
+    """The kernel of an 8 x 16 by a 16 x 8 matrix."""
+    g = Graph("product", seed=1)
+    g.op("MatMul", g.input("x", (8, 16)), g.input("w", (16, 8)), name="y")
+    g.output("y")
+    built = plan_of(g.model(), "product", GpuTarget("metal", host_target(), family=7))
+    assert [kernel.rule for kernel in built.plan.kernels] == ["metal.simdgroup_matrix"]
+    return dict(built.gpu_kernels)
+
+
 @pytest.fixture(scope="module", params=LANGUAGES)
 def shim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     language = LANGUAGES[request.param]
@@ -266,6 +324,8 @@ def shim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     kernels |= {name: f"KERNEL(32, 1, 1) void {name}{HEAD}  {body}\n}}\n" for name, body in bodies.items()}
     if language.shim is CUDA:
         kernels["matrices"] = MATRICES
+    else:
+        kernels |= {"matrices": SIMDGROUP_MATRICES, **simdgroup_product()}
     text = language.source(kernels)
     image = folder / "kernels.image"
     image.write_text(language.image(text), encoding="utf-8")
@@ -311,15 +371,28 @@ def test_wrong_kernels(shim: Built, kernel: str) -> None:
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])
 def test_matrices_of_a_warp(shim: Built, order: str) -> None:
-    if shim.language.shim is not CUDA:
-        pytest.skip("kernels for Metal have none")
     done = shim.launch("matrices", "1,1,1", order=order)
-    expected = [
-        1 + sum((row + 2 * k) * (k - column) for k in range(16)) for row in range(8) for column in range(8)
-    ]
+    places = [(row, column) for row in range(8) for column in range(8)]
+    if shim.language.shim is CUDA:
+        expected = [1 + sum((row + 2 * k) * (k - column) for k in range(16)) for row, column in places]
+    else:
+        expected = [1 + sum((row + k) * (column + 2 * k) for k in range(8)) for row, column in places]
     assert [float(word) for word in done.stdout.split()[:64]] == expected, done.stderr
     done = shim.launch("half_a_warp", "1,1,1", order=order)
     assert "the threads of its warp do not come together" in done.stderr
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_matrices_of_simdgroups(shim: Built, order: str) -> None:
+    """The rule's kernel for a product; loads and stores are accesses of each thread."""
+    if shim.language.shim is not METAL:
+        pytest.skip("only Metal has them")
+    (kernel,) = simdgroup_product()
+    done = shim.launch(kernel, "1,1,1", "64,1,1", order=order, bindings="001")
+    x = np.arange(128.0)
+    assert [float(word) for word in done.stdout.split()] == list((x.reshape(8, 16) @ x.reshape(16, 8)).flat)
+    assert "it and another thread write" in shim.launch("matrix_race", "1,1,1", "64,1,1", order=order).stderr
+    assert "reads 4 bytes" in shim.launch("matrix_behind", "1,1,1", order=order).stderr
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])

@@ -9,7 +9,7 @@ enum { MOST_BLOCKS = 16 };
 
 /* What gpu_model.h needs, and not a byte more. */
 __attribute__((visibility("default"))) extern fake_mtl_control fake_mtl;
-fake_mtl_control fake_mtl = {.threads = {32, 32, 64}, .gpu = {"fake", 128, 13888, 13888 + 256, 0, 0}};
+fake_mtl_control fake_mtl = {.threads = {32, 32, 64}, .gpu = {"fake", 128, 13888, 13888 + 256, 7, 0, 0}};
 
 const shim_limits *shim_gpu(void) {
     return &fake_mtl.gpu;

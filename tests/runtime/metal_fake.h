@@ -188,6 +188,11 @@ static void metal_devices(const char *root) {
     WITH(driver->threads[2]--, "EP_E_GPU_DEVICE");
     WITH(driver->no_source = 1, "EP_E_GPU_BUILD");
     WITH(driver->gpu.name = "", "metal: ");
+    gpu_program.family = 7;
+    WITH(driver->gpu.family = 6, "EP_E_GPU_DEVICE");
+    WITH(driver->gpu.family = 9, "metal: fake");
+    gpu_program.family = 0;
+    WITH(driver->gpu.family = 1, "metal: fake");
     memcpy(steps, gpu_steps, sizeof steps);
     steps[3].count = 32; /* more buffers than Metal has */
     gpu_program.steps = steps;

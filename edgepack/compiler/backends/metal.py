@@ -24,10 +24,17 @@ using namespace metal;
 #define BUFFER(number) [[buffer(number)]]
 #define POSITIONS \\
   , uint3 ep_group [[threadgroup_position_in_grid]], uint3 ep_thread [[thread_position_in_threadgroup]]
+#define SIMDGROUPS , uint ep_simdgroup [[simdgroup_index_in_threadgroup]]
+#define SIMDGROUP ((int)ep_simdgroup)
 #define FUNCTION inline
 #define GLOBAL device
 #define SHARED threadgroup
+#if !defined(SHARED_POINTER)
+#define SHARED_POINTER(type) threadgroup type *
+#endif
 #define RESTRICT
+#define ALIGNED(nbytes) __attribute__((aligned(nbytes)))
+#define FLOAT4(value) float4(value)
 #define GROUP(axis) ((int)ep_group[axis])
 #define THREAD(axis) ((int)ep_thread[axis])
 #define BARRIER threadgroup_barrier(mem_flags::mem_threadgroup)

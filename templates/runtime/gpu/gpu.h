@@ -62,7 +62,7 @@ typedef struct ep_gpu_program {
     uint64_t arena_bytes;       /* of a session, on the GPU */
     const ep_gpu_image *images; /* CUDA, which has no source; Metal: one or none, tried before the source */
     uint32_t image_count;
-    uint32_t reserved;
+    uint32_t family; /* Metal: the least family of Apple's GPUs that has what the kernels use; 0: any */
     const unsigned char *on_cpu; /* of each input, then each output: whether the CPU's steps use it */
 } ep_gpu_program;
 

@@ -103,6 +103,10 @@ static int ep_metal_fits(const ep_metal_model *mt) {
             return 0;
         }
     }
+    if (program->family != 0 &&
+        !EP_MTL_WITH(mt, supports_family, mt->device, EP_MTL_FAMILY_APPLE + (ep_mtl_number)program->family)) {
+        return 0;
+    }
     if (EP_MTL_WITH(mt, responds, mt->device, mt->working_set.selector) &&
         EP_MTL(mt, working_set, mt->device) < constants + program->arena_bytes) {
         return 0;

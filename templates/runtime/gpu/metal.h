@@ -17,6 +17,7 @@ typedef struct ep_mtl_size {
 
 enum {
     EP_MTL_LANGUAGE_2_3 = 0x20003,
+    EP_MTL_FAMILY_APPLE = 1000, /* MTLGPUFamilyApple1 is 1001 */
     EP_MTL_STORAGE_SHARED = 0,
     EP_MTL_COMMANDS_COMPLETED = 4, /* 5: failed; less: not done */
     EP_MTL_COPY_ALIGNMENT = 4,     /* of places and sizes of copies within the GPU's memory, on macOS */
@@ -46,6 +47,7 @@ enum {
     X(ep_mtl_id, name, "name", (ep_mtl_id, ep_mtl_selector)) \
     X(ep_mtl_number, most_shared, "maxThreadgroupMemoryLength", (ep_mtl_id, ep_mtl_selector)) \
     X(ep_mtl_number, most_buffer, "maxBufferLength", (ep_mtl_id, ep_mtl_selector)) \
+    X(ep_mtl_bool, supports_family, "supportsFamily:", (ep_mtl_id, ep_mtl_selector, ep_mtl_number)) \
     X(uint64_t, working_set, "recommendedMaxWorkingSetSize", (ep_mtl_id, ep_mtl_selector)) \
     X(ep_mtl_id, new_queue, "newCommandQueue", (ep_mtl_id, ep_mtl_selector)) \
     X(ep_mtl_id, new_library, "newLibraryWithSource:options:error:", \

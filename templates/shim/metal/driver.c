@@ -111,6 +111,11 @@ static size_t most_buffer(objc_object *on, const objc_message *message) {
     return number(on, message, shim_gpu()->buffer_bytes);
 }
 
+/* MTLGPUFamilyApple1 is 1001. */
+static unsigned char supports_family(objc_object *on, const objc_message *message, size_t family) {
+    return number(on, message, family > 1000 && family <= 1000 + shim_gpu()->family) != 0;
+}
+
 static uint64_t working_set(objc_object *on, const objc_message *message) {
     if (shim_gpu()->old) {
         shim_fail("%s is sent to a device of an old system", message->name);
@@ -517,6 +522,7 @@ const objc_message objc_messages[] = {
     {CALL(most_shared), "maxThreadgroupMemoryLength"},
     {CALL(most_buffer), "maxBufferLength"},
     {CALL(working_set), "recommendedMaxWorkingSetSize"},
+    {CALL(supports_family), "supportsFamily:"},
     {CALL(responds), "respondsToSelector:"},
     {CALL(new_queue), "newCommandQueue"},
     {CALL(set_fast_math), "setFastMathEnabled:"},

@@ -7,7 +7,7 @@
 #include "objc.h"
 
 const shim_limits *shim_gpu(void) {
-    static const shim_limits gpu = {SHIM_NAME, SHIM_SHARED_BYTES, (size_t)4 << 30, (size_t)5 << 30, 0, 0};
+    static const shim_limits gpu = {SHIM_NAME, SHIM_SHARED_BYTES, (size_t)4 << 30, (size_t)5 << 30, 7, 0, 0};
     return &gpu;
 }
 

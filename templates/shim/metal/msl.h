@@ -10,7 +10,8 @@
 #define device
 #define constant    const
 /* Threadgroups run one after the other, so one copy does; memory.c fills it before each. */
-#define threadgroup static __attribute__((section("shim_shared"), used))
+#define threadgroup          static __attribute__((section("shim_shared"), used))
+#define SHARED_POINTER(type) type *
 
 typedef _Float16 half;
 typedef unsigned char uchar;
@@ -18,6 +19,9 @@ typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
 typedef uint uint3 __attribute__((ext_vector_type(3)));
+typedef uint uint4 __attribute__((ext_vector_type(4)));
+typedef ulong ulong2 __attribute__((ext_vector_type(2)));
+typedef float float4 __attribute__((ext_vector_type(4)));
 
 #define INFINITY __builtin_inff()
 #define NAN      __builtin_nanf("")
@@ -110,6 +114,83 @@ SHIM_2(min, __builtin_fminf)
 SHIM_2(max, __builtin_fmaxf)
 
 } // namespace metal
+
+/* ---- Matrices of SIMD-groups ---- */
+
+namespace metal {
+
+/* Thread i of a SIMD-group has the elements 2 i and 2 i + 1, row by row; kernels cannot tell, on a GPU neither.
+ * What was not loaded is no number. */
+template <class T> struct shim_matrix {
+    T own[2] = {(T)__builtin_nanf(""), (T)__builtin_nanf("")};
+};
+
+} // namespace metal
+
+typedef metal::shim_matrix<half> simdgroup_half8x8;
+typedef metal::shim_matrix<float> simdgroup_float8x8;
+
+namespace metal {
+
+template <class T, int columns, int rows> static inline shim_matrix<T> make_filled_simdgroup_matrix(T value) {
+    static_assert(columns == 8 && rows == 8, "there are matrices of 8 x 8 only");
+    shim_matrix<T> made;
+    made.own[0] = made.own[1] = value;
+    return made;
+}
+
+/* All threads of the SIMD-group come to this line; each reads, or writes, what it has of the matrix. */
+template <class T>
+static inline void simdgroup_load(shim_matrix<T> &to, const T *from, ulong line, ulong2 origin = ulong2{0, 0},
+                                  bool transposed = false, int at = __builtin_LINE()) {
+    shim_warp_wait(at);
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned element = 2 * shim_lane() + i;
+        const ulong row = transposed ? element % 8 : element / 8, column = transposed ? element / 8 : element % 8;
+        to.own[i] = from[(origin.y + row) * line + origin.x + column];
+    }
+}
+
+template <class T>
+static inline void simdgroup_store(const shim_matrix<T> &from, T *to, ulong line, int at = __builtin_LINE()) {
+    shim_warp_wait(at);
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned element = 2 * shim_lane() + i;
+        to[element / 8 * line + element % 8] = from.own[i];
+    }
+}
+
+/* d = a b + c, with sums in float. */
+template <class T>
+__attribute__((no_sanitize("thread"))) static inline void
+simdgroup_multiply_accumulate(shim_matrix<float> &d, const shim_matrix<T> &a, const shim_matrix<T> &b,
+                              const shim_matrix<float> &c, int at = __builtin_LINE()) {
+    T *own = (T *)shim_lane_slot(shim_lane());
+    __builtin_memcpy(own, a.own, sizeof a.own);
+    __builtin_memcpy(own + 2, b.own, sizeof b.own);
+    shim_warp_wait(at);
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned row = (2 * shim_lane() + i) / 8, column = (2 * shim_lane() + i) % 8;
+        float sum = c.own[i];
+        for (unsigned k = 0; k < 8; k++) {
+            const T *of_a = (const T *)shim_lane_slot((row * 8 + k) / 2);
+            const T *of_b = (const T *)shim_lane_slot((k * 8 + column) / 2);
+            sum = fma((float)of_a[k % 2], (float)of_b[2 + column % 2], sum);
+        }
+        d.own[i] = sum;
+    }
+    shim_warp_wait(at);
+}
+
+} // namespace metal
+
+/* The SIMD-group of a thread, which a kernel may have as an argument before the positions. */
+template <> struct shim_argument<uint> {
+    static constexpr uint32_t listed = 0;
+    __attribute__((no_sanitize("thread"))) static uint get(void **, int, int) {
+        return shim_thread_number() / 32;
+    }
+};
 
 /* The last two arguments of a kernel are positions: of the threadgroup, then of the thread in it. */
 template <> struct shim_argument<uint3> {

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,15 +27,20 @@ SHIM = TEMPLATES / "shim"
 TRIPLE = "arm64-apple-macosx11.0"
 
 
-def target() -> GpuTarget:
-    return GpuTarget("metal", host_target(), least_groups=4)
+def target(**capabilities: Any) -> GpuTarget:
+    return GpuTarget("metal", host_target(), least_groups=4, **capabilities)
 
 
 def kernels() -> dict[str, str]:
     """Of each rule."""
     found: dict[str, str] = {}
+    matrices = ({"family": 7}, {"family": 7, "precision": "fp16"})
     for number, make in enumerate((convolution, products, rows)):
         found |= plan_of(make(), f"m{number}", target()).gpu_kernels
+    for number, capabilities in enumerate(matrices):
+        built = plan_of(products(), f"p{number}", target(**capabilities))
+        assert "metal.simdgroup_matrix" in {kernel.rule for kernel in built.plan.kernels}
+        found |= built.gpu_kernels
     return found
 
 

@@ -55,12 +55,16 @@ class Code:
 
     Args:
         most_parameters: pointers that a kernel can have on the GPU that it is for.
+
+    Attributes:
+        in_simdgroups: whether its text asks which SIMD-group a thread is of (``SIMDGROUP``).
     """
 
     def __init__(self, most_parameters: int) -> None:
         self.most_parameters = most_parameters
         self.lines: list[str] = []
         self.parameters: dict[Operand, tuple[str, str, bool]] = {}
+        self.in_simdgroups = False
         self._depth = 1
         self._names = 0
 
@@ -118,5 +122,7 @@ class Code:
         if max(groups[1:]) > MOST_GROUPS or len(self.parameters) > self.most_parameters:
             raise RuleError("more groups or tensors than the GPU takes")
         size = ", ".join(str(n) for n in threads)
-        text = "\n".join([f"KERNEL({size}) void {SYMBOL}({declared} POSITIONS) {{", *self.lines, "}", ""])
+        positions = "SIMDGROUPS POSITIONS" if self.in_simdgroups else "POSITIONS"
+        head = f"KERNEL({size}) void {SYMBOL}({declared} {positions}) {{"
+        text = "\n".join([head, *self.lines, "}", ""])
         return GpuStage(text, tuple(self.parameters), groups, threads, local_bytes)

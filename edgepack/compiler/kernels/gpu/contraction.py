@@ -13,7 +13,8 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.nests import Nest
-from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
+from edgepack.compiler.kernels.gpu.slices import Slices
+from edgepack.compiler.kernels.gpu.tiles import chosen_tile
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["contraction"]
@@ -24,7 +25,8 @@ DEPTH = 16
 #: Tiles of a work item (rows, columns), largest first; the work items of a group are a square.
 TILES = ((8, 4), (4, 4), (2, 4), (2, 2))
 
-#: Elements of a large tile: it multiplies at least twice for each number that it reads of shared memory.
+#: Elements of a large tile of a work item: it multiplies at least twice for each number that it reads of
+#: shared memory.
 LARGE = 16
 
 
@@ -58,29 +60,12 @@ class _Builder:
         self.threads = self.side * self.side
 
     def _tile(self) -> tuple[tuple[int, int], Slices]:
-        """The largest tile that leaves enough groups, and does not stick out by more than it has to; a large
-        one of which groups share the terms; else the smallest. RuleError where the device has no room."""
+        """The tile of a work item, and how groups share the terms."""
         fitting = [tile for tile in TILES if _tile_bytes(*self._sides(tile)) <= self.target.local_bytes]
-        inside = [
-            (tile, -(-self.m // height) * -(-self.n // width) * self.b)
-            for tile, (height, width) in ((tile, self._sides(tile)) for tile in fitting)
-            if self.m > height // 2 and self.n > width // 2
-        ]
-        large = [(tile, groups) for tile, groups in inside if tile[0] * tile[1] >= LARGE]
-        for tile, groups in large:
-            if groups >= self.target.least_groups:
-                return tile, WHOLE
-        for tile, groups in large:
-            shared = slices(groups, self.product, DEPTH, self.target)
-            if groups * shared.count >= self.target.least_groups:
-                return tile, shared
-        for tile, groups in inside:
-            if groups >= self.target.least_groups:
-                return tile, WHOLE
-        if not fitting:
-            raise RuleError("its tiles need more memory than a group has")
-        tile, groups = inside[-1] if inside else (fitting[-1], 1)
-        return tile, slices(groups, self.product, DEPTH, self.target)
+        sizes = [self._sides(tile) for tile in fitting]
+        large = LARGE * self.side * self.side
+        chosen, shared = chosen_tile(sizes, large, self.product, DEPTH, self.target)
+        return fitting[chosen], shared
 
     def _sides(self, tile: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of a group."""

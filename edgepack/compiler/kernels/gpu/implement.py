@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.gpu.pointwise import pointwise
 from edgepack.compiler.kernels.gpu.reduction import reduction
 from edgepack.compiler.kernels.gpu.row_runs import RowRun, row_runs
 from edgepack.compiler.kernels.gpu.rows import rows
+from edgepack.compiler.kernels.gpu.simdgroup_matrix import simdgroup_matrix
 from edgepack.compiler.kernels.gpu.tensor_core import tensor_core
 from edgepack.compiler.kernels.gpu.window import window
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -30,6 +31,7 @@ _Rule = Callable[[Kernel, Nest, GpuTarget], GpuStage]
 #: form in C.
 RULES: dict[str, _Rule] = {
     "tensor_core": tensor_core,
+    "simdgroup_matrix": simdgroup_matrix,
     "contraction": contraction,
     "reduction": reduction,
     "window": window,

@@ -1,0 +1,57 @@
+"""The GPU of a device, as its file has it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from edgepack.config.models import Frozen, Size
+
+__all__ = ["GpuModel"]
+
+
+class GpuModel(Frozen):
+    """A GPU that the device has, and what kernels for it may count on."""
+
+    api: Literal["none", "opencl", "cuda", "metal"] = Field(
+        default="none",
+        description="By what its GPU is driven, for which a bundle has kernels too; without it the CPU is "
+        "taken.",
+    )
+    group_size: int = Field(
+        default=256, ge=64, le=1024, description="Work items that a work group can have on every such GPU."
+    )
+    local_memory: Size = Field(
+        default=32 * 1024, description="Memory that the work items of a group share, at least."
+    )
+    groups: int = Field(
+        default=32, ge=1, description="Work groups that a kernel should have to keep the GPU busy."
+    )
+    capabilities: tuple[int, ...] = Field(
+        default=(),
+        description="Of NVIDIA's GPUs: compute capabilities that machine code is made for (87 is 8.7); later "
+        "ones get PTX of the last.",
+    )
+
+    family: int = Field(
+        default=0,
+        ge=0,
+        description="Of Apple's GPUs: the least family of those that the kernels are for (7: A14 and M1, "
+        "which multiply matrices by SIMD-groups). The library does not take a GPU of an earlier one.",
+    )
+
+    @field_validator("group_size")
+    @classmethod
+    def _square(cls, value: int) -> int:
+        if value not in {64, 256, 1024}:
+            raise ValueError(f"must be 64, 256 or 1024, found {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _is_of_its_maker(self) -> GpuModel:
+        if (self.api == "cuda") != bool(self.capabilities):
+            raise ValueError("capabilities: NVIDIA's GPUs (api: cuda) have some, and no others have")
+        if self.family and self.api != "metal":
+            raise ValueError("family: only Apple's GPUs (api: metal) have one")
+        return self
