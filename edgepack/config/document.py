@@ -111,7 +111,9 @@ def parse(text: str, source: str) -> Document:
     except yaml.YAMLError as error:
         raise _syntax_error(error, text, source) from None
     if node is None:
-        raise ConfigError(f"{source}: is empty", hint="Write at least `extends:` and what differs.")
+        raise ConfigError(
+            f"{source}: is empty", hint="Write `key: value` lines; a device may have `extends:`."
+        )
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{source}:{node.start_mark.line + 1}: expected `key: value` lines at the top")
     reader = _Reader(source)

@@ -25,6 +25,14 @@ Model = TypeVar("Model", bound=BaseModel)
 _SUFFIXES = (".yaml", ".yml")
 _LONGEST_CHAIN = 16
 _LONGEST_SHOWN = 300
+#: Pydantic's words, a pattern, and what they are in YAML.
+_WORDS = {
+    r"a valid tuple": "a list",
+    r"a valid dictionary( or instance of \w+)?": "a mapping",
+    r"a valid string": "a text",
+    r"a valid integer": "a whole number",
+    r"a valid boolean": "true or false",
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Kind(Generic[Model]):
         document = self._document(path, files)
         document.data.setdefault("name", as_text(path.stem))
         _anchor(document, document.data, ())
-        return Resolved(validate(self.model, document), document, tuple(files))
+        return Resolved(validate(self.model, document, extends=True), document, tuple(files))
 
     def inline(self, name: str, document: Document, at: KeyPath) -> Model:
         """The model of a mapping at ``at`` in another file: what differs from the one that it extends, or
@@ -106,7 +114,7 @@ class Kind(Generic[Model]):
         merged = merge(self._base(own, base, Path(origins[()].source), []), own)
         merged.data["name"] = name
         _anchor(merged, merged.data, ())
-        return validate(self.model, merged)
+        return validate(self.model, merged, extends=True)
 
     def _document(self, path: Path, chain: list[Path]) -> Document:
         chain.append(path.resolve())
@@ -206,19 +214,39 @@ def nearest(word: str, words: list[str], most: int = 3) -> str:
     return " or ".join(repr(w) for w in near)
 
 
-def validate(model: type[Model], document: Document) -> Model:
-    """The model of a document. ConfigError has file, line and field of the first mistake, then the others."""
+def validate(model: type[Model], document: Document, *, extends: bool = False) -> Model:
+    """The model of a document. ConfigError has file, line and field of the first mistake, then the others:
+    what is missing comes last, for a key that is misspelt says why.
+
+    Args:
+        extends: whether such a file may extend another one.
+    """
     try:
         return model.model_validate(_tuples(document.data))
     except ValidationError as error:
         mistakes = [_explain(model, document, e) for e in error.errors(include_url=False)]
-    order = sorted(mistakes, key=lambda m: (m[0].source, m[0].line))
-    first, *others = [f"{origin}: {_shortened(text)}" for origin, text, _ in order]
-    raise ConfigError(first, hint=order[0][2], detail="\n".join(others))
+    order = sorted(mistakes, key=lambda one: (one.origin.source, one.missing, one.origin.line))
+    first = f"{order[0].origin}: {_shortened(order[0].text)}"
+    others = ["; ".join(filter(None, (f"{x.origin}: {_shortened(x.text)}", x.near))) for x in order[1:]]
+    hint = " ".join(part[:1].upper() + part[1:] for part in (order[0].near, order[0].hint) if part)
+    if order[0].missing and extends:
+        hint = hint.removesuffix(".") + ", or `extends:` a file that has it."
+    raise ConfigError(first, hint=hint, detail="\n".join(others))
 
 
-def _explain(model: type[BaseModel], document: Document, error: Any) -> tuple[Origin, str, str]:
-    """(where, one sentence, what to try) for one of pydantic's error records."""
+@dataclass(frozen=True)
+class _Mistake:
+    """What is wrong, in a sentence, and what to try; ``near``: names that may be meant, as a question."""
+
+    origin: Origin
+    text: str
+    hint: str = ""
+    near: str = ""
+    missing: bool = False
+
+
+def _explain(model: type[BaseModel], document: Document, error: Any) -> _Mistake:
+    """One of pydantic's error records."""
     path: KeyPath = tuple(
         part for part in error["loc"] if part != "[key]"
     )  # a mapping's key is what is wrong
@@ -227,24 +255,31 @@ def _explain(model: type[BaseModel], document: Document, error: Any) -> tuple[Or
     if kind == "extra_forbidden":
         allowed = _fields(model, path[:-1])
         near = nearest(str(path[-1])[:80], allowed)
-        hint = f"Did you mean {near}? " if near else ""
-        return document.origin(path), f"{name}: unknown key", hint + f"Allowed here: {', '.join(allowed)}."
-    if kind == "missing":
-        return (
-            document.origin(path[:-1]),
-            f"{name}: is missing",
-            f"Add `{path[-1]}:`, or `extends:` a file that has it.",
+        return _Mistake(
+            document.origin(path),
+            f"{name}: unknown key",
+            f"Allowed here: {', '.join(allowed)}.",
+            f"did you mean {near}?" if near else "",
         )
+    if kind == "missing":
+        hint = f"Add `{path[-1]}:`."
+        return _Mistake(document.origin(path[:-1]), f"{name}: is missing", hint, missing=True)
     if kind == "value_error":
         if not path:  # a check over several fields: its text names the one to look at
             name, _, text = str(error["ctx"]["error"]).partition(": ")
-            return document.origin(tuple(name.split("."))), f"{name}: {text}", ""
-        return document.origin(path), f"{name}: {error['ctx']['error']}", ""
-    text = re.sub(r"^Input should be ", "must be ", error["msg"]).replace("a valid tuple", "a list")
+            return _Mistake(document.origin(tuple(name.split("."))), f"{name}: {text}")
+        return _Mistake(document.origin(path), f"{name}: {error['ctx']['error']}")
+    text = re.sub(r"^Input should be ", "must be ", error["msg"])
+    for theirs, ours in _WORDS.items():
+        text = re.sub(theirs, ours, text)
     hint = ""
     if kind == "string_type" and isinstance(found, (int, float)):
         hint = f'Put it in quotes: "{found}".'
-    return document.origin(path), f"{name}: {text}, found {_show(found)}", hint
+    elif kind == "model_type":
+        hint = f"Write `key: value` lines below it: {', '.join(_fields(model, path))}."
+    elif kind == "dict_type":
+        hint = "Write each entry as a line of its own below it: `name:`, or `name: value`."
+    return _Mistake(document.origin(path), f"{name}: {text}, found {_show(found)}", hint)
 
 
 def _shortened(text: str) -> str:
@@ -263,7 +298,7 @@ def _show(found: Any) -> str:
 
 
 def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """Keys that are allowed at ``path``."""
+    """Keys that are allowed at ``path``, those first that must be there."""
     current: Any = model
     for part in path:
         if isinstance(current, type) and issubclass(current, BaseModel):
@@ -271,7 +306,7 @@ def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
         else:  # dict[str, X] or tuple[X, ...]
             inner = [a for a in get_args(current) if isinstance(a, type) and issubclass(a, BaseModel)]
             current = inner[0]
-    return list(current.model_fields)
+    return sorted(current.model_fields, key=lambda key: not current.model_fields[key].is_required())
 
 
 def _tuples(value: Any) -> Any:

@@ -109,6 +109,8 @@ def _unit(loaded: ProjectFile, name: str) -> Unit:
     entry, profile = project.models[model], loaded.devices[device]
     choices, budgets = entry.model_dump(include=set(Choices.model_fields)), project.budgets
     formats, origin = profile.formats, f"device {device}"
+    if "formats" in (loaded.document.data["devices"][device] or {}):
+        origin = f"{loaded.where('devices', device, 'formats')}: devices.{device}.formats"
     for index, one in enumerate(project.matrix.overrides):
         if matches(name, one.match):
             choices |= _given(one)

@@ -303,6 +303,10 @@ def load_project(path: Path) -> ProjectFile:
         ConfigError: the file cannot be read, or what is wrong in it, with its line.
     """
     path = path / PROJECT_FILE if path.is_dir() else path
+    if not path.exists():
+        raise ConfigError(
+            f"There is no project file {path}.", hint="`edgepack new FOLDER --model MODEL` writes one."
+        )
     document = read(path)
     project = validate(Project, document)
     devices = {name: _device(name, document) for name in project.devices}

@@ -30,7 +30,7 @@ MISTAKES = {
     "feature_without_sign": (3, "llvm.features.0: 'dotprod' has no sign", ""),
     "fractional_size": (3, "cpu.l2: '0.3 B' is not a whole number of bytes", ""),
     "list_at_top": (1, "expected `key: value`", ""),
-    "list_where_word_is_expected": (2, "toolchain: must be a valid string, found a list", ""),
+    "list_where_word_is_expected": (2, "toolchain: must be a text, found a list", ""),
     "missing_field": (1, "llvm: is missing", "extends"),
     "missing_nested_field": (3, "compilers.mycc.target: is missing", "Add `target:`"),
     "no_artifact": (2, "artifacts: must name at least one", ""),
@@ -50,10 +50,10 @@ MISTAKES = {
     "unknown_cpu_requirement": (2, "cpu_requires: the runtime cannot check 'avx2' on aarch64", ""),
     "unknown_key": (3, "thread: unknown key", "Did you mean 'threads'?"),
     "unknown_nested_key": (5, "compilers.zig.tripel: unknown key", "Allowed here: target, cpu, flags"),
-    "unquoted_version": (3, "audit.glibc: must be a valid string, found 2.3", "in quotes"),
+    "unquoted_version": (3, "audit.glibc: must be a text, found 2.3", "in quotes"),
     "word_where_list_is_expected": (2, "libraries: must be a list, found 'm'", ""),
-    "wrong_type": (4, "threads: must be a valid integer, found 'four'", ""),
-    "yaml11_boolean": (3, "cpu.fma: must be a valid boolean, found 'no'", ""),
+    "wrong_type": (4, "threads: must be a whole number, found 'four'", ""),
+    "yaml11_boolean": (3, "cpu.fma: must be true or false, found 'no'", ""),
 }
 #: In these the mistake stands in another file than the one that is loaded.
 ELSEWHERE = {"cycle_a": "cycle_b", "cycle_b": "cycle_a", "unknown_key_in_base": "unknown_key"}

@@ -72,7 +72,7 @@ def test_the_matrix_is_what_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("1.2.0", "1.2", r":2: version: must be a valid string, found 1\.2"),
+        ("1.2.0", "1.2", r":2: version: must be a text, found 1\.2"),
         ("1.2.0", "'1.2'", r":2: version: '1\.2' is no version of a package"),
         ("net: {path", "class: {path", r":5: models\.class: The name 'class' is reserved"),
         (
@@ -98,13 +98,15 @@ def test_the_matrix_is_what_the_file_says(tmp_path: Path) -> None:
         (
             "formats: [zip, tar.gz]",
             "formats: [zap]",
-            r"device raspberrypi4: There is no package format 'zap'",
+            r":10: devices\.raspberrypi4\.formats: There is no package format 'zap'",
         ),
         ("text: 30 kB", "txt: 3", r":19: matrix\.overrides\.0\.budgets\.txt: unknown key"),
         ('exclude: ["other@raspberry*"]', 'exclude: ["*"]', r":14: matrix: nothing is left of it"),
         ("Ada <ada@example.org>", '"A\\nEvil: 1"', r":3: authors: 'A\\nEvil: 1' is no author"),
         ("slower: 5", "slower: -5", r":24: budgets\.slower: "),
         ("budgets: {text: 1", "signing: {password_env: A}\nbudgets: {text: 1", r":24: signing: give key"),
+        ("name: fleet\nversion: 1", "nmae: fleet\nversion: 1", r":1: nmae: unknown key"),
+        ("net: {path", "net: a.onnx\n  b: {path", r":5: models\.net: must be a mapping, found 'a\.onnx'"),
         ("name: fleet", "name: a/b", r":1: name: 'a/b' is not a name"),
     ],
 )
@@ -116,6 +118,19 @@ def test_a_mistake_is_named_with_file_line_and_field(
     with pytest.raises(ConfigError) as caught:
         units_of(load_project(path))
     assert re.search(message, caught.value.message), caught.value.message
+
+
+def test_what_is_misspelt_comes_before_what_is_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXT.replace("name:", "nmae:").replace("devices:", "devcies:"))
+    with pytest.raises(ConfigError) as caught:
+        load_project(path)
+    assert caught.value.hint.startswith("Did you mean 'name'? Allowed here: name, version,")
+    first, *others = caught.value.detail.splitlines()
+    assert first == f"{path}:7: devcies: unknown key; did you mean 'devices'?"
+    assert others[-2:] == [f"{path}:1: name: is missing", f"{path}:1: devices: is missing"]
+    with pytest.raises(ConfigError, match=r"There is no project file .*none\.yaml") as caught:
+        load_project(tmp_path / "none.yaml")
+    assert "edgepack new" in caught.value.hint
 
 
 @pytest.mark.parametrize(
