@@ -65,6 +65,8 @@ def check(device: Device, family: str, model: Path, folder: Path) -> Row:
             row = check(device, family, model, folder)
         return replace(row, runner="qemu", result=f"with stand-ins for NDK and adb: {row.result}")
     note = ""
+    if device.gpu.missing:
+        return Row(device.name, label, result="not built: there is no GPU here")
     try:
         bundle, glibc = _pack(device, family, model, folder)
         if glibc:
@@ -124,7 +126,7 @@ def devices_table() -> str:
         device = load_device(name)
         bits = device.cpu.vector_bits
         cpu = [device.arch, device.llvm.cpu, f"{bits} bits" if bits else "none"]
-        if name == "host":
+        if name in {"host", "host-gpu"}:
             cpu = ["this machine's", "detected", "detected"]
         rows.append([f"`{name}`", *cpu, device.toolchain, device.runner.name, device.description])
     return table(["device", "architecture", "CPU", "vectors", "toolchain", "runs here by", ""], rows, left=7)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgepack.config.device import Device, load_device
+from edgepack.config.host_gpu import require_gpu
 from edgepack.errors import ModelError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize, check_precision
 from edgepack.pipeline.requested import check_job
@@ -26,6 +27,7 @@ def check_model(
 ) -> ModelCheck:
     """What would become of ``model``; arguments and errors as for :func:`edgepack.check`."""
     profile = device if isinstance(device, Device) else load_device(device)
+    require_gpu(profile.gpu, profile.name)
     asked = device.name if isinstance(device, Device) else str(device)
     cpu = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
     target = profile.gpu_target(cpu, options.precision or "fp32") or cpu

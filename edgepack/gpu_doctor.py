@@ -6,16 +6,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from edgepack.config.device import Device
+from edgepack.config.host_gpu import ASK_DEVICES, GPU_HINT
 from edgepack.pipeline.cache import tool_versions
 from edgepack.process import ask
 from edgepack.runners import native
 
 __all__ = ["GpuTool", "examine_gpu"]
-
-_DEVICES = Path(__file__).resolve().parent / "trial" / "gpu_devices.py"
 
 #: How to get a driver.
 _DRIVERS = {
@@ -45,6 +43,8 @@ class GpuTool:
 def examine_gpu(device: Device) -> Iterator[GpuTool]:
     """For a device with a GPU; nothing for another one."""
     api = device.gpu.api
+    if device.gpu.missing and api == "none":
+        yield GpuTool("gpu", True, problem=f"none was found: {device.gpu.missing}", hint=GPU_HINT)
     versions = tool_versions(api)
     if api == "cuda":
         yield _nvrtc({name: v for name, v in versions.items() if name.startswith("nvidia-")})
@@ -69,7 +69,7 @@ def _xcode(version: str) -> GpuTool:
 
 
 def _driver(api: str) -> GpuTool:
-    found = ask([sys.executable, "-I", str(_DEVICES), api]).strip().splitlines()
+    found = ask([sys.executable, "-I", str(ASK_DEVICES), api]).strip().splitlines()
     if found:
         return GpuTool(f"{api}-driver", False, found="; ".join(found))
     problem = "the GPU's kernels cannot be run by a driver here"

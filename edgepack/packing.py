@@ -15,6 +15,7 @@ from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.device import Device, load_device, load_variant
+from edgepack.config.host_gpu import require_gpu
 from edgepack.errors import ConfigError, ModelError
 from edgepack.files import as_text, is_file
 from edgepack.formats.platform import npm
@@ -62,6 +63,7 @@ def _pack(
         what = "is a folder" if os.path.isdir(model) else "does not exist"  # noqa: PTH112 (any text)
         raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
     profile = load_device(device) if isinstance(device, str | os.PathLike) else device
+    require_gpu(profile.gpu, profile.name)
     compiler = resolve(profile, options.toolchain, options.sdk)
     name = check_name(options.name) if options.name is not None else default_name(model)
     params_mode = _params_mode(options, profile)

@@ -18,6 +18,7 @@ from pydantic import (
 from edgepack import resources
 from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
+from edgepack.config.host_gpu import detect_with_gpu
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
 from edgepack.config.xtensa import NO_XTENSA, no_device
@@ -318,7 +319,7 @@ DEVICES: Kind[Device] = Kind(
     directory=resources.DEVICES,
     path_env="EDGEPACK_DEVICE_PATH",
     command="edgepack devices",
-    detect=detect,
+    detect={True: detect, "gpu": detect_with_gpu},
     impossible=no_device,
 )
 

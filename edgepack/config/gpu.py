@@ -40,6 +40,9 @@ class GpuModel(Frozen):
         description="Of Apple's GPUs: the least family of those that the kernels are for (7: A14 and M1, "
         "which multiply matrices by SIMD-groups). The library does not take a GPU of an earlier one.",
     )
+    missing: str = Field(
+        default="", description="Why a device whose GPU is looked for here (`detect: gpu`) has none."
+    )
 
     @field_validator("group_size")
     @classmethod

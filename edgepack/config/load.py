@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
@@ -54,7 +54,8 @@ class Kind(Generic[Model]):
         directory: the folder of the built-in ones.
         path_env: environment variable with folders of the user's own ones; these come first.
         command: prints the known names; for hints.
-        detect: for files that say ``detect: true``: the values that this machine gives, found at load time.
+        detect: by what a file says of ``detect`` (true, or a word): the values that this machine gives, found
+            at load time.
         impossible: why there can be none of a name, as a sentence's end; "" for any other.
     """
 
@@ -63,7 +64,7 @@ class Kind(Generic[Model]):
     directory: Path
     path_env: str
     command: str
-    detect: Callable[[], dict[str, Any]] | None = None
+    detect: Mapping[bool | str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     impossible: Callable[[str], str] = lambda _: ""
 
     def folders(self) -> list[Path]:
@@ -128,22 +129,22 @@ class Kind(Generic[Model]):
         detect = document.data.pop("detect", False)
         if detect is not False:
             where = document.origin(("detect",))
-            if self.detect is None:
+            if not self.detect:
                 raise ConfigError(f"{where}: detect: only a device can be detected, not a {self.noun}")
-            if detect is not True:
-                raise ConfigError(f"{where}: detect: must be true or be left out, found {detect!r}")
+            if detect is not True and (not isinstance(detect, str) or detect not in self.detect):
+                words = ", ".join(word for word in self.detect if isinstance(word, str))
+                raise ConfigError(f"{where}: detect: must be true, {words} or be left out, found {detect!r}")
             if base is not None:
                 raise ConfigError(
                     f"{where}: detect: what a file extends is found out too; drop one of the two"
                 )
-            document = merge(self._detected(chain), document)
+            document = merge(self._detected(self.detect[detect], chain), document)
         elif base is not None:
             document = merge(self._base(document, base, path, chain), document)
         return document
 
-    def _detected(self, chain: list[Path]) -> Document:
-        assert self.detect is not None
-        found = _located(self.detect(), Origin("this machine"))
+    def _detected(self, detect: Callable[[], dict[str, Any]], chain: list[Path]) -> Document:
+        found = _located(detect(), Origin("this machine"))
         base = self.directory / (found.data.pop("extends") + ".yaml")
         if not base.is_file():
             raise ConfigError(

@@ -21,13 +21,16 @@ __all__ = ["SCHEMAS", "Field", "fields", "schema_path", "schema_text", "write"]
 #: Sort of file -> the model that it must fit.
 SCHEMAS: dict[str, type[BaseModel]] = {"device": Device, "toolchain": ToolchainConfig}
 
-_DIRECTIVES: dict[str, dict[str, dict[str, str]]] = {
+_DIRECTIVES: dict[str, dict[str, dict[str, Any]]] = {
     "device": {
         "extends": {
             "type": "string",
             "description": "A device (name or file) whose values hold unless given here.",
         },
-        "detect": {"type": "boolean", "description": "Take what is not given here from this machine."},
+        "detect": {
+            "enum": [True, False, "gpu"],
+            "description": "Take what is not given here from this machine; `gpu`: from its GPU too.",
+        },
     },
     "toolchain": {
         "extends": {

@@ -64,10 +64,10 @@ def profile_entries(
         peak_gflops: what all the threads together can do at most, in 1e9 operations per second.
 
     Raises:
-        ConfigError: a step of the manifest has no kernel.
+        ConfigError: a step of the manifest names a kernel that it has not; one without a name is a copy.
     """
     kernels = {kernel.symbol: kernel for kernel in manifest.kernels}
-    if unknown := {step.kernel for step in manifest.steps} - kernels.keys():
+    if unknown := {step.kernel for step in manifest.steps if step.kernel} - kernels.keys():
         raise ConfigError(
             f"The manifest's steps name the kernel {min(unknown)!r}, which it has not.",
             hint="Pack the model again.",

@@ -19,7 +19,7 @@ MISTAKES = {
     "bad_size": (3, "cpu.l1d: '32 kibi' is not a size", ""),
     "cycle_a": (1, "leads back to itself (cycle_a -> cycle_b -> cycle_a)", "must not extend"),
     "detect_and_extends": (2, "detect:", ""),
-    "detect_is_no_boolean": (1, "detect: must be true or be left out, found 'cpu'", ""),
+    "detect_is_no_boolean": (1, "detect: must be true, gpu or be left out, found 'cpu'", ""),
     "duplicate_key": (3, "threads: is given twice (first in line 2)", ""),
     "empty": (0, "is empty", "extends"),
     "extends_itself": (2, "leads back to itself", ""),

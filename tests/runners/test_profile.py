@@ -7,6 +7,7 @@ import json
 import pytest
 
 from edgepack.bundle.manifest import Manifest
+from edgepack.errors import ConfigError
 from edgepack.runners.profile import profile_entries
 from tests.support.manifest import example
 
@@ -53,3 +54,19 @@ def test_steps_too_fast_for_the_clock_have_no_speed(manifest: Manifest) -> None:
     entries = profile_entries(manifest, [0.0] * 4, peak_gflops=8.0)
     assert [(e.gflops, e.gbs, e.of_peak, e.share) for e in entries] == [(None, None, None, 0.0)] * 3
     json.dumps([entry.to_json() for entry in entries], allow_nan=False)
+
+
+def test_copies_to_and_from_a_gpu_have_no_kernel() -> None:
+    kernels = [{"symbol": "product", "rule": "contraction", "flops": 6000, "bytes_moved": 3000}]
+    steps = [
+        {"kernel": "", "tasks": 1, "copied": 400},
+        {"kernel": "product", "tasks": 1, "nodes": ["Conv_0"]},
+        {"kernel": "", "tasks": 1, "copied": 8},
+    ]
+    entries = profile_entries(example(kernels=kernels, steps=steps), [1.0, 2.0, 0.5])
+    assert [(e.rule, e.bytes_moved) for e in entries] == [("copy", 400), ("contraction", 3000), ("copy", 8)]
+
+
+def test_a_step_of_a_kernel_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="kernel 'other', which it has not"):
+        profile_entries(example(kernels=[], steps=[{"kernel": "other", "tasks": 1}]), [1.0])

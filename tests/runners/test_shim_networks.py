@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +20,9 @@ import edgepack
 from edgepack.config.device import load_device
 from edgepack.plan.gpu_target import Precision
 from edgepack.registry import RUNNERS
+from edgepack.runners.base import arch_of
+from edgepack.runners.cuda_shim import CUDA
+from edgepack.runners.shim import build_library, shim_environment
 from tests.models import DIMS, build, save
 from tests.models.gpu import attention
 
@@ -60,6 +67,33 @@ def test_steps_of_the_cpu(device: str, runner: str, tmp_path: Path) -> None:
     )
     checked = edgepack.pack(model, device, tmp_path / "out").verify(runner=runner).variants
     assert [(variant.status, variant.missing) for variant in checked] == [("ok", "")] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_gpu_of_this_machine(precision: str, tmp_path: Path) -> None:
+    """`host-gpu` with the shim as the driver that it finds: packed for that GPU, verified, timed by step."""
+    ok, _, hint = RUNNERS.find("cuda-shim").available(load_device("cuda-desktop"))
+    if not ok:
+        pytest.skip(hint)
+    bundle, arch = tmp_path / "out", arch_of(platform.machine())
+
+    def run(texts: list[str], *words: str | Path) -> str:
+        folder = tmp_path / words[0]
+        folder.mkdir()
+        driver = shim_environment(build_library(CUDA, texts, folder, arch), "forward")
+        command = [sys.executable, "-m", "edgepack", *words]
+        environment = {**os.environ, **driver, "CUDA_VISIBLE_DEVICES": "9"}  # compute capability 8.0
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    model = save(build("ds_cnn"), tmp_path, "ds_cnn.onnx")
+    run([], "pack", model, "--device", "host-gpu", "--precision", precision, "--output", bundle)
+    text = (bundle / "src" / "kernels.cu").read_text(encoding="utf-8")
+    assert ("ep_mma(sum" in text) == (precision == "fp16")
+    assert "words (cuda)" in run([text], "verify", bundle)
+    assert "contraction" in run([text], "bench", bundle, "--variant", "cuda", "--profile", "--runs", "1")
 
 
 @pytest.mark.slow

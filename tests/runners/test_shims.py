@@ -3,6 +3,7 @@ errors that they are there to find."""
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 import re
@@ -18,6 +19,7 @@ import pytest
 from edgepack.compiler.backends.cuda import cuda_source
 from edgepack.compiler.backends.metal import metal_source
 from edgepack.config.device import load_device
+from edgepack.config.host_gpu import ASK_DEVICES
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.runners import cuda_shim, metal_shim
@@ -421,6 +423,20 @@ def test_launches_that_no_gpu_takes(shim: Built, tmp_path: Path) -> None:
     assert "the image has no kernel sum" in shim.launch("sum", image=str(image)).stderr
     image.write_bytes(b"\x7fELF" + bytes(60))  # of another machine
     assert "ModuleLoadData: 209" in shim.launch("sum", image=str(image)).stderr
+
+
+def test_the_driver_tells_of_its_devices(shim: Built) -> None:
+    """Of those that the variable of NVIDIA's driver leaves; for `host-gpu`."""
+    if shim.language.shim is METAL:
+        pytest.skip("Apple's framework is asked on a Mac only")
+    variables = {**shim_environment(shim.library, "forward"), "CUDA_VISIBLE_DEVICES": "9,16,99,1"}
+    command = [sys.executable, "-I", str(ASK_DEVICES), "cuda", "json"]
+    lines = subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    devices = [json.loads(line) for line in lines]
+    assert [device["capability"] for device in devices] == [80, 999]
+    assert (devices[0]["units"], devices[0]["group_size"], devices[0]["local_memory"]) == (8, 1024, 48 << 10)
 
 
 def test_devices() -> None:

@@ -59,6 +59,10 @@ static __thread void *stack[MOST_CONTEXTS];
 static __thread int depth;
 static int initialised;
 
+/* Those of the devices that CUDA_VISIBLE_DEVICES names, as NVIDIA's driver does it: up to the first that is none. */
+static int visible[DEVICES];
+static int device_count;
+
 static int has_context(void) {
     if (depth == 0) {
         fprintf(stderr, SHIM_NAME ": a call without a current context\n");
@@ -75,6 +79,20 @@ static int has_context(void) {
 
 API cuInit(unsigned flags);
 API cuInit(unsigned flags) {
+    const char *next = getenv("CUDA_VISIBLE_DEVICES");
+    device_count = next == NULL ? DEVICES : 0;
+    for (int i = 0; i < device_count; i++) {
+        visible[i] = i;
+    }
+    while (next != NULL && *next >= '0' && *next <= '9' && device_count < DEVICES) {
+        char *end = NULL;
+        long ordinal = strtol(next, &end, 10);
+        if (ordinal >= DEVICES) {
+            break;
+        }
+        visible[device_count++] = (int)ordinal;
+        next = *end == ',' ? end + 1 : NULL;
+    }
     initialised = 1;
     return flags == 0 ? SUCCESS : INVALID_VALUE;
 }
@@ -87,26 +105,29 @@ API cuDriverGetVersion(int *version) {
 
 API cuDeviceGetCount(int *count);
 API cuDeviceGetCount(int *count) {
-    *count = DEVICES;
+    *count = device_count;
     return initialised ? SUCCESS : 3;
 }
 
 API cuDeviceGet(int *device, int ordinal);
 API cuDeviceGet(int *device, int ordinal) {
     *device = ordinal;
-    return ordinal >= 0 && ordinal < DEVICES ? SUCCESS : INVALID_DEVICE;
+    return ordinal >= 0 && ordinal < device_count ? SUCCESS : INVALID_DEVICE;
 }
 
 API cuDeviceGetName(char *name, int nbytes, int device);
 API cuDeviceGetName(char *name, int nbytes, int device) {
-    snprintf(name, (size_t)nbytes, SHIM_NAME " as compute capability %d.%d", capabilities[device] / 10,
-             capabilities[device] % 10);
+    snprintf(name, (size_t)nbytes, SHIM_NAME " as compute capability %d.%d", capabilities[visible[device]] / 10,
+             capabilities[visible[device]] % 10);
     return SUCCESS;
 }
 
 API cuDeviceGetAttribute(int *value, int what, int device);
 API cuDeviceGetAttribute(int *value, int what, int device) {
     switch (what) {
+    case 16: /* multiprocessors */
+        *value = 8;
+        return SUCCESS;
     case 1: /* threads of a block */
     case 2: /* and in x, y, z */
     case 3:
@@ -129,10 +150,10 @@ API cuDeviceGetAttribute(int *value, int what, int device) {
         *value = 32;
         return SUCCESS;
     case 75:
-        *value = capabilities[device] / 10;
+        *value = capabilities[visible[device]] / 10;
         return SUCCESS;
     case 76:
-        *value = capabilities[device] % 10;
+        *value = capabilities[visible[device]] % 10;
         return SUCCESS;
     default:
         return INVALID_VALUE;
@@ -178,6 +199,14 @@ API cuCtxGetDevice(int *device) {
     NEEDS_CONTEXT;
     *device = (int)((char *)stack[depth - 1] - contexts);
     return SUCCESS;
+}
+
+/* What the driver shares with NVIDIA's own libraries, of which NVRTC asks for some: there is nothing. */
+API cuGetExportTable(const void **table, const void *id);
+API cuGetExportTable(const void **table, const void *id) {
+    (void)id;
+    *table = NULL;
+    return NOT_FOUND;
 }
 
 /* ---- Images ---- */
