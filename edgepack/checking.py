@@ -14,6 +14,7 @@ from edgepack.pipeline.requested import check_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_check import ModelCheck, Refused
+from edgepack.plan.target import with_precision
 from edgepack.plan.types import Plan
 from edgepack.progress import Progress, Stages
 from edgepack.render.formatting import human_bytes
@@ -30,9 +31,11 @@ def check_model(
     require_gpu(profile.gpu, profile.name)
     asked = device.name if isinstance(device, Device) else str(device)
     cpu = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
+    if profile.gpu.api == "none":
+        cpu = with_precision(cpu, options.precision)
     target = profile.gpu_target(cpu, options.precision or "fp32") or cpu
     check_optimize(options.optimize)
-    check_precision(options.precision, gpu=target is not cpu, device=profile.name)
+    check_precision(options.precision, able=target is not cpu or cpu.computes_float16, device=profile.name)
     job = check_job(model, options, target)
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout

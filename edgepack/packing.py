@@ -27,7 +27,7 @@ from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.plan.targets import Target
 from edgepack.plan.types import ParamsMode, Plan
 from edgepack.progress import Progress, Stages
@@ -132,7 +132,9 @@ def _package(options: PackOptions, device: Device) -> PackageIdentity:
 
 def _check_choices(options: PackOptions, device: Device) -> None:
     check_optimize(options.optimize)
-    check_precision(options.precision, gpu=device.gpu.api != "none", device=device.name)
+    cpus = [device, *(load_variant(device, other) for other in device.variants)]
+    able = device.gpu.api != "none" or any(cpu.cpu_target().computes_float16 for cpu in cpus)
+    check_precision(options.precision, able=able, device=device.name)
     if options.weights not in (None, "float32", "float16"):
         raise ConfigError(f"Weights cannot be {options.weights!r}.", hint="Use float32 or float16.")
 
@@ -207,6 +209,8 @@ def _targets(devices: Sequence[Device], options: PackOptions) -> list[tuple[Devi
         for device in devices
     ]
     gpu = devices[-1].gpu_target(cpus[-1], options.precision or "fp32")
+    if gpu is None:
+        cpus = [with_precision(cpu, options.precision) for cpu in cpus]
     targets: list[tuple[Device, Target]] = [] if gpu is None else [(devices[-1], gpu)]
     return [*targets, *zip(devices, cpus, strict=True)]
 

@@ -124,7 +124,7 @@ class OptionsRecord(_Record):
         default=None, description="what weights were rounded to; null: as the model has them"
     )
     precision: Literal["fp32", "fp16"] | None = Field(
-        default=None, description="of the GPU's kernels: fp16 keeps tensors as float16; null: fp32"
+        default=None, description="fp16: a GPU keeps tensors as float16, a CPU multiplies in it; null: fp32"
     )
 
 

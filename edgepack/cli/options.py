@@ -255,7 +255,7 @@ def kernel_options(function: _F) -> _F:
         click.option(
             "--precision",
             type=click.Choice(get_args(Precision)),
-            help="Of a GPU's kernels: fp16 keeps tensors as float16 and sums in float32.  [default: fp32]",
+            help="Fp16: a GPU keeps tensors as float16, a CPU that can multiplies in it.  [default: fp32]",
         ),
     )
     return _with(function, options)

@@ -184,13 +184,21 @@ def _built(
     if isinstance(target, GpuTarget):
         from edgepack.compiler.planner.build_gpu import build_gpu_plan
 
-        large = imported.large
+        large = imported.seen.large
         return build_gpu_plan(
             lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, large=large
         )
     from edgepack.compiler.planner.build import build_plan
 
-    return build_plan(lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events)
+    return build_plan(
+        lowered,
+        signature,
+        target,
+        name=name,
+        symbol_prefix=prefix,
+        reporter=events,
+        seen=imported.seen,
+    )
 
 
 def _check(job: dict[str, Any], folder: Path, events: Events) -> None:

@@ -7,12 +7,12 @@ own name: each property says what it is good for, and is derived from triple, CP
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize"]
+__all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize", "with_precision"]
 
 #: Bytes of a cache line as prefetches and tiles assume it: that of x86, of most 64-bit ARM and RISC-V cores.
 CACHE_LINE_BYTES = 64
@@ -35,6 +35,15 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
 
 #: CPUs of AArch64 that issue instructions in order (LLVM's names).
 IN_ORDER_CPUS = {"cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520"}
+
+#: CPUs of AArch64 whose name alone says that they compute in float16 (FEAT_FP16; LLVM's names).
+FLOAT16_CPUS = {
+    *("cortex-a55", "cortex-a65", "cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78", "cortex-a78ae"),
+    *("cortex-a510", "cortex-a520", "cortex-a710", "cortex-a715", "cortex-a720", "cortex-x1", "cortex-x2"),
+    *("neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2"),
+    *("apple-a11", "apple-a12", "apple-a13", "apple-a14", "apple-a15", "apple-a16", "apple-a17"),
+    *("apple-m1", "apple-m2", "apple-m3", "apple-m4"),
+}
 
 #: What kernels are chosen for: the shortest time, the fewest bytes of params, or most of the one for some of
 #: the other (see compiler/kernels/cpu/conv/cost.py).
@@ -63,6 +72,7 @@ class CpuTarget:
         strict_math: neither Winograd's transforms nor polynomials for elementary functions: results differ
             from the model's own arithmetic by the order of sums only.
         half_weights: weights that are float16 numbers are stored as such.
+        half_products: products by constant weights are computed in float16 (``--precision fp16``).
     """
 
     kind: ClassVar[str] = "cpu"
@@ -82,6 +92,7 @@ class CpuTarget:
     optimize: Optimize = "latency"
     strict_math: bool = False
     half_weights: bool = False
+    half_products: bool = False
 
     @property
     def arch(self) -> str:
@@ -106,6 +117,13 @@ class CpuTarget:
         named = {"+f16c", "+avx512f", "+fp16", "+zvfh", "+zvfhmin"}
         with_fma = self.fma and self._family in {"x86", "arm"}
         return self._family == "aarch64" or with_fma or not named.isdisjoint(self.features)
+
+    @property
+    def computes_float16(self) -> bool:
+        """Whether vectors of float16 are added and multiplied, twice as many numbers in an instruction as of
+        float32: 64-bit ARM's FEAT_FP16, AVX512-FP16."""
+        named = not {"+fullfp16", "+avx512fp16"}.isdisjoint(self.features)
+        return named or (self._family == "aarch64" and self.cpu in FLOAT16_CPUS)
 
     @property
     def _family(self) -> str:
@@ -206,3 +224,8 @@ class CpuTarget:
         """Inverse of :meth:`to_json`."""
         fields = {key: value for key, value in data.items() if key != "kind"}
         return cls(**{**fields, "features": tuple(data["features"])})
+
+
+def with_precision(target: CpuTarget, precision: str | None) -> CpuTarget:
+    """The target whose products are computed in float16 where that is asked for ("fp16") and it can."""
+    return replace(target, half_products=precision == "fp16" and target.computes_float16)

@@ -103,7 +103,8 @@ class Choices(Frozen):
     )
     weights: WeightsDtype | None = Field(default=None, description="`float16` stores them in half the space.")
     precision: Precision | None = Field(
-        default=None, description="Of a GPU's kernels: `fp16` keeps tensors as float16. Default: fp32."
+        default=None,
+        description="`fp16`: a GPU keeps tensors as float16, a CPU multiplies in it. Default: fp32.",
     )
     toolchain: str | None = Field(
         default=None, description="Name of a toolchain, or its YAML file. Default: the device's."

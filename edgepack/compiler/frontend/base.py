@@ -11,6 +11,7 @@ from edgepack.plan.custom import CustomOperator
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.model_summary import ModelSummary
+from edgepack.plan.seen_values import NOTHING_SEEN, SeenValues
 from edgepack.plan.types import Signature, WeightsDtype
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Sizes:
         batch: what a batch of 1, written in the model, is changed to (``--set-batch``); 0 leaves it.
         weights: "float16" rounds them to that (``--weights``), "float32" does not; None: as the model has
             them.
-        precision: of a GPU's kernels (``--precision``), which decides what outputs may be off by.
+        precision: of the kernels (``--precision``), which decides what outputs may be off by.
         maxima: by name of a result whose size the data decide, the entries that there is room for
             (``--max``).
         limits: how much may become of the model.
@@ -67,14 +68,14 @@ class ImportedModel:
         operators: how often each of the format's operators occurs, after normalisation.
         half_weights: whether weights that are float16 numbers are stored as such: "always", "where it is
             fast" (the target has instructions that convert them), or "never".
-        large: names of nodes whose results were seen to be beyond float16, where that was asked for.
+        seen: what was seen of its values, where that was asked for.
     """
 
     module: tvm.IRModule
     signature: Signature
     operators: dict[str, int]
     half_weights: HalfWeights = "never"
-    large: frozenset[str] = frozenset()
+    seen: SeenValues = NOTHING_SEEN
 
 
 class Frontend(Protocol):

@@ -29,7 +29,7 @@ from edgepack.compiler.frontend.cut import declared_values, open_model, static_s
 from edgepack.compiler.frontend.external_data import read_tensor, save_with_data
 from edgepack.compiler.frontend.half import has_half
 from edgepack.compiler.frontend.import_failures import ImportFailures
-from edgepack.compiler.frontend.large_values import large_nodes, note_large_values
+from edgepack.compiler.frontend.large_values import note_large_values, seen_values
 from edgepack.compiler.frontend.maxima.apply import Padding
 from edgepack.compiler.frontend.maxima.prepare import check_combinations, with_maxima
 from edgepack.compiler.frontend.maxima.suggest import check_sizes
@@ -138,7 +138,7 @@ def load(folder: Path) -> ImportedModel:
     try:
         imported = _imported(normal, _inputs(folder), folder)
         half_weights = _signature(folder)["half_weights"]
-        return replace(imported, half_weights=half_weights, large=large_nodes(folder))
+        return replace(imported, half_weights=half_weights, seen=seen_values(folder))
     except RefusedNodesError as error:
         names = set(_signature(folder)["tensors"])
         cuts = suggest_cuts(normal, error.tensors, partial(_not_imported_in, folder=folder), names)

@@ -49,6 +49,7 @@ class FusedGroup:
             none, or that of the group's output.
         origin: name of the group that it is a part of, where it is one.
         half: indices of its constant parameters that are to be stored as float16, which their values are.
+        half_products: whether its anchor multiplies by a constant in float16, to which both are rounded.
     """
 
     name: str
@@ -62,6 +63,7 @@ class FusedGroup:
     operator_nodes: tuple[int | None, ...] = ()
     origin: str = ""
     half: frozenset[int] = frozenset()
+    half_products: bool = False
 
     @property
     def title(self) -> str:

@@ -14,6 +14,7 @@ from edgepack.compiler.planner.arena import Request, aligned, plan_arena
 from edgepack.compiler.planner.concat_in_place import concat_in_place
 from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
+from edgepack.compiler.planner.half_products import mark_half_products
 from edgepack.compiler.planner.half_weights import mark_half_weights
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
 from edgepack.compiler.planner.select import KernelSelector
@@ -21,6 +22,7 @@ from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
 from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
+from edgepack.plan.seen_values import NOTHING_SEEN, SeenValues
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Argument, Plan, Signature, Step
 
@@ -55,6 +57,7 @@ def build_plan(
     name: str,
     symbol_prefix: str,
     reporter: Reporter | None = None,
+    seen: SeenValues = NOTHING_SEEN,
 ) -> Built:
     """Selects kernels for every call and lays everything out.
 
@@ -63,6 +66,7 @@ def build_plan(
         name: the model's name, a C identifier.
         symbol_prefix: C identifier that starts every kernel's symbol.
         reporter: is told of each kernel and warning.
+        seen: of the model's values, which says where float16 is safe.
 
     Raises:
         ModelError: for what a static plan cannot hold.
@@ -70,7 +74,10 @@ def build_plan(
     program = read_program(lowered)
     if target.half_weights:
         mark_half_weights(program)
+    kept = mark_half_products(program, signature.nodes, seen) if target.half_products else ()
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter())
+    for text in kept:
+        selector.warn(text)
     if target.half_weights and not target.converts_float16:
         selector.warn(WITHOUT_INSTRUCTION)
     concat_in_place(program, selector.try_select_as)

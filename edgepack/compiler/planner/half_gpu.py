@@ -14,7 +14,7 @@ stay
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -22,9 +22,8 @@ import numpy as np
 import tvm_ffi
 from tvm.tirx import Cast
 
-from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.gpu.contract import HalfOperands
-from edgepack.compiler.planner.half_weights import LEAST, is_half
+from edgepack.compiler.planner.half_weights import LEAST, is_half, lost, said
 from edgepack.compiler.planner.program import Call, Program, Value
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -33,9 +32,6 @@ __all__ = ["HalfTensors", "half_tensors"]
 #: A result with at most this part of the elements of the largest activation that it is computed from stays
 #: float32.
 SMALL = 1 / 8
-
-#: Largest error of a rounded constant, by Euclidean norm: normal numbers are off by at most 2**-11 each.
-MOST_LOST = 2.0**-10
 
 
 class HalfTensors:
@@ -83,7 +79,7 @@ def half_tensors(
         buffers = set(range(len(program.buffers))) - kept.buffers - beyond
         found = HalfTensors([i for i, why in lost.items() if not why], buffers)
         found.exact = frozenset(kept.exact | {call.fused.name for call in exceed})
-        found.warnings = tuple(_said({i: why for i, why in lost.items() if why}, program, names))
+        found.warnings = tuple(said({i: why for i, why in lost.items() if why}, program, names))
     elif target.half_weights:
         found = HalfTensors([i for i, why in _constants(program, kept.constants, rounded=False) if not why])
     return found
@@ -153,32 +149,4 @@ def _constants(program: Program, kept: Collection[int], *, rounded: bool) -> Ite
         if not rounded:
             yield index, "" if is_half(array) else "is no float16 number"
             continue
-        yield index, _lost(array)
-
-
-def _lost(array: Array) -> str:
-    """What is wrong with the rounded array, or ""."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        half = array.astype(np.float16)
-    if not np.isfinite(half[np.isfinite(array)]).all():
-        return f"reaches {float(np.abs(array[np.isfinite(array)]).max()):.3g}"
-    if np.array_equal(half, array, equal_nan=True):
-        return ""
-    finite = np.where(np.isfinite(array), array, 0)
-    with np.errstate(invalid="ignore"):
-        off = np.where(np.isfinite(array), half.astype(np.float32) - array, 0)
-    lost = np.linalg.norm(off) > MOST_LOST * np.linalg.norm(finite)
-    return f"is at most {float(np.abs(finite).max()):.3g}" if lost else ""
-
-
-def _said(lost: Mapping[int, str], program: Program, names: Sequence[str]) -> Iterator[str]:
-    """A sentence about the constants that stay float32."""
-    for call in program.calls:
-        for value in call.arguments:
-            if value.kind == "constant" and value.index in lost:
-                named = [names[i] for i in call.nodes if i < len(names)]
-                node = f"of {named[0]!r}" if named else f"of {call.fused.title}"
-                more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-                why = lost[value.index]
-                yield f"A weight {node} {why}, so it stays float32{more}: float16 holds 6e-8 to 65504."
-                return
+        yield index, lost(array)

@@ -41,6 +41,7 @@ class AnchoredGroup:
             output is part of a wider tensor.
         images: how the tensors of a convolution or pooling are images; None for other operators.
         half: indices of the parameters that are stored as float16.
+        half_products: whether the anchor multiplies by a constant in float16.
         narrow: whether the anchor sums products of int16 in int32.
         result: element type of the output.
     """
@@ -53,6 +54,7 @@ class AnchoredGroup:
     pitch: int
     images: Images | None = None
     half: frozenset[int] = frozenset()
+    half_products: bool = False
     narrow: bool = False
     result: str = "float32"
 
@@ -143,6 +145,7 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
         computed,
         pitch,
         half=fused.half,
+        half_products=fused.half_products,
         narrow=narrow,
         result=stored,
     )

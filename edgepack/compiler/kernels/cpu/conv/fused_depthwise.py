@@ -25,6 +25,7 @@ from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.depthwise import Depthwise
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.half_gemm import computes_in_half
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
 from edgepack.compiler.kernels.cpu.conv.sliding_window import WindowOperands
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
@@ -190,6 +191,9 @@ class FusedDepthwise(KernelBuilder):
         c, blocking = self.conv, self.first.blocking
         if not (c.pointwise or c.strides != (1, 1)):
             raise RuleError("Winograd's transforms may be faster")
+        if self.first.fused.half_products and computes_in_half(c, self.target):
+            # By half of 16 multiply-adds or more, what lies between costs 7 (above).
+            raise RuleError("products in float16 save more")
         if blocking.weights_first or blocking.slices > 1:
             raise RuleError("the weights do not stay in the cache beside the rows")
         between = c.pixels * c.out_channels * c.element_bytes

@@ -70,9 +70,9 @@ class ImplicitGemm(KernelBuilder):
         self.layout, self.conv, self.fused = layout, conv, fused
         self.blocking = self._blocking()
         self.tile = self.blocking.tile
-        self.half = fused.half_weights
+        self.half = fused.half_weights and self.stored != STORAGE
         #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
-        self.zeros = max(conv.group_in if conv.padded and not self.half else 0, self.lanes - 1)
+        self.zeros = self._zeros()
         self.operands = self._declare()
         self.product = TileProduct(self.e, conv, self.blocking, self.operands, prefetch_bytes)
 
@@ -86,6 +86,10 @@ class ImplicitGemm(KernelBuilder):
         tile = tile_for(target, conv.pixels, conv.group_out, self.dtype)
         return Blocking(conv, tile, target, target.threads)
 
+    def _zeros(self) -> int:
+        conv = self.conv
+        return max(conv.group_in if conv.padded and not self.half else 0, self.lanes - 1)
+
     def _declare(self) -> GemmOperands:
         e, sums = self.e, self.blocking.waiting_sums
         return GemmOperands(
@@ -97,11 +101,14 @@ class ImplicitGemm(KernelBuilder):
 
     def _declare_inputs(self) -> tuple[Any, Any, tuple[Any, int], dict[int, Any]]:
         e, c = self.e, self.conv
-        x = e.param(self.fused.operand(0), c.input_elements, self.stored)
+        x = self._declare_image()
         elements = c.depth * c.out_channels
         weights = e.packed(0, elements + self.zeros, STORAGE if self.half else self.stored)
         zeros = (e.packed(1, c.group_in), 0) if self.half and c.padded else (weights, elements)
         return x, weights, zeros, self.fused.declare_epilogue(e)
+
+    def _declare_image(self) -> Any:
+        return self.e.param(self.fused.operand(0), self.conv.input_elements, self.stored)
 
     def parameters(self) -> dict[str, Any]:
         prefetch = {"ahead": self.prefetch_bytes} if self.prefetch_bytes else {}

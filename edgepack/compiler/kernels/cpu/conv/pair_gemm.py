@@ -9,6 +9,7 @@ import numpy as np
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
+from edgepack.compiler.kernels.cpu.conv.half_gemm import HalfGemm, computes_in_half
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.pairs import PairEmitter, pair_lanes
 from edgepack.plan.target import CpuTarget
@@ -72,7 +73,9 @@ def constant_gemm(
     rule: str, layout: str, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget
 ) -> ImplicitGemm:
     """The kernel by constant weights: of pairs where operands are int16 and the CPU has an instruction for
-    them."""
+    them, of float16 where that was asked for and pays."""
     if fused.narrow and conv.group_in % 2 == 0 and pair_lanes(target):
         return PairGemm(rule, layout, conv, fused, target)
+    if fused.half_products and computes_in_half(conv, target):
+        return HalfGemm(rule, layout, conv, fused, target)
     return ImplicitGemm(rule, layout, conv, fused, target)

@@ -7,7 +7,7 @@ output channels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -16,7 +16,14 @@ from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.planes import first_plane
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps, stream_prefetch
+from edgepack.compiler.kernels.cpu.emit.half import STORAGE
+from edgepack.compiler.kernels.cpu.emit.register_tile import (
+    HALF_BLOCK,
+    Accumulators,
+    Matrix,
+    Steps,
+    stream_prefetch,
+)
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Columns", "GemmOperands", "Origin", "TileAt", "TileProduct"]
@@ -114,6 +121,8 @@ class TileProduct:
         self.e, self.conv, self.blocking, self.operands = e, conv, blocking, operands
         self.target = blocking.target
         self.prefetch_bytes = prefetch_bytes
+        #: Terms that are summed in float16 where the image is that, see :class:`Steps`.
+        self.block = HALF_BLOCK if str(operands.x.dtype) == STORAGE else 0
         #: Whether the taps of a row of the window are neighbours in memory.
         self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
 
@@ -209,10 +218,10 @@ class TileProduct:
         # Where products need registers too, two steps would not fit.
         unroll = 1 if self.target.few_registers and self.target.separate_multiply_add else 2 - depth % 2
         whole = c.groups == 1 and rows > 2 and self.blocking.slices == 1
-        lines = -(-rows * c.in_channels // e.line) if whole else 0
+        lines = -(-rows * c.in_channels // (e.line * (2 if self.block else 1))) if whole else 0
         following = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)
         prefetches = [following, *self._prefetches(tile, tile.part, depth, unroll)]
-        element = lambda r, k: e.load(pixels, k + r * c.in_channels)  # noqa: E731
+        element = lambda r, k, n=1: e.vload(pixels, k + r * c.in_channels, n)  # noqa: E731
         self._add(sums, tile, element, tile.part, Steps(depth, unroll, True, _all(prefetches)))
 
     def _taps(self, sums: Accumulators, tile: TileAt, bases: list[Any], which: tuple[Any, Any, int]) -> None:
@@ -225,10 +234,10 @@ class TileProduct:
         e, c = self.e, self.conv
         part, offset, depth = which
         step = c.strides[1] * c.in_channels
-        element = lambda r, k: e.load(self.operands.x, bases[r] + offset + k)  # noqa: E731
+        element = lambda r, k, n=1: e.vload(self.operands.x, bases[r] + offset + k, n)  # noqa: E731
         if c.padded:
             view = e.rebased(self.operands.x, e.let(bases[0] + offset), (tile.rows - 1) * step + depth)
-            element = lambda r, k: e.load(view, k + r * step)  # noqa: E731
+            element = lambda r, k, n=1: e.vload(view, k + r * step, n)  # noqa: E731
         unroll = next((u for u in (2, 3) if depth % u == 0), 1)
         if self.target.vector_registers < 32 and not self.target.arithmetic_reads_memory:
             # LLVM mixes the steps: weights, broadcasts and pointers of several do not fit the registers.
@@ -260,7 +269,7 @@ class TileProduct:
             fetch = len(pointers) <= 8 or self.target.pointer_registers > 16
             part = i * kw + j
             prefetches = self._prefetches(tile, part, c.group_in, 1) if fetch else []
-            element = lambda r, k: e.load(pointers[r], k)  # noqa: E731
+            element = lambda r, k, n=1: e.vload(pointers[r], k, n)  # noqa: E731
             steps = Steps(c.group_in, 1, True, _all(prefetches))
             if skips:
                 e.branch(tirx.any(*inside), lambda: self._add(sums, tile, element, part, steps))
@@ -285,12 +294,13 @@ class TileProduct:
     # Products and prefetches ------------------------------------------------------------------------------
 
     def _add(
-        self, sums: Accumulators, tile: TileAt, left: Callable[[int, Any], Any], part: Any, steps: Steps
+        self, sums: Accumulators, tile: TileAt, left: Callable[..., Any], part: Any, steps: Steps
     ) -> None:
         """``steps.depth`` steps of the reduction, its part number ``part``."""
         width = tile.columns.width
         start = self.e.let(tile.columns.weights + part * (steps.depth * width))
-        sums.add_product(left, Matrix(self.operands.weights, start, width), steps)
+        right = Matrix(self.operands.weights, start, width)
+        sums.add_product(left, right, replace(steps, block=self.block) if self.block else steps)
 
     def _prefetches(self, tile: TileAt, part: Any, depth: int, unroll: int) -> list[Callable[[Any], None]]:
         """What a part of ``depth`` steps fetches: its share of the next weights, and of a later call's."""

@@ -15,7 +15,7 @@ from tvm.tirx import FloatImm, IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
-__all__ = ["HALVES", "STORAGE", "narrowed", "number_of", "widened"]
+__all__ = ["HALVES", "STORAGE", "as_float16", "narrowed", "number_of", "widened"]
 
 Expr = Any
 
@@ -39,6 +39,11 @@ def number_of(value: float, dtype: str) -> Expr:
         return IntImm(STORAGE, 0x7FC0)
     bits = int(np.float32(value).view(np.uint32))
     return IntImm(STORAGE, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+
+
+def as_float16(e: Emitter, stored: Expr, lanes: int) -> Expr:
+    """The float16 numbers of ``lanes`` elements as they lie in memory, on a CPU that computes with them."""
+    return e.let(tirx.reinterpret(_dtype("float16", lanes), e.let(stored)))
 
 
 def widened(e: Emitter, stored: Expr, lanes: int, dtype: str) -> Expr:

@@ -15,11 +15,12 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div
-from edgepack.compiler.kernels.cpu.emit.half import STORAGE, widened
+from edgepack.compiler.kernels.cpu.emit.half import STORAGE, as_float16, widened
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
 __all__ = [
+    "HALF_BLOCK",
     "Accumulators",
     "Matrix",
     "Steps",
@@ -32,6 +33,9 @@ __all__ = [
     "tile_for",
 ]
 
+
+#: Terms of a sum in float16, at most: conv/half_gemm.py says why.
+HALF_BLOCK = 16
 
 #: Operands whose products are summed in int32.
 NARROW = "int16"
@@ -164,12 +168,15 @@ class Steps:
         unroll: steps of one iteration of the loop; lowered until it divides ``depth``.
         remainder: keep ``unroll`` in any case; the steps that are left over follow the loop.
         prefetch: emits the prefetches of an iteration, given its first step; see :func:`stream_prefetch`.
+        block: of operands that are float16, as they lie in memory: how many products are summed in float16,
+            at most, before that is added to the sums; 0 for others.
     """
 
     depth: int
     unroll: int = 2
     remainder: bool = False
     prefetch: Callable[[Index], None] | None = None
+    block: int = 0
 
 
 def loaded_weights(e: Emitter, buffer: Any, at: Index, lanes: int) -> Any:
@@ -191,18 +198,19 @@ class Accumulators:
     Args:
         rows: how many the tile has.
         chunks: its columns as vectors, see :func:`column_chunks`.
+        dtype: of the sums; that of the kernel unless given.
     """
 
-    def __init__(self, e: Emitter, rows: int, chunks: Sequence[tuple[int, int]]) -> None:
-        self.e, self.rows, self.chunks = e, rows, chunks
+    def __init__(self, e: Emitter, rows: int, chunks: Sequence[tuple[int, int]], dtype: str = "") -> None:
+        self.e, self.rows, self.chunks, self.dtype = e, rows, chunks, dtype or e.dtype
         self.columns = sum(lanes for _, lanes in chunks)
-        self.buffer = e.local(rows * self.columns, e.dtype)
+        self.buffer = e.local(rows * self.columns, self.dtype)
 
     def clear(self) -> None:
         """All of them to 0."""
         for row in range(self.rows):
             for column, lanes in self.chunks:
-                self.set(row, column, self.e.splat(tirx.const(0, self.e.dtype), lanes), lanes)
+                self.set(row, column, self.e.splat(tirx.const(0, self.dtype), lanes), lanes)
 
     def get(self, row: int, column: int, lanes: int) -> Any:
         """``lanes`` of the sums of a row, from ``column`` on."""
@@ -226,15 +234,77 @@ class Accumulators:
                 place = at + (row * self.columns + column)
                 self.e.vstore(destination, place, self.get(row, column, lanes), lanes)
 
-    def add_product(self, left: Callable[[int, Index], Any], right: Matrix, steps: Steps) -> None:
+    def add_product(self, left: Callable[..., Any], right: Matrix, steps: Steps) -> None:
         """sums[r, c] += sum over k < depth of left(r, k) * right[k, c].
 
         An iteration is one step in WebAssembly: V8 keeps fewer values in registers than a longer body has,
         and ResNet-18 and MobileNetV2 took 8 % longer with two (benchmarks/web.py).
 
         Args:
-            left: element ``k`` of row ``r`` as a scalar.
+            left: element ``k`` of row ``r`` as a scalar; given a third argument, that many from there on.
         """
+        if steps.block:
+            self._add_blocks(left, right, steps)
+            return
+        self._add_steps(left, right, steps)
+
+    def _add_blocks(self, left: Callable[..., Any], right: Matrix, steps: Steps) -> None:
+        """The same, with sums in float16 of at most ``steps.block`` products."""
+        e, whole, rest = self.e, steps.depth // steps.block, steps.depth % steps.block
+        assert e.target is not None
+        chunks = column_chunks(self.columns, e.target.lanes("float16"))
+
+        def block(begin: Index, size: int) -> None:
+            sums = Accumulators(e, self.rows, chunks, "float16")
+            sums.clear()
+            sums._add_half_steps(left, right, begin, replace(steps, depth=size))
+            self._add_wider(sums)
+
+        e.loop(0, whole, lambda i: block(e.let(i * steps.block), steps.block))
+        if rest:
+            block(whole * steps.block, rest)
+
+    def _add_half_steps(self, left: Callable[..., Any], right: Matrix, begin: Index, steps: Steps) -> None:
+        """``steps.depth`` steps of the reduction, from ``begin`` on, of operands that are float16.
+
+        Where multiply-adds do not read memory, a load serves as many steps as it has elements of a row: the
+        instruction takes one of them.
+        """
+        e = self.e
+        assert e.target is not None
+        lanes = 1 if e.target.arithmetic_reads_memory else e.target.lanes("float16")
+
+        def iteration(at: Index, count: int) -> None:
+            if steps.prefetch is not None:
+                for i in range(0, count, steps.unroll):
+                    steps.prefetch(at + i)
+            together = count == lanes > 1
+            rows = [as_float16(e, left(r, at, lanes), lanes) for r in range(self.rows if together else 0)]
+            for u in range(count):
+                start = right.at + (at + u) * right.stride
+                weights = [
+                    as_float16(e, e.vload(right.buffer, start + column, n), n) for column, n in self.chunks
+                ]
+                for r in range(self.rows):
+                    scalar = None if together else as_float16(e, left(r, at + u), 1)
+                    for (column, n), weight in zip(self.chunks, weights, strict=True):
+                        value = e.splat(scalar, n) if scalar is not None else tirx.Shuffle([rows[r]], [u] * n)
+                        old = self.get(r, column, n)
+                        self.set(r, column, e.multiply_add(value, weight, old), n)
+
+        count = lanes if lanes > 1 else steps.unroll
+        e.loop(0, steps.depth // count, lambda i: iteration(e.let(begin + i * count), count))
+        done = steps.depth // count * count
+        e.loop(0, steps.depth - done, lambda i: iteration(e.let(i + (begin + done)), 1))
+
+    def _add_wider(self, sums: Accumulators) -> None:
+        """Adds sums in float16."""
+        for row in range(self.rows):
+            for column, lanes in self.chunks:
+                wide = tirx.Cast(f"float32x{lanes}" if lanes > 1 else "float32", sums.get(row, column, lanes))
+                self.set(row, column, self.get(row, column, lanes) + wide, lanes)
+
+    def _add_steps(self, left: Callable[[int, Index], Any], right: Matrix, steps: Steps) -> None:
         e, depth = self.e, steps.depth
         unroll = 1 if e.target is not None and e.target.virtual_registers else steps.unroll
         while depth % unroll and not steps.remainder:
