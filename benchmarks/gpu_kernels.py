@@ -6,12 +6,15 @@ For each kernel, most work first: launches, rule, blocks and threads of a launch
 multiprocessor, GFLOP and MB of one launch (each tensor once: the least that can be moved), registers, spilled
 bytes and shared memory as NVIDIA's assembler reports them, and occupancy: the part of a multiprocessor's
 threads that fit at once. "Waves" is how often all multiprocessors are filled; below 1, some have nothing to
-do, or less than they could. Exit code 1 if a kernel spills.
+do, or less than they could. "Shared reads" are instructions that read shared memory for each that multiplies,
+in the text of the PTX: what NVRTC has unrolled counts as often as it stands there. Exit code 1 if a kernel
+spills.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -52,6 +55,7 @@ class Row:
     flops: int
     nbytes: int
     taken: Resources
+    shared_reads: str
 
 
 def resident(row: Row, capability: int) -> int:
@@ -64,9 +68,21 @@ def resident(row: Row, capability: int) -> int:
     return min([*limits, shared * 1024 // (row.taken.shared + RESERVED_SHARED)])
 
 
+def shared_reads(ptx: str) -> dict[str, str]:
+    """Instructions that read shared memory for each that multiplies, by kernel; "-" for none."""
+    found = {}
+    for part in re.split(r"\.visible \.entry ", ptx)[1:]:
+        read = len(re.findall(r"\bld\.shared", part))
+        products = len(re.findall(r"\bmma\.sync", part)) or len(re.findall(r"\bfma\.rn\.f32", part))
+        found[part.partition("(")[0].strip()] = f"{read / products:.2f}" if read and products else "-"
+    return found
+
+
 def rows(built: Built, capability: int) -> list[Row]:
     """A row for each kernel, those with most operations and bytes first."""
-    taken = Nvrtc().resources(cuda_source(built.gpu_kernels), capability)
+    source = cuda_source(built.gpu_kernels)
+    taken = Nvrtc().resources(source, capability)
+    reads = shared_reads(Nvrtc().compiled(source, capability, "ptx").decode("ascii"))
     launches = [step for step in built.plan.steps if isinstance(step, Launch)]
     counts = Counter(step.kernel for step in launches)
     kernels = {kernel.symbol: kernel for kernel in built.plan.kernels}
@@ -75,7 +91,7 @@ def rows(built: Built, capability: int) -> list[Row]:
         step = next(one for one in launches if one.kernel == name)
         nbytes = sum(argument.nbytes for argument in set(step.arguments))
         rule = kernels[name].rule.partition(".")[2]
-        found.append(Row(step, count, rule, kernels[name].flops, nbytes, taken[name]))
+        found.append(Row(step, count, rule, kernels[name].flops, nbytes, taken[name], reads[name]))
     return sorted(found, key=lambda row: -row.launches * (row.flops + 100 * row.nbytes))
 
 
@@ -110,7 +126,7 @@ def show(name: str, found: list[Row], options: argparse.Namespace) -> None:
     launches = sum(row.launches for row in found)
     print(f"\n{name} {options.precision}: {launches} launches of {len(found)} kernels, {threads:,} threads\n")
     head = ["times", "rule", "blocks", "threads", "blocks/SM", "waves", "GFLOP", "MB"]
-    head += ["registers", "spilled", "shared", "occupancy"]
+    head += ["registers", "spilled", "shared", "shared reads", "occupancy"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for row in found:
         blocks, threads = prod(row.launch.groups), prod(row.launch.threads)
@@ -118,7 +134,13 @@ def show(name: str, found: list[Row], options: argparse.Namespace) -> None:
         most = MULTIPROCESSOR[options.capability][0]
         cells = [row.launches, row.rule, blocks, threads, f"{blocks / options.multiprocessors:.2f}"]
         cells += [f"{blocks / max(at_once * options.multiprocessors, 1):.2f}", f"{row.flops / 1e9:.3f}"]
-        cells += [f"{row.nbytes / 1e6:.2f}", row.taken.registers, row.taken.spilled, row.taken.shared]
+        cells += [
+            f"{row.nbytes / 1e6:.2f}",
+            row.taken.registers,
+            row.taken.spilled,
+            row.taken.shared,
+            row.shared_reads,
+        ]
         print("| " + " | ".join(map(str, [*cells, f"{min(1.0, at_once * threads / most):.0%}"])) + " |")
 
 

@@ -24,7 +24,9 @@ _MACROS = """\
 #define FUNCTION __device__ inline
 #define GLOBAL
 #define SHARED __shared__
+#define SHARED_POINTER(type) type *
 #define RESTRICT __restrict__
+#define FLOAT4(value) make_float4(value, value, value, value)
 #define ALIGNED(nbytes) __align__(nbytes)
 #define GROUP_0 blockIdx.x
 #define GROUP_1 blockIdx.y

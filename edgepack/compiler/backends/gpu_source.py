@@ -2,10 +2,10 @@
 otherwise.
 
 The text (``kernels/gpu/code.py``) is C. Each back end defines the macros of its own language (``KERNEL``,
-``BUFFER``, ``POSITIONS``, ``GLOBAL``, ``SHARED``, ``RESTRICT``, ``GROUP``, ``THREAD``, ``BARRIER``,
-``UNROLL``, ``FUNCTION``), the types ``ep_int64``, ``ep_uint64``, ``ep_int8``, and of float16 the type
-``ep_half`` of an element in memory, ``LOAD_HALF``, ``STORE_HALF`` and ``ROUND_HALF``: numbers are computed as
-float32, and rounded to nearest even.
+``BUFFER``, ``POSITIONS``, ``GLOBAL``, ``SHARED``, ``SHARED_POINTER``, ``RESTRICT``, ``ALIGNED``, ``GROUP``,
+``THREAD``, ``BARRIER``, ``UNROLL``, ``FUNCTION``, ``FLOAT4``), the types ``ep_int64``, ``ep_uint64``,
+``ep_int8``, and of float16 the type ``ep_half`` of an element in memory, ``LOAD_HALF``, ``STORE_HALF`` and
+``ROUND_HALF``: numbers are computed as float32, and rounded to nearest even.
 """
 
 from __future__ import annotations

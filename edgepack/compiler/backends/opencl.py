@@ -21,7 +21,10 @@ _MACROS = """\
 #define FUNCTION inline
 #define GLOBAL __global
 #define SHARED __local
+#define SHARED_POINTER(type) __local type *
 #define RESTRICT restrict
+#define ALIGNED(nbytes) __attribute__((aligned(nbytes)))
+#define FLOAT4(value) (float4)(value)
 #define GROUP(axis) ((int)get_group_id(axis))
 #define THREAD(axis) ((int)get_local_id(axis))
 #define BARRIER barrier(CLK_LOCAL_MEM_FENCE)

@@ -1,12 +1,12 @@
 """Rule ``contraction``: products summed over, by tiles in the memory that a group's work items share.
 
 A work item computes a small tile of the matrix product (``matrix_product.py``) in registers; a group reads a
-tile of both factors, ``DEPTH`` deep, for all of its work items. Padding is read as 0, and nothing is copied.
+tile of both factors, ``DEPTH`` deep, for all of its work items, and the next ones while these are multiplied
+(``tiles.py``). The rows and columns of a work item are groups of neighbours, which it reads of shared memory
+at once. Padding is read as 0, and nothing is copied.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
@@ -14,7 +14,7 @@ from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.nests import Nest
 from edgepack.compiler.kernels.gpu.slices import Slices
-from edgepack.compiler.kernels.gpu.tiles import chosen_tile
+from edgepack.compiler.kernels.gpu.tiles import GAP_BYTES, TilePath, TileShape, chosen_tile
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["contraction"]
@@ -38,8 +38,8 @@ def contraction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
 
 
 def _tile_bytes(height: int, width: int) -> int:
-    """Of both factors' tiles in shared memory; rows are one number apart from where banks would repeat."""
-    return 4 * DEPTH * (height + 1 + width + 1)
+    """Of both factors' tiles in shared memory."""
+    return DEPTH * (4 * (height + width) + 2 * GAP_BYTES)
 
 
 class _Builder:
@@ -48,16 +48,21 @@ class _Builder:
     Attributes:
         side: work items along rows, and along columns, of a group.
         rows, columns: of a work item's tile.
+        paths: of both factors, to shared memory with the rows (columns) of a term one after the other.
     """
 
     def __init__(self, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code = kernel.code
-        self.m, self.n, self.k, self.b = (product.counts[name] for name in "mnkb")
+        self.m, self.n, self.b = (product.counts[name] for name in "mnb")
         self.side = int(target.group_size**0.5)
         (self.rows, self.columns), self.slices = self._tile()
         self.height, self.width = self._sides((self.rows, self.columns))
         self.threads = self.side * self.side
+        self.paths = [
+            TilePath(kernel, product, i, TileShape(length, DEPTH, self.threads, "float"), along_k=False)
+            for i, length in enumerate((self.height, self.width))
+        ]
 
     def _tile(self) -> tuple[tuple[int, int], Slices]:
         """The tile of a work item, and how groups share the terms."""
@@ -73,61 +78,50 @@ class _Builder:
 
     def build(self) -> GpuStage:
         code = self.code
-        code.line(f"SHARED float first[{DEPTH} * {self.height + 1}];")
-        code.line(f"SHARED float second[{DEPTH} * {self.width + 1}];")
+        for path in self.paths:
+            path.declare()
         code.line(f"const int x = THREAD(0), y = THREAD(1), t = y * {self.side} + x;")
         code.line(f"const int n0 = GROUP(0) * {self.width}, m0 = GROUP(1) * {self.height};")
         self.slices.begin(code, self.product)
         code.line(f"float sum[{self.rows} * {self.columns}];")
+        code.line("UNROLL")
         with code.block(f"for (int i = 0; i < {self.rows * self.columns}; ++i)"):
             code.line("sum[i] = 0.0f;")
-        with code.block(f"for (int k0 = k_first; k0 < k_end; k0 += {DEPTH})"):
-            p = self.product
-            self._load("first", self.height, p.first, "m", along_k=p.first_along_k)
-            self._load("second", self.width, p.second, "n", along_k=p.second_along_k)
+        code.line("int k0 = k_first;")
+        self._fetch()
+        with code.block("for (; k0 < k_end;)"):
+            for path in self.paths:
+                path.keep()
             code.line("BARRIER;")
+            code.line(f"k0 += {DEPTH};")
+            with code.block("if (k0 < k_end)"):
+                self._fetch()
             self._multiply()
             code.line("BARRIER;")
         self._store()
         groups = (-(-self.n // self.width), -(-self.m // self.height), self.b * self.slices.count)
-        local = _tile_bytes(self.height, self.width)
+        local = sum(path.nbytes for path in self.paths)
         stage = code.stage(groups, (self.side, self.side, 1), local_bytes=local)
         return self.slices.ended(stage, self.kernel, self.nest, self.product, self.target)
 
-    def _load(self, name: str, length: int, factor: Any, side: str, *, along_k: bool) -> None:
-        """A tile of a factor: neighbouring work items read neighbouring elements.
-
-        What is behind the last row or column is that one again, and not stored; behind the depth it is 0.
-        """
-        code, evaluator, variables = self.code, self.kernel.evaluator, self.product.variables
-        count = self.product.counts[side]
-        with code.block(f"for (int i = 0; i < {length * DEPTH // self.threads}; ++i)"), evaluator.fresh():
-            code.line(f"const int e = i * {self.threads} + t;")
-            row, depth = (f"e / {DEPTH}", f"e % {DEPTH}") if along_k else (f"e % {length}", f"e / {length}")
-            code.line(f"const int row = {row}, depth = {depth};")
-            at, k = f"{side}0 + row", "k0 + depth"
-            code.line(f"const int at = {at if count % length == 0 else f'min({at}, {count - 1})'};")
-            whole = self.k % DEPTH == 0
-            code.line(f"const int k = {k if whole else f'min({k}, {self.k - 1})'};")
-            env = {variables[side]: "at", variables["k"]: "k", variables["b"]: "batch"}
-            text = evaluator.value(factor, env)
-            text = text if whole else f"{k} < {self.k} ? {text} : 0.0f"
-            code.line(f"{name}[depth * {length + 1} + row] = {text};")
+    def _fetch(self) -> None:
+        for path in self.paths:
+            path.fetch()
 
     def _multiply(self) -> None:
         code = self.code
         code.line("UNROLL")
         with code.block(f"for (int k = 0; k < {DEPTH}; ++k)"):
-            for name, length, count, who in (
-                ("first", self.height, self.rows, "y"),
-                ("second", self.width, self.columns, "x"),
-            ):
-                for i in range(count):
-                    at = f"k * {length + 1} + {who} + {i * self.side}"
-                    code.line(f"const float {name[0]}{i} = {name}[{at}];")
+            for path, count, who in zip(self.paths, (self.rows, self.columns), "yx", strict=True):
+                near = _neighbours(count)
+                vector = f"float{near}"
+                for i in range(count // near):
+                    at = f"{path.name} + k * {path.pitch} + {who} * {near} + {i * near * self.side}"
+                    code.line(f"const {vector} {path.name[0]}{i} = *(SHARED_POINTER(const {vector}))({at});")
             for number in range(self.rows * self.columns):
                 i, j = divmod(number, self.columns)
-                code.line(f"sum[{number}] = fma(f{i}, s{j}, sum[{number}]);")
+                factors = _component("f", i, self.rows), _component("s", j, self.columns)
+                code.line(f"sum[{number}] = fma({factors[0]}, {factors[1]}, sum[{number}]);")
 
     def _store(self) -> None:
         """Each number of the work item's tile, with what stands behind the product."""
@@ -136,8 +130,25 @@ class _Builder:
         with code.block(f"for (int i = 0; i < {self.rows}; ++i)"):
             code.line("UNROLL")
             with code.block(f"for (int j = 0; j < {self.columns}; ++j)"):
-                code.line(f"const int m = m0 + y + i * {self.side}, n = n0 + x + j * {self.side};")
+                code.line(f"const int m = m0 + {self._place('i', 'y', self.rows)};")
+                code.line(f"const int n = n0 + {self._place('j', 'x', self.columns)};")
                 whole = self.m % self.height == 0 and self.n % self.width == 0
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
                     value = f"sum[i * {self.columns} + j]"
                     self.slices.store(self.kernel, self.nest, self.product, value)
+
+    def _place(self, number: str, who: str, count: int) -> str:
+        """The row (column) of the group's tile that is a work item's ``number``-th."""
+        near = _neighbours(count)
+        return f"{number} / {near} * {near * self.side} + {who} * {near} + {number} % {near}"
+
+
+def _neighbours(count: int) -> int:
+    """How many of a work item's rows (columns) lie next to each other."""
+    return 4 if count % 4 == 0 else 2
+
+
+def _component(name: str, number: int, count: int) -> str:
+    """A number of those that were read at once."""
+    near = _neighbours(count)
+    return f"{name}{number // near}.{'xyzw'[number % near]}"
