@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edgepack.config.device import Device, load_device
+from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.host_gpu import require_gpu
 from edgepack.errors import ModelError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize, check_precision
@@ -35,7 +35,9 @@ def check_model(
         cpu = with_precision(cpu, options.precision)
     target = profile.gpu_target(cpu, options.precision or "fp32") or cpu
     check_optimize(options.optimize)
-    check_precision(options.precision, able=target is not cpu or cpu.computes_float16, device=profile.name)
+    check_precision(
+        options.precision, able=target is not cpu or computes_float16(profile), device=profile.name
+    )
     job = check_job(model, options, target)
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout

@@ -14,7 +14,7 @@ from edgepack.bundle.layout import check_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
-from edgepack.config.device import Device, load_device, load_variant
+from edgepack.config.device import Device, computes_float16, load_device, load_variant
 from edgepack.config.host_gpu import require_gpu
 from edgepack.errors import ConfigError, ModelError
 from edgepack.files import as_text, is_file
@@ -132,8 +132,7 @@ def _package(options: PackOptions, device: Device) -> PackageIdentity:
 
 def _check_choices(options: PackOptions, device: Device) -> None:
     check_optimize(options.optimize)
-    cpus = [device, *(load_variant(device, other) for other in device.variants)]
-    able = device.gpu.api != "none" or any(cpu.cpu_target().computes_float16 for cpu in cpus)
+    able = device.gpu.api != "none" or computes_float16(device)
     check_precision(options.precision, able=able, device=device.name)
     if options.weights not in (None, "float32", "float16"):
         raise ConfigError(f"Weights cannot be {options.weights!r}.", hint="Use float32 or float16.")

@@ -37,6 +37,7 @@ __all__ = [
     "Device",
     "LlvmTarget",
     "RunnerChoice",
+    "computes_float16",
     "device_names",
     "load_device",
     "load_variant",
@@ -330,6 +331,12 @@ def load_device(name_or_path: str | os.PathLike[str]) -> Device:
     Raises ConfigError: unknown name (with the nearest ones), or what is wrong in the file, with its line.
     """
     return resolve_device(name_or_path).model
+
+
+def computes_float16(device: Device) -> bool:
+    """Whether the CPU of a device, or of one of its variants, computes in float16."""
+    every = (device, *(load_variant(device, other) for other in device.variants))
+    return any(one.cpu_target().computes_float16 for one in every)
 
 
 def load_variant(device: Device, name_or_path: str) -> Device:

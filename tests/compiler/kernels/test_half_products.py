@@ -15,7 +15,7 @@ from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
 from edgepack.compiler.kernels.cpu.emit.register_tile import HALF_BLOCK
 from edgepack.compiler.planner.build import Built, build_plan
-from edgepack.config.device import load_device
+from edgepack.config.device import computes_float16, load_device
 from edgepack.plan.seen_values import SeenValues
 from edgepack.plan.target import CpuTarget, with_precision
 from tests.models.builder import Graph
@@ -135,7 +135,14 @@ def test_cpus_that_compute_in_float16(device: str) -> None:
 
 @pytest.mark.parametrize("device", ["raspberrypi4", "linux-x86_64-v4", "android-arm64", "linux-riscv64-v"])
 def test_cpus_that_do_not(device: str) -> None:
+    assert not computes_float16(load_device(device))
     assert not with_precision(load_device(device).cpu_target(), "fp16").half_products
+
+
+def test_a_device_computes_in_float16_where_a_variant_of_it_does() -> None:
+    device = load_device("linux-aarch64-multi")
+    assert computes_float16(device)
+    assert not device.cpu_target().computes_float16
 
 
 @pytest.mark.parametrize("kernel", ["1x1, 64 to 128", "matmul 128x384x1536"])
