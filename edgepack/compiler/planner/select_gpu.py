@@ -77,7 +77,8 @@ class GpuSelector:
                 prod(int(d) for d in b.shape) * DTYPE_BYTES["float16" if i in half.params else str(b.dtype)]
                 for i, b in enumerate(call.fused.function.params)
             )
-            last = number == len(made.stages) - 1
+            # All is counted at one kernel: the last one, but not that which adds up what a product left.
+            last = number == max(i for i, rule in enumerate(made.rules) if rule != "partial_sums")
             self.kernels[symbol] = Kernel(
                 symbol,
                 len(stage.operands),

@@ -82,6 +82,8 @@ def test_groups_share_the_terms_of_a_deep_product(tmp_path: Path) -> None:
     plan = plan_of(deep_product(), "m", target()).plan
     product, sums = (step for step in plan.steps if isinstance(step, Launch))
     assert product.groups[2] == 2 * 4 and sums.groups[1:] == (1, 1)
+    flops = {kernel.symbol: kernel.flops for kernel in plan.kernels}
+    assert flops[product.kernel] >= 2 * 2 * 40 * 700 * 48 and flops[sums.kernel] == 0
 
 
 def test_each_form_of_kernel_with_float16_in_memory(tmp_path: Path) -> None:
