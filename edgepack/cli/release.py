@@ -10,10 +10,12 @@ import click
 
 from edgepack.cli.options import json_option
 from edgepack.cli.output import Settings, print_json, say, table, verbosity_options
+from edgepack.cli.signals import leaving
 from edgepack.printable import printable
 from edgepack.release.project import PROJECT_FILE
 from edgepack.release.run import Planned, Release, ReleaseOptions, plan_release
 from edgepack.release.run import release as run
+from edgepack.release.work import work_place
 from edgepack.render.formatting import human_bytes
 
 __all__ = ["command"]
@@ -95,7 +97,7 @@ def command(
         else:
             say(_matrix(planned))
         return 1 if any(one.failure for one in planned) else 0
-    with display(settings) as show:
+    with leaving(lambda: _kept(output)), display(settings) as show:
         made = run(project, output, options, show)
     for text in made.warnings:
         say(f"edgepack: warning: {printable(text)}", err=True)
@@ -104,6 +106,12 @@ def command(
     else:
         say(_summary(made, output, settings))
     return 0 if made.ok else 1
+
+
+def _kept(output: Path) -> str:
+    """What is left of a release that was ended."""
+    place = work_place(output.absolute())
+    return f"what was built is kept in {place}, and the next release goes on there" if place.is_dir() else ""
 
 
 def _state(one: Planned) -> str:
@@ -183,7 +191,9 @@ def _summary(made: Release, output: Path, settings: Settings) -> str:
         ]
         header = ["measured", "median", "p90", "threads", "by"]
         lines += [table(rows, header=header, right=[1, 2, 3]) if rows else "Nothing could be measured.", ""]
-    what = f"{len(made.built)} of {len(made.index.units)} built" if made.changed else "up to date"
+    old = len(made.index.units) - len(made.built)
+    built = f"{len(made.built)} built" + (f", {old} up to date" if old else "")
+    what = built if made.changed else "up to date"
     lines.append(
         printable(f"{made.index.name} {made.index.version}: {output}, {what} ({made.seconds:.1f} s)")
     )
@@ -198,6 +208,6 @@ def _failed(made: Release, settings: Settings) -> str:
             if failure.detail:
                 lines += ["", printable(f"{name}:"), *(f"  | {line}" for line in failure.detail.splitlines())]
     count = "1 unit" if len(made.failures) == 1 else f"{len(made.failures)} units"
-    done = f"; the {len(made.built)} that were built now are kept" if made.built else ""
+    done = f"; what was built now is kept ({len(made.built)})" if made.built else ""
     lines += ["", f"{count} failed, so nothing was published{done}. --verbose prints what the tools said."]
     return "\n".join(lines)

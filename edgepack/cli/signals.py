@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["run_cleanly"]
+from edgepack.printable import printable
+
+__all__ = ["leaving", "run_cleanly"]
 
 #: What is said of each, by name: Windows has not all of them.
 _SAID = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "its terminal is gone"}
@@ -30,6 +32,17 @@ class _Ended(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
+        self.left = "nothing was left behind"
+
+
+@contextmanager
+def leaving(what: Callable[[], str]) -> Iterator[None]:
+    """Says what a signal leaves that comes meanwhile: called when all is cleaned up; "" for nothing."""
+    try:
+        yield
+    except _Ended as end:
+        end.left = what() or end.left
+        raise
 
 
 def run_cleanly(function: Callable[[], int], *, last: bool = False) -> int:
@@ -42,11 +55,11 @@ def run_cleanly(function: Callable[[], int], *, last: bool = False) -> int:
         with _handlers(last):
             return function()
     except _Ended as end:
-        number = end.number
+        number, left = end.number, end.left
     except KeyboardInterrupt:  # raised by something else, such as a test
-        number = signal.SIGINT
+        number, left = signal.SIGINT, _Ended(signal.SIGINT).left
     said = _SAID[signal.Signals(number).name]
-    print(f"edgepack: {said}; nothing was left behind.", file=sys.stderr)
+    print(f"edgepack: {said}; {printable(left)}.", file=sys.stderr)
     return 128 + number
 
 

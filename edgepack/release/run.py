@@ -22,7 +22,7 @@ from edgepack.release.matrix import Unit, matches, units_of
 from edgepack.release.measure import Measurements, Slower, load_measurements, measure, slower_units
 from edgepack.release.output import Earlier, check_output
 from edgepack.release.project import ProjectFile, load_project
-from edgepack.release.work import WorkFolder, work_folder
+from edgepack.release.work import WorkFolder, work_folder, work_place
 from edgepack.signing.sums import secret_key
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def plan_release(project: Path, output: Path, options: ReleaseOptions) -> list[P
         ConfigError: what is wrong in the project file or the options.
     """
     loaded = load_project(project)
-    work = WorkFolder(output.parent / f".{output.name}.edgepack-work")
+    work = WorkFolder(work_place(output))
     return _planned(loaded, options, work, Earlier.at(output))
 
 
@@ -286,9 +286,11 @@ class _Watch:
         self._show = show or (lambda _state: None)
         self._work = work
         self._total = len(planned)
-        self._done = sum(one.record is not None or one.failure is not None for one in planned)
+        self._failed = [(one.unit.name, one.failure) for one in planned if one.failure is not None]
+        self._done = sum(one.record is not None for one in planned)
 
     def __call__(self, waiting: Sequence[Unit], finished: Sequence[tuple[str, Failure | None]]) -> None:
+        finished, self._failed = [*self._failed, *finished], []
         self._done += len(finished)
         now = time.time()
         running = []

@@ -23,7 +23,7 @@ from edgepack.release.index import UnitRecord
 from edgepack.release.matrix import Unit
 from edgepack.temporary import remove_dead, try_lock
 
-__all__ = ["WorkFolder", "work_folder"]
+__all__ = ["WorkFolder", "work_folder", "work_place"]
 
 _LOCK = "lock"
 
@@ -83,6 +83,11 @@ class WorkFolder:
         return sha256(unit.name.encode()).hexdigest()[:32]  # a device's name may fill a file's name
 
 
+def work_place(output: Path) -> Path:
+    """Where the work folder of the release at ``output`` lies."""
+    return output.parent / f".{output.name}.edgepack-work"
+
+
 @contextmanager
 def work_folder(output: Path) -> Iterator[WorkFolder]:
     """The work folder of the release at ``output``, for this process alone; made where it is missing.
@@ -90,7 +95,7 @@ def work_folder(output: Path) -> Iterator[WorkFolder]:
     Raises:
         ConfigError: another release to ``output`` is being made, or it cannot be written.
     """
-    path = output.parent / f".{output.name}.edgepack-work"
+    path = work_place(output)
     try:
         for folder in ("units", "stages", "records"):
             (path / folder).mkdir(parents=True, exist_ok=True)

@@ -58,6 +58,25 @@ sys.exit(run_cleanly(f))
     assert done.stderr == "edgepack: terminated; nothing was left behind.\n"
 
 
+def test_what_is_kept_is_said() -> None:
+    """When all is cleaned up; of a signal that leaves nothing, that."""
+    code = """
+from edgepack.cli.signals import leaving
+kept = ["half"]
+def f():
+    with leaving(lambda: ", ".join(kept)):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(600)
+        finally:
+            kept[:] = {kept}
+sys.exit(run_cleanly(f))
+"""
+    said = {"['a\\nb is kept']": "a\\nb is kept", "[]": "nothing was left behind"}
+    for kept, text in said.items():
+        assert run(code.replace("{kept}", kept)).stderr == f"edgepack: terminated; {text}.\n"
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_after_the_work_changes_nothing(name: str) -> None:
     """The bundle is there, so the exit code is 0."""

@@ -109,6 +109,16 @@ def test_a_failure_stops_neither_the_rest_nor_the_next_release(
     assert not dist.exists()
     assert (states[-1].done, states[-1].total) == (3, 3)
     assert [name for state in states for name, why in state.finished if why] == ["net@firm"]
+    (path.parent / "bad.onnx").write_text("models")  # is seen before anything is built
+    path.write_text(
+        path.read_text("utf-8").replace("models:\n", "models:\n  bad: {path: bad.onnx}\n"), "utf-8"
+    )
+    states.clear()
+    with ThreadPoolExecutor(1) as executor:
+        part = ReleaseOptions(only=("*@firm",))
+        made = release(path, tmp_path / "part", part, states.append, executor)
+    finished = [name for state in states for name, why in state.finished if why]
+    assert sorted(finished) == sorted(made.failures) == ["bad@firm", "net@firm"]
     fake.install("wrong", monkeypatch.setattr)  # whoever compiles now fails its check
     made = run(project(), dist)
     assert (made.built, made.ok) == ((), True)
