@@ -100,7 +100,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("networks", nargs="+", choices=sorted(BENCHMARKS))
-    parser.add_argument("--precision", choices=["fp32", "fp16"], default="fp16")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "fp16"], default="fp16")
     parser.add_argument("--capability", type=int, choices=sorted(MULTIPROCESSOR), default=90)
     parser.add_argument("--multiprocessors", type=int, default=132)
     parser.add_argument("--groups", type=int, default=32, help="the device's gpu.groups")

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgepack.config.device import Device, computes_float16, load_device
+from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
 from edgepack.errors import ModelError
-from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize, check_precision
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
 from edgepack.pipeline.requested import check_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.worker_process import Worker
@@ -35,9 +36,8 @@ def check_model(
         cpu = with_precision(cpu, options.precision)
     target = profile.gpu_target(cpu, options.precision or "fp32") or cpu
     check_optimize(options.optimize)
-    check_precision(
-        options.precision, able=target is not cpu or computes_float16(profile), device=profile.name
-    )
+    able = target is not cpu or computes_float16(profile)
+    check_precision(options.precision, gpu=profile.gpu, able=able, device=profile.name)
     job = check_job(model, options, target)
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout

@@ -26,7 +26,6 @@ __all__ = [
     "RunOptions",
     "check_optimize",
     "check_options",
-    "check_precision",
     "check_run",
     "check_seconds",
     "check_whole",
@@ -87,7 +86,8 @@ class PackOptions:
             in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
             that have instructions to convert it, else float32.
         precision: "fp16" keeps weights and what lies between a GPU's kernels as float16, in half the memory
-            (docs/gpu.md); a CPU that can multiplies by weights in it (docs/kernels.md). Default "fp32".
+            (docs/gpu.md); a CPU that can multiplies by weights in it (docs/kernels.md). "tf32" rounds
+            the factors of products on NVIDIA's GPUs. Default "fp32".
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that all of it may take; 0 for no limit, default 600.
@@ -243,17 +243,6 @@ def check_optimize(value: str) -> None:
     """Raise ConfigError unless there are kernels that are chosen for this."""
     if value not in get_args(Optimize):
         raise ConfigError(f"No kernels are made for {value!r}.", hint="Use latency, size or balanced.")
-
-
-def check_precision(value: str | None, *, able: bool, device: str) -> None:
-    """Raise ConfigError unless kernels for a device can have this precision; ``able``: to compute in fp16."""
-    if value not in (None, *get_args(Precision)):
-        raise ConfigError(f"No kernels compute with precision {value!r}.", hint="Use fp32 or fp16.")
-    if value == "fp16" and not able:
-        raise ConfigError(
-            f"--precision fp16 is for GPUs and for CPUs that compute in float16, and {device} has neither.",
-            hint="--weights float16 stores the weights in half the space on any CPU.",
-        )
 
 
 def check_whole(name: str, value: Any, *, least: int) -> None:

@@ -15,11 +15,12 @@ from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.device import Device, computes_float16, load_device, load_variant
+from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
 from edgepack.errors import ConfigError, ModelError
 from edgepack.files import as_text, is_file
 from edgepack.formats.platform import npm
-from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize, check_precision
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
 from edgepack.paths import cache_dir
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported
@@ -133,7 +134,7 @@ def _package(options: PackOptions, device: Device) -> PackageIdentity:
 def _check_choices(options: PackOptions, device: Device) -> None:
     check_optimize(options.optimize)
     able = device.gpu.api != "none" or computes_float16(device)
-    check_precision(options.precision, able=able, device=device.name)
+    check_precision(options.precision, gpu=device.gpu, able=able, device=device.name)
     if options.weights not in (None, "float32", "float16"):
         raise ConfigError(f"Weights cannot be {options.weights!r}.", hint="Use float32 or float16.")
 

@@ -123,8 +123,10 @@ class OptionsRecord(_Record):
     weights: Literal["float32", "float16"] | None = Field(
         default=None, description="what weights were rounded to; null: as the model has them"
     )
-    precision: Literal["fp32", "fp16"] | None = Field(
-        default=None, description="fp16: a GPU keeps tensors as float16, a CPU multiplies in it; null: fp32"
+    precision: Literal["fp32", "tf32", "fp16"] | None = Field(
+        default=None,
+        description="fp16: a GPU keeps tensors as float16, a CPU multiplies in it; tf32: a GPU rounds "
+        "factors of products; null: fp32",
     )
 
 

@@ -255,7 +255,8 @@ def kernel_options(function: _F) -> _F:
         click.option(
             "--precision",
             type=click.Choice(get_args(Precision)),
-            help="Fp16: a GPU keeps tensors as float16, a CPU that can multiplies in it.  [default: fp32]",
+            help="Fp16: a GPU keeps tensors as float16, a CPU that can multiplies in it; tf32: one of "
+            "NVIDIA's rounds factors of products.  [default: fp32]",
         ),
     )
     return _with(function, options)

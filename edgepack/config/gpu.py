@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from edgepack.config.models import Frozen, Size
+from edgepack.errors import ConfigError
+from edgepack.plan.gpu_target import TF32_CAPABILITY, Precision
 
-__all__ = ["GpuModel"]
+__all__ = ["GpuModel", "check_precision"]
 
 
 class GpuModel(Frozen):
@@ -58,3 +60,20 @@ class GpuModel(Frozen):
         if self.family and self.api != "metal":
             raise ValueError("family: only Apple's GPUs (api: metal) have one")
         return self
+
+
+def check_precision(value: str | None, *, gpu: GpuModel, able: bool, device: str) -> None:
+    """Raise ConfigError unless kernels for a device, whose name is given, can have this precision; ``able``:
+    to compute in fp16."""
+    if value not in (None, *get_args(Precision)):
+        raise ConfigError(f"No kernels compute with precision {value!r}.", hint="Use fp32, tf32 or fp16.")
+    if value == "tf32" and min(gpu.capabilities, default=0) < TF32_CAPABILITY:
+        raise ConfigError(
+            f"--precision tf32 is for NVIDIA's GPUs since compute capability 8.0, and {device} has others.",
+            hint="Use --precision fp16, or a device of your own with `gpu: {capabilities: [80, ...]}`.",
+        )
+    if value == "fp16" and not able:
+        raise ConfigError(
+            f"--precision fp16 is for GPUs and for CPUs that compute in float16, and {device} has neither.",
+            hint="--weights float16 stores the weights in half the space on any CPU.",
+        )

@@ -7,13 +7,17 @@ from typing import Any, ClassVar, Literal
 
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["GpuApi", "GpuTarget", "Precision"]
+__all__ = ["TF32_CAPABILITY", "GpuApi", "GpuTarget", "Precision"]
 
 #: By what the GPU is driven.
 GpuApi = Literal["opencl", "cuda", "metal"]
 
-#: What tensors are in the GPU's memory: float32, or float16, of which sums are still float32.
-Precision = Literal["fp32", "fp16"]
+#: What kernels compute with: float32; products of factors that are rounded to TF32; tensors that are float16
+#: in the GPU's memory. Sums are float32.
+Precision = Literal["fp32", "tf32", "fp16"]
+
+#: First compute capability whose units multiply numbers of TF32.
+TF32_CAPABILITY = 80
 
 #: Pointers that a kernel can have: OpenCL promises 1024 bytes of arguments, Metal has a table of 31 buffers.
 _MOST_PARAMETERS = {"opencl": 128, "cuda": 128, "metal": 31}
@@ -32,7 +36,8 @@ class GpuTarget:
         capabilities: of NVIDIA's GPUs, the compute capabilities that machine code is made for, 10 * major +
             minor.
         family: of Apple's GPUs, the least family (7: A14, M1); 0 for any.
-        precision: "fp16" keeps weights and what lies between kernels as float16.
+        precision: "fp16" keeps weights and what lies between kernels as float16; "tf32" rounds the factors of
+            products.
         half_weights: weights that are float16 numbers are stored as such, whatever the precision.
     """
 

@@ -104,7 +104,8 @@ class Choices(Frozen):
     weights: WeightsDtype | None = Field(default=None, description="`float16` stores them in half the space.")
     precision: Precision | None = Field(
         default=None,
-        description="`fp16`: a GPU keeps tensors as float16, a CPU multiplies in it. Default: fp32.",
+        description="`fp16`: a GPU keeps tensors as float16, a CPU multiplies in it; `tf32`: NVIDIA's round "
+        "the factors of products. Default: fp32.",
     )
     toolchain: str | None = Field(
         default=None, description="Name of a toolchain, or its YAML file. Default: the device's."

@@ -63,6 +63,9 @@ def test_weights_of_another_type_are_refused(small_model: Path, tmp_path: Path) 
 def test_half_precision_is_for_gpus_and_cpus_that_compute_in_it(small_model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="and linux-x86_64 has neither") as error:
         pack(small_model, "linux-x86_64", tmp_path / "out", precision="fp16")
+    for device in ("linux-x86_64", "cuda-desktop", "opencl-generic"):
+        with pytest.raises(ConfigError, match=r"since compute capability 8\.0, and .* has others"):
+            pack(small_model, device, tmp_path / "out", precision="tf32")
     assert "--weights float16" in error.value.hint
     with pytest.raises(ConfigError, match="No kernels compute with precision 'fp8'"):
         pack(small_model, "opencl-generic", tmp_path / "out", precision="fp8")  # type: ignore[arg-type]

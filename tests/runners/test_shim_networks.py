@@ -70,7 +70,23 @@ def test_steps_of_the_cpu(device: str, runner: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ["attention", "mobilenetv3", "vit", "unet_resize"])
+def test_networks_in_tf32(name: str, tmp_path: Path) -> None:
+    """Which is for compute capability 8.0 and later."""
+    ok, _, hint = RUNNERS.find("cuda-shim").available(load_device("cuda-desktop"))
+    if not ok:
+        pytest.skip(hint)
+    device = tmp_path / "ampere.yaml"
+    device.write_text("extends: cuda-desktop\ngpu: {capabilities: [80, 120]}\n", encoding="utf-8")
+    model = save(attention() if name == "attention" else build(name), tmp_path, f"{name}.onnx")
+    bundle = edgepack.pack(model, device, tmp_path / "out", dims=DIMS.get(name), precision="tf32")
+    gpu = bundle.verify(runner="cuda-shim").variants[0]
+    assert (gpu.status, gpu.missing) == ("ok", "")
+    assert "ep_mma_tf32(sum" in (tmp_path / "out" / "src" / "kernels.cu").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "tf32"])
 def test_the_gpu_of_this_machine(precision: str, tmp_path: Path) -> None:
     """`host-gpu` with the shim as the driver that it finds: packed for that GPU, verified, timed by step."""
     ok, _, hint = RUNNERS.find("cuda-shim").available(load_device("cuda-desktop"))
@@ -92,8 +108,9 @@ def test_the_gpu_of_this_machine(precision: str, tmp_path: Path) -> None:
     run([], "pack", model, "--device", "host-gpu", "--precision", precision, "--output", bundle)
     text = (bundle / "src" / "kernels.cu").read_text(encoding="utf-8")
     assert ("ep_mma(sum" in text) == (precision == "fp16")
+    assert ("ep_mma_tf32(sum" in text) == (precision == "tf32")
     assert "words (cuda)" in run([text], "verify", bundle)
-    assert "contraction" in run([text], "bench", bundle, "--variant", "cuda", "--profile", "--runs", "1")
+    assert "Gemm_29" in run([text], "bench", bundle, "--variant", "cuda", "--profile", "--runs", "1")
 
 
 @pytest.mark.slow

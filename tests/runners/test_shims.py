@@ -105,6 +105,29 @@ KERNEL(32, 1, 1) void matrices{PARAMETERS}
   ep_mma(c, a, b);
   for (int i = 0; i < 4; ++i) y[(group + i / 2 * 8) * 8 + at + i % 2] = c[i];
 }}
+KERNEL(32, 1, 1) void matrices_of_tf32{PARAMETERS}
+  const int t = THREAD(0), group = t / 4;
+  uint a[4], b[2];
+  float c[4];
+  for (int i = 0; i < 4; ++i) {{
+    c[i] = 1.0f;
+    a[i] = ep_tf32_bits(group + i % 2 * 8 + 2 * (t % 4 + i / 2 * 4) + 1e-5f);
+  }}
+  for (int i = 0; i < 2; ++i) b[i] = ep_tf32_bits(t % 4 + i * 4 - group);
+  ep_mma_tf32(c, a, b);
+  for (int i = 0; i < 4; ++i) y[(group + i / 2 * 8) * 8 + t % 4 * 2 + i % 2] = c[i];
+}}
+KERNEL(32, 1, 1) void not_rounded{PARAMETERS}
+  uint a[4], b[2];
+  float c[4];
+  for (int i = 0; i < 4; ++i) {{
+    c[i] = 0.0f;
+    a[i] = __float_as_uint(0.1f);
+  }}
+  b[0] = b[1] = 0;
+  ep_mma_tf32(c, a, b);
+  y[THREAD(0)] = c[0];
+}}
 KERNEL(32, 1, 1) void half_a_warp{PARAMETERS}
   uint a[4], b[2];
   float c[4];
@@ -380,6 +403,14 @@ def test_matrices_of_a_warp(shim: Built, order: str) -> None:
     else:
         expected = [1 + sum((row + k) * (column + 2 * k) for k in range(8)) for row, column in places]
     assert [float(word) for word in done.stdout.split()[:64]] == expected, done.stderr
+    if shim.language.shim is CUDA:
+        done = shim.launch("matrices_of_tf32", "1,1,1", order=order)
+        expected = [1 + sum((row + 2 * k) * (k - column) for k in range(8)) for row, column in places]
+        got = [float(word) for word in done.stdout.split()[:64]]
+        assert got == pytest.approx(expected, abs=1e-3), (
+            done.stderr
+        )  # 1e-5 is more than TF32 holds, but for 0
+        assert "was not rounded to TF32" in shim.launch("not_rounded", "1,1,1", order=order).stderr
     done = shim.launch("half_a_warp", "1,1,1", order=order)
     assert "the threads of its warp do not come together" in done.stderr
 

@@ -80,6 +80,30 @@ FUNCTION void ep_mma(float *c, const uint *a, const uint *b) {
 #endif
 }
 #endif
+/* The nearest number with 10 bits behind the point, as the units for TF32 take it; c += a b of 16x8 and 8x8
+ * by the fragments of mma.m16n8k8. */
+#if defined(__CUDA_ARCH__)
+FUNCTION uint ep_tf32_bits(float value) {
+  uint bits = 0;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+#endif
+  return bits;
+}
+FUNCTION void ep_mma_tf32(float *c, const uint *a, const uint *b) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+               "{%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+#endif
+FUNCTION float ep_tf32(float value) { return __uint_as_float(ep_tf32_bits(value)); }
+FUNCTION uint4 ep_tf32x4(uint4 x) {
+  return make_uint4(ep_tf32_bits(__uint_as_float(x.x)), ep_tf32_bits(__uint_as_float(x.y)),
+                    ep_tf32_bits(__uint_as_float(x.z)), ep_tf32_bits(__uint_as_float(x.w)));
+}
 #define HALF_BITS(value) ep_half_bits(value)
 #define LOAD_HALF(from, at) ep_half_value((from)[at])
 #define STORE_HALF(to, at, value) ((to)[at] = ep_half_bits(value))

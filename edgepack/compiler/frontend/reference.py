@@ -151,8 +151,10 @@ def record(
 
 def _rounded(sizes: Sizes, model: Path | None) -> str | None:
     """What the bundle's tensors are rounded to, where the reference has exact ones; ``model`` has rounded
-    weights."""
-    return "float16" if sizes.precision == "fp16" or (model is not None and sizes.expected) else None
+    weights. A factor in TF32 has as many bits as one in float16."""
+    return (
+        "float16" if sizes.precision in {"fp16", "tf32"} or (model is not None and sizes.expected) else None
+    )
 
 
 def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:

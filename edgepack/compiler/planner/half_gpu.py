@@ -40,12 +40,14 @@ class HalfTensors:
     Attributes:
         constants, buffers: indices into those of the program.
         exact: names of groups between whose kernels all is float32; None: of all.
+        tf32: whether the products of other groups may round their factors to TF32.
         warnings: constants that stay float32 for float16 cannot hold them.
     """
 
     def __init__(self, constants: Collection[int] = (), buffers: Collection[int] = ()) -> None:
         self.constants, self.buffers = frozenset(constants), frozenset(buffers)
         self.exact: frozenset[str] | None = None
+        self.tf32 = False
         self.warnings: tuple[str, ...] = ()
 
     def holds(self, value: Value) -> bool:
@@ -59,6 +61,8 @@ class HalfTensors:
         params = frozenset(i for i, value in enumerate(values) if self.holds(value))
         constants = frozenset(i for i, value in enumerate(call.arguments) if value.kind == "constant")
         rounds = self.exact is not None and call.fused.name not in self.exact
+        if self.tf32:
+            return HalfOperands(params, False, constants, rounds)
         return HalfOperands(params, rounds, constants & params)
 
 
@@ -80,8 +84,11 @@ def half_tensors(
         found = HalfTensors([i for i, why in lost.items() if not why], buffers)
         found.exact = frozenset(kept.exact | {call.fused.name for call in exceed})
         found.warnings = tuple(said({i: why for i, why in lost.items() if why}, program, names))
-    elif target.half_weights:
+        return found
+    if target.half_weights:
         found = HalfTensors([i for i, why in _constants(program, kept.constants, rounded=False) if not why])
+    if target.precision == "tf32":
+        found.tf32, found.exact = True, frozenset(kept.exact)
     return found
 
 

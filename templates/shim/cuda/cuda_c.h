@@ -45,6 +45,16 @@ static inline unsigned short ep_half_bits(float value) {
     return bits;
 }
 
+/* As cvt.rna.tf32.f32: to the nearest number with 13 bits less, away from 0 where two are as near. */
+static inline unsigned ep_tf32_bits(float value) {
+    unsigned bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    if (value != value) {
+        return 0x7fffe000;
+    }
+    return (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & ~0x1fffu;
+}
+
 /* No header of the C library is included: in CUDA C these are overloaded. */
 #define SHIM_1(name) \
     static inline float name(float a) { \
@@ -170,11 +180,20 @@ SHIM_VECTORS(uint)
 
 /* ---- Matrices ---- */
 
+static inline float shim_tf32_value(uint bits) {
+    const float value = __uint_as_float(bits);
+    if ((bits & 0x1fff) != 0 && value == value) {
+        shim_fail("a factor of mma.sync was not rounded to TF32");
+    }
+    return value;
+}
+
 /* mma.sync.m16n8k16.row.col.f32.f16.f16.f32 by the fragments of PTX ISA: lane = 4 group + t has of a the rows
- * group and group + 8 with the terms 2 t, 2 t + 1 and those + 8, of b the column group with the same terms,
- * of c those rows with the columns 2 t and 2 t + 1. */
+ * group and group + 8 with the words t and t + 4 of their terms, of b the column group with the same words, of c
+ * those rows with the columns 2 t and 2 t + 1. A word of 32 bits has two terms; of m16n8k8.f32.tf32.tf32.f32 it
+ * has one, and all else is the same. */
 __attribute__((no_sanitize("thread"))) static inline void shim_mma(float *c, const uint *a, const uint *b,
-                                                                   int line) {
+                                                                   int tf32, int line) {
     uint *own = (uint *)shim_lane_slot(shim_lane());
     __builtin_memcpy(own, a, 16);
     __builtin_memcpy(own + 4, b, 8);
@@ -183,16 +202,22 @@ __attribute__((no_sanitize("thread"))) static inline void shim_mma(float *c, con
     for (unsigned number = 0; number < 4; number++) {
         const unsigned row = group + number / 2 * 8, column = 2 * t + number % 2;
         float sum = c[number];
-        for (unsigned k = 0; k < 16; k++) {
-            const uint *of_a = (const uint *)shim_lane_slot(row % 8 * 4 + k % 8 / 2);
-            const uint *of_b = (const uint *)shim_lane_slot(column * 4 + k % 8 / 2);
-            const uint x = of_a[row / 8 + k / 8 * 2] >> k % 2 * 16, y = of_b[4 + k / 8] >> k % 2 * 16;
+        for (unsigned k = 0; k < 8; k++) {
+            const uint *of_a = (const uint *)shim_lane_slot(row % 8 * 4 + k % 4);
+            const uint *of_b = (const uint *)shim_lane_slot(column * 4 + k % 4);
+            const uint x = of_a[row / 8 + k / 4 * 2], y = of_b[4 + k / 4];
+            if (tf32) {
+                sum += shim_tf32_value(x) * shim_tf32_value(y);
+                continue;
+            }
             sum += ep_half_value((unsigned short)x) * ep_half_value((unsigned short)y);
+            sum += ep_half_value((unsigned short)(x >> 16)) * ep_half_value((unsigned short)(y >> 16));
         }
         c[number] = sum;
     }
     shim_warp_wait(line);
 }
-#define ep_mma(c, a, b) shim_mma(c, a, b, __LINE__)
+#define ep_mma(c, a, b) shim_mma(c, a, b, 0, __LINE__)
+#define ep_mma_tf32(c, a, b) shim_mma(c, a, b, 1, __LINE__)
 
 #endif

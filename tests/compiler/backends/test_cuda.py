@@ -41,7 +41,11 @@ def kernels() -> dict[str, str]:
     half = replace(target(), precision="fp16")
     of_half = plan_of(attention(), "h", half).gpu_kernels
     matrices = [name for name in of_half if name.endswith("tensor_core")][-2:]
-    return {**plan_of(g.model(), "m", target()).gpu_kernels, **{name: of_half[name] for name in matrices}}
+    # Machine code for a Maxwell has nothing in the place of TF32's instructions.
+    of_tf32 = plan_of(attention(), "t", replace(half, precision="tf32", capabilities=(80,))).gpu_kernels
+    tf32 = next(name for name in of_tf32 if name.endswith("tensor_core"))
+    own = plan_of(g.model(), "m", target()).gpu_kernels
+    return {**own, **{name: of_half[name] for name in matrices}, tf32: of_tf32[tf32]}
 
 
 def sections(cubin: bytes) -> dict[str, int]:

@@ -100,6 +100,31 @@ def test_products_are_for_the_units_that_every_gpu_has(capabilities: tuple[int, 
     assert columns == ((24, 64) if rule == "tensor_core" else (64, 24))
 
 
+def positions_of_products() -> onnx.ModelProto:
+    """A product whose numbers become integers."""
+    g = Graph("products", seed=4)
+    x = g.op("MatMul", g.input("x", (16, 32)), g.weight(32, 64))
+    g.op("Cast", g.op("Floor", x), to=onnx.TensorProto.INT64, name="y")
+    g.output("y", "int64")
+    return g.model()
+
+
+@pytest.mark.parametrize("make", [two, positions_of_products])
+def test_tf32_is_for_products_that_may_be_rounded(make: Callable[[], onnx.ModelProto]) -> None:
+    """Nothing is float16 in memory; weights are stored column by column, those of positions as they were."""
+    full = GpuTarget("cuda", host_target(), capabilities=(80,))
+    built, exact = planned(make(), replace(full, precision="tf32")), planned(make(), full)
+    rules = [name.rpartition("_g")[2].partition("_")[2] for name in built.gpu_kernels]
+    assert [constant.dtype for constant in built.plan.constants if constant.dtype == "float16"] == []
+    assert argument_bytes(built) == argument_bytes(exact)
+    if make is two:
+        assert rules == ["tensor_core", "tensor_core"]
+        assert [constant.shape for constant in built.plan.constants] == [(64, 32), (24, 64)]
+        assert all("ep_mma_tf32(sum" in text for text in built.gpu_kernels.values())
+    else:
+        assert "tensor_core" not in rules
+
+
 def test_eight_terms_are_read_at_once_where_they_lie_together() -> None:
     """Of attention: projections, rows and columns of the scores; weights are stored column by column."""
     built = planned(attention(tokens=48), replace(FP16, capabilities=(80,)))

@@ -18,12 +18,14 @@ class HalfOperands:
         params: indices of the function's parameters, results among them.
         temps: whether what lies between its nests is, but for what is reduced: a sum may be far larger than
             its terms.
-        constants: indices of parameters that are constants.
+        constants: indices of parameters that are constants, if what is said of them is to be known.
+        tf32: whether the factors of products may be rounded to TF32.
     """
 
     params: frozenset[int] = frozenset()
     temps: bool = False
     constants: frozenset[int] = frozenset()
+    tf32: bool = False
 
 
 #: Everything is in memory as it is computed.

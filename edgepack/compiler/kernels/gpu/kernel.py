@@ -30,6 +30,7 @@ class Kernel:
         code: its text.
         evaluator: writes expressions into it.
         rounds: whether values on the way to a result may be rounded to float16.
+        tf32: whether the factors of products may be rounded to TF32.
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class Kernel:
             **{b: Operand("temp", i) for i, b in enumerate(nests.temps)},
         }
         self.rounds = half.temps
-        self._constants = {params[i]: i for i in half.constants & half.params}
+        self.tf32 = half.tf32
+        self._constants = {params[i]: i for i in half.constants}
         self._half = {params[i] for i in half.params}
         if half.temps:
             self._half.update(n.result.target for n in nests.nests if n.is_temp(nests.temps))
@@ -62,7 +64,7 @@ class Kernel:
         return Kernel(*self._made_of)
 
     def constant(self, buffer: Buffer) -> int | None:
-        """The index of the parameter that is a constant in float16; None for another tensor."""
+        """The index of the parameter that is a constant; None for another tensor."""
         return self._constants.get(buffer)
 
     def stored(self, buffer: Buffer) -> str:

@@ -1,50 +1,83 @@
-"""Rule ``tensor_core``: products of float16 tensors by the matrix units of NVIDIA's GPUs, with float32 sums.
+"""Rule ``tensor_core``: products of float16 tensors, or of float32 ones whose factors are rounded to TF32, by
+the matrix units of NVIDIA's GPUs, with float32 sums.
 
-A matrix product as in rule ``contraction``. A group's tiles of both factors are in shared memory as float16,
-each row (column) with its terms one after the other; a warp computes ``mma.sync.m16n8k16`` of them. The next
-tiles are on their way from memory while these are multiplied: they wait in registers. A row is ``GAP``
-elements longer than its terms, so that the eight rows of a fragment lie in different banks, and begin at
-multiples of 16 bytes.
+A matrix product as in rule ``contraction``. A group's tiles of both factors are in shared memory, each row
+(column) with its terms one after the other; a warp computes ``mma.sync.m16n8k16`` of float16, ``m16n8k8`` of
+TF32: 8 words of 32 bits of a row, which hold two numbers or one, in the same fragments. The next tiles are on
+their way from memory while these are multiplied: they wait in registers. A row is four words longer than its
+terms, so that the eight rows of a fragment lie in different banks, and begin at multiples of 16 bytes.
 
-Where a factor is a tensor whose last dimension is the innermost of the depth, 8 elements are read at once.
+Where a factor is a tensor whose last dimension is the innermost of the depth, 16 bytes are read at once.
 Constant second factors are stored so: column after column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import tvm_ffi
 from tvm import sym
-from tvm.ir import TensorLoad
 
-from edgepack.compiler.kernels.contract import Array, Operand, Packing, RuleError
+from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
+from edgepack.compiler.kernels.gpu.factors import is_multiple, loaded, packed_columns
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product, variables_of
 from edgepack.compiler.kernels.gpu.nests import Nest
 from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
+from edgepack.compiler.kernels.gpu.tiles import is_half
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["tensor_core"]
 
-#: Terms of a tile, and by how much a row is longer than that.
-DEPTH, GAP = 32, 8
+#: Words of 32 bits of a row of a tile, by how much a row is longer than that, and words read at once.
+WORDS, GAP, VECTOR = 16, 4, 4
 
-#: Elements that are read at once: 16 bytes.
-VECTOR = 8
-
-#: Rows, columns and terms of the instruction.
-ROWS, COLUMNS, TERMS = 16, 8, 16
+#: Rows and columns of the instruction, and words of its terms.
+ROWS, COLUMNS, TERMS = 16, 8, 8
 
 #: Elements of a large tile: what is read of memory for it is multiplied often enough.
 LARGE = 64 * 32
 
 #: Threads of a warp.
 WARP = 32
+
+
+@dataclass(frozen=True)
+class _Format:
+    """What the instruction multiplies.
+
+    Attributes:
+        dtype: of the factors' tensors in memory, and ``c_type`` what it is to the kernel.
+        in_word: numbers of a word of 32 bits.
+        product: the instruction's function.
+        rounded: functions that make of what was read what the instruction takes, one number and 16 bytes.
+    """
+
+    dtype: str
+    c_type: str
+    in_word: int
+    product: str
+    rounded: tuple[str, str] = ("", "")
+
+    @property
+    def depth(self) -> int:
+        """Terms of a tile."""
+        return WORDS * self.in_word
+
+    @property
+    def pitch(self) -> int:
+        """Numbers from a row to the next."""
+        return (WORDS + GAP) * self.in_word
+
+    @property
+    def vector(self) -> int:
+        """Numbers that are read at once: 16 bytes."""
+        return VECTOR * self.in_word
+
+
+HALF = _Format("float16", "ep_half", 2, "ep_mma")
+TF32 = _Format("float32", "float", 1, "ep_mma_tf32", ("ep_tf32", "ep_tf32x4"))
 
 
 @dataclass(frozen=True)
@@ -67,7 +100,7 @@ class _Tile:
 
     @property
     def shared_bytes(self) -> int:
-        return 2 * (self.height + self.width) * (DEPTH + GAP)
+        return 4 * (self.height + self.width) * (WORDS + GAP)
 
 
 #: Largest first.
@@ -79,24 +112,17 @@ TILES = (
 
 
 def tensor_core(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
-    """The kernel of a nest whose reduction is a sum of products of float16 tensors. RuleError for another
-    one, and where the GPU has no such units."""
+    """The kernel of a nest whose reduction is a sum of products of float16 tensors, or of ones that may be
+    rounded to TF32. RuleError for another one, and where the GPU has no such units."""
     if nest.reduction is None or not target.tensor_cores:
         raise RuleError("no reduction, or no tensor cores")
     product = matrix_product(nest.reduction, kernel.evaluator.inlined)
-    if product.counts["m"] < ROWS or product.counts["k"] < TERMS:
+    form = TF32 if kernel.tf32 else HALF
+    if product.counts["m"] < ROWS or product.counts["k"] < TERMS * form.in_word:
         raise RuleError("a product that is smaller than the instruction")
-    if not all(_is_half(x, kernel) for x in product.factors):
+    if form is HALF and not all(is_half(x, kernel) for x in product.factors):
         raise RuleError("a factor is float32 in memory")
-    return _Builder(kernel, nest, product, target).build()
-
-
-def _is_half(factor: Any, kernel: Kernel) -> bool:
-    """Whether nothing is lost by rounding a factor: its largest tensor is float16 in memory."""
-    loads: list[Any] = []
-    tvm_ffi.structural_walk(factor, (TensorLoad, loads.append))
-    loads.sort(key=lambda load: -int(np.prod([int(d) for d in load.source.shape])))
-    return bool(loads) and kernel.rounds and kernel.stored(loads[0].source) == "float16"
+    return _Builder(kernel, nest, product, target, form).build()
 
 
 @dataclass(frozen=True)
@@ -120,12 +146,14 @@ class _Builder:
         packed: the second factor, where it is a constant.
     """
 
-    def __init__(self, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget) -> None:
+    def __init__(
+        self, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget, form: _Format
+    ) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
-        self.code = kernel.code
+        self.code, self.form = kernel.code, form
         self.m, self.n, self.k, self.b = (product.counts[name] for name in "mnkb")
         self.tile, self.slices = self._chosen()
-        self.packed = _packing(product, kernel)
+        self.packed = packed_columns(product, kernel, form.dtype)
         self.vectors = {"first": self._is_contiguous(0), "second": self._is_contiguous(1)}
 
     def _chosen(self) -> tuple[_Tile, Slices]:
@@ -142,7 +170,7 @@ class _Builder:
             if self._groups(tile) >= self.target.least_groups:
                 return tile, WHOLE
         for tile in large:
-            shared = slices(self._groups(tile), self.product, DEPTH, self.target)
+            shared = slices(self._groups(tile), self.product, self.form.depth, self.target)
             if self._groups(tile) * shared.count >= self.target.least_groups:
                 return tile, shared
         for tile in inside:
@@ -151,16 +179,16 @@ class _Builder:
         if not fitting:
             raise RuleError("its tiles need more memory or threads than a group has")
         tile = max(inside or fitting[-1:], key=self._groups)
-        return tile, slices(self._groups(tile), self.product, DEPTH, self.target)
+        return tile, slices(self._groups(tile), self.product, self.form.depth, self.target)
 
     def _groups(self, tile: _Tile) -> int:
         return -(-self.m // tile.height) * -(-self.n // tile.width) * self.b
 
     def build(self) -> GpuStage:
         code, tile = self.code, self.tile
-        pitch = DEPTH + GAP
-        code.line(f"SHARED ALIGNED(16) ep_half first[{tile.height * pitch}];")
-        code.line(f"SHARED ALIGNED(16) ep_half second[{tile.width * pitch}];")
+        pitch, kind = self.form.pitch, self.form.c_type
+        code.line(f"SHARED ALIGNED(16) {kind} first[{tile.height * pitch}];")
+        code.line(f"SHARED ALIGNED(16) {kind} second[{tile.width * pitch}];")
         code.line(f"const int t = THREAD(0), warp = t / {WARP}, lane = t % {WARP};")
         code.line(f"const int n0 = GROUP(0) * {tile.width}, m0 = GROUP(1) * {tile.height};")
         self.slices.begin(code, self.product)
@@ -171,13 +199,13 @@ class _Builder:
         with code.block(f"for (int i = 0; i < {down * across}; ++i)"):
             code.line("sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0.0f;")
         for name in ("first", "second"):
-            code.line(f"{'uint4' if self.vectors[name] else 'ep_half'} {name}_next[{self._steps(name)}];")
+            code.line(f"{'uint4' if self.vectors[name] else kind} {name}_next[{self._steps(name)}];")
         code.line("int k0 = k_first;")
         self._fetch()
         with code.block("for (; k0 < k_end;)"):
             self._keep()
             code.line("BARRIER;")
-            code.line(f"k0 += {DEPTH};")
+            code.line(f"k0 += {self.form.depth};")
             with code.block("if (k0 < k_end)"):
                 self._fetch()
             self._multiply()
@@ -193,17 +221,21 @@ class _Builder:
     def _length(self, name: str) -> int:
         return self.tile.height if name == "first" else self.tile.width
 
+    def _at_once(self, name: str) -> int:
+        """Numbers that a thread reads in a step."""
+        return self.form.vector if self.vectors[name] else 1
+
     def _steps(self, name: str) -> int:
         """How often a thread reads for a tile."""
-        per_step = self.tile.threads * (VECTOR if self.vectors[name] else 1)
-        return -(-self._length(name) * DEPTH // per_step)
+        per_step = self.tile.threads * self._at_once(name)
+        return -(-self._length(name) * self.form.depth // per_step)
 
     def _places(self, name: str) -> None:
         """Which row and term a thread serves, as ``row`` and ``depth``: neighbours read neighbouring
         elements."""
         code, p = self.code, self.product
-        width = VECTOR if self.vectors[name] else 1
-        count = DEPTH // width
+        width = self._at_once(name)
+        count = self.form.depth // width
         along_k = p.first_along_k if name == "first" else p.second_along_k or self.packed is not None
         code.line(f"const int e = i * {self.tile.threads} + t;")
         if along_k or self.vectors[name]:
@@ -214,8 +246,7 @@ class _Builder:
 
     def _inside(self, name: str) -> str:
         """The condition under which a step of a thread has something to do; "" for always."""
-        width = VECTOR if self.vectors[name] else 1
-        total = self._length(name) * DEPTH // width
+        total = self._length(name) * self.form.depth // self._at_once(name)
         return "" if total % self.tile.threads == 0 else f"if (e < {total})"
 
     def _fetch(self) -> None:
@@ -232,10 +263,10 @@ class _Builder:
         code, p = self.code, self.product
         side, count = ("m", self.m) if name == "first" else ("n", self.n)
         at, k = f"{side}0 + row", "k0 + depth"
-        whole = self.k % DEPTH == 0
+        whole = self.k % self.form.depth == 0
         clamped = at if count % self._length(name) == 0 else f"min({at}, {count - 1})"
         code.line(f"const int at = {clamped};")
-        last = self.k - (VECTOR if self.vectors[name] else 1)
+        last = self.k - self._at_once(name)
         code.line(f"const int k = {k if whole else f'min({k}, {last})'};")
         env = {p.variables[side]: "at", p.variables["k"]: "k", p.variables["b"]: "batch"}
         inside = [] if whole else [f"{k} < {self.k}"]
@@ -247,10 +278,10 @@ class _Builder:
             return
         if name == "second" and self.packed is not None:
             text = f"{self._weights()}[{self._packed_at()}]"
-            zero = "(ep_half)0"
         else:
-            factor = p.first if name == "first" else p.second
-            text, zero = f"HALF_BITS({self.kernel.evaluator.value(factor, env)})", "(ep_half)0"
+            text = self.kernel.evaluator.value(p.first if name == "first" else p.second, env)
+            text = f"HALF_BITS({text})" if self.form is HALF else text
+        zero = f"({self.form.c_type})0"
         code.line(f"{name}_next[i] = {f'{inside[0]} ? {text} : {zero}' if inside else text};")
 
     def _keep(self) -> None:
@@ -259,38 +290,41 @@ class _Builder:
             code.line("UNROLL")
             with code.block(f"for (int i = 0; i < {self._steps(name)}; ++i)"):
                 self._places(name)
-                place = f"{name} + row * {DEPTH + GAP} + depth"
+                place = f"{name} + row * {self.form.pitch} + depth"
                 kept = f"*(uint4 *)({place})" if self.vectors[name] else f"*({place})"
-                code.line(f"{self._inside(name)} {kept} = {name}_next[i];".strip())
+                rounded = self.form.rounded[1 if self.vectors[name] else 0]
+                value = f"{rounded}({name}_next[i])" if rounded else f"{name}_next[i]"
+                code.line(f"{self._inside(name)} {kept} = {value};".strip())
 
     def _weights(self) -> str:
-        return self.code.parameter(Operand("packed", 0), "float16")
+        return self.code.parameter(Operand("packed", 0), self.form.dtype)
 
     def _packed_at(self) -> str:
         return f"(batch * {self.n} + at) * {self.k} + k"
 
     def _is_contiguous(self, number: int) -> bool:
-        """Whether 8 terms of a factor, from a multiple of 8 on, are 16 aligned bytes in memory."""
+        """Whether terms of a factor, from a multiple of ``vector`` on, are 16 aligned bytes in memory."""
+        vector = self.form.vector
         if number == 1 and self.packed is not None:
-            return self.k % VECTOR == 0
-        found = _loaded(self.product.factors[number])
+            return self.k % vector == 0
+        found = loaded(self.product.factors[number])
         if found is None or not self.product.order["k"]:
             return False
         load, condition = found
         innermost, extent = self.product.order["k"][-1]
-        if self.kernel.stored(load.source) != "float16" or load.source in self.kernel.evaluator.inlined:
+        if self.kernel.stored(load.source) != self.form.dtype or load.source in self.kernel.evaluator.inlined:
             return False
         others = set().union(*(variables_of(x) for x in (*load.indices[:-1], *condition)))
         along = sym.detect_linear_equation(load.indices[-1], [innermost])
         if innermost in others or len(along) != 2 or type(along[0]).__name__ != "IntImm":
             return False
-        whole = extent % VECTOR == 0 and int(load.source.shape[-1]) % VECTOR == 0
-        return int(along[0]) == 1 and whole and _is_multiple(along[1])
+        whole = extent % vector == 0 and int(load.source.shape[-1]) % vector == 0
+        return int(along[0]) == 1 and whole and is_multiple(along[1], vector)
 
     def _source(self, name: str, env: dict[Any, str]) -> _Source:
         if name == "second" and self.packed is not None:
             return _Source(self._weights(), self._packed_at(), "")
-        found = _loaded(self.product.first if name == "first" else self.product.second)
+        found = loaded(self.product.first if name == "first" else self.product.second)
         assert found is not None
         load, condition = found
         evaluator = self.kernel.evaluator
@@ -301,27 +335,30 @@ class _Builder:
     # The product -------------------------------------------------------------------------------------------
 
     def _multiply(self) -> None:
-        code, pitch = self.code, DEPTH + GAP
+        code, pitch = self.code, WORDS + GAP
         down, across = self.tile.fragments
+        code.line(
+            "const uint *rows = (const uint *)first + lane % 4, *columns = (const uint *)second + lane % 4;"
+        )
         code.line("UNROLL")
-        with code.block(f"for (int k = 0; k < {DEPTH}; k += {TERMS})"):
+        with code.block(f"for (int k = 0; k < {WORDS}; k += {TERMS})"):
             code.line(f"uint a[{down}][4], b[{across}][2];")
             code.line("UNROLL")
             with code.block(f"for (int i = 0; i < {down}; ++i)"):
-                code.line(f"const ep_half *from = first + (row0 + i * {ROWS}) * {pitch} + k + lane % 4 * 2;")
-                for number, at in enumerate((0, 8 * pitch, 8, 8 * pitch + 8)):
-                    code.line(f"a[i][{number}] = *(const uint *)(from + {at});")
+                code.line(f"const uint *from = rows + (row0 + i * {ROWS}) * {pitch} + k;")
+                for number, at in enumerate((0, 8 * pitch, 4, 8 * pitch + 4)):
+                    code.line(f"a[i][{number}] = from[{at}];")
             code.line("UNROLL")
             with code.block(f"for (int j = 0; j < {across}; ++j)"):
                 row = f"column0 + j * {COLUMNS} + lane / 4"
-                code.line(f"const ep_half *from = second + ({row}) * {pitch} + k + lane % 4 * 2;")
-                code.line("b[j][0] = *(const uint *)from;")
-                code.line("b[j][1] = *(const uint *)(from + 8);")
+                code.line(f"const uint *from = columns + ({row}) * {pitch} + k;")
+                code.line("b[j][0] = from[0];")
+                code.line("b[j][1] = from[4];")
             code.line("UNROLL")
             with code.block(f"for (int i = 0; i < {down}; ++i)"):
                 code.line("UNROLL")
                 with code.block(f"for (int j = 0; j < {across}; ++j)"):
-                    code.line(f"ep_mma(sum[i * {across} + j], a[i], b[j]);")
+                    code.line(f"{self.form.product}(sum[i * {across} + j], a[i], b[j]);")
 
     def _store(self) -> None:
         """Each number of the thread's fragments, with what stands behind the product."""
@@ -336,51 +373,3 @@ class _Builder:
                 code.line(f"const int n = n0 + column0 + i % {across} * {COLUMNS} + lane % 4 * 2 + j % 2;")
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
                     self.slices.store(self.kernel, self.nest, self.product, "sum[i][j]")
-
-
-def _is_multiple(x: Any) -> bool:
-    """Whether a position is known to be a multiple of ``VECTOR``, whatever its variables are."""
-    known = sym.Analyzer().modular_set(x)
-    return int(known.coeff) % VECTOR == 0 and int(known.base) % VECTOR == 0
-
-
-def _loaded(factor: Any) -> tuple[Any, Sequence[Any]] | None:
-    """The tensor that a factor reads, and the conditions under which it is not 0; None for another
-    expression."""
-    if type(factor).__name__ == "TensorLoad":
-        return factor, ()
-    if type(factor).__name__ == "Select":
-        parts = (factor.condition, factor.true_value, factor.false_value)
-    elif type(factor).__name__ == "Call" and str(factor.op.name).endswith("if_then_else"):
-        parts = tuple(factor.args)
-    else:
-        return None
-    inner = _loaded(parts[1])
-    zero = type(parts[2]).__name__ == "FloatImm" and float(parts[2].value) == 0.0
-    return (inner[0], (parts[0], *inner[1])) if inner is not None and zero else None
-
-
-def _packing(product: MatrixProduct, kernel: Kernel) -> Packing | None:
-    """The second factor column by column, its terms in order, for each member of the batch; None unless it is
-    a constant with a dimension for each variable."""
-    factor = product.factors[1]
-    if type(factor).__name__ != "TensorLoad":
-        return None
-    param = kernel.constant(factor.source)
-    wanted = [variable for name in "bnk" for variable, _ in product.order[name]]
-    axes = {}
-    for axis, index in enumerate(factor.indices):
-        if int(factor.source.shape[axis]) == 1:
-            continue
-        if type(index).__name__ != "Var" or index in axes:
-            return None
-        axes[index] = axis
-    if param is None or set(axes) != set(wanted):
-        return None
-    ones = [axis for axis, size in enumerate(factor.source.shape) if int(size) == 1]
-    order = (*ones, *(axes[variable] for variable in wanted))
-
-    def transform(array: Array) -> Array:
-        return np.ascontiguousarray(array.transpose(order)).astype(np.float16)
-
-    return Packing(param, f"float16 columns {order}", transform)

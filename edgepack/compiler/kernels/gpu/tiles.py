@@ -17,6 +17,7 @@ from tvm import sym
 from tvm.ir import TensorLoad
 
 from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.gpu.factors import is_multiple, loaded
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, variables_of
 from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
@@ -211,7 +212,7 @@ class TilePath:
         inside = [] if whole else [f"{k} < {terms}"]
         kept = f"{self.name}_next[i]"
         if self.width > 1:
-            found = _loaded(self._factor)
+            found = loaded(self._factor)
             assert found is not None
             load, condition = found
             tests = [*inside, *(f"({self.kernel.evaluator.value(c, env)})" for c in condition)]
@@ -232,7 +233,7 @@ class TilePath:
         Args:
             along: "k", or the factor's side.
         """
-        found = _loaded(self.product.factors[self._number])
+        found = loaded(self.product.factors[self._number])
         if found is None or not self.product.order[along]:
             return False
         load, condition = found
@@ -245,26 +246,4 @@ class TilePath:
         if innermost in others or len(parts) != 2 or type(parts[0]).__name__ != "IntImm":
             return False
         whole = extent % count == 0 and int(load.source.shape[-1]) % count == 0
-        return int(parts[0]) == 1 and whole and _is_multiple(parts[1], count)
-
-
-def _is_multiple(x: Any, count: int) -> bool:
-    """Whether a position is known to be a multiple of ``count``, whatever its variables are."""
-    known = sym.Analyzer().modular_set(x)
-    return int(known.coeff) % count == 0 and int(known.base) % count == 0
-
-
-def _loaded(factor: Any) -> tuple[Any, Sequence[Any]] | None:
-    """The tensor that a factor reads, and the conditions under which it is not 0; None for another
-    expression."""
-    if type(factor).__name__ == "TensorLoad":
-        return factor, ()
-    if type(factor).__name__ == "Select":
-        parts = (factor.condition, factor.true_value, factor.false_value)
-    elif type(factor).__name__ == "Call" and str(factor.op.name).endswith("if_then_else"):
-        parts = tuple(factor.args)
-    else:
-        return None
-    inner = _loaded(parts[1])
-    zero = type(parts[2]).__name__ == "FloatImm" and float(parts[2].value) == 0.0
-    return (inner[0], (parts[0], *inner[1])) if inner is not None and zero else None
+        return int(parts[0]) == 1 and whole and is_multiple(parts[1], count)

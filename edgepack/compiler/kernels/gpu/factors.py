@@ -1,0 +1,63 @@
+"""What the factors of a matrix product are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import sym
+
+from edgepack.compiler.kernels.contract import Array, Packing
+from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
+
+__all__ = ["is_multiple", "loaded", "packed_columns"]
+
+
+def is_multiple(x: Any, of: int) -> bool:
+    """Whether a position is known to be a multiple of a number, whatever its variables are."""
+    known = sym.Analyzer().modular_set(x)
+    return int(known.coeff) % of == 0 and int(known.base) % of == 0
+
+
+def loaded(factor: Any) -> tuple[Any, Sequence[Any]] | None:
+    """The tensor that a factor reads, and the conditions under which it is not 0; None for another
+    expression."""
+    if type(factor).__name__ == "TensorLoad":
+        return factor, ()
+    if type(factor).__name__ == "Select":
+        parts = (factor.condition, factor.true_value, factor.false_value)
+    elif type(factor).__name__ == "Call" and str(factor.op.name).endswith("if_then_else"):
+        parts = tuple(factor.args)
+    else:
+        return None
+    inner = loaded(parts[1])
+    zero = type(parts[2]).__name__ == "FloatImm" and float(parts[2].value) == 0.0
+    return (inner[0], (parts[0], *inner[1])) if inner is not None and zero else None
+
+
+def packed_columns(product: MatrixProduct, kernel: Kernel, dtype: str) -> Packing | None:
+    """The second factor column by column, its terms in order, for each member of the batch; None unless it is
+    a constant of this dtype in memory, with a dimension for each variable."""
+    factor = product.factors[1]
+    if type(factor).__name__ != "TensorLoad" or kernel.stored(factor.source) != dtype:
+        return None
+    param = kernel.constant(factor.source)
+    wanted = [variable for name in "bnk" for variable, _ in product.order[name]]
+    axes = {}
+    for axis, index in enumerate(factor.indices):
+        if int(factor.source.shape[axis]) == 1:
+            continue
+        if type(index).__name__ != "Var" or index in axes:
+            return None
+        axes[index] = axis
+    if param is None or set(axes) != set(wanted):
+        return None
+    ones = [axis for axis, size in enumerate(factor.source.shape) if int(size) == 1]
+    order = (*ones, *(axes[variable] for variable in wanted))
+
+    def transform(array: Array) -> Array:
+        return np.ascontiguousarray(array.transpose(order)).astype(dtype)
+
+    return Packing(param, f"{dtype} columns {order}", transform)
