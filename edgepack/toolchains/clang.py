@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from edgepack.toolchains.gnu import GnuToolchain
 
 __all__ = ["ClangToolchain"]
+
+#: Where Debian's packages have GCC's libraries.
+_GCC = "/usr/lib"
 
 
 class ClangToolchain(GnuToolchain):
@@ -20,3 +25,18 @@ class ClangToolchain(GnuToolchain):
 
     def cpu_flags(self) -> list[str]:
         return [f"--target={self.target.target}", *super().cpu_flags()]
+
+    def driver(self) -> list[str]:
+        return [*super().driver(), *self._own_libraries()]
+
+    def _own_libraries(self) -> list[str]:
+        """Where a GCC for bare metal (riscv64-unknown-elf) is installed too, clang takes that one's libraries
+        for Linux: those of the cross compiler by name."""
+        target = self.target.target
+        bare = Path(_GCC, "gcc", f"{target.partition('-')[0]}-unknown-elf")
+        versions = sorted(Path(_GCC, "gcc-cross", target).glob("[0-9]*"))
+        if self.sysroot() or not bare.is_dir() or not versions:
+            return []
+        folders = [str(versions[-1]), f"/usr/{target}/lib"]
+        search = [option + folder for folder in folders for option in ("-B", "-L")]
+        return ["-Wno-unused-command-line-argument", "-isystem", f"/usr/{target}/include", *search]

@@ -41,7 +41,7 @@ LIKE_OTHERS = {"jetson-nano", "jetson-orin", "raspberrypi3", "raspberrypizero2"}
 def faked(device: Device) -> bool:
     """Whether the stand-in for the compiler makes objects for it; tests/targets has all other kinds."""
     known = device.os == "linux" and device.cpu_target().arch in ZIG_TARGET
-    return known and device.gpu.api == "none"
+    return known and device.gpu.api == "none" and device.name != "host-gpu"
 
 
 def packed_devices() -> list[Any]:

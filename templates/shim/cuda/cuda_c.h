@@ -189,9 +189,9 @@ static inline float shim_tf32_value(uint bits) {
 }
 
 /* mma.sync.m16n8k16.row.col.f32.f16.f16.f32 by the fragments of PTX ISA: lane = 4 group + t has of a the rows
- * group and group + 8 with the words t and t + 4 of their terms, of b the column group with the same words, of c
- * those rows with the columns 2 t and 2 t + 1. A word of 32 bits has two terms; of m16n8k8.f32.tf32.tf32.f32 it
- * has one, and all else is the same. */
+ * group and group + 8 with the words t and t + 4 of their terms, of b the column group with the same words,
+ * of c those rows with the columns 2 t and 2 t + 1. A word of 32 bits has two terms; of
+ * m16n8k8.f32.tf32.tf32.f32 it has one, and all else is the same. */
 __attribute__((no_sanitize("thread"))) static inline void shim_mma(float *c, const uint *a, const uint *b,
                                                                    int tf32, int line) {
     uint *own = (uint *)shim_lane_slot(shim_lane());
@@ -217,7 +217,7 @@ __attribute__((no_sanitize("thread"))) static inline void shim_mma(float *c, con
     }
     shim_warp_wait(line);
 }
-#define ep_mma(c, a, b) shim_mma(c, a, b, 0, __LINE__)
+#define ep_mma(c, a, b)      shim_mma(c, a, b, 0, __LINE__)
 #define ep_mma_tf32(c, a, b) shim_mma(c, a, b, 1, __LINE__)
 
 #endif

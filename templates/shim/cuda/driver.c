@@ -59,7 +59,8 @@ static __thread void *stack[MOST_CONTEXTS];
 static __thread int depth;
 static int initialised;
 
-/* Those of the devices that CUDA_VISIBLE_DEVICES names, as NVIDIA's driver does it: up to the first that is none. */
+/* Those of the devices that CUDA_VISIBLE_DEVICES names, as NVIDIA's driver does it: up to the first that is
+ * none. */
 static int visible[DEVICES];
 static int device_count;
 
@@ -117,8 +118,8 @@ API cuDeviceGet(int *device, int ordinal) {
 
 API cuDeviceGetName(char *name, int nbytes, int device);
 API cuDeviceGetName(char *name, int nbytes, int device) {
-    snprintf(name, (size_t)nbytes, SHIM_NAME " as compute capability %d.%d", capabilities[visible[device]] / 10,
-             capabilities[visible[device]] % 10);
+    snprintf(name, (size_t)nbytes, SHIM_NAME " as compute capability %d.%d",
+             capabilities[visible[device]] / 10, capabilities[visible[device]] % 10);
     return SUCCESS;
 }
 

@@ -11,8 +11,8 @@ typedef struct shim_limits {
     size_t buffer_bytes; /* of one buffer */
     size_t total_bytes;
     unsigned family; /* of Apple's GPUs */
-    int old;     /* the system does not tell how much there is in all */
-    int missing; /* there is no GPU */
+    int old;         /* the system does not tell how much there is in all */
+    int missing;     /* there is no GPU */
 } shim_limits;
 
 const shim_limits *shim_gpu(void);

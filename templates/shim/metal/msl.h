@@ -8,7 +8,7 @@
 
 #define kernel
 #define device
-#define constant    const
+#define constant             const
 /* Threadgroups run one after the other, so one copy does; memory.c fills it before each. */
 #define threadgroup          static __attribute__((section("shim_shared"), used))
 #define SHARED_POINTER(type) type *
@@ -120,8 +120,8 @@ SHIM_2(max, __builtin_fmaxf)
 
 namespace metal {
 
-/* Thread i of a SIMD-group has the elements 2 i and 2 i + 1, row by row; kernels cannot tell, on a GPU neither.
- * What was not loaded is no number. */
+/* Thread i of a SIMD-group has the elements 2 i and 2 i + 1, row by row; kernels cannot tell, on a GPU
+ * neither. What was not loaded is no number. */
 template <class T> struct shim_matrix {
     T own[2] = {(T)__builtin_nanf(""), (T)__builtin_nanf("")};
 };
@@ -147,7 +147,8 @@ static inline void simdgroup_load(shim_matrix<T> &to, const T *from, ulong line,
     shim_warp_wait(at);
     for (unsigned i = 0; i < 2; i++) {
         const unsigned element = 2 * shim_lane() + i;
-        const ulong row = transposed ? element % 8 : element / 8, column = transposed ? element / 8 : element % 8;
+        const ulong row = transposed ? element % 8 : element / 8,
+                    column = transposed ? element / 8 : element % 8;
         to.own[i] = from[(origin.y + row) * line + origin.x + column];
     }
 }
