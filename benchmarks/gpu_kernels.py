@@ -103,7 +103,7 @@ def main() -> int:
     parser.add_argument("--precision", choices=["fp32", "tf32", "fp16"], default="fp16")
     parser.add_argument("--capability", type=int, choices=sorted(MULTIPROCESSOR), default=90)
     parser.add_argument("--multiprocessors", type=int, default=132)
-    parser.add_argument("--groups", type=int, default=32, help="the device's gpu.groups")
+    parser.add_argument("--groups", type=int, default=96, help="gpu.groups, default as of cuda-desktop")
     options = parser.parse_args()
     spilling = 0
     for name in options.networks:
