@@ -10,12 +10,12 @@ from tvm import sym
 
 from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.gpu.kernel import Kernel
-from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
+from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, variables_of
 
-__all__ = ["is_multiple", "loaded", "packed_columns"]
+__all__ = ["contiguous", "loaded", "packed_columns"]
 
 
-def is_multiple(x: Any, of: int) -> bool:
+def _is_multiple(x: Any, of: int) -> bool:
     """Whether a position is known to be a multiple of a number, whatever its variables are."""
     known = sym.Analyzer().modular_set(x)
     return int(known.coeff) % of == 0 and int(known.base) % of == 0
@@ -35,6 +35,32 @@ def loaded(factor: Any) -> tuple[Any, Sequence[Any]] | None:
     inner = loaded(parts[1])
     zero = type(parts[2]).__name__ == "FloatImm" and float(parts[2].value) == 0.0
     return (inner[0], (parts[0], *inner[1])) if inner is not None and zero else None
+
+
+def contiguous(
+    product: MatrixProduct, kernel: Kernel, number: int, along: str, *, count: int, dtype: str
+) -> bool:
+    """Whether ``count`` neighbours of a factor, from a multiple of that on, lie together in memory.
+
+    Args:
+        number: 0 for the first factor, 1 for the second.
+        along: "k", "m" or "n": along which they are neighbours.
+        dtype: of the tensor's elements in memory.
+    """
+    found = loaded(product.factors[number])
+    if found is None or not product.order[along]:
+        return False
+    load, condition = found
+    innermost, extent = product.order[along][-1]
+    in_memory = kernel.stored(load.source) == dtype and load.source not in kernel.evaluator.inlined
+    if not in_memory or not len(load.indices):
+        return False
+    others = set().union(*(variables_of(x) for x in (*load.indices[:-1], *condition)))
+    parts = sym.detect_linear_equation(load.indices[-1], [innermost])
+    if innermost in others or len(parts) != 2 or type(parts[0]).__name__ != "IntImm":
+        return False
+    whole = extent % count == 0 and int(load.source.shape[-1]) % count == 0
+    return int(parts[0]) == 1 and whole and _is_multiple(parts[1], count)
 
 
 def packed_columns(product: MatrixProduct, kernel: Kernel, dtype: str) -> Packing | None:

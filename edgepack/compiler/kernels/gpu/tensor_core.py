@@ -16,16 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import sym
-
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
-from edgepack.compiler.kernels.gpu.factors import is_multiple, loaded, packed_columns
+from edgepack.compiler.kernels.gpu.factors import contiguous, loaded, packed_columns
 from edgepack.compiler.kernels.gpu.kernel import Kernel
-from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product, variables_of
+from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.nests import Nest
-from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
-from edgepack.compiler.kernels.gpu.tiles import is_half
+from edgepack.compiler.kernels.gpu.tiles import chosen_tile, is_half
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["tensor_core"]
@@ -152,37 +149,14 @@ class _Builder:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code, self.form = kernel.code, form
         self.m, self.n, self.k, self.b = (product.counts[name] for name in "mnkb")
-        self.tile, self.slices = self._chosen()
+        fitting = [
+            t for t in TILES if t.threads <= target.group_size and t.shared_bytes <= target.local_bytes
+        ]
+        sizes = [(t.height, t.width) for t in fitting]
+        chosen, self.slices = chosen_tile(sizes, LARGE, product, form.depth, target)
+        self.tile = fitting[chosen]
         self.packed = packed_columns(product, kernel, form.dtype)
         self.vectors = {"first": self._is_contiguous(0), "second": self._is_contiguous(1)}
-
-    def _chosen(self) -> tuple[_Tile, Slices]:
-        """The largest tile that leaves enough groups and is not mostly outside; a large one of which groups
-        share the terms; else with most groups."""
-        fitting = [
-            t
-            for t in TILES
-            if t.threads <= self.target.group_size and t.shared_bytes <= self.target.local_bytes
-        ]
-        inside = [t for t in fitting if self.m > t.height // 2 and self.n > t.width // 2]
-        large = [t for t in inside if t.height * t.width >= LARGE]
-        for tile in large:
-            if self._groups(tile) >= self.target.least_groups:
-                return tile, WHOLE
-        for tile in large:
-            shared = slices(self._groups(tile), self.product, self.form.depth, self.target)
-            if self._groups(tile) * shared.count >= self.target.least_groups:
-                return tile, shared
-        for tile in inside:
-            if self._groups(tile) >= self.target.least_groups:
-                return tile, WHOLE
-        if not fitting:
-            raise RuleError("its tiles need more memory or threads than a group has")
-        tile = max(inside or fitting[-1:], key=self._groups)
-        return tile, slices(self._groups(tile), self.product, self.form.depth, self.target)
-
-    def _groups(self, tile: _Tile) -> int:
-        return -(-self.m // tile.height) * -(-self.n // tile.width) * self.b
 
     def build(self) -> GpuStage:
         code, tile = self.code, self.tile
@@ -307,19 +281,8 @@ class _Builder:
         vector = self.form.vector
         if number == 1 and self.packed is not None:
             return self.k % vector == 0
-        found = loaded(self.product.factors[number])
-        if found is None or not self.product.order["k"]:
-            return False
-        load, condition = found
-        innermost, extent = self.product.order["k"][-1]
-        if self.kernel.stored(load.source) != self.form.dtype or load.source in self.kernel.evaluator.inlined:
-            return False
-        others = set().union(*(variables_of(x) for x in (*load.indices[:-1], *condition)))
-        along = sym.detect_linear_equation(load.indices[-1], [innermost])
-        if innermost in others or len(along) != 2 or type(along[0]).__name__ != "IntImm":
-            return False
-        whole = extent % vector == 0 and int(load.source.shape[-1]) % vector == 0
-        return int(along[0]) == 1 and whole and is_multiple(along[1], vector)
+        dtype = self.form.dtype
+        return contiguous(self.product, self.kernel, number, "k", count=vector, dtype=dtype)
 
     def _source(self, name: str, env: dict[Any, str]) -> _Source:
         if name == "second" and self.packed is not None:

@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 import tvm_ffi
-from tvm import sym
 from tvm.ir import TensorLoad
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.gpu.factors import is_multiple, loaded
+from edgepack.compiler.kernels.gpu.factors import contiguous, loaded
 from edgepack.compiler.kernels.gpu.kernel import Kernel
-from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, variables_of
+from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
 from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -127,16 +126,19 @@ class TilePath:
         *,
         along_k: bool | None = None,
     ) -> None:
-        self.kernel, self.product, self.shape, self._number = kernel, product, shape, number
+        self.kernel, self.product, self.shape = kernel, product, shape
         self.name, self._side = ("first", "m") if number == 0 else ("second", "n")
         self._factor = product.first if number == 0 else product.second
-        contiguous = product.first_along_k if number == 0 else product.second_along_k
-        self.along_k = contiguous if along_k is None else along_k
+        terms_first = product.first_along_k if number == 0 else product.second_along_k
+        self.along_k = terms_first if along_k is None else along_k
         self._nbytes, self._dtype, self._vector, self._zero = _TYPES[shape.element]
         wide = GAP_BYTES // self._nbytes
-        along = {side: self._is_contiguous(side, wide) for side in ("k", self._side)}
+        along = {
+            side: contiguous(product, kernel, number, side, count=wide, dtype=self._dtype)
+            for side in ("k", self._side)
+        }
         #: Whether a thread reads, and neighbours read, along the terms.
-        self._reads_along_k = along["k"] or (contiguous and not along[self._side])
+        self._reads_along_k = along["k"] or (terms_first and not along[self._side])
         split = self._reads_along_k != self.along_k
         serves = along["k" if self._reads_along_k else self._side] and (not split or shape.element == "float")
         self.width = wide if serves else 1
@@ -226,24 +228,3 @@ class TilePath:
         text = f"{inside[0]} ? {text} : 0.0f" if inside else text
         half = shape.element == "ep_half"
         code.line(f"STORE_HALF({self.name}_next, i, {text});" if half else f"{kept} = {text};")
-
-    def _is_contiguous(self, along: str, count: int) -> bool:
-        """Whether ``count`` neighbours, from a multiple of that on, are 16 aligned bytes in memory.
-
-        Args:
-            along: "k", or the factor's side.
-        """
-        found = loaded(self.product.factors[self._number])
-        if found is None or not self.product.order[along]:
-            return False
-        load, condition = found
-        innermost, extent = self.product.order[along][-1]
-        stored = self.kernel.stored(load.source) == self._dtype
-        if not stored or load.source in self.kernel.evaluator.inlined or not len(load.indices):
-            return False
-        others = set().union(*(variables_of(x) for x in (*load.indices[:-1], *condition)))
-        parts = sym.detect_linear_equation(load.indices[-1], [innermost])
-        if innermost in others or len(parts) != 2 or type(parts[0]).__name__ != "IntImm":
-            return False
-        whole = extent % count == 0 and int(load.source.shape[-1]) % count == 0
-        return int(parts[0]) == 1 and whole and is_multiple(parts[1], count)
