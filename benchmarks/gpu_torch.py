@@ -40,7 +40,7 @@ class Network(torch.nn.Module):
     """The network.
 
     Args:
-        described: what ``graph_of`` of ``gpu.py`` returns.
+        described: what ``graph_of`` of ``gpu_graph.py`` returns.
         dtype: of its weights and activations; weights are drawn at random, integers are the model's.
     """
 
