@@ -23,6 +23,7 @@ from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
 from edgepack.config.xtensa import NO_XTENSA, no_device
 from edgepack.errors import ConfigError
+from edgepack.plan.gpu_speed import usual_speed
 from edgepack.plan.gpu_target import GpuTarget, Precision
 from edgepack.plan.target import CPU_FEATURES, CpuTarget
 from edgepack.plan.types import ParamsMode
@@ -310,6 +311,7 @@ class Device(Frozen):
             capabilities=tuple(sorted(gpu.capabilities)),
             family=gpu.family,
             precision=precision,
+            speed=gpu.speed.of(usual_speed(gpu.api, host.triple, gpu.capabilities)),
         )
 
 

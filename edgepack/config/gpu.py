@@ -8,9 +8,43 @@ from pydantic import Field, field_validator, model_validator
 
 from edgepack.config.models import Frozen, Size
 from edgepack.errors import ConfigError
+from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import TF32_CAPABILITY, Precision
 
-__all__ = ["GpuModel", "check_precision"]
+__all__ = ["GpuModel", "GpuSpeedModel", "check_precision"]
+
+
+class GpuSpeedModel(Frozen):
+    """How fast the GPU is, for estimates of where an operator is computed."""
+
+    bandwidth: float = Field(default=0, ge=0, description="Of its memory, in GB/s; 0: that of its kind.")
+    peak: float = Field(
+        default=0,
+        ge=0,
+        description="Float32 operations, a multiply-add counted as two, in 10^9 a second; 0: that of its "
+        "kind.",
+    )
+    link: float = Field(
+        default=0, ge=0, description="Copies from and to its memory, in GB/s; 0: that of its kind."
+    )
+    launch: float = Field(
+        default=0, ge=0, description="Microseconds from one kernel to the next; 0: those of its kind."
+    )
+    copy_time: float = Field(
+        default=0,
+        ge=0,
+        description="Microseconds of a copy beside its bytes, waiting included; 0: those of its kind.",
+    )
+
+    def of(self, usual: GpuSpeed) -> GpuSpeed:
+        """What is given, and the rest of what is usual."""
+        return GpuSpeed(
+            bandwidth=self.bandwidth or usual.bandwidth,
+            peak=self.peak or usual.peak,
+            launch=self.launch or usual.launch,
+            copy=self.copy_time or usual.copy,
+            link=self.link or usual.link,
+        )
 
 
 class GpuModel(Frozen):
@@ -42,6 +76,7 @@ class GpuModel(Frozen):
         description="Of Apple's GPUs: the least family of those that the kernels are for (7: A14 and M1, "
         "which multiply matrices by SIMD-groups). The library does not take a GPU of an earlier one.",
     )
+    speed: GpuSpeedModel = GpuSpeedModel()
     missing: str = Field(
         default="", description="Why a device whose GPU is looked for here (`detect: gpu`) has none."
     )

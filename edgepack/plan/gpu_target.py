@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
+from edgepack.plan.gpu_speed import GpuSpeed, usual_speed
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["TF32_CAPABILITY", "GpuApi", "GpuTarget", "Precision"]
@@ -39,6 +40,7 @@ class GpuTarget:
         precision: "fp16" keeps weights and what lies between kernels as float16; "tf32" rounds the factors of
             products.
         half_weights: weights that are float16 numbers are stored as such, whatever the precision.
+        speed: for estimates; None: that of a common GPU of the kind.
     """
 
     kind: ClassVar[str] = "gpu"
@@ -52,6 +54,12 @@ class GpuTarget:
     family: int = 0
     precision: Precision = "fp32"
     half_weights: bool = False
+    speed: GpuSpeed | None = None
+
+    @property
+    def estimated_speed(self) -> GpuSpeed:
+        """What is known of the GPU's speed, or that of a common one of its kind."""
+        return self.speed or usual_speed(self.api, self.host.triple, self.capabilities)
 
     @property
     def most_parameters(self) -> int:
@@ -78,5 +86,7 @@ class GpuTarget:
     def from_json(cls, data: dict[str, Any]) -> GpuTarget:
         """Inverse of :meth:`to_json`."""
         fields = {key: value for key, value in data.items() if key != "kind"}
-        capabilities = tuple(data["capabilities"])
-        return cls(**{**fields, "host": CpuTarget.from_json(data["host"]), "capabilities": capabilities})
+        fields["host"] = CpuTarget.from_json(data["host"])
+        fields["capabilities"] = tuple(data["capabilities"])
+        fields["speed"] = GpuSpeed(**data["speed"]) if data["speed"] is not None else None
+        return cls(**fields)

@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.preferred_forms import preferred_forms
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.errors import EdgepackError
+from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
@@ -25,6 +26,7 @@ from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.support.executor import Executor, host_target
 
 __all__ = [
+    "FREE_COPIES",
     "REGISTER_FILES",
     "SWEPT",
     "Compiled",
@@ -47,6 +49,9 @@ REGISTER_FILES = {
 
 #: Those on which every case of a kernel is tried: the fewest and narrowest registers, the most and widest.
 SWEPT = ("128x16", "512x32")
+
+#: A GPU on which everything is for which it has kernels, also in the smallest model.
+FREE_COPIES = GpuSpeed(bandwidth=1e9, peak=1e9, launch=0, copy=0, link=1e9)
 
 #: Bytes of the largest model that is kept imported and lowered; networks are compiled once.
 KEPT = 1 << 20

@@ -21,7 +21,17 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Work", "bytes_moved", "estimated_cycles", "least_cycles", "slow_cycles", "work_of"]
+__all__ = [
+    "EFFICIENCY",
+    "STEP_CYCLES",
+    "Work",
+    "bytes_moved",
+    "estimated_cycles",
+    "least_cycles",
+    "likely_cycles",
+    "slow_cycles",
+    "work_of",
+]
 
 #: Operations that an elementary function is.
 CALL_OPERATIONS = 20
@@ -101,8 +111,13 @@ def estimated_cycles(implementation: Implementation, work: Work, target: CpuTarg
     steps = STEP_CYCLES * (len(implementation.stages) - 1)
     if implementation.slow:
         return steps + slow_cycles(work, target)
+    return steps + likely_cycles(work, target)
+
+
+def likely_cycles(work: Work, target: CpuTarget) -> float:
+    """What one kernel that is not slow takes on one core."""
     rate = EFFICIENCY * target.operations_per_cycle
-    return steps + STEP_CYCLES + max(work.operations / rate, _moving(work, target))
+    return STEP_CYCLES + max(work.operations / rate, _moving(work, target))
 
 
 def slow_cycles(work: Work, target: CpuTarget) -> float:

@@ -2,7 +2,8 @@
 
 What the GPU computes stays in its memory. Inputs are copied there before their first use, outputs back when
 all is computed; where the CPU computes an operator in between, what it reads is copied back and what it
-computed is copied there when a kernel of the GPU reads it.
+computed is copied there when a kernel of the GPU reads it. Which of the two computes what is decided by
+``placement.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from edgepack.compiler.planner.arena import Request, aligned, plan_arena
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.half_gpu import HalfTensors, half_tensors
+from edgepack.compiler.planner.placement import describe_placement, place
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.select_gpu import GpuSelector
@@ -62,6 +64,7 @@ def build_gpu_plan(
         reason = gpu.select(call)
         if reason:
             cpu.warn(f"kernel {call.fused.title}: the CPU computes it, for the GPU has no kernel ({reason})")
+    place(program, signature, target, cpu)
     half = half_tensors(program, target, signature.nodes, large)
     for text in half.warnings:
         cpu.warn(text)
@@ -69,6 +72,8 @@ def build_gpu_plan(
         if call.gpu is not None and half.of_call(call) != FULL:
             gpu.select(call, half.of_call(call))
     select_or_split(program, cpu)
+    for text in describe_placement(program, signature, target):
+        cpu.warn(text)
     return _Layout(program, cpu, gpu, signature, half).finish(name)
 
 

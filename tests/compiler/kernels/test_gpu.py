@@ -23,7 +23,7 @@ from tests.models.evaluate import random_inputs, run_onnxruntime
 from tests.models.gpu import convolution, products, rows
 from tests.models.odd import ODD
 from tests.models.operators import CASES
-from tests.support.compiled import assert_close, plan_of
+from tests.support.compiled import FREE_COPIES, assert_close, plan_of
 from tests.support.executor import host_target
 from tests.support.opencl import OpenClExecutor, driver
 
@@ -51,7 +51,7 @@ NETWORKS = (
 
 
 def target(**capabilities: Any) -> GpuTarget:
-    return GpuTarget("opencl", host_target(), **capabilities)
+    return GpuTarget("opencl", host_target(), **capabilities, speed=FREE_COPIES)
 
 
 def check(models: dict[str, onnx.ModelProto], folder: Path, on: GpuTarget) -> None:

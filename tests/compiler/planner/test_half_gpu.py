@@ -17,9 +17,10 @@ from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch
 from tests.models.builder import Graph
 from tests.models.gpu import attention
+from tests.support.compiled import FREE_COPIES
 from tests.support.executor import host_target
 
-FP16 = GpuTarget("cuda", host_target(), capabilities=(87,), precision="fp16")
+FP16 = GpuTarget("cuda", host_target(), capabilities=(87,), precision="fp16", speed=FREE_COPIES)
 
 
 def planned(model: onnx.ModelProto, target: GpuTarget = FP16, large: frozenset[str] = frozenset()) -> Built:
