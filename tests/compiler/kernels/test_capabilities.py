@@ -56,3 +56,14 @@ def test_lanes_follow_from_the_dtype() -> None:
 def test_only_thumb_has_many_scalar_accumulators() -> None:
     assert _cpu("cortex-m7").scalar_accumulators == 24
     assert {_cpu(d).scalar_accumulators for d in (*ARM32, "linux-riscv64", AVX512)} == {16}
+
+
+@pytest.mark.parametrize(
+    ("device", "matrices", "shared"),
+    [("ios-arm64-metal", False, 16), ("ios-arm64-metal-a14", True, 32), ("macos-arm64-metal", True, 32)],
+)
+def test_newer_gpus_of_apple_multiply_matrices(device: str, matrices: bool, shared: int) -> None:
+    """The one for all phones asks for what each of them has."""
+    target = load_device(device).gpu_target(_cpu(device))
+    assert target is not None
+    assert (target.simdgroup_matrices, target.local_bytes) == (matrices, shared * 1024)
