@@ -18,8 +18,10 @@ from edgepack.compiler.frontend.maxima.apply import Padding
 from edgepack.compiler.frontend.maxima.prepare import padded_results, warn_of_counts, with_counts
 from edgepack.compiler.frontend.narrow_types import narrow_name
 from edgepack.compiler.frontend.one_by_one import one_by_one
+from edgepack.compiler.frontend.onnxruntime_session import Level
 from edgepack.compiler.frontend.reference_run import run_custom, run_drawn, run_reference
 from edgepack.compiler.frontend.reversed_sums import reverse_sums
+from edgepack.compiler.frontend.rounded_factors import round_factors
 from edgepack.compiler.frontend.sampling import drawn_inputs
 from edgepack.compiler.frontend.shapes import infer_shapes
 from edgepack.errors import ModelError
@@ -49,9 +51,12 @@ class Tolerance:
 #: convolutions, 1.3e-5 for one Winograd F(4x4, 3x3) layer. float16 has u = 5e-4, and each layer of the
 #: reference rounds once more (edgepack computes in float32): 1e-2, and for bfloat16, u = 4e-3, 5e-2.
 #: quantised: a value next to the middle of two steps may be rounded to the other one: two steps of 1/127.
+#: tf32: the factors of a product are off by up to u = 5e-4 each, 3e-4 together on average, and so is a sum of
+#: such products, however many they are, for they are off independently: 2e-3, and ROUNDING_FACTOR.
 TOLERANCES = {
     "float64": Tolerance(1e-9, 1e-12, 1e-9),
     "float32": Tolerance(1e-4, 1e-7, 1e-3),
+    "tf32": Tolerance(2e-3, 1e-6, 1e-3),
     "quantised": Tolerance(2 / 127, 1e-6, 1e-3),
     "float16": Tolerance(1e-2, 1e-4, 1e-2),
     "bfloat16": Tolerance(5e-2, 1e-3, 5e-2),
@@ -65,6 +70,12 @@ _COARSENESS = list(TOLERANCES)
 #: test networks, edgepack's results are off by 0.6 to 4.5 times what that changes.
 CONDITION_FACTOR = 30.0
 CONDITION_LIMIT = 1e-2
+
+#: What rounding the factors of products to TF32 adds up to over the layers of a network is seen from ONNX
+#: Runtime too, given rounded factors. An output may be off by this many times what that changes, for a GPU
+#: multiplies other numbers where it fused or rearranged, but never by more than ROUNDING_LIMIT of its range.
+ROUNDING_FACTOR = 3.0
+ROUNDING_LIMIT = 5e-2
 
 #: What is said to have computed outputs that the user gave.
 GIVEN = "the given outputs"
@@ -118,8 +129,6 @@ def record(
         ConfigError: a given input does not fit.
         ModelError: ONNX Runtime cannot run the model.
     """
-    import onnx
-
     rounded, padding = (changed.rounded, changed.padding) if changed is not None else (None, None)
     model = _opened(path, sizes)
     given = {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
@@ -134,27 +143,39 @@ def record(
         results = _singly(path, sizes, arrays, results, allowed)
         source += f", {sizes.batch} runs with a batch of 1"
     del model, drawn  # which hold another copy of the weights than ``prepared``
-    exact, warnings = results, []
+    warnings: list[str] = []
     if rounded is not None and not sizes.expected:
-        results, prepared, _ = run_custom(onnx.load(str(rounded)), arrays, sizes.custom)
-        warnings = [text for name in exact for text in _moved(name, exact[name], results[name])]
+        results, prepared, warnings = _with_rounded_weights(rounded, arrays, sizes, results)
+    tf32 = prepared is not None and sizes.precision == "tf32"
+    coarse = _if_it_runs(round_factors(prepared) if tf32 else None, arrays, "none")
     prepared = prepared and reverse_sums(prepared)  # the same order on any machine
-    other = _if_it_runs(prepared, arrays) if prepared is not None else {}
+    other = _if_it_runs(prepared, arrays, "extended")
     if padding is not None:
         warnings += warn_of_counts(results, padding)
-        results, other = (padded_results(r, padding, list(allowed)) if r else r for r in (results, other))
+        names, runs = list(allowed), (results, other, coarse)
+        results, other, coarse = (padded_results(run, padding, names) if run else run for run in runs)
         allowed |= dict.fromkeys(padding.counts, 0)
-    limits = {name: _limits(array, allowed[name], other.get(name)) for name, array in results.items()}
+    limits = {n: _limits(x, allowed[n], other.get(n), coarse.get(n)) for n, x in results.items()}
     _write_all(directory, {spec.name: arrays[spec.name] for spec in model_inputs}, results, limits, source)
     return (*warnings, *(text for name, array in results.items() for text in _judge(name, array)))
 
 
+def _with_rounded_weights(
+    path: Path, arrays: Mapping[str, NDArray[Any]], sizes: Sizes, exact: Mapping[str, NDArray[Any]]
+) -> tuple[dict[str, NDArray[Any]], onnx.ModelProto | None, list[str]]:
+    """The outputs of the model with rounded weights, that model, and warnings where they are far off."""
+    import onnx
+
+    results, prepared, _ = run_custom(onnx.load(str(path)), arrays, sizes.custom)
+    return results, prepared, [text for name in exact for text in _moved(name, exact[name], results[name])]
+
+
 def _rounded(sizes: Sizes, model: Path | None) -> str | None:
-    """What the bundle's tensors are rounded to, where the reference has exact ones; ``model`` has rounded
-    weights. A factor in TF32 has as many bits as one in float16."""
-    return (
-        "float16" if sizes.precision in {"fp16", "tf32"} or (model is not None and sizes.expected) else None
-    )
+    """What the bundle's tensors, or the factors of its products ("tf32"), are rounded to, where the reference
+    has exact ones; ``model`` has rounded weights."""
+    if sizes.precision == "fp16" or (model is not None and sizes.expected):
+        return "float16"
+    return "tf32" if sizes.precision == "tf32" else None
 
 
 def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:
@@ -212,8 +233,8 @@ def _singly(
 
 def tolerances(model: onnx.ModelProto, rounded: str | None = None) -> dict[str, Tolerance | int]:
     """What each output may be off by: a :class:`Tolerance`, or a number of integer steps for integers; with
-    ``rounded``, the exact model is the reference, and the bundle has its weights, or all that lies between
-    its kernels, rounded to that type."""
+    ``rounded``, the exact model is the reference, and the bundle has its weights, all that lies between
+    its kernels, or the factors of its products ("tf32") rounded to that type."""
     import onnx
 
     graph = infer_shapes(model).graph
@@ -265,15 +286,25 @@ def _write(file: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
     return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "file": file.name}
 
 
-def _if_it_runs(model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The outputs of a model in another order, with ONNX Runtime's fusions; empty if it cannot run it."""
+def _if_it_runs(
+    model: onnx.ModelProto | None, arrays: Mapping[str, NDArray[Any]], level: Level
+) -> dict[str, NDArray[Any]]:
+    """The outputs of a changed model, with a level of ONNX Runtime's fusions; empty if there is none, or it
+    cannot run it."""
     try:
-        return run_reference(model, arrays, "extended")
+        return {} if model is None else run_reference(model, arrays, level)
     except ModelError:
         return {}
 
 
-def _limits(array: NDArray[Any], allowed: Tolerance | int, other: NDArray[Any] | None) -> dict[str, float]:
+def _limits(
+    array: NDArray[Any],
+    allowed: Tolerance | int,
+    other: NDArray[Any] | None,
+    coarse: NDArray[Any] | None = None,
+) -> dict[str, float]:
+    """What is recorded of an output; ``other`` is what another order makes of it, ``coarse`` what rounded
+    factors do."""
     import numpy as np
 
     values = np.abs(array.astype(np.float64))
@@ -281,11 +312,15 @@ def _limits(array: NDArray[Any], allowed: Tolerance | int, other: NDArray[Any] |
     largest = float(values[finite].max()) if finite.any() else 0.0
     if isinstance(allowed, int):
         return {"atol": float(allowed), "rtol": 0.0, "max_abs": largest}
+    if allowed == TOLERANCES["tf32"] and coarse is None:  # a factor has as many bits as one in float16
+        allowed = TOLERANCES["float16"]
     atol = max(allowed.floor, allowed.relative * largest)
-    if other is not None and finite.any():
-        changed = np.abs(other.astype(np.float64) - array.astype(np.float64))[finite]
-        spread = CONDITION_FACTOR * float(np.nan_to_num(changed, posinf=0.0).max())
-        atol = max(atol, min(spread, CONDITION_LIMIT * largest))
+    measured = ((other, CONDITION_FACTOR, CONDITION_LIMIT), (coarse, ROUNDING_FACTOR, ROUNDING_LIMIT))
+    for results, factor, limit in measured:
+        if results is not None and finite.any():
+            changed = np.abs(results.astype(np.float64) - array.astype(np.float64))[finite]
+            spread = factor * float(np.nan_to_num(changed, posinf=0.0).max())
+            atol = max(atol, min(spread, limit * largest))
     # Two digits, so that the limits read well.
     return {"atol": float(f"{atol:.1e}"), "rtol": allowed.relative_each, "max_abs": largest}
 
