@@ -1,13 +1,14 @@
-"""Times bundles on an NVIDIA GPU beside PyTorch (eager, and torch.compile with CUDA graphs), ONNX Runtime's
-CUDA provider and TensorRT, batch 1.
+"""Times bundles on an NVIDIA GPU beside PyTorch (eager, and torch.compile with CUDA graphs), JAX (jit), ONNX
+Runtime's CUDA provider and TensorRT, batch 1.
 
     python benchmarks/gpu.py pack FOLDER      # anywhere: needs edgepack with its compiler; no GPU
     python benchmarks/gpu.py time FOLDER      # where the GPU is: needs Python, and what is compared with
 
 ``pack`` writes for each network and precision a bundle, a program that times it from GPU memory to GPU memory
-(``gpu_time.c``, with the bundle inside), the ONNX file, and the network's nodes for PyTorch (NETWORK.json;
-weights are drawn anew there, which changes no time). ``time`` imports nothing of edgepack, and needs neither
-a compiler nor the internet: FOLDER and this folder are all that is carried to the machine with the GPU.
+(``gpu_time.c``, with the bundle inside), the ONNX file, and the network's nodes for PyTorch and JAX
+(NETWORK.json; weights are drawn anew there, which changes no time). ``time`` imports nothing of edgepack, and
+needs neither a compiler nor the internet: FOLDER and this folder are all that is carried to the machine with
+the GPU.
 
 Exit code of ``time``: 0 if every bundle was timed, 3 if there is no GPU ("not timed: no GPU"), 1 if a bundle
 failed. An engine that is missing or fails has "not timed" and why in its place.
@@ -28,7 +29,7 @@ from typing import Any
 
 NETWORKS = ("resnet18", "resnet50", "mobilenetv2", "bert", "vit_tiny", "unet")
 PRECISIONS = ("fp32", "fp16")
-ENGINES = ("eager", "compiled", "onnxruntime", "tensorrt")
+ENGINES = ("eager", "compiled", "jax", "onnxruntime", "tensorrt")
 HERE = Path(__file__).resolve().parent
 
 #: Multiply-adds that a multiprocessor starts in a cycle, by compute capability: of float32, and of float16
@@ -269,6 +270,10 @@ def time_engine(engine: str, folder: Path, name: str, precision: str, options: A
     try:
         if engine in ("eager", "compiled"):
             return time_torch(folder / f"{name}.json", precision, engine, options)
+        if engine == "jax":
+            from gpu_jax import time_jax
+
+            return time_jax(folder / f"{name}.json", precision, options, timed)
         function = {"onnxruntime": time_onnxruntime, "tensorrt": time_tensorrt}[engine]
         return function(folder / f"{name}.onnx", precision, options)
     except Exception as error:  # one engine's failure is not the others'

@@ -1,4 +1,5 @@
-"""A network's nodes as ``gpu_torch.py`` reads them, which has no onnx: plain data, without its weights."""
+"""A network's nodes as ``gpu_torch.py`` and ``gpu_jax.py`` read them, which have no onnx: plain data, without
+its weights."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ __all__ = ["graph_of"]
 
 
 def graph_of(model: Path) -> dict[str, Any]:
-    """The network for ``gpu_torch.py``: nodes, small integer constants, and the shapes of all others."""
+    """The network: nodes, small integer constants, and the shapes of all others."""
     proto = folded(model)
     constants: dict[str, Any] = {}
     for tensor in proto.graph.initializer:

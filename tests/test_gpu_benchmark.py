@@ -9,7 +9,10 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -18,6 +21,8 @@ import gpu
 from edgepack.config.device import load_device
 from edgepack.runners import cuda_shim
 from edgepack.runners.shim import build_library, shim_environment
+from tests.models import save
+from tests.models.evaluate import run_onnxruntime
 
 SCRIPT = Path(gpu.__file__)
 
@@ -75,6 +80,50 @@ def test_no_kernel_of_a_network_spills(name: str, precision: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "contraction" in done.stdout or "tensor_core" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*gpu.NETWORKS, "ds_cnn"])
+def test_jax_computes_what_the_network_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the CPU, with the model's weights: against ONNX Runtime in float32, and roughly in float16."""
+    jax = pytest.importorskip("jax")
+    import gpu_jax
+    from gpu_graph import graph_of
+    from networks import BENCHMARKS, folded
+
+    model = save(BENCHMARKS[name](), tmp_path, f"{name}.onnx")
+    described = json.loads(json.dumps(graph_of(model)))
+    weights = {t.name: numpy_helper.to_array(t) for t in folded(model).graph.initializer}
+    floats = {key: array for key, array in weights.items() if array.dtype == np.float32}
+    inputs = gpu_jax.inputs_of(described, np.float32)
+    named = {
+        one["name"]: array.astype(one["dtype"])
+        for one, array in zip(described["inputs"], inputs, strict=True)
+    }
+    expected = run_onnxruntime(onnx.load(str(model)), named)
+    for dtype, tolerance in ((np.float32, 1e-5), (np.float16, 2e-2)):
+        network = gpu_jax.network_of(described, dtype)
+        narrow = [x if x.dtype == np.int32 else x.astype(dtype) for x in inputs]
+        given = {key: array.astype(dtype) for key, array in floats.items()}
+        if dtype == np.float32:
+            text = network.lower(given, *narrow).as_text()
+            products = text.count("stablehlo.convolution(") + text.count("stablehlo.dot_general ")
+            assert text.count("HIGHEST") == 2 * products > 0
+        results = network(given, *narrow)
+        for got, wanted in zip(results, expected, strict=True):
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
+    drawn = gpu_jax.weights_of(described, np.float16)
+    assert {key: array.shape for key, array in drawn.items()} == {key: x.shape for key, x in floats.items()}
+    counts = Namespace(warmup=1, runs=1)
+    (tmp_path / f"{name}.json").write_text(json.dumps(described), encoding="utf-8")
+    assert gpu.time_engine("jax", tmp_path, name, "fp16", counts) == {
+        "error": "NotImplementedError: this JAX has no CUDA"
+    }
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert min(gpu.time_engine("jax", tmp_path, name, "fp16", counts).values()) > 0
 
 
 @pytest.mark.slow
