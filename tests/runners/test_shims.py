@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgepack import resources
 from edgepack.compiler.backends.cuda import cuda_source
 from edgepack.compiler.backends.metal import metal_source
 from edgepack.config.device import load_device
@@ -30,6 +31,8 @@ from edgepack.runners.shim import Shim, build_library, shim_environment
 from tests.models.builder import Graph
 from tests.support.compiled import plan_of
 from tests.support.executor import host_target
+
+CUDA_DRIVER = resources.TEMPLATES / "shim" / "cuda" / "driver.c"
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or arch_of(platform.machine()) not in {"x86_64", "aarch64"},
@@ -501,3 +504,13 @@ def test_the_order_of_threads_must_not_matter(tmp_path: Path, monkeypatch: pytes
     assert "same" in run("same")
     with pytest.raises(CheckFailedError, match="order in which threads run"):
         run("$EDGEPACK_SHIM_ORDER")
+
+
+def test_the_driver_has_every_function_that_the_library_looks_for() -> None:
+    """One that is missing is no error: the library then does without what it is for, or takes the CPU."""
+    templates = CUDA_DRIVER.parents[2]
+    text = (templates / "runtime" / "gpu" / "cuda.h").read_text(encoding="utf-8")
+    asked = {f"cu{name}{version}" for name, version in re.findall(r'X\((\w+), "(\w*)",', text)}
+    assert len(asked) > 30
+    made = re.findall(r"^API (\w+)\(", CUDA_DRIVER.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert asked <= set(made)

@@ -460,6 +460,12 @@ API cuStreamSynchronize(list *stream) {
     return SUCCESS;
 }
 
+/* What was given to a stream is done when somebody asks. */
+API cuStreamQuery(list *stream);
+API cuStreamQuery(list *stream) {
+    return cuStreamSynchronize(stream);
+}
+
 static void check_launch(const shim_launch *launch) {
     const uint32_t *grid = launch->grid;
     const uint32_t *block = launch->block;
