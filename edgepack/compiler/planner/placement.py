@@ -2,7 +2,8 @@
 
 The least sum over all calls and all copies between them is a minimum cut (Stone, "Multiprocessor Scheduling
 with the Aid of Network Flow Algorithms", 1977). A tensor is copied once in each direction, however many calls
-read it there. A program that the GPU can compute as a whole is computed by it: the user asked for the GPU.
+read it there. The user asked for the GPU: a program that it can compute as a whole is computed by it, and the
+CPU gets nothing that has no tensor in common with what it has to compute.
 
 Times are in microseconds. The GPU's are its rates and launches (plan/gpu_speed.py), the CPU's those of one
 core (kernels/estimate.py): small operators gain nothing from more.
@@ -69,7 +70,7 @@ def place(program: Program, signature: Signature, target: GpuTarget, cpu: Kernel
     if not fixed or len(fixed) == len(program.calls):
         return
     costs = Costs(program, signature, target)
-    chosen = costs.cheapest(fixed, cpu)
+    chosen = costs.connected(costs.cheapest(fixed, cpu), fixed)
     moved = sorted(chosen - fixed)
     if not moved:
         return
@@ -79,7 +80,7 @@ def place(program: Program, signature: Signature, target: GpuTarget, cpu: Kernel
     titles = list(dict.fromkeys(program.calls[i].fused.title for i in moved))
     named = ", ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "")
     which = f"{len(moved)} kernels that the GPU has" if len(moved) > 1 else "1 kernel that the GPU has"
-    cpu.warn(f"the CPU computes {which} too ({named}): copies there are estimated to take {_time(more)} more")
+    cpu.warn(f"the CPU computes {which} too ({named}), which is estimated to save {_time(more)} of copies")
 
 
 class Costs:
@@ -147,6 +148,19 @@ class Costs:
                 return found
             else:
                 kept = {max(found - fixed, key=lambda i: (self.on_cpu[i] - self.on_gpu[i], -i))}
+
+    def connected(self, on_cpu: set[int], fixed: set[int]) -> set[int]:
+        """Of the calls ``on_cpu`` those that share tensors with ``fixed``, directly or by others of them.
+        What is apart is the GPU's: an input that it reads may be in its memory."""
+        computed = (tensor for tensor in self.tensors if tensor.producer is not None)
+        shared = [on_cpu.intersection((tensor.producer, *tensor.readers)) for tensor in computed]
+        found, before = set(fixed), 0
+        while len(found) > before:
+            before = len(found)
+            for calls in shared:
+                if not found.isdisjoint(calls):
+                    found |= calls
+        return found
 
     def _cut(self, fixed: Collection[int], kept: Collection[int]) -> set[int]:
         """Indices of the calls on the CPU's side of a minimum cut."""

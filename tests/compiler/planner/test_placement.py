@@ -167,6 +167,19 @@ def test_what_the_gpu_computes_as_a_whole_is_not_moved_and_told() -> None:
     assert plan_of(g.model(), "m", CARD).plan.warnings == ()
 
 
+def test_what_has_nothing_to_do_with_the_cpu_is_not_moved() -> None:
+    """Small operators that the CPU would compute faster, on another input than what it has to."""
+    g = Graph("apart", seed=6)
+    small = g.op("Softmax", g.op("Exp", g.input("s", (4, 64))), axis=-1)
+    x = convolutions(g, g.input("x", (1, 64, 28, 28)), 2, 64)
+    g.ops("TopK", x, g.const([8]), outputs=2, name="t", axis=-1)
+    g.op("Mul", small, g.op("Sigmoid", g.op("MatMul", small, g.weight(64, 64))), name="y")
+    for name in ("t", "y"):
+        g.output(name)
+    plan = plan_of(g.model(), "m", CARD).plan
+    assert Counter(type(step).__name__ for step in plan.steps)["Step"] == 1
+
+
 def test_the_gpu_that_was_asked_for_computes_something() -> None:
     """A network of a few small operators, one of which the CPU has to compute: all by the CPU were faster."""
     g = Graph("between", seed=5)
