@@ -130,5 +130,5 @@ def _program(root: Path, model: str) -> Path:
         build("-c", text, "-o", objects[-1])
     program = folder / "program"
     own = TEMPLATES / "shim" / "metal" / "program.c"
-    build("-O2", "-fno-sanitize=all", own, *objects, "-ldl", "-lpthread", "-lm", "-o", program)
+    build(*ZigCc.LINK, own, *objects, "-ldl", "-lpthread", "-lm", "-o", program)
     return program

@@ -25,6 +25,7 @@ from edgepack.resources import TEMPLATES
 from edgepack.runners import native, qemu_user
 from edgepack.runners.base import Call, DeviceLike, Runner
 from edgepack.temporary import cache_folder, temporary_folder
+from edgepack.toolchains.zig import OPTIMISED_LIBRARIES
 
 __all__ = [
     "ARCHES",
@@ -100,7 +101,12 @@ class ZigCc:
         arch: x86_64 or aarch64.
         folder: where it works.
         what: what is being built, for messages.
+
+    Attributes:
+        LINK: what each link is told, so that zig builds of its libraries what links for devices use too.
     """
+
+    LINK = (OPTIMISED_LIBRARIES, "-fno-sanitize=all")
 
     def __init__(self, arch: str, folder: Path, what: str) -> None:
         self.folder, self.what = folder, what
@@ -180,7 +186,7 @@ def build_library(shim: Shim, texts: Sequence[str], folder: Path, arch: str) -> 
         build(*flags, *_INSTRUMENTED, *shim.flags, "-c", text, "-o", objects[-1])
     library = folder / shim.library
     parts = [part for part in sorted([*own.glob("*.c"), *common.glob("*.c")]) if part.name != "program.c"]
-    link = ["-O2", "-fno-sanitize=all", "-shared", f"-Wl,-soname,{shim.library}"]
+    link = [*ZigCc.LINK, "-shared", f"-Wl,-soname,{shim.library}"]
     build(*flags, *link, *parts, *objects, "-lpthread", "-lm", "-o", library)
     return library
 

@@ -16,12 +16,12 @@ from edgepack.temporary import cache_folder, temporary_folder
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.zig_ios import libc_file
 
-__all__ = ["ZigToolchain"]
+__all__ = ["OPTIMISED_LIBRARIES", "ZigToolchain"]
 
 
 #: zig builds compiler-rt as the link is optimised. Without this it does so for debugging, and builds the
 #: runtime of its sanitizers too, in up to five times the time; nothing here calls it in a loop.
-_LIBRARIES = "-Os"
+OPTIMISED_LIBRARIES = "-Os"
 
 #: compiler-rt's functions are in libSystem (zig's libSystem.tbd lists them), so none is built for the link.
 _FOUND_IN_THE_SYSTEM = ("-rtlib=none",)
@@ -95,10 +95,11 @@ class ZigToolchain(Toolchain):
 
     @property
     def link_mode(self) -> list[str]:
-        # Of firmware the symbols are needed, to know its stack; with -Os zig leaves them out.
+        # Of firmware the symbols are needed, to know its stack; without -g zig leaves them out.
         if self.device.bare_metal:
-            return []
-        return [_LIBRARIES, *_FOUND_IN_THE_SYSTEM] if self.device.os == "macos" else [_LIBRARIES]
+            return [OPTIMISED_LIBRARIES, "-g"]
+        found = _FOUND_IN_THE_SYSTEM if self.device.os == "macos" else ()
+        return [OPTIMISED_LIBRARIES, *found]
 
     @contextmanager
     def preparation(self) -> Iterator[None]:

@@ -80,7 +80,7 @@ def test_it_computes_the_same(level: str, tmp_path: Path) -> None:
     data = (tmp_path / "apple.o").read_bytes()
     pointers = {"nine": 9, "eight": 8, "seven": 7}
     (tmp_path / "apple.s").write_text(as_assembly(data, "apple.o", pointers), encoding="utf-8")
-    build("apple.s", "linux.c", "-lm", "-o", "program")
+    build(*ZigCc.LINK, "apple.s", "linux.c", "-lm", "-o", "program")
     done = runner.run(device, [tmp_path / "program"], timeout=60, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "1 304 506")
 

@@ -125,8 +125,8 @@ def test_a_crash_names_signal_kernel_stage_and_log(
 
 def test_running_out_of_time_ends_the_child_and_names_the_kernel(directory: Path) -> None:
     stages = Stages(None)
-    message = r"did not end within 10 s; it was in kernel conv2d_17"
-    with pytest.raises(ModelError, match=message) as caught, stages.within(10, "Packing net.onnx"):
+    message = r"did not end within 4 s; it was in kernel conv2d_17"
+    with pytest.raises(ModelError, match=message) as caught, stages.within(4, "Packing net.onnx"):
         compile_("hang", directory, progress=stages)
     assert "--timeout" in caught.value.hint
     if os.name == "posix":

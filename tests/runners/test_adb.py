@@ -174,9 +174,9 @@ def test_adb_is_found_in_androids_sdk(
 def test_a_time_out_shows_what_was_printed(phones: Phones, folder: Path) -> None:
     program(folder, "echo so far; sleep 60")
     with pytest.raises(
-        ToolchainError, match="The program on 28151FDH300ABC did not end within 5 s"
+        ToolchainError, match="The program on 28151FDH300ABC did not end within 3 s"
     ) as caught:
-        run(folder, timeout=5)
+        run(folder, timeout=3)
     assert "so far" in caught.value.detail
 
 

@@ -168,8 +168,8 @@ def test_a_device_without_sha256sum_gets_all_files_each_time(board: Board, folde
 
 def test_a_time_out_ends_the_program_there(board: Board, folder: Path) -> None:
     program(folder, "echo so far; echo $$ > pid; sleep 60")
-    with pytest.raises(ToolchainError, match="The program on board did not end within 5 s") as caught:
-        run(folder, timeout=5)
+    with pytest.raises(ToolchainError, match="The program on board did not end within 3 s") as caught:
+        run(folder, timeout=3)
     assert "so far" in caught.value.detail
     gone(board)
 
