@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypedDict, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
-from edgepack.errors import ConfigError
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import Limits
 from edgepack.plan.target import Optimize
@@ -24,11 +21,6 @@ __all__ = [
     "PathLike",
     "RunKeywords",
     "RunOptions",
-    "check_optimize",
-    "check_options",
-    "check_run",
-    "check_seconds",
-    "check_whole",
 ]
 
 PathLike = str | os.PathLike[str]
@@ -211,179 +203,3 @@ class RunKeywords(TypedDict, total=False):
     threads: int | None
     timeout: float | None
     sandbox: bool
-
-
-def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
-    """Raise ConfigError, in one sentence, for an option that there is not, or a value of a wrong type.
-
-    Args:
-        given: keyword arguments of the function.
-        function: ``pack``, ``check``, ``export``, ``update``, or ``bench`` of a bundle.
-    """
-    names = {
-        "check": ["model", "device", *CheckKeywords.__annotations__],
-        "export": [*_EXPORT_TYPES],
-        "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
-        "update": [*RunKeywords.__annotations__, "custom"],
-    }.get(function, [*dict.fromkeys([*_TYPES, *(field.name for field in fields(PackOptions))])])
-    for name, value in given.items():
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            also = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}."
-            raise ConfigError(f"{function} has no option {name!r}.", hint=also)
-        types = _EXPORT_TYPES if function == "export" else _TYPES
-        if value is None or name not in types:
-            continue
-        wanted, fits = types[name]
-        if not fits(value):
-            raise ConfigError(f"{name} of {function} is {wanted}, not {_shown(value)}.", hint=_hint(value))
-
-
-def check_optimize(value: str) -> None:
-    """Raise ConfigError unless there are kernels that are chosen for this."""
-    if value not in get_args(Optimize):
-        raise ConfigError(f"No kernels are made for {value!r}.", hint="Use latency, size or balanced.")
-
-
-def check_whole(name: str, value: Any, *, least: int) -> None:
-    """Raise ConfigError unless ``value`` is None or a whole number of at least ``least``."""
-    if value is not None and not (_is_whole(value) and value >= least):
-        raise ConfigError(
-            f"{name} is a whole number, not {_shown(value)}."
-            if not _is_whole(value)
-            else f"{name} is at least {least}, not {value}.",
-            hint=f"Give {least} or more.",
-        )
-
-
-def check_seconds(name: str, value: Any) -> None:
-    """Raise ConfigError unless ``value`` is None or a number of seconds above 0."""
-    if value is not None and not _is_seconds(value):
-        raise ConfigError(f"{name} is a number of seconds above 0, not {_shown(value)}.")
-
-
-def check_run(options: RunOptions) -> None:
-    """Raise ConfigError for a value of a wrong type."""
-    if options.runner is not None and not _is_text(options.runner):
-        kind = type(options.runner).__name__
-        raise ConfigError(f"runner is a name or NAME:PLACE, not a value of type {kind}.")
-    if options.device is not None and not _is_device(options.device):
-        raise ConfigError(f"device is {_TYPES['device'][0]}, not {_shown(options.device)}.")
-    check_whole("threads", options.threads, least=1)
-    check_seconds("timeout", options.timeout)
-    if not _is_flag(options.sandbox):
-        raise ConfigError(f"sandbox is True or False, not {_shown(options.sandbox)}.")
-
-
-def _shown(value: Any) -> str:
-    """A value as a sentence names it: short ones as they are, others by their type."""
-    kind, text = type(value).__name__, repr(value)
-    return f"the {kind} {text}" if len(text) <= 60 and text.isprintable() else f"a value of type {kind}"
-
-
-def _hint(value: Any) -> str:
-    if type(value).__name__ == "ModelProto":
-        return "Write the model to a file: onnx.save(model, path)."
-    return "See help(edgepack.PackOptions)."
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
-
-
-def _is_device(value: Any) -> bool:
-    # Not isinstance: what makes a Device is loaded only by what needs one.
-    return _is_path(value) or type(value).__name__ == "Device"
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_whole(value: Any) -> bool:
-    try:
-        operator.index(value)  # numpy's integers too
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
-
-
-def _is_size(value: Any) -> bool:
-    return _is_whole(value) and value > 0
-
-
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _is_limit(value: Any) -> bool:
-    return _is_seconds(value) or (value == 0 and not isinstance(value, bool))
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str) and all(map(_is_whole, value))
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, Iterable) and all(map(_is_text, value))
-
-
-def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    def fits(value: Any) -> bool:
-        return isinstance(value, Mapping) and all(map(_is_text, value)) and all(map(of, value.values()))
-
-    return fits
-
-
-#: An option's name to what it is, in words and as a function.
-_PACKAGE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "package_name": ("a text", _is_text),
-    "package_version": ("a text", _is_text),
-    "summary": ("a text", _is_text),
-    "license": ("a text", _is_text),
-    "authors": ("a list of texts", _is_names),
-    "homepage": ("a text", _is_text),
-    "sign_key": ("the path of a file, or env://NAME", _is_path),
-}
-_EXPORT_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "bundles": ("a bundle, its folder, or a list of them", lambda value: value is not None),
-    "formats": ("a name or a list of names", lambda value: _is_text(value) or _is_names(value)),
-    "output": ("the path of a folder", _is_path),
-    **_PACKAGE_TYPES,
-    "force": ("True or False", _is_flag),
-}
-_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "model": ("the path of a file", _is_path),
-    "device": ("a device's name, the path of its YAML file, or a Device", _is_device),
-    "output": ("the path of a folder", _is_path),
-    "name": ("a text", _is_text),
-    "shapes": ("a mapping of inputs' names to shapes of whole numbers", _is_mapping(_is_shape)),
-    "dims": ("a mapping of dimensions' names to whole numbers", _is_mapping(_is_whole)),
-    "toolchain": ("a text", _is_text),
-    "sdk": ("the path of a folder", _is_path),
-    "params": ("a text", _is_text),
-    "inputs": ("a mapping of inputs' names to paths of .npy files", _is_mapping(_is_path)),
-    "seed": ("a whole number", _is_whole),
-    "expected": ("a mapping of outputs' names to paths of .npy files", _is_mapping(_is_path)),
-    "cut_inputs": ("a list of tensors' names", _is_names),
-    "cut_outputs": ("a list of tensors' names", _is_names),
-    "custom": ("the path of a YAML file", _is_path),
-    "maxima": ("a mapping of tensors' names to whole numbers above 0", _is_mapping(_is_size)),
-    "max_constant_bytes": ("a whole number above 0", _is_size),
-    "max_nodes": ("a whole number above 0", _is_size),
-    "set_batch": ("a whole number above 0", _is_size),
-    "optimize": ("a text", _is_text),
-    "strict_math": ("True or False", _is_flag),
-    "strict_speed": ("True or False", _is_flag),
-    "formats": ("a list of names", _is_names),
-    **_PACKAGE_TYPES,
-    "weights": ("a text", _is_text),
-    "precision": ("a text", _is_text),
-    "force": ("True or False", _is_flag),
-    "cache": ("True or False", _is_flag),
-    "timeout": ("a number of seconds, 0 for no limit", _is_limit),
-}

@@ -20,7 +20,8 @@ from edgepack.config.host_gpu import require_gpu
 from edgepack.errors import ConfigError, ModelError
 from edgepack.files import as_text, is_file
 from edgepack.formats.platform import npm
-from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike, check_optimize
+from edgepack.option_checks import check_optimize
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.paths import cache_dir
 from edgepack.pipeline.cache import Cache, tool_versions
 from edgepack.pipeline.compile import Compiler, Imported

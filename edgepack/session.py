@@ -19,7 +19,8 @@ from edgepack.bundle.libraries import check_library, check_whole_file
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.options import PathLike, check_whole
+from edgepack.option_checks import check_whole
+from edgepack.options import PathLike
 from edgepack.plan.types import TensorSpec
 from edgepack.runners import native
 

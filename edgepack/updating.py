@@ -20,7 +20,8 @@ from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.options import PackOptions, PathLike, RunKeywords, RunOptions, check_options, check_run
+from edgepack.option_checks import check_options, check_run
+from edgepack.options import PackOptions, PathLike, RunKeywords, RunOptions
 from edgepack.packing import pack_model
 from edgepack.progress import Progress
 from edgepack.render.params_file import signed_message, write_signed

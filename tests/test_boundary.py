@@ -66,10 +66,10 @@ def test_a_defect_in_firmware_is_an_internal_error(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("place", "job"),
     [
-        ("edgepack.api.check_sums", lambda bundle: bundle.check_sums()),
+        ("edgepack.packed_bundle.check_sums", lambda bundle: bundle.check_sums()),
         ("edgepack.runners.verify.verify", lambda bundle: bundle.verify()),
         ("edgepack.runners.bench.bench", lambda bundle: bundle.bench()),
-        ("edgepack.api.load_manifest", lambda bundle: Bundle(bundle.path)),
+        ("edgepack.packed_bundle.load_manifest", lambda bundle: Bundle(bundle.path)),
         ("edgepack.session._open_library", edgepack.load),
         ("edgepack.session._open_library", lambda bundle: edgepack.Session(bundle.path)),
         ("edgepack.toolchains.resolve", lambda _: edgepack.cross_compiler("host")),

@@ -11,7 +11,8 @@ from typing_extensions import Unpack
 
 from edgepack.boundary import guarded
 from edgepack.errors import ConfigError
-from edgepack.options import PathLike, check_whole
+from edgepack.option_checks import check_whole
+from edgepack.options import PathLike
 from edgepack.release import starter
 from edgepack.release.run import Release, ReleaseOptions, release
 
