@@ -41,15 +41,20 @@ _CUSTOM = "src/custom/"
 
 @dataclass(frozen=True)
 class _Options(RunOptions):
-    """Where the program runs, and ``custom``: the YAML file that declares the model's custom operators."""
+    """Where the program runs, and what a bundle does not record of how its model was packed: the YAML file
+    that declares custom operators, and limits."""
 
     custom: PathLike | None = None
+    max_constant_bytes: int | None = None
+    max_nodes: int | None = None
 
 
 class UpdateKeywords(RunKeywords, total=False):
     """The options of :func:`update` as keyword arguments."""
 
     custom: PathLike | None
+    max_constant_bytes: int | None
+    max_nodes: int | None
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,8 @@ def update(
         progress: as for :func:`edgepack.pack`.
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:
             where the program runs. ``device`` is needed too where it is one of your own, and ``custom``, as
-            for :func:`edgepack.pack`, where the bundle has custom operators.
+            for :func:`edgepack.pack`, where the bundle has custom operators; ``max_constant_bytes`` and
+            ``max_nodes`` as for :func:`edgepack.pack`, where the model needs them.
 
     Raises:
         ConfigError: the library takes no other params, or key, network or custom operators are others.
@@ -202,6 +208,8 @@ def _packed(
         cut_inputs=record.cut_inputs,
         cut_outputs=record.cut_outputs,
         custom=where.custom,
+        max_constant_bytes=where.max_constant_bytes,
+        max_nodes=where.max_nodes,
         set_batch=record.batch or None,
         maxima=record.maxima or None,
         params=manifest.params.mode,

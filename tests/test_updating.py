@@ -14,8 +14,8 @@ import pytest
 
 import edgepack
 from edgepack.cli.main import main
-from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.options import PackKeywords
+from edgepack.errors import CheckFailedError, ConfigError, ModelError
+from edgepack.options import PackKeywords, PackOptions
 from edgepack.render.params_file import HEADER, read_params, signed_message
 from edgepack.signing.sums import secret_key
 from tests.models.builder import Graph
@@ -252,6 +252,22 @@ def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main([*command, "--key", str(place / "weights.pub"), "-q"]) == 2
     assert main([*command, "--key", str(place / "weights.sec"), "-q"]) == 3
     assert "none.onnx does not exist" in capsys.readouterr().err
+
+
+def test_limits_of_the_model_are_passed_on(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[PackOptions] = []
+
+    def pack(model: Path, device: str, output: Path, options: PackOptions, progress: object) -> None:
+        given.append(options)
+        raise ModelError("seen")
+
+    monkeypatch.setattr("edgepack.updating.pack_model", pack)
+    command = ["update", str(place / "bundle"), "--model", str(place / "retrained.onnx")]
+    command += ["-o", str(tmp_path / "x"), "--custom", str(place / "ops/ops.yaml"), "-q"]
+    assert main([*command, "--max-nodes", "12345", "--max-constant-bytes", "678"]) == 3
+    assert [(one.max_nodes, one.max_constant_bytes) for one in given] == [(12345, 678)]
 
 
 @pytest.mark.slow

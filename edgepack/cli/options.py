@@ -16,6 +16,7 @@ __all__ = [
     "json_option",
     "kernel_options",
     "limit_option",
+    "limit_options",
     "model_options",
     "package_options",
     "run_options",
@@ -203,6 +204,11 @@ def model_options(function: _F) -> _F:
         ),
     )
     return _with(function, (*options, *_LIMITS))
+
+
+def limit_options(function: _F) -> _F:
+    """How much may become of a model before it is refused."""
+    return _with(function, _LIMITS)
 
 
 def run_options(function: _F) -> _F:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from typing_extensions import Unpack
 
-from edgepack.cli.options import custom_option, json_option, run_options
+from edgepack.cli.options import custom_option, json_option, limit_options, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, verbosity_options
 from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes
@@ -46,6 +46,7 @@ __all__ = ["command"]
     help="Sign this number too, higher for later params: devices can refuse older ones.",
 )
 @custom_option
+@limit_options
 @click.option("--force", is_flag=True, help="Replace a file at the output.")
 @run_options
 @json_option

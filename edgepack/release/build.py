@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgepack.boundary import guarded
@@ -92,10 +92,18 @@ def build(job: Job) -> Outcome:
             guarded(_build)(job, work)
             failure = None
         except EdgepackError as error:
-            failure = failure_of(error)
+            failure = _placed(failure_of(error), job.unit)
         finally:
             work.stage_file(job.unit).unlink(missing_ok=True)
     return Outcome(failure, tuple(str(one.message) for one in caught))
+
+
+def _placed(failure: Failure, unit: Unit) -> Failure:
+    """The failure with file, line and field of the project in the place of the command's option."""
+    for option, place in unit.places.items():
+        if failure.message.startswith((f"{option}:", f"{option} ")):
+            return replace(failure, message=place + failure.message.removeprefix(option))
+    return failure
 
 
 def _build(job: Job, work: WorkFolder) -> None:

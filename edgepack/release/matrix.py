@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +19,9 @@ from edgepack.release.project import Budgets, Choices, ModelEntry, Override, Pro
 
 __all__ = ["Unit", "matches", "units_of"]
 
+#: What the worker's errors about a model's sizes begin with, and the keys of a project's model that say them.
+_OPTIONS = {"--shape": "shapes", "--dim": "dims"}
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -34,6 +37,7 @@ class Unit:
             architectures in one package).
         budgets: what it may take.
         package: what its packages say about themselves.
+        places: an option of the command line to where the project file says it, as errors name it.
     """
 
     model: str
@@ -45,6 +49,7 @@ class Unit:
     joint: tuple[str, ...]
     budgets: Budgets
     package: PackageMetadata
+    places: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -129,6 +134,10 @@ def _unit(loaded: ProjectFile, name: str) -> Unit:
         joint=tuple(one for one in formats if found[one].several),
         budgets=budgets,
         package=replace(package(project), summary=entry.summary or project.summary),
+        places={
+            option: f"{loaded.where('models', model, key)}: models.{model}.{key}"
+            for option, key in _OPTIONS.items()
+        },
     )
 
 

@@ -62,8 +62,8 @@ ModelName = Annotated[str, AfterValidator(_model_name)]
 
 
 class Budgets(Frozen):
-    """What a bundle may take; a release that takes more fails. In an override each holds instead of the one
-    for all."""
+    """What a bundle may take. A release in which one takes more is written all the same, and the command ends
+    with exit code 1. In an override each holds instead of the one for all."""
 
     text: Size | None = Field(
         default=None, description="Machine code of the library (of firmware, of the program)."

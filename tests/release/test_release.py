@@ -14,6 +14,7 @@ import pytest
 
 from edgepack.errors import ConfigError
 from edgepack.files import list_files
+from edgepack.release.build import Job, build
 from edgepack.release.index import load_index
 from edgepack.release.matrix import units_of
 from edgepack.release.measure import Measurements, load_measurements, slower_units
@@ -127,6 +128,24 @@ def test_a_failure_stops_neither_the_rest_nor_the_next_release(
     assert {failure.kind for failure in made.failures.values()} == {"CheckFailedError"}
     assert "fails its own check" in made.failures["net@my-board"].message
     assert load_index(dist).version == "1.2.0"  # the one before stands
+
+
+@pytest.mark.parametrize("option", ["shape", "dim"])
+def test_a_wrong_size_is_named_where_the_project_says_it(
+    option: str, project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "models:\n  net:\n    path: net.onnx\n    {option}s: {{ghost: {value}}}\ndevices: {{linux-x86_64: }}\n"
+    value = "[1]" if option == "shape" else "1"
+    path = project(text="name: fleet\n" + text.replace("{option}", option).replace("{value}", value))
+    (unit,) = units_of(load_project(path))
+
+    def pack(*_: object) -> None:
+        raise ConfigError(f"--{option}: no ghost.", hint="Ask.")
+
+    monkeypatch.setattr("edgepack.release.build.pack_model", pack)
+    failure = build(Job(unit, "key", "", "", tmp_path)).failure
+    assert failure is not None
+    assert failure.message == f"{path}:5: models.net.{option}s: no ghost."
 
 
 def test_two_releases_are_the_same_bytes(
