@@ -97,9 +97,8 @@ def update(
         force: replace a file at the output.
         progress: as for :func:`edgepack.pack`.
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:
-            where the program runs. ``device`` is needed too where it is one of your own, and ``custom``, as
-            for :func:`edgepack.pack`, where the bundle has custom operators; ``max_constant_bytes`` and
-            ``max_nodes`` as for :func:`edgepack.pack`, where the model needs them.
+            where the program runs. As for :func:`edgepack.pack`: ``custom`` where the bundle has custom
+            operators, ``max_constant_bytes``, ``max_nodes``, and a ``device`` of your own.
 
     Raises:
         ConfigError: the library takes no other params, or key, network or custom operators are others.

@@ -134,9 +134,10 @@ def test_a_failure_stops_neither_the_rest_nor_the_next_release(
 def test_a_wrong_size_is_named_where_the_project_says_it(
     option: str, project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "models:\n  net:\n    path: net.onnx\n    {option}s: {{ghost: {value}}}\ndevices: {{linux-x86_64: }}\n"
-    value = "[1]" if option == "shape" else "1"
-    path = project(text="name: fleet\n" + text.replace("{option}", option).replace("{value}", value))
+    size = "[1]" if option == "shape" else "1"
+    model = f"net:\n    path: net.onnx\n    {option}s: {{{{ghost: {size}}}}}\n"
+    head = "name: fleet\nversion: 1.2.0\ndevices: {{linux-x86_64: }}\n"
+    path = project(text=f"{head}models:\n  {model}")
     (unit,) = units_of(load_project(path))
 
     def pack(*_: object) -> None:
@@ -145,7 +146,7 @@ def test_a_wrong_size_is_named_where_the_project_says_it(
     monkeypatch.setattr("edgepack.release.build.pack_model", pack)
     failure = build(Job(unit, "key", "", "", tmp_path)).failure
     assert failure is not None
-    assert failure.message == f"{path}:5: models.net.{option}s: no ghost."
+    assert failure.message == f"{path}:7: models.net.{option}s: no ghost."
 
 
 def test_two_releases_are_the_same_bytes(
