@@ -17,6 +17,7 @@ from edgepack.abi_structs import (
     Quantization,
     SessionHandle,
     Tensor,
+    backend_of,
 )
 from edgepack.resources import TEMPLATES
 
@@ -32,6 +33,7 @@ __all__ = [
     "SessionHandle",
     "Status",
     "Tensor",
+    "backend_of",
     "header",
 ]
 

@@ -19,6 +19,7 @@ __all__ = [
     "Quantization",
     "SessionHandle",
     "Tensor",
+    "backend_of",
 ]
 
 
@@ -156,3 +157,13 @@ class Descriptor(c.Structure):
         ("run_step", c.c_void_p),
         ("api", c.POINTER(Api)),
     )
+
+
+def backend_of(api: Api, model: Model) -> str:
+    """What an opened model runs on, as ``ep_model_backend`` says it: ``cpu``; a GPU and its name; or ``cpu``
+    and, in brackets, why it is not the GPU."""
+    if api.struct_size <= Api.model_backend.offset or not api.model_backend:
+        return "cpu"
+    text = c.create_string_buffer(512)
+    api.model_backend(c.byref(model), text, len(text))
+    return text.value.decode("utf-8", "replace")

@@ -118,6 +118,13 @@ class Session:
         self._check(status, "run")
         return results
 
+    @property
+    def backend(self) -> str:
+        """What computes: ``cpu``; a GPU's interface and name (``opencl: Mali-G78``); or ``cpu`` and, in
+        brackets, why it is not the GPU that the bundle has kernels for."""
+        self._open_handle()
+        return abi.backend_of(self._api, self._model)
+
     @guarded
     def check_params(self) -> None:
         """Hash all params; raises CheckFailedError if a byte of them has changed."""

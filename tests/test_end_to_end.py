@@ -311,6 +311,8 @@ def test_a_bundle_with_kernels_for_a_gpu(tmp_path: Path, monkeypatch: pytest.Mon
     result = bundle.verify()
     gpu, cpu = result.variants
     assert result.ok
+    with bundle.load() as session:
+        assert session.backend.startswith(("opencl: ", "cpu (opencl: EP_E_GPU_"))  # PoCL's CPU is no GPU
     assert (gpu.name, cpu.name) == ("opencl", "opencl-generic")
     if gpu.missing:
         pytest.skip(f"this machine lacks {gpu.missing}")

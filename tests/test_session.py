@@ -44,6 +44,13 @@ def test_runs_on_arrays(small_bundle: Bundle, threads: int | None) -> None:
             np.testing.assert_array_equal(outputs["sign"], sign)
 
 
+def test_says_what_it_runs_on(small_bundle: Bundle) -> None:
+    with edgepack.load(small_bundle) as session:
+        assert session.backend == "cpu"
+    with pytest.raises(ConfigError, match="closed"):
+        _ = session.backend
+
+
 def test_describes_its_inputs_and_outputs(small_bundle: Bundle) -> None:
     with edgepack.load(small_bundle.path) as session:
         assert [(t.name, t.dtype, t.shape) for t in session.inputs] == [("input", "float32", (ROWS, COLUMNS))]

@@ -94,6 +94,7 @@ assert [one.name for one in small.OUTPUTS] == ["output", "sign"]
 with small.Session(threads=1) as session:
     output, sign = session.run(x)
     right(small.Outputs(output, sign))
+    assert session.backend == "cpu"
     session.check_params()
 threads = [threading.Thread(target=lambda: [right(small.run(x)) for _ in range(50)]) for _ in range(4)]
 [one.start() for one in threads]
@@ -110,6 +111,7 @@ def refused(kind, what, *words):
 refused(TypeError, lambda: small.run(x.astype(float)), "float64", "float32")
 refused(ValueError, lambda: small.run(x[:2]), "(2, 8)", "(4, 8)")
 refused(ValueError, lambda: session.run(x), "closed")
+refused(ValueError, lambda: session.backend, "closed")
 refused(ValueError, lambda: small.Session(threads=0), "threads")
 import os
 pid = os.fork()

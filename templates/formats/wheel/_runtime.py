@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._header import ABI_VERSION, MAGIC, STATUSES
-from ._structs import Api, Buffer, ConstBuffer, Descriptor, Model, Options, SessionHandle
+from ._structs import Api, Buffer, ConstBuffer, Descriptor, Model, Options, SessionHandle, backend_of
 
 
 class Error(RuntimeError):
@@ -105,6 +105,13 @@ class SessionBase:
             "run",
         )
         return results
+
+    @property
+    def backend(self) -> str:
+        """What computes: ``cpu``; a GPU and its name; or ``cpu`` and, in brackets, why it is not the GPU."""
+        if self._handle is None:
+            raise ValueError("the session is closed")
+        return backend_of(self._api, self._model)
 
     def check_params(self) -> None:
         """Hash the params file; raises Error where a byte of it has changed."""
