@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export
@@ -19,20 +20,27 @@ from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.resources import TEMPLATES
+from tests.support.worker import COLUMNS, ROWS, reference
 
 __all__ = [
+    "CONSUMERS",
     "HOSTILE_NAMES",
     "METADATA",
     "TEMPLATES",
     "assert_same_bytes",
     "blocks",
+    "extract",
     "hostile",
     "kotlinc",
     "on",
+    "recorded",
     "run",
     "tool",
     "write",
 ]
+
+#: Programs that use packages.
+CONSUMERS = Path(__file__).parents[1] / "formats" / "consumers"
 
 #: Names of tensors that would end a string, a comment or a line somewhere, or are words of a language.
 HOSTILE_NAMES = (
@@ -156,3 +164,27 @@ def assert_same_bytes(name: str, bundles: Sequence[Bundle], made: Path, folder: 
         os.umask(old)
     assert again.name == made.name
     assert again.read_bytes() == made.read_bytes()
+
+
+def extract(archive: Path, folder: Path) -> Path:
+    """The folder with the package's files."""
+    if archive.suffix in {".gz", ".tgz"}:
+        folder.mkdir()
+        subprocess.run(["tar", "-xzf", archive, "-C", folder], check=True)
+    else:
+        shutil.unpack_archive(archive, folder, "zip")
+    inside = list(folder.iterdir())
+    return inside[0] if len(inside) == 1 else folder
+
+
+def recorded(bundle: Bundle, folder: Path) -> None:
+    """Writes recorded.h, for check_firmware.c of CONSUMERS."""
+    x = np.fromfile(bundle.path / "test" / "input_0.bin", "f4").reshape(ROWS, COLUMNS)
+    output, sign = reference(x)
+    arrays = (("float", "recorded", x), ("float", "expected", output), ("signed char", "expected_sign", sign))
+    (folder / "recorded.h").write_text(
+        "".join(
+            f"static const {kind} {name}[] = {{{', '.join(f'{v:.9g}' for v in data.ravel())}}};\n"
+            for kind, name, data in arrays
+        )
+    )
