@@ -17,7 +17,6 @@ import numpy as np
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.kernels.contract import Array, Packing
 from edgepack.compiler.kernels.cpu.generic.copy import copy
-from edgepack.compiler.kernels.gpu.contract import FULL
 from edgepack.compiler.planner.arena import Request, aligned, plan_arena
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.constants import ConstantPool
@@ -61,7 +60,7 @@ def build_gpu_plan(
     gpu = GpuSelector(target, symbol_prefix, reporter)
     cpu = KernelSelector(program, target.host, symbol_prefix, reporter)
     for call in program.calls:
-        reason = gpu.select(call)
+        reason = gpu.select(call, HalfTensors().of_call(call))
         if reason:
             cpu.warn(f"kernel {call.fused.title}: the CPU computes it, for the GPU has no kernel ({reason})")
     place(program, signature, target, cpu)
@@ -69,7 +68,7 @@ def build_gpu_plan(
     for text in half.warnings:
         cpu.warn(text)
     for call in program.calls:
-        if call.gpu is not None and half.of_call(call) != FULL:
+        if call.gpu is not None and half.of_call(call) != HalfTensors().of_call(call):
             gpu.select(call, half.of_call(call))
     select_or_split(program, cpu)
     for text in describe_placement(program, signature, target):

@@ -63,7 +63,7 @@ class HalfTensors:
         rounds = self.exact is not None and call.fused.name not in self.exact
         if self.tf32:
             return HalfOperands(params, False, constants, rounds)
-        return HalfOperands(params, rounds, constants & params)
+        return HalfOperands(params, rounds, constants)
 
 
 def half_tensors(

@@ -20,6 +20,10 @@ from edgepack.plan.types import Kernel
 __all__ = ["GpuSelector"]
 
 
+#: What the names of stages begin with that add up partial sums, or transform for a product and back.
+FINISHING = ("partial_sums", "winograd")
+
+
 class GpuSelector:
     """Selects the GPU's kernels for calls; equal ones share kernels.
 
@@ -77,8 +81,8 @@ class GpuSelector:
                 prod(int(d) for d in b.shape) * DTYPE_BYTES["float16" if i in half.params else str(b.dtype)]
                 for i, b in enumerate(call.fused.function.params)
             )
-            # All is counted at one kernel: the last one, but not that which adds up what a product left.
-            last = number == max(i for i, rule in enumerate(made.rules) if rule != "partial_sums")
+            # All is counted at one kernel: the last one, but not one that finishes what a product left.
+            last = number == max(i for i, rule in enumerate(made.rules) if not rule.startswith(FINISHING))
             self.kernels[symbol] = Kernel(
                 symbol,
                 len(stage.operands),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.cpu.generic.lowering import count_flops
 from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, GpuStage, HalfOperands
 from edgepack.compiler.kernels.gpu.contraction import contraction
@@ -20,6 +20,7 @@ from edgepack.compiler.kernels.gpu.rows import rows
 from edgepack.compiler.kernels.gpu.simdgroup_matrix import simdgroup_matrix
 from edgepack.compiler.kernels.gpu.tensor_core import tensor_core
 from edgepack.compiler.kernels.gpu.window import window
+from edgepack.compiler.kernels.gpu.winograd import Winograd, winograd
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -40,7 +41,8 @@ RULES: dict[str, _Rule] = {
 
 
 def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = FULL) -> GpuImplementation:
-    """A fused group's kernels: one for each of its nests, or for several that share their rows.
+    """A fused group's kernels: one for each of its nests, or for several that share their rows, or several
+    for a nest.
 
     Args:
         half: what is float16 in memory.
@@ -57,8 +59,18 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
         else:
             parts += [member.nest for member in part.members]
     nests = _stored(nests, parts)
-    stages, names = [], []
+    stages: list[GpuStage] = []
+    names: list[str] = []
+    filtered = (0, 0)
+    parameters = {}
     for part in parts:
+        form = _winograd(fused, nests, part, target, half)
+        if form is not None:
+            stages += form.stages
+            names += form.rules
+            filtered = (max(filtered[0], form.scratch[0]), max(filtered[1], form.scratch[1]))
+            parameters["winograd"] = f"F({form.m}x{form.m}, 3x3)"
+            continue
         name, stage = _stage(fused, nests, part, target, half)
         stages.append(stage)
         names.append(name)
@@ -67,9 +79,33 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
             names.append("partial_sums")
     kernel = Kernel(fused, nests, target.most_parameters, half)
     temps = tuple(prod(int(d) for d in b.shape) * DTYPE_BYTES[kernel.stored(b)] for b in nests.temps)
-    if partial := max(stage.partial_bytes for stage in stages):
-        temps = (*temps, partial)
-    return GpuImplementation(tuple(names), tuple(stages), temps, flops=count_flops(fused.function))
+    partial = max(stage.partial_bytes for stage in stages)
+    temps, moved = _without_empty((*temps, partial, *filtered), stages)
+    return GpuImplementation(tuple(names), moved, temps, parameters, count_flops(fused.function))
+
+
+def _winograd(
+    fused: FusedGroup, nests: Nests, part: RowRun | Nest, target: GpuTarget, half: HalfOperands
+) -> Winograd | None:
+    """A part in Winograd's form, where it is a convolution that pays in it."""
+    if isinstance(part, RowRun):
+        return None
+    try:
+        return winograd(fused, nests, part, target, half)
+    except RuleError:
+        return None
+
+
+def _without_empty(
+    temps: Sequence[int], stages: Sequence[GpuStage]
+) -> tuple[tuple[int, ...], tuple[GpuStage, ...]]:
+    """The temps that have bytes, and the stages with their new numbers."""
+    kept = [i for i, nbytes in enumerate(temps) if nbytes]
+    places = {Operand("temp", old): Operand("temp", new) for new, old in enumerate(kept)}
+    moved = tuple(
+        replace(stage, operands=tuple(places.get(o, o) for o in stage.operands)) for stage in stages
+    )
+    return tuple(temps[i] for i in kept), moved
 
 
 def _serves(fused: FusedGroup, nests: Nests, run: RowRun, target: GpuTarget, half: HalfOperands) -> bool:

@@ -23,7 +23,7 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.gpu.nests import expanded, substituted
 from edgepack.compiler.kernels.gpu.strides import contiguous_in
 
-__all__ = ["MatrixProduct", "matrix_product", "variables_of"]
+__all__ = ["SELECTIONS", "MatrixProduct", "factors_of", "matrix_product", "selections_in", "variables_of"]
 
 #: Rows, columns and depth at least; smaller products are summed by other rules.
 LEAST = 8
@@ -57,7 +57,7 @@ class MatrixProduct:
 
 def matrix_product(block: Block, inlined: Mapping[Buffer, Block]) -> MatrixProduct:
     """A block as a matrix product. RuleError if it is none, or a small one."""
-    factors = [expanded(x, inlined) for x in _factors(block)]
+    factors = [expanded(x, inlined) for x in factors_of(block)]
     order = _order(block, *(variables_of(x) for x in factors))
     counts = {name: prod(n for _, n in pairs) for name, pairs in order.items()}
     if min(counts["m"], counts["n"], counts["k"]) < LEAST or max(counts.values()) >= 2**31:
@@ -91,8 +91,8 @@ def _order(block: Block, first: set[Any], second: set[Any]) -> dict[str, list[tu
     return order
 
 
-def _factors(block: Block) -> tuple[Any, Any]:
-    """What is multiplied. RuleError if the block is no sum of products of float32 numbers."""
+def factors_of(block: Block) -> tuple[Any, Any]:
+    """What is multiplied in a block. RuleError if the block is no sum of products of float32 numbers."""
     value: Any = block.value
     if type(value).__name__ != "Add" or str(block.target.dtype) != "float32":
         raise RuleError("no sum of products of float32 numbers")
@@ -124,8 +124,13 @@ def _unravelled(flat: Any, pairs: Sequence[tuple[Any, int]]) -> dict[Any, Any]:
     return found
 
 
-def _simplified(x: Any, analyzer: Any) -> Any:
+def selections_in(x: Any) -> int:
+    """How many selections and calls an expression has."""
     selections: list[Any] = []
     kinds = [(tirx.Select, selections.append), (tvm.ir.Call, selections.append)]
     tvm_ffi.structural_walk(x, kinds)
-    return analyzer.simplify(x) if len(selections) <= SELECTIONS else x
+    return len(selections)
+
+
+def _simplified(x: Any, analyzer: Any) -> Any:
+    return analyzer.simplify(x) if selections_in(x) <= SELECTIONS else x

@@ -39,6 +39,7 @@ __all__ = [
     "staged_output",
     "tile_side",
     "transform_weights",
+    "transformed",
 ]
 
 Expr = Any
@@ -73,13 +74,18 @@ def tile_side(m: int) -> int:
     return len(G[m])
 
 
+def transformed(weights: Array, m: int) -> Array:
+    """HWIO (r, r, IC, OC) to U = G g G^T (a, a, IC, OC) for tiles of m x m, computed in float64."""
+    u: Array = np.einsum("ik,klco,jl->ijco", G[m], weights.astype(np.float64), G[m]).astype(np.float32)
+    return u
+
+
 def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array:
     """HWIO (r, r, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros.
 
     The last block has what columns are left.
     """
-    u = np.einsum("ik,klco,jl->ijco", G[m], weights.astype(np.float64), G[m]).astype(np.float32)
-    u = u.reshape(tile_side(m) ** 2, *weights.shape[2:])
+    u = transformed(weights, m).reshape(tile_side(m) ** 2, *weights.shape[2:])
     blocks = [u[..., at : at + columns] for at in range(0, weights.shape[3], columns)]
     parts = [np.ascontiguousarray(b).reshape(-1) for b in blocks]
     return np.concatenate([*parts, np.zeros(zeros, np.float32)])
