@@ -7,8 +7,10 @@ multiprocessor, GFLOP and MB of one launch (each tensor once: the least that can
 bytes and shared memory as NVIDIA's assembler reports them, and occupancy: the part of a multiprocessor's
 threads that fit at once. "Waves" is how often all multiprocessors are filled; below 1, some have nothing to
 do, or less than they could. "Shared reads" are instructions that read shared memory for each that multiplies,
-in the text of the PTX: what NVRTC has unrolled counts as often as it stands there. Exit code 1 if a kernel
-spills.
+in the text of the PTX: what NVRTC has unrolled counts as often as it stands there. "Requested" are the MB
+of global memory that all threads load and store, "sectors" those of the 32-byte sectors that each instruction
+of a warp touches, "conflicts" the wavefronts of accesses to shared memory for each that is needed: by the
+addresses of a few blocks (``gpu_counts.py``). Exit code 1 if a kernel spills.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
@@ -23,6 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from gpu_counts import Counter as AccessCounter
+from gpu_counts import Counts
 from networks import BENCHMARKS
 
 from edgepack.compiler.backends.cuda import cuda_source
@@ -56,6 +61,7 @@ class Row:
     nbytes: int
     taken: Resources
     shared_reads: str
+    accesses: Counts
 
 
 def resident(row: Row, capability: int) -> int:
@@ -87,11 +93,15 @@ def rows(built: Built, capability: int) -> list[Row]:
     counts = Counter(step.kernel for step in launches)
     kernels = {kernel.symbol: kernel for kernel in built.plan.kernels}
     found = []
+    with tempfile.TemporaryDirectory() as folder:
+        accesses = AccessCounter(source, Path(folder))
     for name, count in counts.items():
         step = next(one for one in launches if one.kernel == name)
         nbytes = sum(argument.nbytes for argument in set(step.arguments))
         rule = kernels[name].rule.partition(".")[2]
-        found.append(Row(step, count, rule, kernels[name].flops, nbytes, taken[name], reads[name]))
+        sizes = [argument.nbytes for argument in step.arguments]
+        counted = accesses.counts(name, step.groups, step.threads, sizes)
+        found.append(Row(step, count, rule, kernels[name].flops, nbytes, taken[name], reads[name], counted))
     return sorted(found, key=lambda row: -row.launches * (row.flops + 100 * row.nbytes))
 
 
@@ -120,12 +130,30 @@ def main() -> int:
     return 1 if spilling else 0
 
 
+def totals(found: list[Row]) -> str:
+    """Of all launches: what is requested, in how many sectors, the least, and conflicts."""
+    of = [(row.launches, row.accesses) for row in found]
+    requested = sum(n * one.requested for n, one in of) / 1e6
+    sectors = sum(n * one.sectors for n, one in of) / 1e6
+    stored = sum(n * one.stored_sectors for n, one in of) / 1e6
+    instructions = sum(n * one.instructions for n, one in of)
+    least = sum(row.launches * row.nbytes for row in found) / 1e6
+    wavefronts, needed = sum(n * one.wavefronts for n, one in of), sum(n * one.least for n, one in of)
+    return (
+        f"global memory: {requested:.1f} MB requested, {sectors:.1f} MB of sectors ({stored:.1f} of stores), "
+        f"{least:.1f} MB at least, {instructions:,} instructions of warps; "
+        f"shared memory: {wavefronts:,} wavefronts, {needed:,} at least"
+    )
+
+
 def show(name: str, found: list[Row], options: argparse.Namespace) -> None:
     """Prints the table of a network."""
     threads = sum(row.launches * prod(row.launch.groups) * prod(row.launch.threads) for row in found)
     launches = sum(row.launches for row in found)
-    print(f"\n{name} {options.precision}: {launches} launches of {len(found)} kernels, {threads:,} threads\n")
-    head = ["times", "rule", "blocks", "threads", "blocks/SM", "waves", "GFLOP", "MB"]
+    print(f"\n{name} {options.precision}: {launches} launches of {len(found)} kernels, {threads:,} threads")
+    print(f"{totals(found)}\n")
+    head = ["times", "rule", "blocks", "threads", "blocks/SM", "waves", "GFLOP"]
+    head += ["requested MB", "sectors MB", "least MB", "conflicts"]
     head += ["registers", "spilled", "shared", "shared reads", "occupancy"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for row in found:
@@ -134,8 +162,10 @@ def show(name: str, found: list[Row], options: argparse.Namespace) -> None:
         most = MULTIPROCESSOR[options.capability][0]
         cells = [row.launches, row.rule, blocks, threads, f"{blocks / options.multiprocessors:.2f}"]
         cells += [f"{blocks / max(at_once * options.multiprocessors, 1):.2f}", f"{row.flops / 1e9:.3f}"]
+        counted = row.accesses
+        cells += [f"{n / 1e6:.2f}" for n in (counted.requested, counted.sectors, row.nbytes)]
         cells += [
-            f"{row.nbytes / 1e6:.2f}",
+            f"{counted.conflicts:.2f}",
             row.taken.registers,
             row.taken.spilled,
             row.taken.shared,

@@ -34,6 +34,7 @@ __all__ = [
     "ZigCc",
     "beneath",
     "build_library",
+    "compile_kernels",
     "has_gpu",
     "kept_folder",
     "run_in_both_orders",
@@ -176,19 +177,41 @@ def build_library(shim: Shim, texts: Sequence[str], folder: Path, arch: str) -> 
     """
     build = ZigCc(arch, folder, f"building the shim of {shim.title}")
     own, common = _TEMPLATES / shim.folder, _TEMPLATES / "common"
-    flags = ["-g1", "-fPIC", "-fvisibility=hidden", f"-I{own}", f"-I{common}"]
-    flags += [f'-DSHIM_NAME="{shim.name}"', f"-DSHIM_SHARED_BYTES={shim.shared_bytes}"]
+    objects = compile_kernels(shim, texts, folder, build)
+    library = folder / shim.library
+    parts = [part for part in sorted([*own.glob("*.c"), *common.glob("*.c")]) if part.name != "program.c"]
+    link = [*ZigCc.LINK, "-shared", f"-Wl,-soname,{shim.library}"]
+    build(*_flags(shim), *link, *parts, *objects, "-lpthread", "-lm", "-o", library)
+    return library
+
+
+def compile_kernels(shim: Shim, texts: Sequence[str], folder: Path, build: ZigCc) -> list[Path]:
+    """Compiles kernels with a call for each access to memory, and nothing that serves the calls.
+
+    Args:
+        texts: of files of kernels, as the back end writes them.
+        folder: where the object files are written.
+
+    Returns:
+        the object files' paths.
+
+    Raises:
+        ToolchainError: the compiler is missing or failed.
+    """
     objects = []
     for number, source in enumerate(texts):
         text = folder / f"kernels{number}.cpp"
         text.write_text(_translation_unit(shim, source, number), encoding="utf-8", newline="\n")
         objects.append(folder / f"kernels{number}.o")
-        build(*flags, *_INSTRUMENTED, *shim.flags, "-c", text, "-o", objects[-1])
-    library = folder / shim.library
-    parts = [part for part in sorted([*own.glob("*.c"), *common.glob("*.c")]) if part.name != "program.c"]
-    link = [*ZigCc.LINK, "-shared", f"-Wl,-soname,{shim.library}"]
-    build(*flags, *link, *parts, *objects, "-lpthread", "-lm", "-o", library)
-    return library
+        build(*_flags(shim), *_INSTRUMENTED, *shim.flags, "-c", text, "-o", objects[-1])
+    return objects
+
+
+def _flags(shim: Shim) -> list[str]:
+    """Of all files of a shim."""
+    folders = [f"-I{_TEMPLATES / shim.folder}", f"-I{_TEMPLATES / 'common'}"]
+    names = [f'-DSHIM_NAME="{shim.name}"', f"-DSHIM_SHARED_BYTES={shim.shared_bytes}"]
+    return ["-g1", "-fPIC", "-fvisibility=hidden", *folders, *names]
 
 
 def _translation_unit(shim: Shim, source: str, number: int) -> str:
