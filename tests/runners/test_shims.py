@@ -141,6 +141,73 @@ KERNEL(32, 1, 1) void half_a_warp{PARAMETERS}
 }}
 """
 
+#: Adds three tiles of 32 numbers and one of zeros, copied in three stages; each line of it is needed.
+COPIES = f"""
+KERNEL(32, 1, 1) void copies{PARAMETERS}
+  SHARED ALIGNED(16) float tiles[96];
+  const int t = THREAD(0);
+  float sum = 0.0f;
+  for (int i = 0; i < 2; ++i) {{
+    if (t < 8) ep_copy_16(tiles + i * 32 + t * 4, x + i * 32 + t * 4, 1);
+    COPIES_END;
+  }}
+  for (int i = 0; i < 4; ++i) {{
+    COPIES_ARRIVED(1);
+    BARRIER;
+    if (t < 8 && i < 2) ep_copy_16(tiles + (i + 2) % 3 * 32 + t * 4, x + (i + 2) * 32 + t * 4, i == 0);
+    COPIES_END;
+    sum += tiles[i % 3 * 32 + 31 - t];
+  }}
+  if (GROUP(0) == 0) y[t] = sum;
+}}
+"""
+
+#: What COPIES becomes by an error, and what is said of it.
+WRONG_COPIES = {
+    "none_waited_for": ("COPIES_ARRIVED(1);", "", "before a copy to it was waited for"),
+    "too_few_waited_for": ("COPIES_ARRIVED(1)", "COPIES_ARRIVED(2)", "before a copy to it was waited for"),
+    "first_group_not_ended": ("1);\n    COPIES_END;", "1);", "before a copy to it was waited for"),
+    "group_not_ended": ("0);\n    COPIES_END;", "0);", "before a copy to it was waited for"),
+    "copies_without_barrier": ("BARRIER;", "", "without a barrier in between|before a copy to it"),
+    "barrier_before_wait": (
+        "COPIES_ARRIVED(1);\n    BARRIER;",
+        "BARRIER;\n    COPIES_ARRIVED(1);",
+        "without a barrier in between|before a copy to it",
+    ),
+    "too_few_stages": ("(i + 2) % 3", "i % 3", "before a copy to it|without a barrier"),
+    "copies_at_the_end": ("if (GROUP(0) == 0)", "ep_copy_16(tiles, x, t == 0);", "with 1 copies"),
+    "copy_not_aligned": ("x + i * 32 + t", "x + 1 + i * 32 + t", "at an address that is no multiple"),
+    "copy_to_memory": ("ep_copy_16(tiles + i * 32", "ep_copy_16(y + i * 32", "not from global to shared"),
+}
+
+#: Rows of four matrices in another order, by the layout of PTX ISA.
+LDMATRIX = f"""
+KERNEL(32, 1, 1) void rows_of_matrices{PARAMETERS}
+  SHARED ALIGNED(16) uint rows[128];
+  const int t = THREAD(0);
+  uint words[4], two[2];
+  for (int i = t; i < 128; i += 32) rows[i] = i;
+  BARRIER;
+  LDMATRIX_4(words, rows + t * 5 % 32 * 4);
+  LDMATRIX_2(two, rows + t * 3 % 32 * 4);
+  y[t] = words[0] + 1000 * words[3];
+  y[32 + t] = words[1] + 1000 * words[2] + 1000000 * (two[0] + two[1]);
+}}
+KERNEL(32, 1, 1) void rows_not_aligned{PARAMETERS}
+  SHARED ALIGNED(16) uint rows[136];
+  uint words[4];
+  LDMATRIX_4(words, rows + THREAD(0) * 4 + 1);
+  y[THREAD(0)] = words[0] + x[0];
+}}
+KERNEL(32, 1, 1) void rows_of_others{PARAMETERS}
+  SHARED ALIGNED(16) uint rows[128];
+  uint words[4];
+  for (int i = 0; i < 4; ++i) rows[THREAD(0) * 4 + i] = i;
+  LDMATRIX_4(words, rows + THREAD(0) * 4);
+  y[THREAD(0)] = words[0] + x[0];
+}}
+"""
+
 #: A product of 8 x 8 matrices, the second one turned: row + k by column + 2 k.
 SIMDGROUP_MATRICES = f"""
 KERNEL(32, 1, 1) void matrices{PARAMETERS}
@@ -351,7 +418,9 @@ def shim(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     kernels = {"sum": SUM, **{f"sum_without_{i}": without(SUM, i) for i in range(BARRIERS)}}
     kernels |= {name: f"KERNEL(32, 1, 1) void {name}{HEAD}  {body}\n}}\n" for name, body in bodies.items()}
     if language.shim is CUDA:
-        kernels["matrices"] = MATRICES
+        kernels |= {"matrices": MATRICES, "copies": COPIES, "rows_of_matrices": LDMATRIX}
+        for name, (part, other, _) in WRONG_COPIES.items():
+            kernels[name] = COPIES.replace(part, other, 1).replace("void copies", f"void {name}")
     else:
         kernels |= {"matrices": SIMDGROUP_MATRICES, **simdgroup_product()}
     text = language.source(kernels)
@@ -416,6 +485,35 @@ def test_matrices_of_a_warp(shim: Built, order: str) -> None:
         assert "was not rounded to TF32" in shim.launch("not_rounded", "1,1,1", order=order).stderr
     done = shim.launch("half_a_warp", "1,1,1", order=order)
     assert "the threads of its warp do not come together" in done.stderr
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_copies_arrive_when_they_are_waited_for(shim: Built, order: str) -> None:
+    if shim.language.shim is not CUDA:
+        pytest.skip("only CUDA has them")
+    done = shim.launch("copies", order=order)
+    got = [float(word) for word in done.stdout.split()[:32]]
+    assert got == [3 * (31 - t) + 96 for t in range(32)], done.stderr
+    for name, (_, _, message) in WRONG_COPIES.items():
+        assert re.search(message, shim.launch(name, "1,1,1", order=order).stderr), name
+
+
+def test_rows_of_matrices(shim: Built) -> None:
+    if shim.language.shim is not CUDA:
+        pytest.skip("only CUDA has ldmatrix")
+    done = shim.launch("rows_of_matrices", "1,1,1")
+
+    def word(lane: int, matrix: int, step: int) -> int:
+        return (matrix * 8 + lane // 4) * step % 32 * 4 + lane % 4
+
+    first = [word(t, 0, 5) + 1000 * word(t, 3, 5) for t in range(32)]
+    others = [
+        word(t, 1, 5) + 1000 * word(t, 2, 5) + 1000000 * (word(t, 0, 3) + word(t, 1, 3)) for t in range(32)
+    ]
+    got = [float(text) for text in done.stdout.split()]
+    assert got == [float(np.float32(n)) for n in first + others], done.stderr
+    assert "a row of ldmatrix is not at a multiple" in shim.launch("rows_not_aligned", "1,1,1").stderr
+    assert "without a barrier in between" in shim.launch("rows_of_others", "1,1,1").stderr
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])

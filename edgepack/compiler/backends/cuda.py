@@ -38,6 +38,7 @@ _MACROS = """\
 #define THREAD(axis) ((int)THREAD_##axis)
 #define BARRIER __syncthreads()
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #if !defined(INFINITY)
 #define INFINITY __int_as_float(0x7f800000)
 #endif
@@ -100,10 +101,56 @@ FUNCTION void ep_mma_tf32(float *c, const uint *a, const uint *b) {
 }
 #endif
 FUNCTION float ep_tf32(float value) { return __uint_as_float(ep_tf32_bits(value)); }
-FUNCTION uint4 ep_tf32x4(uint4 x) {
-  return make_uint4(ep_tf32_bits(__uint_as_float(x.x)), ep_tf32_bits(__uint_as_float(x.y)),
-                    ep_tf32_bits(__uint_as_float(x.z)), ep_tf32_bits(__uint_as_float(x.w)));
+/* Matrices of 8 rows of 16 bytes of shared memory, by ldmatrix: a thread says where one of their rows lies,
+ * thread i + 8 j row i of matrix j, and gets word lane % 4 of row lane / 4 of each. */
+#if defined(__CUDA_ARCH__)
+FUNCTION void ep_ldmatrix4(uint *words, const void *row) {
+#if __CUDA_ARCH__ >= 750
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"((uint)__cvta_generic_to_shared(row)) : "memory");
+#endif
 }
+FUNCTION void ep_ldmatrix2(uint *words, const void *row) {
+#if __CUDA_ARCH__ >= 750
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(words[0]), "=r"(words[1])
+               : "r"((uint)__cvta_generic_to_shared(row)) : "memory");
+#endif
+}
+/* Since 8.0, 16 bytes are copied to shared memory by themselves, or zeros where they are not inside. */
+#if __CUDA_ARCH__ >= 800
+#define COPIES_ASYNC 1
+FUNCTION void ep_copy_16(void *to, const void *from, int inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"((uint)__cvta_generic_to_shared(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+#define COPIES_END asm volatile("cp.async.commit_group;" ::: "memory")
+#define COPIES_ARRIVED(count) asm volatile("cp.async.wait_group %0;" :: "n"(count) : "memory")
+#else
+#define COPIES_ASYNC 0
+#endif
+#define LDMATRIX_4(words, row) ep_ldmatrix4(&(words)[0], row)
+#define LDMATRIX_2(words, row) ep_ldmatrix2(&(words)[0], row)
+#endif
+/* FETCH_16 begins such a copy, COPIES_END ends a group of copies, and COPIES_ARRIVED waits for all groups of
+ * this thread but the last ones. Where there is none, 16 bytes are read into registers, and KEEP_16 writes
+ * them behind the multiplication to the only stage that there is. AHEAD: tiles that are read before the first
+ * one is multiplied. */
+#if COPIES_ASYNC
+#define STAGES(count) (count)
+#define AHEAD(count) ((count) - 1)
+#define FETCH_16(held, to, from, inside) ep_copy_16(to, from, inside)
+#define KEEP_16(to, held) ((void)0)
+#else
+#define STAGES(count) 1
+#define AHEAD(count) 1
+#define FETCH_16(held, to, from, inside) \\
+  ((held) = (inside) ? *(const uint4 *)(from) : make_uint4(0, 0, 0, 0))
+#define KEEP_16(to, held) (*(uint4 *)(to) = (held))
+#define COPIES_END ((void)0)
+#define COPIES_ARRIVED(count) ((void)0)
+#endif
 #define HALF_BITS(value) ep_half_bits(value)
 #define LOAD_HALF(from, at) ep_half_value((from)[at])
 #define STORE_HALF(to, at, value) ((to)[at] = ep_half_bits(value))

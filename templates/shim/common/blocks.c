@@ -178,6 +178,7 @@ void *shim_lane_slot(unsigned lane) {
 
 void shim_begin(void) {
     now.kernel->call(pointers);
+    shim_copy_end();
     leave(ENDED);
     abort();
 }

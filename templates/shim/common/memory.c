@@ -25,6 +25,7 @@ typedef struct cell {
     uint16_t reader;  /* thread, or SEVERAL */
     uint8_t write_mask;
     uint8_t read_mask;
+    uint8_t pending; /* a copy to it is on its way */
 } cell;
 
 typedef struct region {
@@ -354,12 +355,32 @@ static void check(const void *pointer, size_t nbytes, int writes, int aligned) {
         size_t part = 4 - at < nbytes - done ? 4 - at : nbytes - done;
         uint8_t mask = (uint8_t)(((1u << part) - 1u) << at);
         cell *found = &last->cells[(offset + done) / 4];
+        if (found->pending) {
+            shim_fail("it %s byte %zu of %s before a copy to it was waited for", writes ? "writes" : "reads",
+                      offset + done, last->name != NULL ? last->name : "an allocation");
+        }
         if (writes) {
             check_write(last, found, address + done, mask);
         } else {
             check_read(last, found, address + done, mask);
         }
         done += part;
+    }
+}
+
+void shim_access(const void *at, size_t nbytes, int writes) {
+    check(at, nbytes, writes, 1);
+}
+
+int shim_is_shared(const void *at) {
+    const region *found = find_again((uintptr_t)at);
+    return found != NULL && found->name != NULL;
+}
+
+void shim_mark_pending(void *at, size_t nbytes, int pending) {
+    region *found = find_again((uintptr_t)at);
+    for (size_t i = 0; found != NULL && i < nbytes; i += 4) {
+        found->cells[((uintptr_t)at - found->start + i) / 4].pending = (uint8_t)pending;
     }
 }
 

@@ -49,6 +49,13 @@ unsigned shim_lane(void);
 /* 64 bytes of a lane of the thread's own warp, for what they hand to each other. */
 void *shim_lane_slot(unsigned lane);
 
+/* Copies of 16 bytes to shared memory that arrive when the thread waits for all of its groups but the last
+ * ones; zeros where the source is not inside. At its end a thread has none on their way. */
+void shim_copy_begin(void *to, const void *from, int inside);
+void shim_copy_group(void);
+void shim_copy_wait(uint32_t but);
+void shim_copy_end(void);
+
 /* Runs all blocks of a launch, one after the other, each thread as a fiber. */
 void shim_run(const shim_launch *launch);
 /* What is being run, for messages and the memory's checks. */
@@ -67,6 +74,11 @@ void shim_return(uint64_t address);
 int shim_inside(uint64_t address, size_t nbytes);
 /* The allocation with an address in it; 0 for none. */
 int shim_range(uint64_t address, uint64_t *start, size_t *nbytes);
+/* An access of the thread that runs, as if its kernel's text made it. */
+void shim_access(const void *at, size_t nbytes, int writes);
+/* Whether a copy to these bytes of a multiple of four, which were written before, is on its way. */
+void shim_mark_pending(void *at, size_t nbytes, int pending);
+int shim_is_shared(const void *at);
 void shim_memory_launch(const char *kernel);
 void shim_memory_block(void);
 void shim_memory_barrier(void);

@@ -217,6 +217,42 @@ __attribute__((no_sanitize("thread"))) static inline void shim_mma(float *c, con
     }
     shim_warp_wait(line);
 }
+/* ldmatrix.sync.aligned.m8n8.b16: lane i + 8 j says where row i of matrix j lies, 16 bytes of shared memory,
+ * and lane gets of each matrix word lane % 4 of row lane / 4, which counts as its own access. */
+__attribute__((no_sanitize("thread"))) static inline void shim_ldmatrix(uint *words, const void *row,
+                                                                        unsigned matrices, int line) {
+    __builtin_memcpy(shim_lane_slot(shim_lane()), &row, sizeof row);
+    if (shim_lane() < 8 * matrices && ((unsigned long long)row % 16 != 0 || !shim_is_shared(row))) {
+        shim_fail("a row of ldmatrix is not at a multiple of 16 bytes of shared memory");
+    }
+    shim_warp_wait(line);
+    for (unsigned j = 0; j < matrices; j++) {
+        const uint *from;
+        __builtin_memcpy(&from, shim_lane_slot(j * 8 + shim_lane() / 4), sizeof from);
+        from += shim_lane() % 4;
+        shim_access(from, sizeof *from, 0);
+        words[j] = *from;
+    }
+    shim_warp_wait(line);
+}
+#define LDMATRIX_4(words, row) shim_ldmatrix(&(words)[0], row, 4, __LINE__)
+#define LDMATRIX_2(words, row) shim_ldmatrix(&(words)[0], row, 2, __LINE__)
+
+/* cp.async, and the groups of it; with -DCOPIES_ASYNC=0 the text is as for compute capability 7.5. */
+#if !defined(COPIES_ASYNC)
+#define COPIES_ASYNC 1
+#endif
+#if COPIES_ASYNC
+__attribute__((no_sanitize("thread"))) static inline void ep_copy_16(void *to, const void *from, int inside) {
+    if (!shim_is_shared(to) || (inside && shim_is_shared(from))) {
+        shim_fail("an asynchronous copy is not from global to shared memory");
+    }
+    shim_copy_begin(to, from, inside);
+}
+#define COPIES_END            shim_copy_group()
+#define COPIES_ARRIVED(count) shim_copy_wait(count)
+#endif
+
 #define ep_mma(c, a, b)      shim_mma(c, a, b, 0, __LINE__)
 #define ep_mma_tf32(c, a, b) shim_mma(c, a, b, 1, __LINE__)
 
