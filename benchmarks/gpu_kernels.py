@@ -78,7 +78,7 @@ def shared_reads(ptx: str) -> dict[str, str]:
     """Instructions that read shared memory for each that multiplies, by kernel; "-" for none."""
     found = {}
     for part in re.split(r"\.visible \.entry ", ptx)[1:]:
-        read = len(re.findall(r"\bld\.shared", part))
+        read = len(re.findall(r"\b(?:ld\.shared|ldmatrix)", part))
         products = len(re.findall(r"\bmma\.sync", part)) or len(re.findall(r"\bfma\.rn\.f32", part))
         found[part.partition("(")[0].strip()] = f"{read / products:.2f}" if read and products else "-"
     return found
@@ -123,6 +123,7 @@ def main() -> int:
             least_groups=options.groups,
             capabilities=(options.capability,),
             precision=options.precision,
+            local_bytes=48 * 1024,
         )
         found = rows(plan_of(BENCHMARKS[name](), "m", target), options.capability)
         spilling += sum(row.taken.spilled > 0 for row in found)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ import edgepack
 from edgepack.config.device import load_device
 from edgepack.plan.gpu_target import Precision
 from edgepack.registry import RUNNERS
+from edgepack.runners import cuda_shim
 from edgepack.runners.base import arch_of
 from edgepack.runners.cuda_shim import CUDA
 from edgepack.runners.shim import build_library, shim_environment
@@ -83,6 +86,45 @@ def test_networks_in_tf32(name: str, tmp_path: Path) -> None:
     gpu = bundle.verify(runner="cuda-shim").variants[0]
     assert (gpu.status, gpu.missing) == ("ok", "")
     assert "ep_mma_tf32(sum" in (tmp_path / "out" / "src" / "kernels.cu").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "other", "message"),
+    [
+        ("", "", ""),
+        ("#define COPIES_ASYNC 1", "", ""),  # as on compute capability 7.5
+        ("COPIES_ARRIVED(2);", "", "before a copy to it was waited for"),
+        ("COPIES_ARRIVED(2);", "COPIES_ARRIVED(3);", "before a copy to it was waited for"),
+        ("COPIES_ARRIVED(2);\n    BARRIER;", "COPIES_ARRIVED(2);", "without a barrier|before a copy to it"),
+    ],
+)
+def test_products_whose_factors_are_copied(
+    line: str, other: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By tensor cores in float16: right with stages and without, and each error in them is found."""
+    ok, _, hint = RUNNERS.find("cuda-shim").available(load_device("cuda-desktop"))
+    if not ok:
+        pytest.skip(hint)
+    shim = replace(CUDA, flags=("-DCOPIES_ASYNC=0",)) if line.startswith("#define") else CUDA
+
+    def library(texts: tuple[str, ...], arch: str) -> Path:
+        assert all(line in text for text in texts)
+        changed = [text.replace(line, other) if message else text for text in texts]
+        return build_library(shim, changed, tmp_path, arch)
+
+    monkeypatch.setattr(cuda_shim, "_library", library)
+    model = save(attention(), tmp_path, "attention.onnx")
+    bundle = edgepack.pack(model, "cuda-desktop", tmp_path / "out", precision="fp16")
+    if message:
+        found = ""
+        try:
+            found = str(bundle.verify(runner="cuda-shim").variants[0])
+        except edgepack.EdgepackError as error:
+            found = f"{error} {error.detail}"
+        assert re.search(message, found)
+        return
+    assert bundle.verify(runner="cuda-shim").variants[0].status == "ok"
 
 
 @pytest.mark.slow
