@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import onnx
@@ -12,10 +12,13 @@ import edgepack
 from edgepack.runners import qemu_system
 from edgepack.runners.recorded import device_of
 from edgepack.toolchains.base import Toolchain
-from tests.models import build
+from tests.models import build, save
 from tests.models.builder import Graph
 
-__all__ = ["MODELS", "linked_calls", "say"]
+__all__ = ["MODELS", "Pack", "linked_calls", "packing", "say"]
+
+#: Packs a model for a device, by the model's name and with a toolchain, or with the default ones.
+Pack = Callable[..., edgepack.Bundle]
 
 
 def image_cnn() -> onnx.ModelProto:
@@ -96,3 +99,31 @@ def linked_calls(toolchain: Toolchain, folder: Path, size: int, again: str) -> P
     flags = ("-T", str(folder / "calls.ld"), "-Wl,-e,Reset_Handler")
     toolchain.link_program([folder / "calls.o"], folder / "calls.elf", flags=flags)
     return folder / "calls.elf"
+
+
+def packing(
+    folder: Path,
+    models: Mapping[str, Callable[[], onnx.ModelProto]],
+    default: str,
+    usual: Callable[[str], str],
+) -> Pack:
+    """A function that packs each model for each device once, into ``folder``; no bundle is to be changed.
+
+    Args:
+        models: by name.
+        default: a name of them.
+        usual: a device's name to the toolchain, where none is asked for.
+    """
+    made: dict[tuple[str, str, str], edgepack.Bundle] = {}
+
+    def pack(device: str, model: str = default, toolchain: str = "") -> edgepack.Bundle:
+        key = device, model, toolchain or usual(device)
+        if key not in made:
+            path = save(models[model](), folder, f"{model}.onnx")
+            strict = model == "libm"
+            made[key] = edgepack.pack(
+                path, device, folder / " ".join(key), toolchain=key[2], strict_math=strict
+            )
+        return made[key]
+
+    return pack

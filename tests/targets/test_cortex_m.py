@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import lief
@@ -25,7 +24,7 @@ from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
 from tests.models import build, save
 from tests.models.builder import Graph
-from tests.support.firmware import MODELS, linked_calls, say
+from tests.support.firmware import MODELS, Pack, linked_calls, packing, say
 
 ROOT = Path(__file__).parents[2]
 GCC = "gcc-arm-none-eabi"
@@ -35,27 +34,17 @@ needs_gcc = pytest.mark.skipif(
 )
 COMPILERS = ["zig", pytest.param(GCC, marks=needs_gcc)]
 
-Pack = Callable[..., edgepack.Bundle]
-
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     """Packs a model for a device, once; not to be changed."""
     folder = tmp_path_factory.mktemp("firmware bündles")
-    made: dict[tuple[str, ...], edgepack.Bundle] = {}
 
-    def pack(device: str, model: str = "ds_cnn", toolchain: str = "") -> edgepack.Bundle:
-        # zig compiles its libraries anew for each core, which takes 20 s.
-        other = GCC if shutil.which("arm-none-eabi-gcc") and device != "cortex-m4" else "zig"
-        key = (device, model, toolchain or other)
-        if key not in made:
-            path = save(MODELS[model](), folder, f"{model}.onnx")
-            made[key] = edgepack.pack(
-                path, device, folder / " ".join(key), toolchain=key[2], strict_math=model == "libm"
-            )
-        return made[key]
+    def toolchain(device: str) -> str:
+        # zig compiles its libraries anew for each core, which takes some seconds.
+        return GCC if shutil.which("arm-none-eabi-gcc") and device != "cortex-m4" else "zig"
 
-    return pack
+    return packing(folder, MODELS, "ds_cnn", toolchain)
 
 
 #: Every board, and a small network of another kind on two of them.

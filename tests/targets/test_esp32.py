@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import lief
@@ -15,7 +14,6 @@ import numpy as np
 import onnx
 import pytest
 
-import edgepack
 from edgepack.bundle.firmware.project import link_trial
 from edgepack.config.device import load_device
 from edgepack.doctor import trial
@@ -26,9 +24,8 @@ from edgepack.runners import qemu_system
 from edgepack.runners.recorded import device_of
 from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
-from tests.models import save
 from tests.models.builder import Graph
-from tests.support.firmware import MODELS, linked_calls, say
+from tests.support.firmware import MODELS, Pack, linked_calls, packing, say
 
 GCC = "gcc-riscv-elf"
 PACKAGES = "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
@@ -44,8 +41,6 @@ HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2")
 #: zig compiles its library for a core first, which takes half a minute.
 ZIG = pytest.param("zig", marks=pytest.mark.slow)
 COMPILERS = [ZIG, pytest.param(GCC, marks=needs_gcc)]
-
-Pack = Callable[..., edgepack.Bundle]
 
 
 def small() -> onnx.ModelProto:
@@ -76,19 +71,8 @@ ALL = {**MODELS, "half": half, "small": small}
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     """Packs a model for a device, once; not to be changed."""
     folder = tmp_path_factory.mktemp("espressif bündles")
-    made: dict[tuple[str, ...], edgepack.Bundle] = {}
-
-    def pack(device: str, model: str = "small", toolchain: str = "") -> edgepack.Bundle:
-        other = GCC if shutil.which("riscv64-unknown-elf-gcc") else "zig"
-        key = (device, model, toolchain or other)
-        if key not in made:
-            path = save(ALL[model](), folder, f"{model}.onnx")
-            made[key] = edgepack.pack(
-                path, device, folder / " ".join(key), toolchain=key[2], strict_math=model == "libm"
-            )
-        return made[key]
-
-    return pack
+    toolchain = GCC if shutil.which("riscv64-unknown-elf-gcc") else "zig"
+    return packing(folder, ALL, "small", lambda _: toolchain)
 
 
 @needs_qemu
