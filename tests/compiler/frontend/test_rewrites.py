@@ -84,7 +84,8 @@ REWRITTEN = {
 def test_every_rewrite_is_tested() -> None:
     """Here, in test_control_flow.py, or by one of ONNX's node tests (tests/test_node_tests.py)."""
     operators = {op for _, op in REWRITES} - {op for _, op in CONTROL_FLOW}
-    assert operators - REWRITTEN.keys() - SAMPLE.keys() == {"Elu"}  # which Celu is made of
+    chains = {"ScatterElements", "ScatterND"}  # test_scatters_of_slices_are_one_concatenation
+    assert operators - REWRITTEN.keys() - SAMPLE.keys() == {"Elu", *chains}  # Celu is made of Elu
     assert REWRITTEN.keys() <= operators
 
 
@@ -127,6 +128,38 @@ def test_a_rewritten_output_that_is_read_again_keeps_its_name() -> None:
     inputs = random_inputs(model, seed=5)
     for wanted, found in zip(run_onnxruntime(model, inputs), run_onnxruntime(rewritten, inputs), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_scatters_of_slices_are_one_concatenation() -> None:
+    """Also where they overlap, count from the end, or another node reads what is between two of them."""
+    g = Graph("scatters")
+    x = g.input("x", [2, 7, 3])
+    for index, at in enumerate((0, -2, 0, 3)):
+        ids = np.broadcast_to(np.arange(at, at + 2)[:, None], (2, 2, 3))
+        x = g.op("ScatterElements", x, g.const(ids.copy()), g.input(f"u{index}", [2, 2, 3]), axis=1)
+        if index == 1:
+            g.op("Neg", x, name="between")
+    box = np.stack(np.meshgrid([0, 1], [1, 2, 3], indexing="ij"), -1)
+    g.op("ScatterND", x, g.const(box), g.input("v", [2, 3, 3]), name="y")
+    g.output("between")
+    g.output("y")
+    model = g.model()
+    rewritten = rewrites.apply(onnx.ModelProto.FromString(model.SerializeToString()))
+    assert [n.op_type for n in rewritten.graph.node if n.op_type not in ("Slice", "Reshape")] == [
+        "Concat",
+        "Neg",
+        "Concat",
+    ]
+    inputs = random_inputs(model, seed=5)
+    for wanted, found in zip(run_onnxruntime(model, inputs), run_onnxruntime(rewritten, inputs), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("indices", [[[0], [2]], [[1], [0]], [[1], [1]]])
+def test_scatters_of_other_places_stay(indices: list[list[int]]) -> None:
+    g = Graph("scatter")
+    g.output(g.op("ScatterND", g.input("x", [4, 3]), g.const(np.int64(indices)), g.input("u", [2, 3])))
+    assert [node.op_type for node in rewrites.apply(g.model()).graph.node] == ["ScatterND"]
 
 
 def _run(model: onnx.ModelProto, inputs: dict[str, np.ndarray], op: str) -> list[np.ndarray]:

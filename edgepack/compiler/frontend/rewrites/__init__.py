@@ -23,6 +23,7 @@ from edgepack.compiler.frontend.rewrites import (
     resize,
     roi_align,
     sampling,
+    scatter,
     text,
     trees,
 )
@@ -71,6 +72,8 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "RoiAlign"): roi_align.roi_align,
     ("", "STFT"): linear.stft,
     ("", "Scan"): control_flow.scan,
+    ("", "ScatterElements"): scatter.scatter,
+    ("", "ScatterND"): scatter.scatter,
     ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
     ("", "Slice"): legacy.slice_attributes,
     ("", "SpaceToDepth"): forms.space_to_depth,

@@ -42,6 +42,11 @@ class Editor:
         self._types = {
             value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)
         }
+        self._producers = {name: node for node in model.graph.node for name in node.output}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in model.graph.node:
+            for name in dict.fromkeys(node.input):
+                self._readers.setdefault(name, []).append(node)
         self._written: list[onnx.NodeProto] = []
         self._values: dict[str, NDArray[Any] | None] = {}
         self._prefix = ""
@@ -120,6 +125,14 @@ class Editor:
         if tensor is not None:
             return int(tensor.data_type)
         return int(self._types[name].elem_type) if name in self._types else 0
+
+    def producer(self, name: str) -> onnx.NodeProto | None:
+        """The node of the model, as it was before the rewrites, that computes a value; None of any other."""
+        return self._producers.get(name)
+
+    def readers(self, name: str) -> list[onnx.NodeProto]:
+        """Nodes of the model, as it was before the rewrites, that read a value, each once."""
+        return self._readers.get(name, [])
 
     # writing ------------------------------------------------------------------------------------------
 
