@@ -208,8 +208,10 @@ void shim_memory_barrier(void) {
 #define CALLBACK(name, size, reads, writes) \
     void __tsan_##name(void *at); \
     void __tsan_##name(void *at) { \
-        if (reads) note(FROM, (uintptr_t)at, size, LOADS); \
-        if (writes) note(FROM, (uintptr_t)at, size, STORES); \
+        if (reads) \
+            note(FROM, (uintptr_t)at, size, LOADS); \
+        if (writes) \
+            note(FROM, (uintptr_t)at, size, STORES); \
     }
 #define CALLBACKS(size) \
     CALLBACK(read##size, size, 1, 0) \
@@ -249,6 +251,35 @@ void *__tsan_memmove(void *to, const void *from, size_t nbytes);
 void *__tsan_memmove(void *to, const void *from, size_t nbytes) {
     return __tsan_memcpy(to, from, nbytes);
 }
+
+/* What stands for instructions in cuda_c.h: ldmatrix, each matrix as a read by all lanes, and cp.async, whose
+ * copies arrive at once. */
+void shim_access(const void *at, size_t nbytes, int writes) {
+    note_all((uintptr_t)__builtin_return_address(0), (uintptr_t)at, nbytes, writes);
+}
+
+int shim_is_shared(const void *at) {
+    return (uintptr_t)at - (uintptr_t)shared_start < (uintptr_t)(shared_stop - shared_start);
+}
+
+void shim_copy_begin(void *to, const void *from, int inside) {
+    uintptr_t caller = (uintptr_t)__builtin_return_address(0);
+    note(caller + 1, (uintptr_t)to, 16, 1);
+    if (inside) {
+        note(caller, (uintptr_t)from, 16, 0);
+        memcpy(to, from, 16);
+    } else {
+        memset(to, 0, 16);
+    }
+}
+
+void shim_copy_group(void) {}
+
+void shim_copy_wait(uint32_t but) {
+    (void)but;
+}
+
+void shim_copy_end(void) {}
 
 void __tsan_init(void);
 void __tsan_init(void) {}
