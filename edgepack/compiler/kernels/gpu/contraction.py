@@ -124,18 +124,24 @@ class _Builder:
                 code.line(f"sum[{number}] = fma({factors[0]}, {factors[1]}, sum[{number}]);")
 
     def _store(self) -> None:
-        """Each number of the work item's tile, with what stands behind the product."""
-        code = self.code
+        """Each number of the work item's tile, with what stands behind the product: columns that lie together
+        at once."""
+        code, near = self.code, _neighbours(self.columns)
+        together = self.slices.together(self.kernel, self.nest, self.product, near)
         code.line("UNROLL")
         with code.block(f"for (int i = 0; i < {self.rows}; ++i)"):
             code.line("UNROLL")
-            with code.block(f"for (int j = 0; j < {self.columns}; ++j)"):
+            with code.block(f"for (int j = 0; j < {self.columns}; j += {near if together else 1})"):
                 code.line(f"const int m = m0 + {self._place('i', 'y', self.rows)};")
                 code.line(f"const int n = n0 + {self._place('j', 'x', self.columns)};")
                 whole = self.m % self.height == 0 and self.n % self.width == 0
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
-                    value = f"sum[i * {self.columns} + j]"
-                    self.slices.store(self.kernel, self.nest, self.product, value)
+                    values = [f"sum[i * {self.columns} + j + {number}]" for number in range(near)]
+                    if together:
+                        self.slices.store_columns(self.kernel, self.nest, self.product, values)
+                    else:
+                        value = f"sum[i * {self.columns} + j]"
+                        self.slices.store(self.kernel, self.nest, self.product, value)
 
     def _place(self, number: str, who: str, count: int) -> str:
         """The row (column) of the group's tile that is a work item's ``number``-th."""

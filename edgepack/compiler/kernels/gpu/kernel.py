@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.tirx import Buffer
@@ -12,7 +13,7 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.gpu.code import Code
 from edgepack.compiler.kernels.gpu.contract import FULL, HalfOperands
 from edgepack.compiler.kernels.gpu.expressions import Environment, Evaluator, flat_position, unravelled
-from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
+from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, variables_of
 from edgepack.compiler.kernels.gpu.nests import Nest, Nests
 
 __all__ = ["Kernel", "initial_value"]
@@ -73,14 +74,17 @@ class Kernel:
 
     def store(self, block: Block, env: Environment, value: str | None = None) -> None:
         """Writes an element of a block's result: what it computes, or the given value."""
-        buffer: Buffer = block.target
         text = value if value is not None else self.evaluator.value(block.value, env)
+        name, at = self._place(block, env)
+        half = self.stored(block.target) == "float16"
+        self.code.line(f"STORE_HALF({name}, {at}, {text});" if half else f"{name}[{at}] = {text};")
+
+    def _place(self, block: Block, env: Environment) -> tuple[str, str]:
+        """The pointer to a block's result, and the position of an element."""
+        buffer: Buffer = block.target
         shape = tuple(int(d) for d in buffer.shape)
         at = flat_position([self.evaluator.position(i, env) for i in block.indices], shape)
-        dtype = self.stored(buffer)
-        name = self.code.parameter(self._operands[buffer], dtype, written=True)
-        half = dtype == "float16"
-        self.code.line(f"STORE_HALF({name}, {at}, {text});" if half else f"{name}[{at}] = {text};")
+        return self.code.parameter(self._operands[buffer], self.stored(buffer), written=True), at
 
     def store_product(self, nest: Nest, product: MatrixProduct, value: str) -> None:
         """Writes an element of a matrix product, at the row ``m``, the column ``n`` and the ``batch``, with
@@ -89,6 +93,44 @@ class Kernel:
         Args:
             value: the sum's text.
         """
+        env, given = self._of_product(nest, product, value)
+        self.store(nest.result, env, given)
+
+    def columns_together(self, nest: Nest, product: MatrixProduct, count: int) -> bool:
+        """Whether ``count`` neighbouring columns of a product, from a multiple of that on, lie together in
+        the result, as float32."""
+        block, result = nest.reduction, nest.result
+        if block is None or not product.order["n"] or self.stored(result.target) != "float32":
+            return False
+        column, extent = product.order["n"][-1]
+        pairs = zip(Nest(block).spatial[0], nest.spatial[0], strict=True)
+        outer = next((o for i, o in pairs if i.same_as(column)), None)
+        *others, last = result.indices
+        if outer is None or not last.same_as(outer) or any(outer in variables_of(x) for x in others):
+            return False
+        return extent % count == 0 and int(result.target.shape[-1]) % count == 0
+
+    def store_columns(self, nest: Nest, product: MatrixProduct, values: Sequence[str]) -> None:
+        """As ``store_product``, the columns from ``n`` on at once: 2 or 4 of which ``columns_together`` says
+        that they lie so."""
+        code, evaluator = self.code, self.evaluator
+        vector = f"float{len(values)}"
+        code.line(f"{vector} together;")
+        code.line("const int n_first = n;")
+        for number, value in enumerate(values):
+            with code.block(""), evaluator.fresh():
+                code.line(f"const int n = n_first + {number};")
+                env, given = self._of_product(nest, product, value)
+                text = given if given is not None else evaluator.value(nest.result.value, env)
+                code.line(f"together.{'xyzw'[number]} = {text};")
+        with evaluator.fresh():
+            env, _ = self._of_product(nest, product, values[0])
+            name, at = self._place(nest.result, env)
+            code.line(f"*(GLOBAL {vector} *)({name} + {at}) = together;")
+
+    def _of_product(self, nest: Nest, product: MatrixProduct, value: str) -> tuple[Environment, str | None]:
+        """The position of the element at ``m``, ``n`` and ``batch``, and its text if nothing stands behind
+        the product, whose sum is ``value``."""
         block = nest.reduction
         assert block is not None
         position = {}
@@ -99,7 +141,7 @@ class Kernel:
         inner, outer = Nest(block).spatial[0], nest.spatial[0]
         env = {o: position.get(v, "0") for v, o in zip(inner, outer, strict=True)}
         self.evaluator.given[block.target] = value
-        self.store(nest.result, env, value if nest.result is block else None)
+        return env, value if nest.result is block else None
 
 
 def initial_value(block: Block, evaluator: Evaluator) -> Any:

@@ -66,15 +66,19 @@ def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
         env = {**dict(zip(inner, positions, strict=True)), **dict(zip(block.reductions, at, strict=True))}
         evaluator.given[block.target] = "sum"
         code.line(f"sum = {evaluator.value(block.value, env)};")
-    own = f"row * {across} + lane"
+    # Neighbouring work items have neighbouring elements, which are in different banks.
+    own, apart = (
+        (f"row * {across} + lane", "") if along_terms else (f"lane * {per_group} + row", f" * {per_group}")
+    )
+    first = f"partial[row * {across}]" if along_terms else "partial[row]"
     code.line(f"partial[{own}] = sum;")
     with code.block(f"for (int step = {across // 2}; step > 0; step /= 2)"):
         code.line("BARRIER;")
         with code.block("if (lane < step)"):
-            pair = combined.format(a=f"partial[{own}]", b=f"partial[{own} + step]")
+            pair = combined.format(a=f"partial[{own}]", b=f"partial[{own} + step{apart}]")
             code.line(f"partial[{own}] = {pair};")
     with code.block(f"if (lane == 0 && wanted < {results})"), evaluator.fresh():
-        evaluator.given[block.target] = f"partial[row * {across}]"
+        evaluator.given[block.target] = first
         env = dict(zip(variables, positions, strict=True))
         kernel.store(nest.result, env, evaluator.given[block.target] if nest.result is block else None)
     groups = -(-results // per_group)

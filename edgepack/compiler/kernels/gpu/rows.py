@@ -137,15 +137,18 @@ class _Builder:
             env = {**self._environment(block, member.reduced_rows, positions), **columns}
             code.line(f"{value} = {evaluator.value(block.value, env)};")
         if self.across > 1:
-            own = f"row * {self.across} + lane"
+            own, apart = f"row * {self.across} + lane", ""
+            if not self.along:  # neighbouring work items have neighbouring elements, in different banks
+                own, apart = f"lane * {self.per_group} + row", f" * {self.per_group}"
             code.line(f"partial[{own}] = {value};")
             with code.block(f"for (int step = {self.across // 2}; step > 0; step /= 2)"):
                 code.line("BARRIER;")
                 with code.block("if (lane < step)"):
-                    pair = combined.format(a=f"partial[{own}]", b=f"partial[{own} + step]")
+                    pair = combined.format(a=f"partial[{own}]", b=f"partial[{own} + step{apart}]")
                     code.line(f"partial[{own}] = {pair};")
             code.line("BARRIER;")
-            code.line(f"{value} = partial[row * {self.across}];")
+            first = f"row * {self.across}" if self.along else "row"
+            code.line(f"{value} = partial[{first}];")
             if not last:
                 code.line("BARRIER;")
         result = member.nest.result

@@ -7,6 +7,7 @@ the product ("split-K").
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgepack.compiler.kernels.gpu.code import Code
@@ -52,6 +53,28 @@ class Slices:
         name = kernel.code.parameter(kernel.partial, "float32", written=True)
         members, m, n = (product.counts[side] for side in "bmn")
         kernel.code.line(f"{name}[((slice * {members} + batch) * {m} + m) * {n} + n] = {value};")
+
+    def together(self, kernel: Kernel, nest: Nest, product: MatrixProduct, count: int) -> bool:
+        """Whether ``count`` neighbouring columns, from a multiple of that on, can be written at once."""
+        if self.count == 1:
+            return kernel.columns_together(nest, product, count)
+        return product.counts["n"] % count == 0
+
+    def store_columns(
+        self, kernel: Kernel, nest: Nest, product: MatrixProduct, values: Sequence[str]
+    ) -> None:
+        """As ``store``, 2 or 4 columns from ``n`` on at once, where they are ``together``."""
+        if self.count == 1:
+            kernel.store_columns(nest, product, values)
+            return
+        code, vector = kernel.code, f"float{len(values)}"
+        name = code.parameter(kernel.partial, "float32", written=True)
+        members, m, n = (product.counts[side] for side in "bmn")
+        code.line(f"{vector} together;")
+        for component, value in zip("xyzw", values, strict=False):
+            code.line(f"together.{component} = {value};")
+        at = f"((slice * {members} + batch) * {m} + m) * {n} + n"
+        code.line(f"*(GLOBAL {vector} *)({name} + {at}) = together;")
 
     def ended(
         self, stage: GpuStage, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget
