@@ -9,6 +9,8 @@ from math import prod
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.cpu.generic.lowering import count_flops
+from edgepack.compiler.kernels.gpu.attention import attention
+from edgepack.compiler.kernels.gpu.attention_nests import Attention, find_attention
 from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, GpuStage, HalfOperands
 from edgepack.compiler.kernels.gpu.contraction import contraction
 from edgepack.compiler.kernels.gpu.kernel import Kernel
@@ -25,6 +27,9 @@ from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["implement_on_gpu"]
+
+#: What one kernel computes.
+_Part = RowRun | Attention | Nest
 
 _Rule = Callable[[Kernel, Nest, GpuTarget], GpuStage]
 
@@ -51,13 +56,15 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
         RuleError: no kernel of a GPU serves it; the CPU has to compute it.
     """
     nests = find_nests(fused)
-    params = list(fused.function.params)
-    parts: list[RowRun | Nest] = []
-    for part in row_runs(nests, params[len(params) - fused.outputs :]):
-        if isinstance(part, Nest) or _serves(fused, nests, part, target, half):
-            parts.append(part)
-        else:
-            parts += [member.nest for member in part.members]
+    found = find_attention(nests)
+    if found is None or not _serves(fused, nests, found, target, half):
+        parts = _parts(fused, nests, nests.nests, target, half)
+    else:
+        others = [nest for nest in nests.nests if nest not in found.nests]
+        at = nests.nests.index(found.result) + 1 - len(found.nests)
+        before, behind = others[:at], others[at:]
+        parts = [*_parts(fused, nests, before, target, half), found]
+        parts += _parts(fused, nests, behind, target, half)
     nests = _stored(nests, parts)
     stages: list[GpuStage] = []
     names: list[str] = []
@@ -85,10 +92,10 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
 
 
 def _winograd(
-    fused: FusedGroup, nests: Nests, part: RowRun | Nest, target: GpuTarget, half: HalfOperands
+    fused: FusedGroup, nests: Nests, part: _Part, target: GpuTarget, half: HalfOperands
 ) -> Winograd | None:
     """A part in Winograd's form, where it is a convolution that pays in it."""
-    if isinstance(part, RowRun):
+    if isinstance(part, RowRun | Attention):
         return None
     try:
         return winograd(fused, nests, part, target, half)
@@ -108,25 +115,44 @@ def _without_empty(
     return tuple(temps[i] for i in kept), moved
 
 
-def _serves(fused: FusedGroup, nests: Nests, run: RowRun, target: GpuTarget, half: HalfOperands) -> bool:
-    """Whether a run can be one kernel."""
+def _parts(
+    fused: FusedGroup, nests: Nests, among: Sequence[Nest], target: GpuTarget, half: HalfOperands
+) -> list[_Part]:
+    """Some of the nests in order, those that one kernel computes together as a run."""
+    params = list(fused.function.params)
+    parts: list[_Part] = []
+    for part in row_runs(nests, params[len(params) - fused.outputs :], among):
+        if isinstance(part, Nest) or _serves(fused, nests, part, target, half):
+            parts.append(part)
+        else:
+            parts += [member.nest for member in part.members]
+    return parts
+
+
+def _serves(fused: FusedGroup, nests: Nests, part: _Part, target: GpuTarget, half: HalfOperands) -> bool:
+    """Whether a run, or attention, can be one kernel."""
     try:
-        rows(Kernel(fused, nests, target.most_parameters, half), run, target)
+        _stage(fused, nests, part, target, half)
     except RuleError:
         return False
     return True
 
 
-def _stored(nests: Nests, parts: Sequence[RowRun | Nest]) -> Nests:
+def _stored(nests: Nests, parts: Sequence[_Part]) -> Nests:
     """Without the tensors that only one kernel reads and writes."""
     members = [member for part in parts if isinstance(part, RowRun) for member in part.members]
     inside = {member.nest.result.target for member in members if not member.stored}
+    for part in parts:
+        if isinstance(part, Attention):
+            inside |= {nest.result.target for nest in part.nests if nest is not part.result}
     return replace(nests, temps=tuple(b for b in nests.temps if b not in inside))
 
 
 def _stage(
-    fused: FusedGroup, nests: Nests, part: RowRun | Nest, target: GpuTarget, half: HalfOperands
+    fused: FusedGroup, nests: Nests, part: _Part, target: GpuTarget, half: HalfOperands
 ) -> tuple[str, GpuStage]:
+    if isinstance(part, Attention):
+        return "attention", attention(Kernel(fused, nests, target.most_parameters, half), part, target)
     if isinstance(part, RowRun):
         return "rows", rows(Kernel(fused, nests, target.most_parameters, half), part, target)
     refused: list[str] = []

@@ -23,7 +23,15 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.gpu.nests import expanded, substituted
 from edgepack.compiler.kernels.gpu.strides import contiguous_in
 
-__all__ = ["SELECTIONS", "MatrixProduct", "factors_of", "matrix_product", "selections_in", "variables_of"]
+__all__ = [
+    "SELECTIONS",
+    "MatrixProduct",
+    "arranged",
+    "factors_of",
+    "matrix_product",
+    "selections_in",
+    "variables_of",
+]
 
 #: Rows, columns and depth at least; smaller products are summed by other rules.
 LEAST = 8
@@ -57,8 +65,23 @@ class MatrixProduct:
 
 def matrix_product(block: Block, inlined: Mapping[Buffer, Block]) -> MatrixProduct:
     """A block as a matrix product. RuleError if it is none, or a small one."""
-    factors = [expanded(x, inlined) for x in factors_of(block)]
-    order = _order(block, *(variables_of(x) for x in factors))
+    first, second = (expanded(x, inlined) for x in factors_of(block))
+    factors = first, second
+    return arranged(block, factors, _order(block, *(variables_of(x) for x in factors)))
+
+
+def arranged(
+    block: Block, factors: tuple[Any, Any], order: dict[str, list[tuple[Any, int]]]
+) -> MatrixProduct:
+    """A block as a matrix product whose rows, columns, terms and batch are known.
+
+    Args:
+        factors: of the block's variables, that with the rows first.
+        order: which of the block's variables, larger than one, each is made of.
+
+    Raises:
+        RuleError: it is a small one.
+    """
     counts = {name: prod(n for _, n in pairs) for name, pairs in order.items()}
     if min(counts["m"], counts["n"], counts["k"]) < LEAST or max(counts.values()) >= 2**31:
         raise RuleError("no matrix product")
@@ -71,9 +94,7 @@ def matrix_product(block: Block, inlined: Mapping[Buffer, Block]) -> MatrixProdu
         analyzer.bind(variables[name], tvm.ir.Range.from_min_extent(0, counts[name]))
     first, second = (_simplified(substituted(x, mapped), analyzer) for x in factors)
     along = [bool(contiguous_in(x, block) & set(block.reductions)) for x in factors]
-    return MatrixProduct(
-        variables, counts, first, second, (factors[0], factors[1]), along[0], along[1], order
-    )
+    return MatrixProduct(variables, counts, first, second, factors, along[0], along[1], order)
 
 
 def _order(block: Block, first: set[Any], second: set[Any]) -> dict[str, list[tuple[Any, int]]]:

@@ -71,14 +71,15 @@ class RowRun:
         return [axis for axis, kind in enumerate(self.dims[buffer]) if kind == _COLUMN]
 
 
-def row_runs(nests: Nests, outputs: Sequence[Buffer]) -> list[RowRun | Nest]:
-    """The nests in order, those that belong together as a run of at least two.
+def row_runs(nests: Nests, outputs: Sequence[Buffer], among: Sequence[Nest]) -> list[RowRun | Nest]:
+    """Nests in order, those that belong together as a run of at least two.
 
     Args:
         outputs: tensors that are read after the function.
+        among: those of ``nests`` that it is about.
     """
     found: list[RowRun | Nest] = []
-    left = list(nests.nests)
+    left = list(among)
     while left:
         finder = _Finder(nests, left[0])
         while len(finder.nests) < len(left) and finder.joins(left[len(finder.nests)]):

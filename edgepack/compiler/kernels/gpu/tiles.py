@@ -147,10 +147,17 @@ class TilePath:
         self.nbytes = self.pitch * lines * self._nbytes
         self._steps = -(-shape.length * shape.depth // (self.width * shape.threads))
 
-    def declare(self) -> None:
-        """The array, and the registers in which the next tile waits."""
-        code, count = self.kernel.code, self.nbytes // self._nbytes
-        code.line(f"SHARED ALIGNED(16) {self.shape.element} {self.name}[{count}];")
+    def declare(self, memory: str = "") -> None:
+        """The array, and the registers in which the next tile waits.
+
+        Args:
+            memory: an array that it is in, if it has none of its own.
+        """
+        code, count, element = self.kernel.code, self.nbytes // self._nbytes, self.shape.element
+        if memory:
+            code.line(f"SHARED_POINTER({element}) const {self.name} = {memory};")
+        else:
+            code.line(f"SHARED ALIGNED(16) {element} {self.name}[{count}];")
         ctype = self._vector if self.width > 1 else self.shape.element
         code.line(f"{ctype} {self.name}_next[{self._steps}];")
 
