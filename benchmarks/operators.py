@@ -3,8 +3,9 @@
 The rows are those of ``tests/models/realistic``; ROW is a part of a name or an operator. Each is packed for
 x86-64 with SSE2, AVX2 and AVX-512 as far as this CPU goes, and runs in this process, in turns with ONNX
 Runtime, on one thread and on two. What is printed is the least time of each in ms, and how many times as
-long ONNX Runtime takes, which always has all vectors that the CPU has. ``--guard`` fails where that is less
-than 0.5, or less than what the narrower vectors of the device leave of it.
+long ONNX Runtime takes, which always has all vectors that the CPU has; the last column says where a row is
+behind, and for what: narrower vectors, or what the row knows of a device. ``--guard`` fails where the ratio
+is less than 0.5, or less than what the narrower vectors of the device leave of it.
 """
 
 from __future__ import annotations
@@ -73,13 +74,27 @@ class Measured:
     def least_ratio(self) -> float:
         """Over threads and the devices on which nothing excuses the row, each by the part of this CPU's
         vectors that the device has."""
-        widest = load_device("host").cpu_target().vector_bits
         least = np.inf
         for device, threads in self.ms:
             if device != "onnxruntime" and device not in self.row.why_slow:
-                part = load_device(device).cpu_target().vector_bits / widest
-                least = min(least, (self.ratio(device, threads) or 0) / part)
+                least = min(least, (self.ratio(device, threads) or 0) / vector_part(device))
         return float(least)
+
+    def narrower(self, devices: Iterable[str]) -> list[str]:
+        """Of the devices on which it is behind for no more than their narrower vectors: what part they have
+        of this CPU's, all of which ONNX Runtime uses."""
+        found = []
+        for device in devices:
+            ratios = [self.ratio(name, threads) or 0 for name, threads in self.ms if name == device]
+            part = vector_part(device)
+            if ratios and part <= min(ratios) < 1 and device not in self.row.why_slow:
+                found.append(f"{device.removeprefix('linux-')}: {part:.2g} of the vectors' width")
+        return found
+
+
+def vector_part(device: str) -> float:
+    """How wide a device's vectors are, as a part of this CPU's."""
+    return load_device(device).cpu_target().vector_bits / load_device("host").cpu_target().vector_bits
 
 
 def ready_devices(names: Iterable[str] = DEVICES) -> list[str]:
@@ -254,7 +269,7 @@ def _report(measured: Sequence[Measured], devices: Sequence[str], threads: Seque
                 cells += [_number(one.ms.get((device, count))), _number(one.ratio(device, count), 2)]
             excuses = [reason for device, reason in one.row.why_slow.items() if device in devices]
             rules = ", ".join(dict.fromkeys(rule for found in one.rules.values() for rule in found))
-            rows.append([*cells, rules, "; ".join([*one.notes, *excuses])])
+            rows.append([*cells, rules, "; ".join([*one.notes, *excuses, *one.narrower(devices)])])
     return table([*header, "rules", ""], rows)
 
 

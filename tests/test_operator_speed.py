@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.config.device import load_device
 from tests.models.realistic import NOT_MEASURED, ROWS
 
 OPERATORS = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
@@ -35,6 +36,21 @@ def test_a_row_is_excused_on_a_device_that_is_measured() -> None:
     assert Measured(excused[0], slow).least_ratio == Measured(excused[0], times).least_ratio
     other = next(device for device in DEVICES if device not in excused[0].why_slow)
     assert Measured(excused[0], {**times, (other, 1): 100.0}).least_ratio < 0.5
+
+
+def test_a_row_says_on_which_devices_it_is_behind_for_narrower_vectors_only() -> None:
+    from benchmarks.operators import DEVICES, Measured, vector_part
+
+    row = next(row for row in ROWS.values() if not row.why_slow)
+    narrow = DEVICES[0]
+    part = vector_part(narrow)
+    assert part == 128 / load_device("host").cpu_target().vector_bits
+
+    def said(ratio: float) -> list[str]:
+        return Measured(row, {("onnxruntime", 1): ratio, (narrow, 1): 1.0}).narrower(DEVICES)
+
+    assert said(0.9 * part) == said(1.0) == []
+    assert said(part) == ([f"x86_64: {part:.2g} of the vectors' width"] if part < 1 else [])
 
 
 @pytest.mark.slow
