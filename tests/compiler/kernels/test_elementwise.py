@@ -9,7 +9,7 @@ import pytest
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
 from tests.models.single import gelu, single
-from tests.support.compiled import SWEPT, Library, on_register_files
+from tests.support.compiled import SWEPT, Library, on_register_files, plan_of, target_with
 
 
 def unary(kind: str, shape: tuple[int, ...] = (3, 41)) -> onnx.ModelProto:
@@ -111,6 +111,7 @@ MODELS: dict[str, onnx.ModelProto] = {
     "slice with a step": single((9, 40), _every_other),
     "flip": single((4, 37), lambda g, x: g.op("Slice", x, *_bounds(g, [-1], [-(2**31)], [-1], [1]))),
     "tile": single((3, 10), lambda g, x: g.op("Tile", x, g.const(np.array([2, 3])))),
+    "tile of a short row": single((3, 7), lambda g, x: g.op("Tile", x, g.const(np.array([2, 8])))),
     "expand": single((3, 1, 10), lambda g, x: g.op("Expand", x, g.const(np.array([2, 3, 4, 10])))),
     "pad": pad((2, 5, 18), [0, 1, 3, 1, 0, 2]),
     "pad by reflection": pad((5, 18), [1, 3, 2, 4], "reflect"),
@@ -188,3 +189,12 @@ def test_nan_stays_where_it_is(library: Library, registers: str, name: str) -> N
     got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]
     assert np.isnan(got).sum() == 3
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+
+
+def test_vectors_are_narrower_where_wider_ones_would_be_loaded_lane_by_lane() -> None:
+    def lanes(name: str) -> set[int]:
+        kernels = plan_of(MODELS[name], "m", target_with("512x32")).plan.kernels
+        return {kernel.parameters["lanes"] for kernel in kernels}
+
+    assert lanes("tile of a short row") == {4}
+    assert lanes("gather") == {16}

@@ -92,7 +92,10 @@ class Values:
         if isinstance(x, Affine):
             at = self.variables.scalar(x)
             if x.lane_step and self.lanes > 1:
-                x = Value(Ramp(index(at), index(x.lane_step), self.lanes), self.lanes, "int32")
+                # A sum, as LLVM makes a ramp from a variable lane by lane, and one from 0 is a constant.
+                steps = Ramp(index(0), index(x.lane_step), self.lanes)
+                expr = steps if x.known and x.constant == 0 else self.e.splat(index(at), self.lanes) + steps
+                x = Value(self.e.let(expr), self.lanes, "int32")
             else:
                 number = float(x.constant) if x.known else None
                 x = Value(at, 1, "int32", number)

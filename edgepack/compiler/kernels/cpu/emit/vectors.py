@@ -67,6 +67,9 @@ class Vectors(Conditions):
         facts: for positions, whether they are <= 0 here.
         lane_variable: the number of the vector in its loop; conditions on it can be cut.
         origin: where along the lanes' axis the first vector begins.
+
+    Attributes:
+        gathered: whether lanes were loaded one by one.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Vectors(Conditions):
         super().__init__(e, lanes, variables, facts, lane_variable, origin)
         self.blocks, self.pointers = blocks, pointers
         self.guarded = 0
+        self.gathered = False
         self._memo: dict[Any, Any] = {}
 
     # What subclasses change -------------------------------------------------------------------------------
@@ -153,6 +157,7 @@ class Vectors(Conditions):
 
     def _gather(self, buffer: Any, at: list[Any]) -> Expr:
         """A load at lanes that are computed; they must not leave the buffer, so they have been clamped."""
+        self.gathered = True
         total: Expr = self.e.splat(index(0), self.lanes)
         for dimension, i in zip(buffer.shape, at, strict=True):
             step = self.e.splat(index(int(dimension)), self.lanes)

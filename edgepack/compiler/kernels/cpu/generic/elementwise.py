@@ -1,47 +1,21 @@
-"""Rule ``elementwise``: fused groups without a reduction, one vector of the output's last axis at a time.
+"""Rule ``elementwise``: fused groups without a reduction (``elementwise_kernel.py``).
 
-Neighbouring axes that every operand walks in step are one axis. The output is cut in rows along its last
-axis. Conditions on positions (concatenation, padding) are decided per row by a branch outside of the loop
-over the row, or by splitting the row; within a piece they are gone. A row ends with a vector that overlaps
-its predecessor, so nothing is left over for scalars. Where an operand runs along another axis (a transpose),
-a square tile of it is loaded along that axis and transposed in registers.
+Vectors are as wide as the target's, or narrower where these have to be loaded lane by lane and narrower ones
+have not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
-from tvm import tirx
-from tvm.ir import Expr
-from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError, Stage
-from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
-    Accesses,
-    Axes,
-    analyse_accesses,
-    merge_axes,
-)
-from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
-    Facts,
-    cover,
-    emit_branches,
-    emit_pieces,
-    writes_its_own_position,
-)
-from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param, elements_of
-from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
-from edgepack.compiler.kernels.cpu.emit.half import STORAGE
-from edgepack.compiler.kernels.cpu.emit.register_transpose import TileRow, TileVectors
-from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
-from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
+from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_own_position
+from edgepack.compiler.kernels.cpu.analysis.operands import elements_of
+from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
+from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -50,14 +24,8 @@ __all__ = ["elementwise"]
 #: Elements of the smallest constant that is read as float16 where it is stored so: tables of embeddings.
 LARGE_TABLE = 4096
 
-#: Operations of a task: less is not worth handing to a thread.
-TASK_COST = 16 * 1024
-
-#: Rows of a tile that is transposed in registers, at most.
-TILE_ROWS = 8
-
-#: Names of index variables: the first lane's position along a row, and the first row of a tile.
-LANE_VARIABLE, TILE_VARIABLE = "x", "t"
+#: Lanes of the narrowest vectors that are worth more than wider ones that are loaded lane by lane.
+NARROW = 4
 
 
 def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
@@ -79,7 +47,10 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
         if output not in by_target:
             raise RuleError("an output that no block writes")
         kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half)
-        stages += kernel.build().stages
+        built = kernel.build()
+        if kernel.gathered and (narrower := _without_gathers(kernel)) is not None:
+            kernel, built = narrower
+        stages += built.stages
         tiled = tiled or kernel.tile is not None
     parameters = {**kernel.parameters(), "tiled": tiled}
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype == "float32")
@@ -87,295 +58,17 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     return Implementation("elementwise", tuple(stages), packed, parameters=parameters, flops=flops)
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """Rows that are computed together because an operand is contiguous along their axis."""
-
-    axis: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A row, or a strip of rows, while its vectors are emitted.
-
-    Attributes:
-        variables: the index variables outside of the loop over the row.
-        position: along the merged axes but the last; in a strip, without the tile's axis.
-        start: where along the last axis the row's elements are counted from.
-        first: a strip's first row, along the tile's axis.
-    """
-
-    variables: IndexVariables
-    position: Sequence[Affine]
-    start: Affine
-    first: Affine
-
-
-class ElementwiseKernel(KernelBuilder):
-    """Emits the kernel of one output.
-
-    Args:
-        blocks: of the fused function, by the buffer that they write.
-        params: of the fused function.
-        number: of the output, and ``block`` the one that writes it.
-        half: indices of the parameters that are stored as float16, each a packed constant.
-    """
-
-    def __init__(
-        self,
-        blocks: Mapping[Buffer, Block],
-        params: Sequence[Buffer],
-        number: int,
-        block: Block,
-        target: CpuTarget,
-        half: Sequence[int] = (),
-    ) -> None:
-        super().__init__("elementwise", target)
-        self.blocks, self.block = blocks, block
-        variables = IndexVariables()
-        self.axes = Axes.declare(variables, "a", block.extents)
-        env = dict(zip(block.iters, self.axes.positions, strict=True))
-        accesses = analyse_accesses(block.value, env, variables, blocks, params)
-        self.pointers = {
-            p: self.e.packed(half.index(i), elements_of(p), STORAGE)
-            if i in half
-            else declare_param(self.e, i, p)
-            for i, p in enumerate(params)
-            if any(b.same_as(p) for b, _ in accesses.addresses)
-        }
-        self.output = declare_output(self.e, number, block.target)
-        #: The block's axes in runs that are walked as one axis, and the extents of these.
-        self.runs = merge_axes(self.axes, accesses) or [[]]
-        self.extents = [prod(block.extents[i] for i in run) for run in self.runs]
-        while len(self.extents) > 1 and self.extents[-1] == 1:
-            self.extents.pop()
-            self.runs[-2:] = [self.runs[-2] + self.runs[-1]]
-        self.tile = self._choose_tile(accesses)
-        self.cost = accesses.cost + 2 * len(accesses.addresses)
-        #: Whether a condition may split the row.
-        self.splittable = any(self.axes.variable(i) in accesses.unmergeable for i in self.runs[-1])
-
-    def _choose_tile(self, accesses: Accesses) -> _Tile | None:
-        """The axis along which most loads that are not contiguous along the lanes are contiguous."""
-        if len(self.runs) < 2 or self.lanes == 1:
-            return None
-        votes = [0] * (len(self.runs) - 1)
-        for buffer, address in accesses.addresses:
-            if str(buffer.dtype) != "float32" or self._step(address, len(self.runs) - 1) in {0, 1}:
-                continue
-            for run in range(len(votes)):
-                votes[run] += self._step(address, run) == 1
-        best = max(range(len(votes)), key=votes.__getitem__)
-        size = min(self.lanes, TILE_ROWS)
-        while size > self.extents[best]:
-            size //= 2
-        while size > self.extents[-1] and self.extents[-1] > 4:
-            size //= 2
-        return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
-
-    def _step(self, address: Affine, run: int) -> int:
-        """How far an address moves from one element of a run of axes to the next."""
-        axes = [i for i in self.runs[run] if self.block.extents[i] > 1] or self.runs[run]
-        return self.axes.step(address, axes[-1])
-
-    def parameters(self) -> dict[str, Any]:
-        return {"lanes": self.lanes, "tiled": self.tile is not None}
-
-    def build(self) -> Implementation:
-        tasks = self._emit_tiles(self.tile) if self.tile else self._emit_rows()
-        flops = prod(self.block.extents)
-        return Implementation(self.rule, (self.e.stage(tasks),), parameters=self.parameters(), flops=flops)
-
-    # Rows -------------------------------------------------------------------------------------------------
-
-    def _emit_rows(self) -> int:
-        """Emits tasks of whole rows, or of pieces of long rows; returns how many tasks there are."""
-        e = self.e
-        outer, length = self.extents[:-1], self.extents[-1]
-        rows = prod(outer)
-        elements = max(self.lanes, TASK_COST // self.cost // self.lanes * self.lanes)
-        if length >= 2 * elements and not self.splittable:
-            pieces = length // elements
-            each = length // pieces // self.lanes * self.lanes
-
-            def piece(t: Expr) -> None:
-                row, part = unravel(t, [rows, pieces])
-                e.branch(
-                    index(part) < index(pieces - 1),
-                    lambda: self._piece(row, part * each, each),
-                    lambda: self._piece(row, part * each, length - each * (pieces - 1)),
-                )
-
-            e.tasks(piece)
-            return rows * pieces
-        per_task = min(rows, max(1, elements // length))
-
-        def task(t: Expr) -> None:
-            begin = e.let(t * per_task)
-            e.loop(begin, e.let(tirx.min(begin + per_task, index(rows))), self._row)
-
-        e.tasks(task)
-        return -(-rows // per_task)
-
-    def _piece(self, row: Index, begin: Index, length: int) -> None:
-        """``length`` elements of a long row from ``begin`` on."""
-        variables = IndexVariables()
-        position = self._outer(variables, self.extents[:-1], row)
-        start = variables.add("start", self.e.let(begin), 0, self.extents[-1] - length)
-        place = _Row(variables, position, start, constant(0))
-        emit_branches(self.e, lambda facts: self._vectors(place, 0, length, facts), variables)
-
-    def _row(self, row: Index) -> None:
-        variables = IndexVariables()
-        position = self._outer(variables, self.extents[:-1], row)
-        place = _Row(variables, position, constant(0), constant(0))
-
-        def body(facts: Facts) -> None:
-            emit_pieces(self.e, 0, self.extents[-1], lambda low, high: self._vectors(place, low, high, facts))
-
-        emit_branches(self.e, body, variables)
-
-    def _outer(self, variables: IndexVariables, outer: Sequence[int], row: Index) -> list[Affine]:
-        """The position of a row along axes of the extents ``outer``."""
-        found = []
-        for axis, (i, extent) in enumerate(zip(unravel(row, outer), outer, strict=True)):
-            found.append(
-                constant(i) if isinstance(i, int) else variables.add(f"o{axis}", self.e.let(i), 0, extent - 1)
-            )
-        return found
-
-    def _vectors(self, row: _Row, low: int, high: int, facts: Facts) -> None:
-        """Elements [start + low, start + high) of a row."""
-        covered = cover(high - low, self.lanes)
-        lanes, whole = covered.lanes, covered.whole
-
-        def at(first: Affine, variables: IndexVariables) -> None:
-            last = row.start + first + Affine(0, (), 1)
-            reader = Vectors(
-                self.e,
-                lanes,
-                variables,
-                self.blocks,
-                self.pointers,
-                facts,
-                LANE_VARIABLE,
-                first.constant,
-            )
-            self._store(reader, [*row.position, last])
-
-        def vector(i: Expr) -> None:
-            variables = row.variables.child()
-            at(self._lane_position(variables, i, lanes, low, low + whole - lanes), variables)
-
-        self.e.loop(0, whole // lanes, vector)
-        if covered.overlapping is not None:
-            at(constant(low + covered.overlapping), row.variables.child())
-
-    def _lane_position(self, variables: IndexVariables, i: Expr, lanes: int, low: int, high: int) -> Affine:
-        """The first lane's position of vector ``i`` from ``low`` on, which is at most ``high``."""
-        if type(i).__name__ == "IntImm":
-            return constant(low)
-        return (variables.add(LANE_VARIABLE, i, 0, (high - low) // lanes) * lanes).plus(low)
-
-    def _store(self, reader: Vectors, position: Sequence[Affine]) -> None:
-        """Evaluates and stores a vector at a position along the merged axes."""
-        block = self.block
-        env = {v: constant(0) for v in block.iters}
-        address = constant(0)
-        for run, extent, at in zip(self.runs, self.extents, position, strict=True):
-            axes = [i for i in run if block.extents[i] > 1]
-            if axes:
-                env[block.iters[axes[-1]]] = at
-            address = address * extent + at
-        dtype = str(block.target.dtype)
-        value = reader.value(reader.evaluate(block.value, env), dtype)
-        if dtype == "bool":
-            vector = "int8" if value.lanes == 1 else f"int8x{value.lanes}"
-            expr = self.e.splat(tirx.Cast(vector, value.expr), reader.lanes // value.lanes)
-            if value.lanes == 1:
-                expr = self.e.splat(tirx.Cast("int8", value.expr), reader.lanes)
-        else:
-            expr = reader.expr(value, reader.lanes)
-        self.e.vstore(self.output, reader.variables.scalar(address), expr, reader.lanes)
-
-    # Transposes -------------------------------------------------------------------------------------------
-
-    def _emit_tiles(self, tile: _Tile) -> int:
-        """Emits tasks of strips of ``tile.rows`` rows, of which the last one overlaps its neighbour inside of
-        one task; returns how many tasks there are."""
-        e = self.e
-        outer = [n for axis, n in enumerate(self.extents[:-1]) if axis != tile.axis]
-        length = self.extents[tile.axis]
-        strips = length // tile.rows
-        rows = prod(outer)
-        cost = tile.rows * self.extents[-1] * (self.cost + 2)
-        per_task = max(1, min(rows * strips, TASK_COST // cost))
-
-        def strip(s: Index) -> None:
-            if rows == 1:
-                row, part = index(0), s
-            else:
-                row, part = unravel(s, [rows, strips]) if strips > 1 else (s, 0)
-            self._strip(tile, outer, row, part * tile.rows)
-            if length % tile.rows == 0:
-                return
-            edge = length - tile.rows
-            if strips == 1:
-                self._strip(tile, outer, row, edge)
-            else:
-                last = tirx.EQ(index(part), index(strips - 1))
-                e.branch(last, lambda: self._strip(tile, outer, row, edge))
-
-        def task(t: Expr) -> None:
-            begin = e.let(t * per_task)
-            e.loop(begin, e.let(tirx.min(begin + per_task, index(rows * strips))), strip)
-
-        e.tasks(task)
-        return -(-(rows * strips) // per_task)
-
-    def _strip(self, tile: _Tile, outer: Sequence[int], row: Index, begin: Index) -> None:
-        """``tile.rows`` rows from ``begin`` on along the tile's axis."""
-        variables = IndexVariables()
-        position = self._outer(variables, outer, row)
-        edge = self.extents[tile.axis] - tile.rows
-        if isinstance(begin, int):
-            first = constant(begin)
-        else:
-            first = variables.add(TILE_VARIABLE, self.e.let(begin), 0, edge)
-        strip = _Row(variables, position, constant(0), first)
-
-        def body(facts: Facts) -> None:
-            emit_pieces(
-                self.e, 0, self.extents[-1], lambda low, high: self._tiles(tile, strip, low, high, facts)
-            )
-
-        emit_branches(self.e, body, variables)
-
-    def _tiles(self, tile: _Tile, strip: _Row, low: int, high: int, facts: Facts) -> None:
-        """Elements [low, high) of all rows of a strip, a square tile at a time."""
-        covered = cover(high - low, tile.rows)
-        lanes, whole = covered.lanes, covered.whole
-
-        def at(x: Affine, variables: IndexVariables) -> None:
-            shared: dict[Any, Any] = {}
-            for r in range(tile.rows):
-                place = list(strip.position)
-                place.insert(tile.axis, strip.first.plus(r))
-                reader = TileVectors(
-                    *(self.e, lanes, variables, self.blocks, self.pointers),
-                    *(facts, LANE_VARIABLE, x.constant),
-                    tile=TileRow(TILE_VARIABLE, r, tile.rows, shared),
-                )
-                self._store(reader, [*place, x + Affine(0, (), 1)])
-
-        def vector(i: Expr) -> None:
-            variables = strip.variables.child()
-            at(self._lane_position(variables, i, lanes, low, low + whole - lanes), variables)
-
-        self.e.loop(0, whole // lanes, vector)
-        if covered.overlapping is not None:
-            at(constant(low + covered.overlapping), strip.variables.child())
+def _without_gathers(wide: ElementwiseKernel) -> tuple[ElementwiseKernel, Implementation] | None:
+    """The same with narrower vectors, the widest that gather nothing: a row of 7 elements that is repeated is
+    two vectors of 4, where vectors of 8 or 16 are loaded lane by lane. None where all of them gather."""
+    lanes = wide.lanes // 2
+    while lanes >= NARROW:
+        kernel = ElementwiseKernel(*wide.made_of, lanes=lanes)
+        built = kernel.build()
+        if not kernel.gathered:
+            return kernel, built
+        lanes //= 2
+    return None
 
 
 RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise, serves="blocks")
