@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from edgepack.config.device import Device
 from edgepack.config.host_gpu import ASK_DEVICES, GPU_HINT
 from edgepack.pipeline.cache import tool_versions
+from edgepack.plan.cuda_driver import nvrtc_for, takes_cubins
 from edgepack.process import ask
 from edgepack.runners import native
 
@@ -47,16 +48,24 @@ def examine_gpu(device: Device) -> Iterator[GpuTool]:
         yield GpuTool("gpu", True, problem=f"none was found: {device.gpu.missing}", hint=GPU_HINT)
     versions = tool_versions(api)
     if api == "cuda":
-        yield _nvrtc({name: v for name, v in versions.items() if name.startswith("nvidia-")})
+        packages = {name: v for name, v in versions.items() if name.startswith("nvidia-")}
+        yield _nvrtc(packages, device.gpu.cuda)
     if api == "metal":
         yield _xcode(versions.get("metal", ""))
     if api in _DRIVERS and native.available(device).ok:
         yield _driver(api)
 
 
-def _nvrtc(packages: dict[str, str]) -> GpuTool:
-    for name, version in packages.items():
-        return GpuTool("nvrtc", True, version, name)
+def _nvrtc(packages: dict[str, str], driver: str) -> GpuTool:
+    """The one that packs, and what it makes for a driver of an older CUDA ("10.2"; "" for any)."""
+    majors = {int(version.partition(".")[0]): name for name, version in packages.items()}
+    if majors:
+        name = majors[nvrtc_for(majors, driver)]
+        version = packages[name]
+        if not driver:
+            return GpuTool("nvrtc", True, version, name)
+        made = "machine code and PTX" if takes_cubins(driver, version) else "PTX"
+        return GpuTool("nvrtc", True, version, f"{name}; {made} for drivers since CUDA {driver}")
     problem = "kernels for NVIDIA's GPUs cannot be compiled without it"
     return GpuTool("nvrtc", True, problem=problem, hint='NVRTC was not found: pip install "edgepack[cuda]"')
 

@@ -129,7 +129,7 @@ def gpu_tools(device: str) -> dict[str, GpuTool]:
 
 
 def test_what_a_gpu_needs_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """NVRTC, without which nothing can be packed; drivers and Xcode's compiler, without which it can."""
     versions = {"nvidia-cuda-nvrtc-cu12": "12.9", "metal": "Apple metal version 1"}
@@ -137,11 +137,19 @@ def test_what_a_gpu_needs_is_named(
     monkeypatch.setattr(gpu_doctor, "ask", lambda command: "PoCL: a CPU\n")
     assert gpu_tools("host") == {}
     assert gpu_tools("jetson-orin-gpu")["nvrtc"].version == "12.9"
+    packed = "nvidia-cuda-nvrtc-cu12; PTX for drivers since CUDA 10.2"
+    assert gpu_tools("jetson-nano-gpu")["nvrtc"].found == packed
     assert gpu_tools("macos-arm64-metal")["xcode-metal"].found == "xcrun metal"
     drivers = [
         tool for name in ("opencl-generic", "linux-aarch64-opencl") for tool in gpu_tools(name).values()
     ]
     assert [driver.found for driver in drivers] == ["PoCL: a CPU"]  # of the one that this machine is
+    versions |= {"nvidia-cuda-nvrtc": "13.0.48", "nvidia-cuda-nvrtc-cu11": "11.8.89"}
+    assert gpu_tools("jetson-orin-gpu")["nvrtc"].version == "13.0.48"
+    jetpack_5 = tmp_path / "jetpack5.yaml"
+    jetpack_5.write_text('extends: jetson-orin-gpu\ngpu: {cuda: "11.4"}\n', encoding="utf-8")
+    packed = "nvidia-cuda-nvrtc-cu11; machine code and PTX for drivers since CUDA 11.4"
+    assert gpu_tools(str(jetpack_5))["nvrtc"].found == packed
     versions.clear()
     monkeypatch.setattr(gpu_doctor, "ask", lambda command: "")
     assert not gpu_tools("macos-arm64-metal")["xcode-metal"].found

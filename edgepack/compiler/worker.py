@@ -163,7 +163,7 @@ def _gpu_binaries(built: Built, target: GpuTarget, folder: Path, events: Events)
     if target.api == "cuda":
         from edgepack.compiler.backends.cuda import write_cuda
 
-        return write_cuda(built.gpu_kernels, target.capabilities, folder)
+        return write_cuda(built.gpu_kernels, target.capabilities, folder, target.cuda)
     if target.api == "metal":
         from edgepack.compiler.backends.metal import write_metal
 

@@ -309,6 +309,7 @@ class Device(Frozen):
             local_bytes=gpu.local_memory,
             least_groups=gpu.groups,
             capabilities=tuple(sorted(gpu.capabilities)),
+            cuda=gpu.cuda,
             family=gpu.family,
             precision=precision,
             speed=gpu.speed.of(usual_speed(gpu.api, host.triple, gpu.capabilities)),

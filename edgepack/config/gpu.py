@@ -69,7 +69,14 @@ class GpuModel(Frozen):
         description="Of NVIDIA's GPUs: compute capabilities that machine code is made for (87 is 8.7); later "
         "ones get PTX of the last.",
     )
-
+    cuda: str = Field(
+        default="",
+        pattern=r"^([1-9][0-9]\.[0-9])?$",
+        description="Of NVIDIA's GPUs: the CUDA version of the oldest driver (`10.2`), where that may be "
+        "older than NVRTC. The bundle's PTX is then of the version that this driver takes, for the least of "
+        "the capabilities, and there is machine code only if NVRTC is of a version whose machine code it "
+        "takes.",
+    )
     family: int = Field(
         default=0,
         ge=0,
@@ -92,6 +99,8 @@ class GpuModel(Frozen):
     def _is_of_its_maker(self) -> GpuModel:
         if (self.api == "cuda") != bool(self.capabilities):
             raise ValueError("capabilities: NVIDIA's GPUs (api: cuda) have some, and no others have")
+        if self.cuda and self.api != "cuda":
+            raise ValueError("cuda: only the driver of NVIDIA's GPUs (api: cuda) has this version")
         if self.family and self.api != "metal":
             raise ValueError("family: only Apple's GPUs (api: metal) have one")
         return self

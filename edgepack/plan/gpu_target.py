@@ -36,6 +36,7 @@ class GpuTarget:
         least_groups: work groups that a kernel should have to keep the device busy.
         capabilities: of NVIDIA's GPUs, the compute capabilities that machine code is made for, 10 * major +
             minor.
+        cuda: of NVIDIA's GPUs, the CUDA version of the oldest driver ("10.2"); "" for one as new as NVRTC.
         family: of Apple's GPUs, the least family (7: A14, M1); 0 for any.
         precision: "fp16" keeps weights and what lies between kernels as float16; "tf32" rounds the factors of
             products.
@@ -51,6 +52,7 @@ class GpuTarget:
     local_bytes: int = 32 * 1024
     least_groups: int = 32
     capabilities: tuple[int, ...] = ()
+    cuda: str = ""
     family: int = 0
     precision: Precision = "fp32"
     half_weights: bool = False

@@ -19,6 +19,7 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_te
 from onnx.numpy_helper import from_array
 
 import edgepack
+from edgepack.compiler.backends.nvrtc import find_nvrtc
 from edgepack.config.device import load_device
 from edgepack.plan.gpu_target import Precision
 from edgepack.registry import RUNNERS
@@ -69,6 +70,25 @@ def test_steps_of_the_cpu(device: str, runner: str, tmp_path: Path) -> None:
         make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8), tmp_path, "mixed.onnx"
     )
     checked = edgepack.pack(model, device, tmp_path / "out").verify(runner=runner).variants
+    assert [(variant.status, variant.missing) for variant in checked] == [("ok", "")] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["jetson-nano-gpu", "jetson-xavier-gpu"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_devices_with_old_drivers(device: str, precision: str, tmp_path: Path) -> None:
+    """They get PTX of CUDA 10.2's version and no cubin; the bundle's own program gives it to the driver."""
+    ok, _, hint = RUNNERS.find("cuda-shim").available(load_device(device))
+    if not ok:
+        pytest.skip(hint)
+    if find_nvrtc() is None:
+        pytest.skip("NVRTC is not installed: edgepack[cuda]")
+    model = save(attention(), tmp_path, "attention.onnx")
+    bundle = edgepack.pack(model, device, tmp_path / "out", precision=precision)
+    (library,) = (tmp_path / "out").rglob("*.so")
+    found = re.findall(rb"\n(\.version .+)\n\.target (\w+)\n", library.read_bytes())
+    assert found == [(b".version 6.5", f"sm_{load_device(device).gpu.capabilities[0]}".encode())]
+    checked = bundle.verify(runner="cuda-shim").variants
     assert [(variant.status, variant.missing) for variant in checked] == [("ok", "")] * 2
 
 

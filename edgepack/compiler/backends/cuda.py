@@ -2,7 +2,9 @@
 
 NVRTC comes with ``pip install edgepack[cuda]``; neither a toolkit nor a driver is needed to pack. For each
 compute capability of the device there is a cubin; the driver compiles the PTX of the newest one for later
-GPUs.
+GPUs. Where the device says that its driver may be older than NVRTC, the PTX is of the version that this
+driver takes (``ptx.py``), for the least capability, and cubins are made only by an NVRTC whose cubins it
+takes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from pathlib import Path
 
 from edgepack.compiler.backends.gpu_source import gpu_source
 from edgepack.compiler.backends.nvrtc import Nvrtc
+from edgepack.compiler.backends.ptx import lowered
 from edgepack.plan.binary import Binary
+from edgepack.plan.cuda_driver import takes_cubins
 
 __all__ = ["cuda_source", "write_cuda"]
 
@@ -167,25 +171,35 @@ def cuda_source(kernels: Mapping[str, str]) -> str:
     return gpu_source(_MACROS, kernels)
 
 
-def write_cuda(kernels: Mapping[str, str], capabilities: Sequence[int], folder: Path) -> list[Binary]:
-    """Writes the program, a cubin for each compute capability, and PTX for the newest, into a folder.
+def write_cuda(
+    kernels: Mapping[str, str], capabilities: Sequence[int], folder: Path, driver: str = ""
+) -> list[Binary]:
+    """Writes the program, cubins, and PTX into a folder: a cubin for each compute capability, and PTX for the
+    newest; where a driver is named, what that takes, and PTX for the least capability.
 
     Args:
         capabilities: 10 * major + minor of each (87: Orin).
+        driver: CUDA version of the oldest driver ("10.2"); "" for one as new as NVRTC.
 
     Raises:
-        ToolchainError: NVRTC is missing, or too old or too new for one of them.
+        ToolchainError: NVRTC is missing, or too old or too new for one of them; its PTX needs what the
+            driver's version of PTX lacks.
         InternalError: NVRTC does not take the source.
     """
     source = cuda_source(kernels)
     (folder / "kernels.cu").write_text(source, encoding="utf-8", newline="\n")
-    nvrtc = Nvrtc()
-    jobs = [(capability, "cubin") for capability in sorted(capabilities)] + [(max(capabilities), "ptx")]
+    nvrtc = Nvrtc(driver)
+    cubins = sorted(capabilities) if not driver or takes_cubins(driver, nvrtc.version) else []
+    if driver:
+        cubins = [capability for capability in cubins if capability in nvrtc.capabilities()]
+    ptx = min(capabilities) if driver else max(capabilities)
+    jobs = [(capability, "cubin") for capability in cubins] + [(ptx, "ptx")]
     with ThreadPoolExecutor() as threads:
         made = list(threads.map(lambda job: nvrtc.compiled(source, *job), jobs))
     binaries = [Binary("kernels.cu", "cuda", "source")]
     for (capability, kind), content in zip(jobs, made, strict=True):
         name = f"kernels_{capability}.{kind}"
-        (folder / name).write_bytes(content)
+        taken = lowered(content, driver, capability) if driver and kind == "ptx" else content
+        (folder / name).write_bytes(taken)
         binaries.append(Binary(name, "cuda", kind, capability))
     return binaries

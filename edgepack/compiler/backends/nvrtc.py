@@ -11,24 +11,30 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edgepack.errors import InternalError, ToolchainError
+from edgepack.plan.cuda_driver import nvrtc_for
 
 __all__ = ["Nvrtc", "Resources", "find_nvrtc"]
 
 #: Where the packages nvidia-cuda-nvrtc-cu11, -cu12 and nvidia-cuda-nvrtc (CUDA 13) have it.
 _PLACES = ("cuda_nvrtc", "cu13")
 _NAMES = ("bin/nvrtc64_*.dll",) if sys.platform == "win32" else ("lib/libnvrtc.so.*",)
+#: The major version of CUDA in their names.
+_MAJOR = re.compile(r"(?:so\.|nvrtc64_)(1\d)")
 
 
-def find_nvrtc() -> Path | None:
-    """The library; None where it is not installed."""
+def find_nvrtc(driver: str = "") -> Path | None:
+    """The library; None where it is not installed. Of several, whose packages share a folder, the newest; for
+    a driver of a CUDA version ("11.4") the one that ``nvrtc_for`` chooses."""
     spec = find_spec("nvidia")
+    versions: dict[int, Path] = {}
     for root in (spec.submodule_search_locations or ()) if spec is not None else ():
         for place in _PLACES:
             for name in _NAMES:
-                found = sorted(f for f in (Path(root) / place).glob(name) if "alt" not in f.name)
-                if found:
-                    return found[0]
-    return None
+                for found in sorted((Path(root) / place).glob(name)):
+                    major = _MAJOR.search(found.name)
+                    if "alt" not in found.name and major is not None:
+                        versions.setdefault(int(major[1]), found)
+    return versions[nvrtc_for(versions, driver)] if versions else None
 
 
 #: What ``ptxas -v`` says of each kernel.
@@ -54,10 +60,14 @@ class Resources:
 
 
 class Nvrtc:
-    """The library, loaded. ToolchainError where it is not installed."""
+    """The library, loaded. ToolchainError where it is not installed.
 
-    def __init__(self) -> None:
-        path = find_nvrtc()
+    Args:
+        driver: CUDA version of the driver that is to take what it makes ("10.2"); "" for any.
+    """
+
+    def __init__(self, driver: str = "") -> None:
+        path = find_nvrtc(driver)
         if path is None:
             raise ToolchainError(
                 "Kernels for NVIDIA's GPUs need NVRTC, which is not installed.",
