@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,50 @@ def deep_product() -> onnx.ModelProto:
     g.op("Tanh", g.op("Add", a, g.weight(48)), name="y")
     g.output("y")
     return g.model()
+
+
+def grouped(channels: Sequence[tuple[int, int]], groups: int, side: int = 9) -> onnx.ModelProto:
+    """Convolutions by 3x3 in groups, of stride 1 and 2 in turn, each behind another.
+
+    Args:
+        channels: of a group, in and out.
+    """
+    g = Graph("grouped", seed=8)
+    x = g.input("x", (2, groups * channels[0][0], side, side))
+    for i, (inputs, outputs) in enumerate(channels):
+        weights = g.weight(groups * outputs, inputs, 3, 3), g.weight(groups * outputs)
+        x = g.op("Relu", g.op("Conv", x, *weights, group=groups, pads=[1] * 4, strides=[1 + i % 2] * 2))
+    g.op("Identity", x, name="y")
+    g.output("y")
+    return g.model()
+
+
+def grouped_others() -> onnx.ModelProto:
+    """A convolution along one dimension in groups, and a transposed one."""
+    g = Graph("others", seed=9)
+    y = g.op("Conv", g.input("x", (2, 36, 31)), g.weight(48, 9, 3), group=4, strides=[2], name="along")
+    z = g.op("ConvTranspose", g.op("Relu", y), g.weight(48, 8, 4), group=4, strides=[2], name="transposed")
+    g.output(y)
+    g.output(z)
+    return g.model()
+
+
+def test_groups_of_channels_are_a_batch_of_products(tmp_path: Path) -> None:
+    """The output's channel is in both factors, in the first only by its group."""
+    model = grouped([(8, 16)], groups=3)
+    check({"grouped": model}, tmp_path, target())
+    assert [k.rule for k in kernels(model) if k.flops] == ["opencl.contraction"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_groups_of_channels(precision: str, tmp_path: Path) -> None:
+    on = target(least_groups=4, precision=precision)
+    models = {f"of {n}": grouped([(n, n), (n, n)], 32, 12) for n in (4, 8, 16)}
+    models = {**models, "others": grouped_others(), "uneven": grouped([(3, 17), (17, 5), (5, 33)], 2)}
+    check(models, tmp_path, on)
+    built = plan_of(models["others"], "m", on).plan
+    assert {k.rule for k in built.kernels if k.flops > 1 << 16} == {"opencl.contraction"}
 
 
 def windows() -> onnx.ModelProto:

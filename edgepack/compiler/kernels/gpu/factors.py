@@ -65,25 +65,38 @@ def contiguous(
 
 def packed_columns(product: MatrixProduct, kernel: Kernel, dtype: str) -> Packing | None:
     """The second factor column by column, its terms in order, for each member of the batch; None unless it is
-    a constant of this dtype in memory, with a dimension for each variable."""
+    a constant of this dtype in memory, with a dimension for each variable, or for both parts of one."""
     factor = product.factors[1]
     if type(factor).__name__ != "TensorLoad" or kernel.stored(factor.source) != dtype:
         return None
     param = kernel.constant(factor.source)
     wanted = [variable for name in "bnk" for variable, _ in product.order[name]]
-    axes = {}
-    for axis, index in enumerate(factor.indices):
-        if int(factor.source.shape[axis]) == 1:
-            continue
-        if type(index).__name__ != "Var" or index in axes:
+    axes: dict[Any, int] = {}
+    shape: list[int] = []
+    for extent, index in zip(factor.source.shape, factor.indices, strict=True):
+        parts = _dimensions(index, int(extent), product)
+        if parts is None or any(variable in axes for variable, _ in parts):
             return None
-        axes[index] = axis
+        axes.update({variable: len(shape) + i for i, (variable, _) in enumerate(parts)})
+        shape += [size for _, size in parts]
     if param is None or set(axes) != set(wanted):
         return None
-    ones = [axis for axis, size in enumerate(factor.source.shape) if int(size) == 1]
-    order = (*ones, *(axes[variable] for variable in wanted))
+    order = tuple(axes[variable] for variable in wanted)
 
     def transform(array: Array) -> Array:
-        return np.ascontiguousarray(array.transpose(order)).astype(dtype)
+        return np.ascontiguousarray(array.reshape(shape).transpose(order)).astype(dtype)
 
-    return Packing(param, f"{dtype} columns {order}", transform)
+    return Packing(param, f"{dtype} columns {shape} {order}", transform)
+
+
+def _dimensions(index: Any, extent: int, product: MatrixProduct) -> list[tuple[Any, int]] | None:
+    """The variables that together are the position along a dimension, in order, with their extents; None
+    where it is another expression."""
+    if extent == 1:
+        return []
+    if type(index).__name__ == "Var":
+        return [(index, extent)]
+    for split in product.splits.values():
+        if split.groups * split.size == extent and sym.Analyzer().can_prove_equal(index, split.whole):
+            return split.pairs
+    return None

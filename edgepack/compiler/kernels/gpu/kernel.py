@@ -103,6 +103,7 @@ class Kernel:
         if block is None or not product.order["n"] or self.stored(result.target) != "float32":
             return False
         column, extent = product.order["n"][-1]
+        column = next((v for v, split in product.splits.items() if split.member.same_as(column)), column)
         pairs = zip(Nest(block).spatial[0], nest.spatial[0], strict=True)
         outer = next((o for i, o in pairs if i.same_as(column)), None)
         *others, last = result.indices
@@ -138,6 +139,9 @@ class Kernel:
             pairs = product.order[name]
             texts = unravelled(self.code, text, tuple(size for _, size in pairs))
             position.update({v: at for (v, _), at in zip(pairs, texts, strict=True)})
+        for variable, split in product.splits.items():
+            group, member = (position.get(part, "0") for part, _ in split.pairs)
+            position[variable] = self.code.let("int", f"{group} * {split.size} + {member}", "i")
         inner, outer = Nest(block).spatial[0], nest.spatial[0]
         env = {o: position.get(v, "0") for v, o in zip(inner, outer, strict=True)}
         self.evaluator.given[block.target] = value

@@ -4,6 +4,10 @@ Any sum of products is one: of the variables of its positions, those that only t
 rows (m), those that only the second has the columns (n), those that both have the batch (b), and what is
 summed over is the depth (k). A convolution's rows are its pixels, its depth the window's positions and
 channels ("implicit GEMM").
+
+Of a convolution whose channels are in groups both factors have the output channel f, but the first only by
+its group f // n. Such a variable is two: the group is of the batch, and f % n the columns. So is a query's
+head of attention where several share a key's.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -26,6 +31,7 @@ from edgepack.compiler.kernels.gpu.strides import contiguous_in
 __all__ = [
     "SELECTIONS",
     "MatrixProduct",
+    "Split",
     "arranged",
     "factors_of",
     "matrix_product",
@@ -41,6 +47,31 @@ SELECTIONS = 3
 
 
 @dataclass(frozen=True)
+class Split:
+    """A variable as two, of which it is ``group * size + member``.
+
+    Attributes:
+        group, member: these.
+        groups, size: their extents.
+    """
+
+    group: Any
+    member: Any
+    groups: int
+    size: int
+
+    @property
+    def pairs(self) -> list[tuple[Any, int]]:
+        """Both with their extents."""
+        return [(self.group, self.groups), (self.member, self.size)]
+
+    @property
+    def whole(self) -> Any:
+        """The variable, of both."""
+        return tirx.Add(tirx.Mul(self.group, IntImm("int64", self.size)), self.member)
+
+
+@dataclass(frozen=True)
 class MatrixProduct:
     """A sum of products as a matrix product.
 
@@ -50,7 +81,9 @@ class MatrixProduct:
         first, second: the factors, of these variables.
         factors: the same, of the block's variables.
         first_along_k, second_along_k: whether memory is contiguous along the depth.
-        order: of which of the block's variables each is made, with their extents.
+        order: of which of the block's variables, or of the parts of ``splits``, each is made, with their
+            extents.
+        splits: the block's variables that are two, and what these are.
     """
 
     variables: dict[str, Any]
@@ -61,23 +94,34 @@ class MatrixProduct:
     first_along_k: bool
     second_along_k: bool
     order: dict[str, list[tuple[Any, int]]]
+    splits: Mapping[Any, Split]
 
 
 def matrix_product(block: Block, inlined: Mapping[Buffer, Block]) -> MatrixProduct:
     """A block as a matrix product. RuleError if it is none, or a small one."""
-    first, second = (expanded(x, inlined) for x in factors_of(block))
-    factors = first, second
-    return arranged(block, factors, _order(block, *(variables_of(x) for x in factors)))
+    one, other = factors_of(block)
+    factors = expanded(one, inlined), expanded(other, inlined)
+    splits: dict[Any, Split] = {}
+    for variable, extent in zip(block.iters, block.extents, strict=True):
+        if variable not in block.reductions and all(variable in variables_of(x) for x in factors):
+            split, factors = _taken_apart(variable, extent, factors)
+            splits.update({variable: split} if split is not None else {})
+    order = _order(block, splits, *(variables_of(x) for x in factors))
+    return arranged(block, factors, order, splits)
 
 
 def arranged(
-    block: Block, factors: tuple[Any, Any], order: dict[str, list[tuple[Any, int]]]
+    block: Block,
+    factors: tuple[Any, Any],
+    order: dict[str, list[tuple[Any, int]]],
+    splits: Mapping[Any, Split] = MappingProxyType({}),
 ) -> MatrixProduct:
     """A block as a matrix product whose rows, columns, terms and batch are known.
 
     Args:
         factors: of the block's variables, that with the rows first.
         order: which of the block's variables, larger than one, each is made of.
+        splits: variables of which ``factors`` and ``order`` have the parts.
 
     Raises:
         RuleError: it is a small one.
@@ -94,17 +138,51 @@ def arranged(
         analyzer.bind(variables[name], tvm.ir.Range.from_min_extent(0, counts[name]))
     first, second = (_simplified(substituted(x, mapped), analyzer) for x in factors)
     along = [bool(contiguous_in(x, block) & set(block.reductions)) for x in factors]
-    return MatrixProduct(variables, counts, first, second, factors, along[0], along[1], order)
+    return MatrixProduct(variables, counts, first, second, factors, along[0], along[1], order, splits)
 
 
-def _order(block: Block, first: set[Any], second: set[Any]) -> dict[str, list[tuple[Any, int]]]:
+def _taken_apart(
+    variable: Any, extent: int, factors: tuple[Any, Any]
+) -> tuple[Split | None, tuple[Any, Any]]:
+    """A variable of both factors as two, one of which only one factor has, and the factors of these; None,
+    and the factors as they are, where it is not two so."""
+    if max(selections_in(x) for x in factors) > SELECTIONS:
+        return None, factors
+    for size in sorted(_divisors(variable, factors)):
+        if not 1 < size < extent or extent % size:
+            continue
+        group, member = (Var(f"{variable.name}_{part}", variable.ty) for part in ("group", "member"))
+        split, analyzer = Split(group, member, extent // size, size), sym.Analyzer()
+        for part, count in split.pairs:
+            analyzer.bind(part, tvm.ir.Range.from_min_extent(0, count))
+        first, second = (analyzer.simplify(substituted(x, {variable: split.whole})) for x in factors)
+        if sum(member in variables_of(x) for x in (first, second)) == 1:
+            return split, (first, second)
+    return None, factors
+
+
+def _divisors(variable: Any, factors: Sequence[Any]) -> set[int]:
+    """The constants by which a variable is divided."""
+    quotients: list[Any] = []
+    for x in factors:
+        tvm_ffi.structural_walk(x, (tirx.FloorDiv, quotients.append))
+    constant = [x for x in quotients if x.a.same_as(variable) and type(x.b).__name__ == "IntImm"]
+    return {int(x.b.value) for x in constant}
+
+
+def _order(
+    block: Block, splits: Mapping[Any, Split], first: set[Any], second: set[Any]
+) -> dict[str, list[tuple[Any, int]]]:
     """The block's variables by what they are of the product, with their extents; those of one are left out.
 
     Args:
         first, second: the variables of each factor.
     """
     order: dict[str, list[tuple[Any, int]]] = {"m": [], "n": [], "k": [], "b": []}
-    for variable, extent in zip(block.iters, block.extents, strict=True):
+    whole = zip(block.iters, block.extents, strict=True)
+    for variable, extent in (
+        part for v, n in whole for part in (splits[v].pairs if v in splits else [(v, n)])
+    ):
         of = (variable in first, variable in second)
         kind = "k" if variable in block.reductions else {(True, False): "m", (False, True): "n"}.get(of, "b")
         if extent > 1:
