@@ -59,6 +59,11 @@ def _bounds(g: Graph, *values: list[int]) -> list[str]:
     return [g.const(np.array(v)) for v in (starts, ends, axes, steps)]
 
 
+def _logic(g: Graph, x: str) -> str:
+    some = g.const(np.arange(41) % 3 == 0)
+    return g.op("Xor", g.op("Or", x, some), g.op("And", g.op("Not", x), g.const(np.arange(7)[:, None] > 2)))
+
+
 def _where(g: Graph, x: str) -> str:
     return g.op("Where", g.op("Greater", x, g.const(0.0)), x, g.op("Mul", x, g.const(0.1)))
 
@@ -105,6 +110,10 @@ MODELS: dict[str, onnx.ModelProto] = {
     "to bool and back": single((4, 33), lambda g, x: g.op("Cast", g.op("Less", x, g.const(0.1)), to=1)),
     "a bool output": single((4, 33), lambda g, x: g.op("Less", x, g.const(0.1)), result="bool"),
     "int64": single((4, 33), lambda g, x: g.op("Add", x, g.const(np.array(7))), "int64", "int64"),
+    "logic of bytes": single((3, 7, 41), _logic, "bool", "bool"),
+    "bytes": single(
+        (5, 83), lambda g, x: g.op("Concat", x, g.op("BitwiseNot", x), axis=1), "uint8", "uint8", opset=18
+    ),
     "uint8 to float": single((4, 33), lambda g, x: g.op("Cast", x, to=1), "uint8"),
     "concatenation of the last axis": single((3, 5, 23), _concat_last),
     "concatenation": single((3, 5, 23), lambda g, x: g.op("Concat", x, g.op("Neg", x), axis=1)),
@@ -191,10 +200,13 @@ def test_nan_stays_where_it_is(library: Library, registers: str, name: str) -> N
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
 
 
-def test_vectors_are_narrower_where_wider_ones_would_be_loaded_lane_by_lane() -> None:
+def test_vectors_are_as_wide_as_what_is_computed_and_narrower_where_they_would_be_loaded_lane_by_lane() -> (
+    None
+):
     def lanes(name: str) -> set[int]:
         kernels = plan_of(MODELS[name], "m", target_with("512x32")).plan.kernels
         return {kernel.parameters["lanes"] for kernel in kernels}
 
     assert lanes("tile of a short row") == {4}
     assert lanes("gather") == {16}
+    assert lanes("logic of bytes") == lanes("bytes") == {64}

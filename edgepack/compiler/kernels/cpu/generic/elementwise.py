@@ -6,6 +6,7 @@ have not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -17,6 +18,7 @@ from edgepack.compiler.kernels.cpu.analysis.operands import elements_of
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["elementwise"]
@@ -41,12 +43,13 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     params, outputs = buffers[: -fused.outputs], buffers[-fused.outputs :]
     by_target = {block.target: block for block in blocks}
     half = [i for i in sorted(fused.half) if elements_of(params[i]) >= LARGE_TABLE]
+    lanes = _lanes([str(b.dtype) for b in (*buffers, *by_target)], target)
     stages: list[Stage] = []
     tiled = False
     for number, output in enumerate(outputs):
         if output not in by_target:
             raise RuleError("an output that no block writes")
-        kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half)
+        kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half, lanes=lanes)
         built = kernel.build()
         if kernel.gathered and (narrower := _without_gathers(kernel)) is not None:
             kernel, built = narrower
@@ -56,6 +59,11 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     flops = sum(prod(block.extents) for block in blocks if block.target.dtype == "float32")
     packed = tuple(Packing(i, "float16", lambda table: table.astype(np.float16)) for i in half)
     return Implementation("elementwise", tuple(stages), packed, parameters=parameters, flops=flops)
+
+
+def _lanes(dtypes: Sequence[str], target: CpuTarget) -> int:
+    """Elements of a vector of the widest of these, where all are bytes; else of float32."""
+    return target.lanes("int8") if all(DTYPE_BYTES[dtype] == 1 for dtype in dtypes) else 0
 
 
 def _without_gathers(wide: ElementwiseKernel) -> tuple[ElementwiseKernel, Implementation] | None:
