@@ -172,7 +172,12 @@ def test_groups_of_channels_are_a_batch_of_products(tmp_path: Path) -> None:
     """The output's channel is in both factors, in the first only by its group."""
     model = grouped([(8, 16)], groups=3)
     check({"grouped": model}, tmp_path, target())
-    assert [k.rule for k in kernels(model) if k.flops] == ["opencl.contraction"]
+    plan = plan_of(model, "m", target()).plan
+    (product,) = (kernel for kernel in plan.kernels if kernel.flops)
+    assert product.rule == "opencl.contraction"
+    (launch,) = (step for step in plan.steps if isinstance(step, Launch) and step.kernel == product.symbol)
+    assert launch.groups[2] == 3, "a product for each group"
+    assert launch.threads[0] < launch.threads[1], "as narrow as 16 channels"
 
 
 @pytest.mark.slow

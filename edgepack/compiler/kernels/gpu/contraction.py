@@ -8,12 +8,13 @@ at once. Padding is read as 0, and nothing is copied.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.nests import Nest
-from edgepack.compiler.kernels.gpu.slices import Slices
 from edgepack.compiler.kernels.gpu.tiles import GAP_BYTES, TilePath, TileShape, chosen_tile
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -22,8 +23,12 @@ __all__ = ["contraction"]
 #: How deep the tiles are.
 DEPTH = 16
 
-#: Tiles of a work item (rows, columns), largest first; the work items of a group are a square.
+#: Tiles of a work item (rows, columns), largest first, in a group whose work items are a square.
 TILES = ((8, 4), (4, 4), (2, 4), (2, 2))
+
+#: In one that is as wide as few columns need: its tiles are so high that more numbers of a work item would
+#: need too many registers for what is read of the next tile.
+NARROW_TILES = ((4, 4), (2, 4), (2, 2))
 
 #: Elements of a large tile of a work item: it multiplies at least twice for each number that it reads of
 #: shared memory.
@@ -37,17 +42,54 @@ def contraction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
     return _Builder(kernel, nest, matrix_product(nest.reduction, kernel.evaluator.inlined), target).build()
 
 
-def _tile_bytes(height: int, width: int) -> int:
-    """Of both factors' tiles in shared memory."""
-    return DEPTH * (4 * (height + width) + 2 * GAP_BYTES)
+@dataclass(frozen=True)
+class _Tile:
+    """What a group computes: ``down`` x ``across`` work items, of ``rows`` x ``columns`` each."""
+
+    rows: int
+    columns: int
+    down: int
+    across: int
+
+    @property
+    def height(self) -> int:
+        """Rows of the group."""
+        return self.rows * self.down
+
+    @property
+    def width(self) -> int:
+        """Columns of the group."""
+        return self.columns * self.across
+
+    @property
+    def threads(self) -> int:
+        """Work items."""
+        return self.down * self.across
+
+    @property
+    def nbytes(self) -> int:
+        """Of both factors' tiles in shared memory."""
+        return DEPTH * (4 * (self.height + self.width) + 2 * GAP_BYTES)
+
+
+def _tiles(columns: int, group_size: int) -> list[_Tile]:
+    """Those that serve products of so many columns, largest first: where a square's smallest would be at most
+    half full, as for a group of 8 or 16 channels, narrow ones before."""
+    side = int(group_size**0.5)
+    tiles = [_Tile(*tile, side, side) for tile in TILES]
+    narrow = []
+    if 2 * columns <= tiles[-1].width:
+        for rows, each in NARROW_TILES:
+            across = 1 << (-(-columns // each) - 1).bit_length()
+            narrow.append(_Tile(rows, each, side * side // across, across))
+    return narrow + tiles
 
 
 class _Builder:
     """Writes the kernel.
 
     Attributes:
-        side: work items along rows, and along columns, of a group.
-        rows, columns: of a work item's tile.
+        tile: of a group and of its work items.
         paths: of both factors, to shared memory with the rows (columns) of a term one after the other.
     """
 
@@ -55,32 +97,22 @@ class _Builder:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code = kernel.code
         self.m, self.n, self.b = (product.counts[name] for name in "mnb")
-        self.side = int(target.group_size**0.5)
-        (self.rows, self.columns), self.slices = self._tile()
-        self.height, self.width = self._sides((self.rows, self.columns))
-        self.threads = self.side * self.side
+        tiles = _tiles(self.n, target.group_size)
+        fitting = [tile for tile in tiles if tile.nbytes <= target.local_bytes]
+        sizes = [(tile.height, tile.width) for tile in fitting]
+        chosen, self.slices = chosen_tile(sizes, LARGE * tiles[-1].threads, product, DEPTH, target)
+        self.tile = tile = fitting[chosen]
+        self.rows, self.columns, self.height, self.width = tile.rows, tile.columns, tile.height, tile.width
         self.paths = [
-            TilePath(kernel, product, i, TileShape(length, DEPTH, self.threads, "float"), along_k=False)
+            TilePath(kernel, product, i, TileShape(length, DEPTH, tile.threads, "float"), along_k=False)
             for i, length in enumerate((self.height, self.width))
         ]
-
-    def _tile(self) -> tuple[tuple[int, int], Slices]:
-        """The tile of a work item, and how groups share the terms."""
-        fitting = [tile for tile in TILES if _tile_bytes(*self._sides(tile)) <= self.target.local_bytes]
-        sizes = [self._sides(tile) for tile in fitting]
-        large = LARGE * self.side * self.side
-        chosen, shared = chosen_tile(sizes, large, self.product, DEPTH, self.target)
-        return fitting[chosen], shared
-
-    def _sides(self, tile: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns of a group."""
-        return self.side * tile[0], self.side * tile[1]
 
     def build(self) -> GpuStage:
         code = self.code
         for path in self.paths:
             path.declare()
-        code.line(f"const int x = THREAD(0), y = THREAD(1), t = y * {self.side} + x;")
+        code.line(f"const int x = THREAD(0), y = THREAD(1), t = y * {self.tile.across} + x;")
         code.line(f"const int n0 = GROUP(0) * {self.width}, m0 = GROUP(1) * {self.height};")
         self.slices.begin(code, self.product)
         code.line(f"float sum[{self.rows} * {self.columns}];")
@@ -101,7 +133,7 @@ class _Builder:
         self._store()
         groups = (-(-self.n // self.width), -(-self.m // self.height), self.b * self.slices.count)
         local = sum(path.nbytes for path in self.paths)
-        stage = code.stage(groups, (self.side, self.side, 1), local_bytes=local)
+        stage = code.stage(groups, (self.tile.across, self.tile.down, 1), local_bytes=local)
         return self.slices.ended(stage, self.kernel, self.nest, self.product, self.target)
 
     def _fetch(self) -> None:
@@ -112,11 +144,11 @@ class _Builder:
         code = self.code
         code.line("UNROLL")
         with code.block(f"for (int k = 0; k < {DEPTH}; ++k)"):
-            for path, count, who in zip(self.paths, (self.rows, self.columns), "yx", strict=True):
+            for path, (who, count, along) in zip(self.paths, self._sides(), strict=True):
                 near = _neighbours(count)
                 vector = f"float{near}"
                 for i in range(count // near):
-                    at = f"{path.name} + k * {path.pitch} + {who} * {near} + {i * near * self.side}"
+                    at = f"{path.name} + k * {path.pitch} + {who} * {near} + {i * near * along}"
                     code.line(f"const {vector} {path.name[0]}{i} = *(SHARED_POINTER(const {vector}))({at});")
             for number in range(self.rows * self.columns):
                 i, j = divmod(number, self.columns)
@@ -132,8 +164,8 @@ class _Builder:
         with code.block(f"for (int i = 0; i < {self.rows}; ++i)"):
             code.line("UNROLL")
             with code.block(f"for (int j = 0; j < {self.columns}; j += {near if together else 1})"):
-                code.line(f"const int m = m0 + {self._place('i', 'y', self.rows)};")
-                code.line(f"const int n = n0 + {self._place('j', 'x', self.columns)};")
+                code.line(f"const int m = m0 + {self._place('i', 0)};")
+                code.line(f"const int n = n0 + {self._place('j', 1)};")
                 whole = self.m % self.height == 0 and self.n % self.width == 0
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
                     values = [f"sum[i * {self.columns} + j + {number}]" for number in range(near)]
@@ -143,10 +175,16 @@ class _Builder:
                         value = f"sum[i * {self.columns} + j]"
                         self.slices.store(self.kernel, self.nest, self.product, value)
 
-    def _place(self, number: str, who: str, count: int) -> str:
+    def _place(self, number: str, side: int) -> str:
         """The row (column) of the group's tile that is a work item's ``number``-th."""
+        who, count, along = self._sides()[side]
         near = _neighbours(count)
-        return f"{number} / {near} * {near * self.side} + {who} * {near} + {number} % {near}"
+        return f"{number} / {near} * {near * along} + {who} * {near} + {number} % {near}"
+
+    def _sides(self) -> tuple[tuple[str, int, int], tuple[str, int, int]]:
+        """Of rows and columns: the work item's place, how many it has, and how many work items there are."""
+        tile = self.tile
+        return ("y", tile.rows, tile.down), ("x", tile.columns, tile.across)
 
 
 def _neighbours(count: int) -> int:
