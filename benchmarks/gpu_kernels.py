@@ -10,7 +10,8 @@ do, or less than they could. "Shared reads" are instructions that read shared me
 in the text of the PTX: what NVRTC has unrolled counts as often as it stands there. "Requested" are the MB
 of global memory that all threads load and store, "sectors" those of the 32-byte sectors that each instruction
 of a warp touches, "conflicts" the wavefronts of accesses to shared memory for each that is needed: by the
-addresses of a few blocks (``gpu_counts.py``). Exit code 1 if a kernel spills.
+addresses of a few blocks (``gpu_counts.py``), which takes most of the time: not with ``--no-accesses``. Exit
+code 1 if a kernel spills.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from gpu_counts import Counter as AccessCounter
 from gpu_counts import Counts
 from networks import BENCHMARKS
 
-from edgepack.compiler.backends.cuda import cuda_source
+from edgepack.compiler.backends.cuda import cuda_source, without_spills
 from edgepack.compiler.backends.nvrtc import Nvrtc, Resources
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.gpu_target import GpuTarget
@@ -61,7 +62,7 @@ class Row:
     nbytes: int
     taken: Resources
     shared_reads: str
-    accesses: Counts
+    accesses: Counts | None
 
 
 def resident(row: Row, capability: int) -> int:
@@ -84,23 +85,25 @@ def shared_reads(ptx: str) -> dict[str, str]:
     return found
 
 
-def rows(built: Built, capability: int) -> list[Row]:
+def rows(built: Built, capability: int, count_accesses: bool) -> list[Row]:
     """A row for each kernel, those with most operations and bytes first."""
     source = cuda_source(built.gpu_kernels)
-    taken = Nvrtc().resources(source, capability)
+    taken = without_spills(built.gpu_kernels, capability, Nvrtc())[1]
     reads = shared_reads(Nvrtc().compiled(source, capability, "ptx").decode("ascii"))
     launches = [step for step in built.plan.steps if isinstance(step, Launch)]
     counts = Counter(step.kernel for step in launches)
     kernels = {kernel.symbol: kernel for kernel in built.plan.kernels}
     found = []
-    with tempfile.TemporaryDirectory() as folder:
-        accesses = AccessCounter(source, Path(folder))
+    accesses = None
+    if count_accesses:
+        with tempfile.TemporaryDirectory() as folder:
+            accesses = AccessCounter(source, Path(folder))
     for name, count in counts.items():
         step = next(one for one in launches if one.kernel == name)
         nbytes = sum(argument.nbytes for argument in set(step.arguments))
         rule = kernels[name].rule.partition(".")[2]
         sizes = [argument.nbytes for argument in step.arguments]
-        counted = accesses.counts(name, step.groups, step.threads, sizes)
+        counted = accesses and accesses.counts(name, step.groups, step.threads, sizes)
         found.append(Row(step, count, rule, kernels[name].flops, nbytes, taken[name], reads[name], counted))
     return sorted(found, key=lambda row: -row.launches * (row.flops + 100 * row.nbytes))
 
@@ -114,6 +117,9 @@ def main() -> int:
     parser.add_argument("--capability", type=int, choices=sorted(MULTIPROCESSOR), default=90)
     parser.add_argument("--multiprocessors", type=int, default=132)
     parser.add_argument("--groups", type=int, default=96, help="gpu.groups, default as of cuda-desktop")
+    parser.add_argument(
+        "--no-accesses", action="store_true", help="requested, sectors and conflicts: left out"
+    )
     options = parser.parse_args()
     spilling = 0
     for name in options.networks:
@@ -125,7 +131,8 @@ def main() -> int:
             precision=options.precision,
             local_bytes=48 * 1024,
         )
-        found = rows(plan_of(BENCHMARKS[name](), "m", target), options.capability)
+        built = plan_of(BENCHMARKS[name](), "m", target)
+        found = rows(built, options.capability, not options.no_accesses)
         spilling += sum(row.taken.spilled > 0 for row in found)
         show(name, found, options)
     return 1 if spilling else 0
@@ -133,7 +140,7 @@ def main() -> int:
 
 def totals(found: list[Row]) -> str:
     """Of all launches: what is requested, in how many sectors, the least, and conflicts."""
-    of = [(row.launches, row.accesses) for row in found]
+    of = [(row.launches, row.accesses) for row in found if row.accesses is not None]
     requested = sum(n * one.requested for n, one in of) / 1e6
     sectors = sum(n * one.sectors for n, one in of) / 1e6
     stored = sum(n * one.stored_sectors for n, one in of) / 1e6
@@ -152,9 +159,9 @@ def show(name: str, found: list[Row], options: argparse.Namespace) -> None:
     threads = sum(row.launches * prod(row.launch.groups) * prod(row.launch.threads) for row in found)
     launches = sum(row.launches for row in found)
     print(f"\n{name} {options.precision}: {launches} launches of {len(found)} kernels, {threads:,} threads")
-    print(f"{totals(found)}\n")
-    head = ["times", "rule", "blocks", "threads", "blocks/SM", "waves", "GFLOP"]
-    head += ["requested MB", "sectors MB", "least MB", "conflicts"]
+    print("" if options.no_accesses else f"{totals(found)}\n")
+    head = ["times", "rule", "blocks", "threads", "blocks/SM", "waves", "GFLOP", "least MB"]
+    head += [] if options.no_accesses else ["requested MB", "sectors MB", "conflicts"]
     head += ["registers", "spilled", "shared", "shared reads", "occupancy"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for row in found:
@@ -163,15 +170,14 @@ def show(name: str, found: list[Row], options: argparse.Namespace) -> None:
         most = MULTIPROCESSOR[options.capability][0]
         cells = [row.launches, row.rule, blocks, threads, f"{blocks / options.multiprocessors:.2f}"]
         cells += [f"{blocks / max(at_once * options.multiprocessors, 1):.2f}", f"{row.flops / 1e9:.3f}"]
-        counted = row.accesses
-        cells += [f"{n / 1e6:.2f}" for n in (counted.requested, counted.sectors, row.nbytes)]
-        cells += [
-            f"{counted.conflicts:.2f}",
-            row.taken.registers,
-            row.taken.spilled,
-            row.taken.shared,
-            row.shared_reads,
-        ]
+        cells.append(f"{row.nbytes / 1e6:.2f}")
+        if (counted := row.accesses) is not None:
+            cells += [
+                f"{counted.requested / 1e6:.2f}",
+                f"{counted.sectors / 1e6:.2f}",
+                f"{counted.conflicts:.2f}",
+            ]
+        cells += [row.taken.registers, row.taken.spilled, row.taken.shared, row.shared_reads]
         print("| " + " | ".join(map(str, [*cells, f"{min(1.0, at_once * threads / most):.0%}"])) + " |")
 
 

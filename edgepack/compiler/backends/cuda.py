@@ -5,24 +5,38 @@ compute capability of the device there is a cubin; the driver compiles the PTX o
 GPUs. Where the device says that its driver may be older than NVRTC, the PTX is of the version that this
 driver takes (``ptx.py``), for the least capability, and cubins are made only by an NVRTC whose cubins it
 takes.
+
+NVIDIA's assembler chooses registers so that one more block finds room on a multiprocessor, even where it then
+has to spill a few. Such kernels get a bound with which it does not.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 
 from edgepack.compiler.backends.gpu_source import gpu_source
-from edgepack.compiler.backends.nvrtc import Nvrtc
+from edgepack.compiler.backends.nvrtc import Nvrtc, Resources
 from edgepack.compiler.backends.ptx import lowered
 from edgepack.plan.binary import Binary
 from edgepack.plan.cuda_driver import takes_cubins
 
-__all__ = ["cuda_source", "write_cuda"]
+__all__ = ["cuda_source", "without_spills", "write_cuda"]
+
+#: Registers of 32 bits of a multiprocessor (CUDA C++ Programming Guide, technical specifications per compute
+#: capability).
+REGISTERS = 65536
+
+#: Threads of a block, in a kernel's text.
+_THREADS = re.compile(r"\bKERNEL\((\d+), (\d+), (\d+)\)")
 
 _MACROS = """\
 #define KERNEL(x, y, z) extern "C" __global__ __launch_bounds__((x) * (y) * (z))
+/* The assembler is to leave room for that many blocks on a multiprocessor. */
+#define BOUNDED_KERNEL(blocks, x, y, z) extern "C" __global__ __launch_bounds__((x) * (y) * (z), blocks)
 #define BUFFER(number)
 #define POSITIONS
 #define FUNCTION __device__ inline
@@ -171,6 +185,40 @@ def cuda_source(kernels: Mapping[str, str]) -> str:
     return gpu_source(_MACROS, kernels)
 
 
+def without_spills(
+    kernels: Mapping[str, str], capability: int, nvrtc: Nvrtc
+) -> tuple[bytes, dict[str, Resources]]:
+    """Machine code ("cubin") for a compute capability, and what each kernel takes: a kernel that would spill
+    leaves room for fewer blocks, as many as it does not spill with, or spills least.
+
+    Args:
+        kernels: the text of each, by symbol.
+    """
+    code, taken = nvrtc.measured(cuda_source(kernels), capability)
+    spilling = {name: one for name, one in taken.items() if one.spilled}
+    bounded = {name: _bounded(name, kernels[name], one, capability, nvrtc) for name, one in spilling.items()}
+    if all(kernels[name] == text for name, text in bounded.items()):
+        return code, taken
+    return nvrtc.measured(cuda_source({**kernels, **bounded}), capability)
+
+
+def _bounded(name: str, text: str, taken: Resources, capability: int, nvrtc: Nvrtc) -> str:
+    """The text of a kernel that spills, with the bound with which it spills least; without one if that is as
+    good."""
+    threads = _THREADS.search(text)
+    assert threads is not None
+    now = REGISTERS // (prod(map(int, threads.groups())) * taken.registers)
+    best, spilled = text, taken.spilled
+    for blocks in range(now - 1, 0, -1):
+        bounded = text.replace("KERNEL(", f"BOUNDED_KERNEL({blocks}, ", 1)
+        found = nvrtc.resources(cuda_source({name: bounded}), capability)[name].spilled
+        if found < spilled:
+            best, spilled = bounded, found
+        if spilled == 0:
+            break
+    return best
+
+
 def write_cuda(
     kernels: Mapping[str, str], capabilities: Sequence[int], folder: Path, driver: str = ""
 ) -> list[Binary]:
@@ -194,8 +242,15 @@ def write_cuda(
         cubins = [capability for capability in cubins if capability in nvrtc.capabilities()]
     ptx = min(capabilities) if driver else max(capabilities)
     jobs = [(capability, "cubin") for capability in cubins] + [(ptx, "ptx")]
+
+    def made_of(job: tuple[int, str]) -> bytes:
+        capability, kind = job
+        if kind == "cubin":
+            return without_spills(kernels, capability, nvrtc)[0]
+        return nvrtc.compiled(source, capability, kind)
+
     with ThreadPoolExecutor() as threads:
-        made = list(threads.map(lambda job: nvrtc.compiled(source, *job), jobs))
+        made = list(threads.map(made_of, jobs))
     binaries = [Binary("kernels.cu", "cuda", "source")]
     for (capability, kind), content in zip(jobs, made, strict=True):
         name = f"kernels_{capability}.{kind}"

@@ -92,7 +92,11 @@ class Nvrtc:
 
     def resources(self, source: str, capability: int) -> dict[str, Resources]:
         """What each kernel takes, by its name, as the assembler reports it."""
-        _, log = self._made(source, capability, "cubin", "--ptxas-options=-v")
+        return self.measured(source, capability)[1]
+
+    def measured(self, source: str, capability: int) -> tuple[bytes, dict[str, Resources]]:
+        """Machine code ("cubin") for a compute capability, and what each kernel takes, by its name."""
+        code, log = self._made(source, capability, "cubin", "--ptxas-options=-v")
         found: dict[str, Resources] = {}
         kernel = Resources()
         for line in log.splitlines():
@@ -103,7 +107,7 @@ class Nvrtc:
             if registers := _REGISTERS.search(line):
                 kernel.registers = int(registers.group(1))
                 kernel.shared = sum(int(found) for found in _SHARED.findall(line))
-        return found
+        return code, found
 
     def _made(self, source: str, capability: int, kind: str, *more: str) -> tuple[bytes, str]:
         """The code, and what the compiler said."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import replace
 from functools import cache
@@ -11,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from edgepack.compiler.backends import nvrtc
-from edgepack.compiler.backends.cuda import cuda_source, write_cuda
-from edgepack.compiler.backends.nvrtc import Nvrtc
+from edgepack.compiler.backends.cuda import cuda_source, without_spills, write_cuda
+from edgepack.compiler.backends.nvrtc import Nvrtc, Resources
 from edgepack.compiler.backends.ptx import isa_of, lowered
 from edgepack.config.device import device_names, load_device
 from edgepack.errors import InternalError, ToolchainError
@@ -100,6 +101,54 @@ def test_same_source_gives_the_same_bytes_and_no_kernel_spills() -> None:
     assert all(8 <= one.registers <= 168 and one.spilled == 0 for one in found.values())
     assert any(one.shared >= 4096 for one in found.values())
     assert Nvrtc().compiled(source, 87, "cubin") == Nvrtc().compiled(source, 87, "cubin")
+
+
+#: A kernel of which 32 numbers are wanted at once.
+GREEDY = """
+KERNEL(128, 1, 1) void greedy(GLOBAL const float *p0 BUFFER(0), GLOBAL float *p1 BUFFER(1) POSITIONS) {
+  float held[32];
+  UNROLL
+  for (int i = 0; i < 32; ++i) {
+    held[i] = p0[i * 128 + THREAD(0)];
+  }
+  BARRIER;
+  UNROLL
+  for (int i = 0; i < 32; ++i) {
+    p1[i * 128 + THREAD(0)] = held[i] * held[31 - i];
+  }
+}
+"""
+
+
+class Choosy(Nvrtc):
+    """Says that ``greedy`` spills unless it leaves room for so few blocks only: which of NVRTC's kernels do
+    depends on its version."""
+
+    fitting = 0
+
+    def measured(self, source: str, capability: int) -> tuple[bytes, dict[str, Resources]]:
+        code, taken = super().measured(source, capability)
+        bound = re.search(r"^BOUNDED_KERNEL\((\d+), 128, 1, 1\) void greedy", source, re.MULTILINE)
+        blocks = int(bound.group(1)) if bound else 16
+        return code, {**taken, "greedy": replace(taken["greedy"], spilled=max(0, blocks - self.fitting) * 8)}
+
+
+def test_a_kernel_that_spills_leaves_room_for_as_many_blocks_as_it_does_not_spill_with() -> None:
+    texts = {"greedy": GREEDY, "other": GREEDY.replace("greedy", "other")}
+    plain = Choosy()
+    blocks = 65536 // (128 * plain.resources(cuda_source(texts), 87)["greedy"].registers)
+    assert blocks > 4
+    plain.fitting = 3
+    code, taken = without_spills(texts, 87, plain)
+    assert [one.spilled for one in taken.values()] == [0, 0]
+    bounded = {**texts, "greedy": GREEDY.replace("KERNEL(", "BOUNDED_KERNEL(3, ")}
+    assert code == Nvrtc().compiled(cuda_source(bounded), 87, "cubin")
+    assert code != Nvrtc().compiled(cuda_source(texts), 87, "cubin")
+
+
+def test_a_kernel_that_spills_in_any_case_spills_least() -> None:
+    _, taken = without_spills({"greedy": GREEDY}, 87, Choosy())
+    assert taken["greedy"].spilled == 8
 
 
 def test_a_capability_that_it_does_not_know_is_refused() -> None:
