@@ -137,6 +137,12 @@ MODELS: dict[str, onnx.ModelProto] = {
     "gather": single((3, 5), _gather_rows),
     "depth to space": single((1, 20, 3, 5), _depth_to_space),
     "transpose": transpose((37, 29), [1, 0]),
+    "transpose of int64": single(
+        (37, 29), lambda g, x: g.op("Transpose", g.op("Neg", x), perm=[1, 0]), "int64", "int64"
+    ),
+    "transpose of float64": single(
+        (3, 18, 29), lambda g, x: g.op("Transpose", x, perm=[0, 2, 1]), "float64", "float64"
+    ),
     "transpose of few columns": transpose((53, 3), [1, 0]),
     "transpose to few columns": transpose((3, 53), [1, 0]),
     "transpose of heads": transpose((2, 17, 4, 24), [0, 2, 1, 3]),
@@ -200,13 +206,13 @@ def test_nan_stays_where_it_is(library: Library, registers: str, name: str) -> N
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
 
 
-def test_vectors_are_as_wide_as_what_is_computed_and_narrower_where_they_would_be_loaded_lane_by_lane() -> (
-    None
-):
+def test_vectors_are_as_wide_and_tiled_as_what_is_read_and_computed_asks_for() -> None:
     def lanes(name: str) -> set[int]:
         kernels = plan_of(MODELS[name], "m", target_with("512x32")).plan.kernels
         return {kernel.parameters["lanes"] for kernel in kernels}
 
     assert lanes("tile of a short row") == {4}
     assert lanes("gather") == {16}
+    tiled = plan_of(MODELS["transpose of int64"], "m", target_with("512x32")).plan.kernels
+    assert [kernel.parameters["tiled"] for kernel in tiled] == [True]
     assert lanes("logic of bytes") == lanes("bytes") == {64}

@@ -13,9 +13,12 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.values import Value
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 
-__all__ = ["TileRow", "TileVectors", "shuffle", "transposed"]
+__all__ = ["TRANSPOSED", "TileRow", "TileVectors", "shuffle", "transposed"]
 
 Expr = Any
+
+#: Types of tensors that are transposed in registers.
+TRANSPOSED = {"float32", "float64", "int32", "int64", "uint32", "uint64"}
 
 
 def shuffle(vectors: Sequence[Expr], lanes: Sequence[int]) -> Expr:
@@ -81,7 +84,8 @@ class TileVectors(Vectors):
     def load_flat(self, buffer: Any, address: Affine) -> Value:
         step = address.lane_step
         along = address.coefficient(self.tile.variable) == 1
-        if self.lanes == 1 or step in {0, 1} or not along or self._stored_dtype(buffer) != "float32":
+        dtype = self._stored_dtype(buffer)
+        if self.lanes == 1 or step in {0, 1} or not along or dtype not in TRANSPOSED:
             return super().load_flat(buffer, address)
         base = address.plus(-self.tile.row)
         if (buffer, base) not in self.tile.shared:
@@ -91,4 +95,4 @@ class TileVectors(Vectors):
                 for lane in range(self.lanes)
             ]
             self.tile.shared[buffer, base] = transposed(self.e, loaded, self.tile.rows)
-        return Value(self.tile.shared[buffer, base][self.tile.row], self.lanes, "float32")
+        return Value(self.tile.shared[buffer, base][self.tile.row], self.lanes, dtype)

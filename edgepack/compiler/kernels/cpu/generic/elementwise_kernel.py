@@ -36,7 +36,7 @@ from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.half import STORAGE
-from edgepack.compiler.kernels.cpu.emit.register_transpose import TileRow, TileVectors
+from edgepack.compiler.kernels.cpu.emit.register_transpose import TRANSPOSED, TileRow, TileVectors
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.plan.target import CpuTarget
@@ -137,7 +137,7 @@ class ElementwiseKernel(KernelBuilder):
             return None
         votes = [0] * (len(self.runs) - 1)
         for buffer, address in accesses.addresses:
-            if str(buffer.dtype) != "float32" or self._step(address, len(self.runs) - 1) in {0, 1}:
+            if str(buffer.dtype) not in TRANSPOSED or self._step(address, len(self.runs) - 1) in {0, 1}:
                 continue
             for run in range(len(votes)):
                 votes[run] += self._step(address, run) == 1
