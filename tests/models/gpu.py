@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 
 from tests.models.builder import Graph
 
-__all__ = ["attention", "convolution", "products", "rows"]
+__all__ = ["attention", "causal_attention", "convolution", "masked_attention", "products", "rows"]
 
 
 def convolution(
@@ -66,6 +67,45 @@ def attention(heads: int = 2, tokens: int = 41, width: int = 24) -> onnx.ModelPr
     )
     g.output("y")
     return g.model()
+
+
+def masked_attention(
+    lengths: tuple[int, int, int] = (3, 37, 45), widths: tuple[int, int] = (24, 20), count: int = 2
+) -> onnx.ModelProto:
+    """Attention with a mask of -inf, of which some rows are whole, and one whose NaN become 0; heads that lie
+    beside each other, and sizes that are no multiple of a tile.
+
+    Args:
+        lengths: heads, rows and keys.
+        widths: of queries and keys, and of values.
+        count: of attentions.
+    """
+    g = Graph("masked", seed=5)
+    heads, rows, keys = lengths
+    mask = np.where(np.tri(rows, keys, 3) > 0, 0, -np.inf).astype(np.float32)
+    mask[[4, rows // 2 + 2]] = -np.inf
+    for number in range(count):
+        parts = []
+        for name, length, width in (("q", rows, widths[0]), ("k", keys, widths[0]), ("v", keys, widths[1])):
+            x = g.input(f"{name}{number}", (1, length, heads * width))
+            x = g.op("Reshape", x, g.const([0, 0, heads, width]))
+            parts.append(g.op("Transpose", x, perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]))
+        scores = g.op("Add", g.op("Mul", g.op("MatMul", *parts[:2]), g.const(np.float32(0.2))), g.const(mask))
+        weights = g.op("Softmax", scores, axis=-1)
+        if number:
+            weights = g.op("Where", g.op("IsNaN", weights), g.const(np.float32(0)), weights)
+        g.op("MatMul", weights, parts[2], name=f"y{number}")
+        g.output(f"y{number}")
+    return g.model()
+
+
+def causal_attention() -> onnx.ModelProto:
+    """The operator Attention with a causal mask; two heads share keys and values."""
+    node = onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=1)
+    sizes = {"q": (1, 4, 35, 16), "k": (1, 2, 35, 16), "v": (1, 2, 35, 12), "y": (1, 4, 35, 12)}
+    values = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in sizes.items()]
+    graph = onnx.helper.make_graph([node], "causal", values[:3], values[3:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=10)
 
 
 def rows(count: int = 5) -> onnx.ModelProto:

@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tests.models.gpu import convolution, products, rows
+from tests.models.gpu import convolution, masked_attention, products, rows
 
 __all__ = ["MODELS", "findings", "oclgrind", "reports"]
 
@@ -34,6 +34,7 @@ MODELS = {
     "convolution": partial(convolution, 1, 9, 11, 13, 36),
     "products": partial(products, 2, 35, 41, 34, 70),
     "rows": partial(rows, 3),
+    "attention": partial(masked_attention, (1, 20, 70), (20, 12), 1),
 }
 
 

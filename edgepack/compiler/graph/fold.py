@@ -47,6 +47,8 @@ ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "relax.sqrt": np.sqrt,
 }
 
+COMPARISONS: dict[str, Callable[..., Array]] = {"relax.less": np.less, "relax.equal": np.equal}
+
 
 class _FoldViews(Rewriter):
     """Replaces calls of constants by their value, what has no elements too, and views by reshapes."""
@@ -89,7 +91,8 @@ class _FoldViews(Rewriter):
 
 
 def _chosen(call: relax.Call, args: Sequence[relax.Expr]) -> OptionalExpr:
-    """The operand that a condition without exceptions chooses: importers write index < 0 for any index."""
+    """The operand that a condition without exceptions chooses: importers write index < 0 for any index, and
+    ask of each row of a causal mask whether it is -inf as a whole."""
     condition = numpy_of(args[0])
     if not condition.size or condition.any() != condition.all():
         return None
@@ -116,8 +119,12 @@ def _evaluate(name: str, call: relax.Call, args: Sequence[relax.Expr]) -> Array 
         return values[0].astype(dtype_of(call))
     if name == "relax.broadcast_to":
         return np.broadcast_to(values[0], shape_of(call))
-    if name == "relax.less":
-        return np.asarray(np.less(*values))
+    if name in COMPARISONS:
+        return np.asarray(COMPARISONS[name](*values))
+    if name == "relax.max" and values[0].size and not np.isnan(values[0]).any():
+        axes = call.attrs.axis
+        along = None if axes is None else tuple(int(a) for a in axes)
+        return np.asarray(values[0].max(axis=along, keepdims=bool(call.attrs.keepdims)))
     if name == "relax.dequantize" and call.attrs.out_dtype == "float32":
         return _dequantized(values, int(call.attrs.axis))
     if name in ELEMENTWISE and values[0].dtype == np.float32:

@@ -21,7 +21,7 @@ from edgepack.plan.types import Copy, Kernel, Launch, Plan, Step
 from tests.models import build
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.models.gpu import attention, convolution, products, rows
+from tests.models.gpu import attention, causal_attention, convolution, masked_attention, products, rows
 from tests.models.odd import ODD
 from tests.models.operators import CASES
 from tests.support.compiled import FREE_COPIES, assert_close, plan_of
@@ -103,32 +103,13 @@ def test_small_models(tmp_path: Path) -> None:
     check({name: SMALL[name]() for name in SENTINELS}, tmp_path, target())
 
 
-def masked_attention() -> onnx.ModelProto:
-    """Attention with a mask of -inf, of which some rows are whole, and one whose NaN become 0; heads that lie
-    beside each other, and sizes that are no multiple of a tile."""
-    g = Graph("masked", seed=5)
-    mask = np.where(np.tri(37, 45, 3) > 0, 0, -np.inf).astype(np.float32)
-    mask[[4, 20]] = -np.inf
-    for number in range(2):
-        parts = []
-        for name, length, width in (("q", 37, 24), ("k", 45, 24), ("v", 45, 20)):
-            x = g.op("Reshape", g.input(f"{name}{number}", (1, length, 3 * width)), g.const([0, 0, 3, width]))
-            parts.append(g.op("Transpose", x, perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]))
-        scores = g.op("Add", g.op("Mul", g.op("MatMul", *parts[:2]), g.const(np.float32(0.2))), g.const(mask))
-        weights = g.op("Softmax", scores, axis=-1)
-        if number:
-            weights = g.op("Where", g.op("IsNaN", weights), g.const(np.float32(0)), weights)
-        g.op("MatMul", weights, parts[2], name=f"y{number}")
-        g.output(f"y{number}")
-    return g.model()
-
-
 def test_attention_is_one_kernel(tmp_path: Path) -> None:
     """Also with float16 in memory; where there are too few groups for its work, it is three kernels."""
     check({"masked": masked_attention()}, tmp_path, target(least_groups=4))
-    check({"half": masked_attention()}, tmp_path, target(group_size=64, precision="fp16"))
+    check({"half": causal_attention()}, tmp_path, target(group_size=64, precision="fp16"))
     rules = [kernel.rule for kernel in kernels(masked_attention())]
     assert rules == ["opencl.attention"] * 2
+    assert "opencl.attention" in {kernel.rule for kernel in kernels(causal_attention())}
     few = plan_of(attention(1, 600, 48), "m", target(least_groups=1000)).plan
     assert "opencl.attention" not in {kernel.rule for kernel in few.kernels}
 
