@@ -44,6 +44,8 @@ missing_packages() {
       command -v "$what" >/dev/null 2>&1 || echo "$package"
     fi
   done | sort -u
+  # Debian only recommends the library by which programs find PoCL.
+  /sbin/ldconfig -p | grep -q 'libOpenCL\.so\.1' || echo "ocl-icd-libopencl1"
   # Debian only recommends clang's sanitizers, in a package that has clang's version in its name.
   if command -v clang >/dev/null 2>&1 && [[ ! -e $(clang -print-file-name=libclang_rt.asan-x86_64.a) ]] &&
     [[ ! -e $(clang -print-file-name=libclang_rt.asan.a) ]]; then
