@@ -31,7 +31,7 @@ from gpu_counts import Counter as AccessCounter
 from gpu_counts import Counts
 from networks import BENCHMARKS
 
-from edgepack.compiler.backends.cuda import cuda_source, without_spills
+from edgepack.compiler.backends.cuda import REGISTERS, cuda_source, without_spills
 from edgepack.compiler.backends.nvrtc import Nvrtc, Resources
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.gpu_target import GpuTarget
@@ -39,9 +39,8 @@ from edgepack.plan.types import Launch
 from tests.support.compiled import plan_of
 from tests.support.executor import host_target
 
-#: Of a multiprocessor: 32-bit registers, and by compute capability threads, blocks, and KiB of shared memory
-#: (CUDA C++ Programming Guide, technical specifications per compute capability).
-REGISTERS = 65536
+#: Of a multiprocessor, by compute capability: threads, blocks, and KiB of shared memory (CUDA C++ Programming
+#: Guide, technical specifications per compute capability).
 MULTIPROCESSOR = {
     **{75: (1024, 16, 64), 80: (2048, 32, 164), 86: (1536, 16, 100), 87: (1536, 16, 164)},
     **{89: (1536, 24, 100), 90: (2048, 32, 228), 120: (1536, 32, 100)},

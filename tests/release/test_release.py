@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgepack.compiler.frontend.binding import bind
 from edgepack.errors import ConfigError
 from edgepack.files import list_files
 from edgepack.release.build import Job, build
@@ -22,6 +23,7 @@ from edgepack.release.notes import render_notes
 from edgepack.release.output import Earlier
 from edgepack.release.project import load_project
 from edgepack.release.run import Release, ReleaseOptions, State, plan_release, release
+from tests.models.single import single
 from tests.release.conftest import content
 from tests.support import fake
 
@@ -130,9 +132,12 @@ def test_a_failure_stops_neither_the_rest_nor_the_next_release(
     assert load_index(dist).version == "1.2.0"  # the one before stands
 
 
-@pytest.mark.parametrize("option", ["shape", "dim"])
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("shape", "the model has no input 'ghost'."), ("dim", "no input of the model has a dimension 'ghost'.")],
+)
 def test_a_wrong_size_is_named_where_the_project_says_it(
-    option: str, project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, said: str, project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = "[1]" if option == "shape" else "1"
     model = f"net:\n    path: net.onnx\n    {option}s: {{{{ghost: {size}}}}}\n"
@@ -141,12 +146,13 @@ def test_a_wrong_size_is_named_where_the_project_says_it(
     (unit,) = units_of(load_project(path))
 
     def pack(*_: object) -> None:
-        raise ConfigError(f"--{option}: no ghost.", hint="Ask.")
+        shapes, dims = ({"ghost": (1,)}, {}) if option == "shape" else ({}, {"ghost": 1})
+        bind(single((2,), lambda g, x: g.op("Relu", x)), shapes=shapes, dims=dims)
 
     monkeypatch.setattr("edgepack.release.build.pack_model", pack)
     failure = build(Job(unit, "key", "", "", tmp_path)).failure
     assert failure is not None
-    assert failure.message == f"{path}:7: models.net.{option}s: no ghost."
+    assert failure.message == f"{path}:7: models.net.{option}s: {said}"
 
 
 def test_two_releases_are_the_same_bytes(

@@ -24,7 +24,7 @@ from edgepack.compiler.backends.ptx import lowered
 from edgepack.plan.binary import Binary
 from edgepack.plan.cuda_driver import takes_cubins
 
-__all__ = ["cuda_source", "without_spills", "write_cuda"]
+__all__ = ["REGISTERS", "cuda_source", "without_spills", "write_cuda"]
 
 #: Registers of 32 bits of a multiprocessor (CUDA C++ Programming Guide, technical specifications per compute
 #: capability).

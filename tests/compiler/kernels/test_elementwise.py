@@ -207,8 +207,8 @@ def test_nan_stays_where_it_is(library: Library, registers: str, name: str) -> N
 
 
 def test_vectors_are_as_wide_and_tiled_as_what_is_read_and_computed_asks_for() -> None:
-    def lanes(name: str) -> set[int]:
-        kernels = plan_of(MODELS[name], "m", target_with("512x32")).plan.kernels
+    def lanes(name: str, registers: str = "512x32") -> set[int]:
+        kernels = plan_of(MODELS[name], "m", target_with(registers)).plan.kernels
         return {kernel.parameters["lanes"] for kernel in kernels}
 
     assert lanes("tile of a short row") == {4}
@@ -216,3 +216,4 @@ def test_vectors_are_as_wide_and_tiled_as_what_is_read_and_computed_asks_for() -
     tiled = plan_of(MODELS["transpose of int64"], "m", target_with("512x32")).plan.kernels
     assert [kernel.parameters["tiled"] for kernel in tiled] == [True]
     assert lanes("logic of bytes") == lanes("bytes") == {64}
+    assert lanes("logic of bytes", "scalar") == {1}

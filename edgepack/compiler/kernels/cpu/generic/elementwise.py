@@ -62,8 +62,10 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
 
 
 def _lanes(dtypes: Sequence[str], target: CpuTarget) -> int:
-    """Elements of a vector of the widest of these, where all are bytes; else of float32."""
-    return target.lanes("int8") if all(DTYPE_BYTES[dtype] == 1 for dtype in dtypes) else 0
+    """Elements of a vector: as many bytes as a register holds, where all is bytes, else as many float32."""
+    lanes = target.lanes("float32")
+    bytes_only = all(DTYPE_BYTES[dtype] == 1 for dtype in dtypes)
+    return target.lanes("int8") if bytes_only and lanes > 1 else lanes
 
 
 def _without_gathers(wide: ElementwiseKernel) -> tuple[ElementwiseKernel, Implementation] | None:
