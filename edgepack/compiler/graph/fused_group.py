@@ -8,7 +8,10 @@ from typing import Any
 
 from tvm.tirx import PrimFunc
 
-__all__ = ["Anchor", "FusedGroup"]
+__all__ = ["TABLE", "Anchor", "FusedGroup"]
+
+#: Name of the annotation of a block that looks positions up: the elements of its table, a constant of int32.
+TABLE = "edgepack.table"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 from tvm.ir import IRModule, Op
 
 from edgepack.compiler.graph.fold import VIEWS
+from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.graph.group_norm import group_norm_expression
 from edgepack.compiler.graph.rewrite import constant, is_constant, numpy_of, op_name, shape_of
 
@@ -22,6 +23,9 @@ __all__ = ["ANCHOR", "Attributes", "legalize"]
 
 #: Name of the PrimFunc attribute.
 ANCHOR = "edgepack.anchor"
+
+#: Elements of the longest table that a block is annotated with.
+LONGEST_TABLE = 4096
 
 #: TVM's pattern of operators behind which elementwise ones may be fused.
 FUSES_BEHIND = 4
@@ -141,7 +145,9 @@ def _gathers_pixels(builder: relax.BlockBuilder, call: relax.Call) -> bool:
 def _take_constants(builder: relax.BlockBuilder, call: relax.Call, axis: int) -> relax.Call:
     extent = shape_of(call.args[0])[axis]
     indices = numpy_of(call.args[1])
-    known = constant(np.where(indices < 0, indices + extent, indices).clip(0, extent - 1).astype(np.int32))
+    positions = np.where(indices < 0, indices + extent, indices).clip(0, extent - 1).astype(np.int32)
+    known = constant(positions)
+    annotation = {TABLE: [int(n) for n in positions]} if len(positions) <= LONGEST_TABLE else None
 
     def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
         shape = [*x.shape[:axis], table.shape[0], *x.shape[axis + 1 :]]
@@ -153,7 +159,7 @@ def _take_constants(builder: relax.BlockBuilder, call: relax.Call, axis: int) ->
             )
             return x[(*at[:axis], index, *at[axis + 1 :])]
 
-        return te.compute(shape, element, name="take")
+        return te.compute(shape, element, name="take", attrs=annotation)
 
     result = builder.call_te(compute, call.args[0], known, primfunc_name_hint="take")
     gvar = result.args[0]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from tvm.ir import TensorLoad
+from tvm.tirx import Ramp
+from tvm_ffi import structural_walk
 
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
@@ -87,6 +90,12 @@ def _gather_rows(g: Graph, x: str) -> str:
     return g.op("Gather", g.weight(50, 21, std=1.0), g.op("Cast", g.op("Abs", x), to=7), axis=0)
 
 
+def _permuted(width: int) -> onnx.ModelProto:
+    """Elements of a row in another order, some of them twice, others not at all."""
+    order = np.random.default_rng(3).integers(0, width, width)
+    return single((3, width), lambda g, x: g.op("Gather", g.op("Relu", x), g.const(order), axis=1))
+
+
 def _every_other(g: Graph, x: str) -> str:
     return g.op("Slice", x, *_bounds(g, [1, 3], [9, 39], [2, 3], [0, 1]))
 
@@ -153,6 +162,10 @@ MODELS: dict[str, onnx.ModelProto] = {
     "transposed sum": single((19, 34), _transposed_sum),
     "resize bilinear": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "half_pixel"),
     "resize corners": resize((1, 18, 5, 6), [1, 18, 11, 9], "linear", "align_corners"),
+    "resize bilinear, rows of a period": resize((2, 3, 120), [2, 4, 168], "linear", "half_pixel"),
+    "resize cubic, down": resize((1, 2, 6, 131), [1, 2, 4, 70], "cubic", "half_pixel"),
+    "gather of constants": _permuted(37),
+    "gather of constants far apart": _permuted(300),
     "resize nearest": resize((1, 18, 5, 6), [1, 18, 10, 12], "nearest", "asymmetric"),
     "resize nearest, a long row": resize((1, 2, 3, 41), [1, 2, 6, 82], "nearest", "asymmetric"),
     "resize nearest, four times": resize((1, 2, 3, 41), [1, 2, 12, 164], "nearest", "asymmetric"),
@@ -204,6 +217,20 @@ def test_nan_stays_where_it_is(library: Library, registers: str, name: str) -> N
     got, expected = compiled.run(name, {"x": x})["y"], compiled.expected(name, {"x": x})["y"]
     assert np.isnan(got).sum() == 3
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+def test_what_constants_gather_from_nearby_is_loaded_as_vectors(registers: str) -> None:
+    def lane_by_lane(name: str) -> int:
+        found: list[TensorLoad] = []
+        for function in plan_of(MODELS[name], "m", target_with(registers)).functions.values():
+            structural_walk(function.body, (TensorLoad, found.append))
+        positions = [load.indices[0] for load in found]
+        return sum("x" in str(i.ty) and (not isinstance(i, Ramp) or int(i.stride) > 1) for i in positions)
+
+    assert lane_by_lane("gather of constants far apart")
+    for name in ("resize bilinear, rows of a period", "resize cubic, down", "slice with a step"):
+        assert not lane_by_lane(name)
 
 
 def test_vectors_are_as_wide_and_tiled_as_what_is_read_and_computed_asks_for() -> None:

@@ -7,6 +7,7 @@ with affine positions. What is read at them is loaded as whole vectors and shuff
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -15,7 +16,7 @@ from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, co
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.values import Pattern, Value
 
-__all__ = ["combined_patterns", "flat_pattern", "load_pattern", "pattern_of"]
+__all__ = ["Loaded", "combined_patterns", "flat_pattern", "load_pattern", "pattern_of"]
 
 Expr = Any
 
@@ -68,13 +69,35 @@ def flat_pattern(shape: Sequence[Any], at: Sequence[Any], lanes: int) -> Pattern
     return Pattern(base, tuple(offsets))
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """Neighbouring elements in vectors, from a position on."""
+
+    begin: Affine
+    vectors: tuple[Expr, ...]
+    elements: int
+
+    def shuffled(self, base: Affine, offsets: Sequence[int]) -> Expr | None:
+        """The elements at ``base`` and these offsets; None where some of them are not here."""
+        if base.terms != self.begin.terms:
+            return None
+        at = [base.constant + offset - self.begin.constant for offset in offsets]
+        return tirx.Shuffle(self.vectors, at) if min(at) >= 0 and max(at) < self.elements else None
+
+
 def load_pattern(
-    e: Emitter, array: Any, elements: int, pattern: Pattern, variables: IndexVariables
+    e: Emitter,
+    array: Any,
+    elements: int,
+    pattern: Pattern,
+    variables: IndexVariables,
+    known: list[Loaded],
 ) -> Expr | None:
     """The elements at a pattern of addresses, by loads of what lies between the first and the last of them.
 
     Args:
         elements: of the array, beyond which nothing is read.
+        known: what was loaded of the array before, to which what is loaded here is added.
 
     Returns:
         None where they lie too far apart.
@@ -84,6 +107,9 @@ def load_pattern(
     span = last - first + 1
     if span > MOST_VECTORS * lanes:
         return None
+    for loaded in known:
+        if (found := loaded.shuffled(pattern.base, pattern.offsets)) is not None:
+            return found
     width = lanes
     while width // 2 >= span:
         width //= 2
@@ -95,9 +121,10 @@ def load_pattern(
         begin, widths = last + 1 - whole, [width] * (whole // width)
     else:
         begin, widths = first, [width] * (span // width) + [span % width] * (span % width > 0)
-    loaded, at = [], begin
+    vectors, at = [], begin
     for own in widths:
-        loaded.append(e.let(e.vload(array, variables.scalar(pattern.base.plus(at)), own)))
+        vectors.append(e.let(e.vload(array, variables.scalar(pattern.base.plus(at)), own)))
         at += own
-    loaded *= -(-lanes // sum(widths))  # a shuffle has no more lanes than what it is made of
-    return tirx.Shuffle(loaded, [offset - begin for offset in pattern.offsets])
+    vectors *= -(-lanes // sum(widths))  # a shuffle has no more lanes than what it is made of
+    known.append(Loaded(pattern.base.plus(begin), tuple(vectors), sum(widths)))
+    return known[-1].shuffled(pattern.base, pattern.offsets)

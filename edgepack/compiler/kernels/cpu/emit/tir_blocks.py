@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.kernels.contract import RuleError
 
 __all__ = ["Block", "blocks_of", "extent", "read_by"]
@@ -31,6 +32,7 @@ class Block:
         target: the buffer that is written, and ``indices`` where.
         value: the expression; in a reduction it loads the target.
         init: the initial value of a reduction, or None.
+        table: (buffer, elements) of the constant in which it looks positions up, where they are known.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Block:
     indices: tuple[Any, ...]
     value: Any
     init: Any
+    table: tuple[Any, tuple[int, ...]] | None = None
 
 
 def blocks_of(function: Any) -> list[Block]:
@@ -82,7 +85,16 @@ def _read(block: Any) -> Block:
         tuple(store.indices),
         store.value,
         init,
+        _table(block, store.value),
     )
+
+
+def _table(block: Any, value: Any) -> tuple[Any, tuple[int, ...]] | None:
+    """The table of a block that is annotated with its elements: what the positions of its load read."""
+    if TABLE not in block.annotations or type(value).__name__ != "TensorLoad":
+        return None
+    found = {buffer for i in value.indices for buffer in read_by(i)}
+    return (found.pop(), tuple(int(n) for n in block.annotations[TABLE])) if len(found) == 1 else None
 
 
 def read_by(x: Any) -> set[Any]:

@@ -20,13 +20,15 @@ from edgepack.compiler.kernels.cpu.emit.conditions import Conditions, Crosswise,
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, number_of
 from edgepack.compiler.kernels.cpu.emit.patterns import (
+    Loaded,
     combined_patterns,
     flat_pattern,
     load_pattern,
     pattern_of,
 )
+from edgepack.compiler.kernels.cpu.emit.tables import looked_up
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, FLOATS, Value
+from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, FLOATS, Pattern, Value
 from edgepack.compiler.kernels.cpu.emit.vector_double import double
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
@@ -87,7 +89,9 @@ class Vectors(Conditions):
         self.blocks, self.pointers = blocks, pointers
         self.guarded = 0
         self.gathered = False
+        self._tables = dict(block.table for block in blocks.values() if block.table)
         self._memo: dict[Any, Any] = {}
+        self._spans: dict[Any, list[Loaded]] = {}
 
     # What subclasses change -------------------------------------------------------------------------------
 
@@ -95,7 +99,8 @@ class Vectors(Conditions):
         """The element of ``buffer`` at a position: a producer's value or a load."""
         block = self.blocks.get(buffer)
         if block is None:
-            return self.load(buffer, at)
+            known = self._looked_up(buffer, at)
+            return self.load(buffer, at) if known is None else known
         patterns = [i.pattern if isinstance(i, Value) else None for i in at]
         positions = [i if p else self.position(i) for i, p in zip(at, patterns, strict=True)]
         key = (buffer, tuple(p or i for i, p in zip(positions, patterns, strict=True)))
@@ -104,6 +109,15 @@ class Vectors(Conditions):
             value = self.evaluate(block.value, env)
             self._memo[key] = self.named(value)
         return self._memo[key]
+
+    def _looked_up(self, buffer: Any, at: list[Any]) -> Affine | Value | None:
+        """A position in a table whose elements are known; None where it is read from memory."""
+        if buffer not in self._tables or not isinstance(at[0], Affine):
+            return None
+        found = looked_up(self._tables[buffer], at[0], self.variables, self.lanes)
+        if not isinstance(found, Pattern):
+            return found
+        return Value(self.load(buffer, at).expr, self.lanes, "int32", pattern=found)
 
     def load(self, buffer: Any, at: list[Any]) -> Value:
         dtype = str(buffer.dtype)
@@ -132,8 +146,10 @@ class Vectors(Conditions):
         at = self.variables.scalar(address)
         if address.uniform or self.lanes == 1:
             return self._as(buffer, self._loaded(self.e.load(array, at), 1, dtype))
-        ramp = Ramp(index(at), index(address.lane_step), self.lanes)
-        return self._as(buffer, self._loaded(BufferLoad(array, [ramp]), self.lanes, dtype))
+        expr = None if address.lane_step == 1 else self._shuffled(buffer, pattern_of(address, self.lanes))
+        if expr is None:
+            expr = BufferLoad(array, [Ramp(index(at), index(address.lane_step), self.lanes)])
+        return self._as(buffer, self._loaded(expr, self.lanes, dtype))
 
     def _stored_dtype(self, buffer: Any) -> str:
         """The dtype of a buffer's elements in memory, where a float32 constant may be stored as float16."""
@@ -149,11 +165,14 @@ class Vectors(Conditions):
 
     def _patterned(self, buffer: Any, at: list[Any]) -> Expr | None:
         """A load at lanes whose distances are known; None where they are not, or too far apart."""
-        pattern = flat_pattern(buffer.shape, at, self.lanes)
+        return self._shuffled(buffer, flat_pattern(buffer.shape, at, self.lanes))
+
+    def _shuffled(self, buffer: Any, pattern: Pattern | None) -> Expr | None:
+        """What lies at a pattern of flat addresses; None where they are not known, or too far apart."""
         if pattern is None:
             return None
-        elements = prod(int(d) for d in buffer.shape)
-        return load_pattern(self.e, self.pointers[buffer], elements, pattern, self.variables)
+        elements, known = prod(int(d) for d in buffer.shape), self._spans.setdefault(buffer, [])
+        return load_pattern(self.e, self.pointers[buffer], elements, pattern, self.variables, known)
 
     def _gather(self, buffer: Any, at: list[Any]) -> Expr:
         """A load at lanes that are computed; they must not leave the buffer, so they have been clamped."""

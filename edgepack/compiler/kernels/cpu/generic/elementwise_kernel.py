@@ -37,6 +37,7 @@ from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, co
 from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.half import STORAGE
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TRANSPOSED, TileRow, TileVectors
+from edgepack.compiler.kernels.cpu.emit.tables import LONGEST_PERIOD, Stretch, stretches
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.plan.target import CpuTarget
@@ -130,6 +131,7 @@ class ElementwiseKernel(KernelBuilder):
         self.cost = accesses.cost + 2 * len(accesses.addresses)
         #: Whether a condition may split the row.
         self.splittable = any(self.axes.variable(i) in accesses.unmergeable for i in self.runs[-1])
+        self.tables = self._row_tables(accesses)
 
     def _choose_tile(self, accesses: Accesses) -> _Tile | None:
         """The axis along which most loads that are not contiguous along the lanes are contiguous."""
@@ -148,6 +150,17 @@ class ElementwiseKernel(KernelBuilder):
         while size > self.extents[-1] and self.extents[-1] > 4:
             size //= 2
         return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
+
+    def _row_tables(self, accesses: Accesses) -> list[tuple[int, ...]]:
+        """What the elements of a row look up in tables that are known, each from the row's begin on."""
+        along = {((self.axes.variable(i), 1),) for i in self.runs[-1]}
+        known = dict(block.table for block in self.blocks.values() if block.table)
+        found = {
+            (buffer, at.constant)
+            for buffer, at in accesses.addresses
+            if buffer in known and at.terms in along and at.constant >= 0
+        }
+        return [known[buffer][first:] for buffer, first in found] if self.lanes > 1 else []
 
     def _step(self, address: Affine, run: int) -> int:
         """How far an address moves from one element of a run of axes to the next."""
@@ -170,7 +183,7 @@ class ElementwiseKernel(KernelBuilder):
         outer, length = self.extents[:-1], self.extents[-1]
         rows = prod(outer)
         elements = max(self.lanes, TASK_COST // self.cost // self.lanes * self.lanes)
-        if length >= 2 * elements and not self.splittable:
+        if length >= 2 * elements and not self.splittable and not self.tables:
             pieces = length // elements
             each = length // pieces // self.lanes * self.lanes
 
@@ -239,19 +252,35 @@ class ElementwiseKernel(KernelBuilder):
             )
             self._store(reader, [*row.position, last])
 
-        def vector(i: Expr) -> None:
-            variables = row.variables.child()
-            at(self._lane_position(variables, i, lanes, low, low + whole - lanes), variables)
+        def vectors(stretch: Stretch) -> None:
+            step, begin = stretch.period * lanes, low + stretch.first * lanes
 
-        self.e.loop(0, whole // lanes, vector)
+            def iteration(i: Expr) -> None:
+                for first in range(begin, begin + step, lanes):
+                    variables = row.variables.child()
+                    last = first + (stretch.times - 1) * step
+                    at(self._lane_position(variables, i, step, first, last), variables)
+
+            self.e.loop(0, stretch.times, iteration)
+
+        for stretch in self._stretches(low, whole // lanes, lanes):
+            vectors(stretch)
         if covered.overlapping is not None:
             at(constant(low + covered.overlapping), row.variables.child())
 
-    def _lane_position(self, variables: IndexVariables, i: Expr, lanes: int, low: int, high: int) -> Affine:
-        """The first lane's position of vector ``i`` from ``low`` on, which is at most ``high``."""
+    def _stretches(self, low: int, count: int, lanes: int) -> list[Stretch]:
+        """The loops over ``count`` vectors from ``low`` on."""
+        if not self.tables:
+            return [Stretch(0, 1, count)]
+        period = 1 if self.splittable else LONGEST_PERIOD
+        found = stretches([table[low:] for table in self.tables], count, lanes, period)
+        return found or [Stretch(0, 1, count)]
+
+    def _lane_position(self, variables: IndexVariables, i: Expr, step: int, low: int, high: int) -> Affine:
+        """The first lane's position of iteration ``i`` from ``low`` on, which is at most ``high``."""
         if type(i).__name__ == "IntImm":
             return constant(low)
-        return (variables.add(LANE_VARIABLE, i, 0, (high - low) // lanes) * lanes).plus(low)
+        return (variables.add(LANE_VARIABLE, i, 0, (high - low) // step) * step).plus(low)
 
     def _store(self, reader: Vectors, position: Sequence[Affine]) -> None:
         """Evaluates and stores a vector at a position along the merged axes."""
