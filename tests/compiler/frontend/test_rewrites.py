@@ -45,10 +45,12 @@ MODELS = {
 
 #: What the names of the cases of each rewrite begin with.
 REWRITTEN = {
+    "AffineGrid": ["affinegrid_0", "affinegrid_1"],
     "Conv": ["conv_same_upper", "conv_same_lower"],
     "ConvInteger": ["conv_integer"],
     "ConvTranspose": ["convtranspose_output_shape", "convtranspose_larger"],
     "Equal": ["equal_bool"],
+    "GridSample": [name for name in CASES if name.startswith("gridsample_")],
     "LRN": ["lrn", "lrn_one"],
     "LpNormalization": ["lpnorm", "lpnorm_1"],
     "OneHot": ["onehot_constant_depth"],

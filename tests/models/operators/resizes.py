@@ -130,6 +130,39 @@ def _gridsample(g: Graph) -> None:
     g.output("y")
 
 
+for _mode, _padding, _corners in (
+    *(("linear", padding, corners) for padding in ("zeros", "border", "reflection") for corners in (0, 1)),
+    *(("nearest", padding, 0) for padding in ("zeros", "border", "reflection")),
+    *(("cubic", padding, 1) for padding in ("zeros", "border", "reflection")),
+):
+
+    @case(f"gridsample_{_mode}_{_padding}_{_corners}", opset=20)
+    def _gridsample_pixels(
+        g: Graph, mode: str = _mode, padding: str = _padding, corners: int = _corners
+    ) -> None:
+        """Positions up to twice as far from the centre as the border is."""
+        grid = g.op("Mul", g.op("Tanh", g.input("grid", [2, 4, 5, 2])), g.const(np.float32(2)))
+        x = g.input("x", [2, 5, 6, 7])
+        g.op("GridSample", x, grid, mode=mode, padding_mode=padding, align_corners=corners, name="y")
+        g.output("y")
+
+
+@case("gridsample_volume", opset=20)
+def _gridsample_volume(g: Graph) -> None:
+    grid = g.op("Tanh", g.input("grid", [1, 2, 4, 5, 3]))
+    g.op("GridSample", g.input("x", [1, 6, 3, 6, 4]), grid, padding_mode="reflection", name="y")
+    g.output("y")
+
+
+for _corners in (0, 1):
+
+    @case(f"affinegrid_{_corners}", opset=20)
+    def _affinegrid(g: Graph, corners: int = _corners) -> None:
+        size = g.const(np.int64([2, 1, 5, 9]))
+        g.op("AffineGrid", g.input("theta", [2, 2, 3]), size, align_corners=corners, name="y")
+        g.output("y", shape=[2, 5, 9, 2])
+
+
 _resize(
     "resize_antialias_cubic",
     [1, 2, 9, 8],

@@ -16,6 +16,7 @@ from edgepack.compiler.frontend.rewrites import (
     control_flow,
     decompose,
     forms,
+    grid_sample,
     legacy,
     linear,
     narrow,
@@ -36,6 +37,7 @@ __all__ = ["CONTROL_FLOW", "REWRITES", "apply", "unroll"]
 
 #: (domain, operator) and what rewrites it; a rewrite leaves the nodes alone that need no change.
 REWRITES: dict[tuple[str, str], Rewrite] = {
+    ("", "AffineGrid"): grid_sample.affine_grid,
     ("", "BatchNormalization"): forms.batch_normalization,
     ("", "Cast"): narrow.cast,
     ("", "CastLike"): narrow.cast,
@@ -51,6 +53,7 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Elu"): forms.elu,
     ("", "Equal"): decompose.equal_bool,
     ("", "EyeLike"): forms.eye_like,
+    ("", "GridSample"): grid_sample.grid_sample,
     ("", "If"): control_flow.if_,
     ("", "IsInf"): forms.is_inf,
     ("", "LRN"): decompose.local_response_normalization,
