@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.cpu.emit import vector_math as vmath
 from edgepack.compiler.kernels.cpu.emit import vector_power as vpower
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.config.device import load_device
+from edgepack.plan.target import CpuTarget
 from edgepack.toolchains import resolve
 
 COUNT = 1 << 15
@@ -36,7 +37,7 @@ SPECIAL = np.array([*ORDINARY, *EXTREME], np.float32)
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], float]] = {
     "exp": (np.exp, 2),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 3),
-    "tanh": (np.tanh, 2),
+    "tanh": (np.tanh, 4),
     "erf": (np.vectorize(erf, otypes=[np.float64]), 4),
     "log": (np.log, 2),
     "asin": (np.arcsin, 4),
@@ -62,8 +63,8 @@ QUARTERS = [0.25, 0.75, -0.25, -0.75, 1.5, 2.75, -1.25, -2.0]
 RANGES = [(-1.0, 1.0), (-10.0, 10.0), (-86.9, 88.7), (0.0, 1e-3), (0.5, 2.0), (-1e30, 1e30), (1e-40, 1e-37)]
 
 
-def _unary(name: str, lanes: int) -> Any:
-    e = Emitter(lanes)
+def _unary(name: str, lanes: int, target: CpuTarget) -> Any:
+    e = Emitter(lanes, target)
     x, y = e.param(0, COUNT), e.output(0, COUNT)
     e.tasks(
         lambda t: e.vstore(
@@ -88,7 +89,9 @@ def _binary(function: Callable[..., Any], lanes: int) -> Any:
 class _Library:
     def __init__(self, lanes: int, device: str, folder: Path) -> None:
         target = load_device(device).cpu_target()
-        functions = {f"f_{name}": _unary(name, lanes) for name in [*FUNCTIONS, "sin", "cos", "tan", "acos"]}
+        functions = {
+            f"f_{name}": _unary(name, lanes, target) for name in [*FUNCTIONS, "sin", "cos", "tan", "acos"]
+        }
         functions["f_pow"] = _binary(vpower.power, lanes)
         functions["f_max"] = _binary(lambda e, a, b, n: vmath.maximum(e, a, b), lanes)
         functions["f_min"] = _binary(lambda e, a, b, n: vmath.minimum(e, a, b), lanes)
