@@ -19,6 +19,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.vector_inverse import acos, asin, atan
 from edgepack.compiler.kernels.cpu.emit.vector_logarithm import acosh, asinh, atanh, log
 from edgepack.compiler.kernels.cpu.emit.vector_parts import (
+    LOG2_E,
     absolute,
     float32_of,
     i32,
@@ -35,9 +36,6 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "is_nan", "maximum", "minimum", "quotient"]
 
 Expr = Any
-
-#: log2 of e.
-LOG2_E = 1.44269504088896341
 
 #: 1.5 * 2**23: a float32 that it is added to is rounded to a whole number.
 ROUNDING = 12582912.0

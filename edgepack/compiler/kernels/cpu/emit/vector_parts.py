@@ -10,6 +10,7 @@ from tvm.tirx import IntImm
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
 __all__ = [
+    "LOG2_E",
     "absolute",
     "bits_of",
     "float32_of",
@@ -23,6 +24,9 @@ __all__ = [
 ]
 
 Expr = Any
+
+#: log2 of e.
+LOG2_E = 1.44269504088896341
 
 
 def int32_of(lanes: int) -> str:
@@ -58,13 +62,13 @@ def two_polynomials(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes:
     return e.let(other * x + last)
 
 
-def settled(e: Emitter, x: Expr, lanes: int) -> Expr:
+def settled(e: Emitter, x: Expr, lanes: int, dtype: str = "float32") -> Expr:
     """The value by way of a local array, which LLVM turns into a register.
 
     TVM's analyser replaces names by what they are bound to: without this, functions of functions take it time
     that grows with the product of their polynomials' degrees.
     """
-    register = e.local(lanes)
+    register = e.local(lanes, dtype)
     e.vstore(register, 0, x, lanes)
     return e.let(e.vload(register, 0, lanes))
 
