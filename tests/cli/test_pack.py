@@ -96,26 +96,37 @@ def test_a_bundle_names_no_path_of_this_machine(small_bundle: Bundle, small_mode
         assert [place for place in places if len(place) > 1 and place.encode() in data] == [], name
 
 
-def test_a_second_pack_comes_from_the_cache(small_model: Path, tmp_path: Path) -> None:
+def test_a_second_pack_comes_from_the_cache_and_with_force_replaces_a_bundle(
+    small_model: Path, tmp_path: Path
+) -> None:
     first = fake.run("ok", "pack", small_model, "-o", tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "manifest.json").write_text("old")
+    (tmp_path / "b" / "left over").write_text("old")
     # A worker that crashes was not asked.
-    second = fake.run("crash", "pack", small_model, "-o", tmp_path / "b")
+    second = fake.run("crash", "pack", small_model, "-o", tmp_path / "b", "--force")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert content(tmp_path / "a") == content(tmp_path / "b")
+    assert entries(tmp_path) == ["a", "b"]
     assert fake.run("crash", "pack", small_model, "-o", tmp_path / "c", "--no-cache").returncode == 5
     assert fake.run("crash", "pack", small_model, "-o", tmp_path / "c", "--seed", "1").returncode == 5
 
 
-def test_output_defaults_to_name_and_device_here(small_model: Path, tmp_path: Path) -> None:
-    done = fake.run("ok", "pack", small_model, "--device", "linux-x86_64", cwd=tmp_path)
+def test_json_is_all_that_is_on_stdout_and_the_output_defaults_to_name_and_device_here(
+    small_model: Path, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    x = np.arange(ROWS * COLUMNS, dtype="f4").reshape(ROWS, COLUMNS)
+    np.save(tmp_path / "x=1.npy", x)
+    more = ("--device", "linux-x86_64", "--name", "my_net", "--input", f"input={tmp_path / 'x=1.npy'}")
+    done = fake.run("ok", "pack", small_model, "--json", *more, cwd=here)
     assert done.returncode == 0, done.stderr
-    assert entries(tmp_path) == ["small-linux-x86_64"]
-
-
-def test_json_is_all_that_is_on_stdout(small_model: Path, tmp_path: Path) -> None:
-    done = fake.run("ok", "pack", small_model, "-o", tmp_path / "out", "--json", "--name", "my_net")
     data = json.loads(done.stdout)
-    assert data["bundle"] == str(tmp_path / "out")
+    assert entries(here) == ["my_net-linux-x86_64"]
+    bundle = here / "my_net-linux-x86_64"
+    assert (here / data["bundle"]).resolve() == bundle.resolve()
+    assert (bundle / "test" / "input_0.bin").read_bytes() == x.tobytes()
     assert data["manifest"]["symbol"] == "edgepack_model_my_net"
     assert "compile C" in data["seconds"]
     assert "compile C" in done.stderr  # progress
@@ -131,16 +142,6 @@ def test_quiet_prints_one_line_and_the_warnings(small_model: Path, tmp_path: Pat
     ]
 
 
-def test_recorded_inputs_may_be_given(small_model: Path, tmp_path: Path) -> None:
-    x = np.arange(ROWS * COLUMNS, dtype="f4").reshape(ROWS, COLUMNS)
-    np.save(tmp_path / "x=1.npy", x)
-    done = fake.run(
-        "ok", "pack", small_model, "-o", tmp_path / "out", "--input", f"input={tmp_path / 'x=1.npy'}"
-    )
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "test" / "input_0.bin").read_bytes() == x.tobytes()
-
-
 def test_an_existing_output_is_refused_before_anything_is_compiled(
     small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,15 +153,6 @@ def test_an_existing_output_is_refused_before_anything_is_compiled(
     assert "--force" in err
     assert "[" not in err, "a stage was begun"
     assert (tmp_path / "out" / "manifest.json").read_text() == "precious"
-
-
-def test_force_replaces_a_bundle(small_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "manifest.json").write_text("old")
-    (tmp_path / "out" / "left over").write_text("old")
-    assert fake.run("ok", "pack", small_model, "-o", tmp_path / "out", "--force").returncode == 0
-    assert not (tmp_path / "out" / "left over").exists()
-    assert entries(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,23 @@ def test_the_runtime_is_small(mini: MiniBundle, tmp_path: Path) -> None:
     assert text_bytes(stripped) - text_bytes(mini.root / kernels_object(0, 1)) <= 20 * 1024
 
 
-@pytest.mark.parametrize("linking", ["static", "dlopen"])
-@pytest.mark.parametrize("variant", ["gcc", "thread"])
-def test_two_models_in_one_process(linking: str, variant: str, tmp_path: Path) -> None:
-    cc, flags = VARIANTS[variant]
-    mini = make_sources(tmp_path / "mini").build(cc=cc, flags=flags)
+@pytest.fixture(scope="module", params=["gcc", "thread"])
+def two_models(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, MiniBundle, MiniBundle]:
+    """The name of a variant, and two bundles built so, the second one in the first one's folder."""
+    cc, flags = VARIANTS[request.param]
+    mini = make_sources(tmp_path_factory.mktemp("two models") / "mini").build(cc=cc, flags=flags)
     other = make_sources(mini.root / "other", name="other", seed=2).build(cc=cc, flags=flags)
+    return request.param, mini, other
+
+
+@pytest.mark.parametrize("linking", ["static", "dlopen"])
+def test_two_models_in_one_process(
+    linking: str, two_models: tuple[str, MiniBundle, MiniBundle], tmp_path: Path
+) -> None:
+    variant, mini, other = two_models
+    cc, flags = VARIANTS[variant]
     static = ["-DSTATIC", mini.static, other.static] if linking == "static" else ["-ldl"]
     program = tmp_path / "two_models"
     include = other.root / "include"

@@ -203,9 +203,14 @@ def test_a_trap_is_told(program: Path) -> None:
 
 @NEEDS_BROWSER
 def test_a_program_that_hangs_is_ended_with_what_it_printed(program: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"ends ä\.wasm in .* did not end within 10 s") as caught:
-        chromium.run(load_device(DEVICE), [program, "hang"], timeout=10, cwd=program.parent)
-    assert "6789" in caught.value.detail
+    for seconds in (5, 30):  # a busy machine may not get so far in five
+        with pytest.raises(
+            ToolchainError, match=rf"ends ä\.wasm in .* did not end within {seconds} s"
+        ) as caught:
+            chromium.run(load_device(DEVICE), [program, "hang"], timeout=seconds, cwd=program.parent)
+        if "6789" in caught.value.detail:
+            return
+    pytest.fail(caught.value.detail)
 
 
 def of_browser(program: str) -> Device:

@@ -21,7 +21,7 @@ def _bound(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 #: Whose kinds of layers others have too.
-LIKE_OTHERS = {"light_shufflenet", "light_squeezenet", "small_inception", "whisper_stem"}
+LIKE_OTHERS = {"light_shufflenet", "light_squeezenet", "mobilenetv2", "small_inception", "whisper_stem"}
 #: What ``tests/test_end_to_end.py`` packs for this machine and compares.
 PACKED = {"bert", "small_vgg", "unet_transpose"}
 SLOW = {*LARGE, *LIKE_OTHERS, *PACKED, "yolo"}
