@@ -28,6 +28,7 @@ from edgepack.compiler.graph.rewrite import (
     op_name,
     shape_of,
 )
+from edgepack.compiler.graph.sliced_pooling import sliced_pooling
 from edgepack.compiler.graph.windows import adaptive_average, convolution, pooling
 
 __all__ = ["channels_last"]
@@ -81,8 +82,9 @@ def _axis_to_last(axis: int, rank: int) -> int:
 class _ChannelsLast(Rewriter):
     """Keeps each value in the form or forms that were made of it, and makes the other on demand."""
 
-    def __init__(self, module: IRModule, *, winograd: bool = False) -> None:
+    def __init__(self, module: IRModule, *, winograd: bool = False, shuffles: bool = False) -> None:
         super().__init__(module)
+        self.shuffles = shuffles
         windows: dict[str, _Windows] = {**WINDOWS, "conv2d": partial(convolution, winograd=winograd)}
         self.forms: dict[relax.Expr, _Forms] = {}
         self.calls: dict[relax.Expr, relax.Call] = {}
@@ -170,6 +172,10 @@ class _ChannelsLast(Rewriter):
 
         def handler(call: relax.Call) -> _New | None:
             known = self._of(call.args[0]).last
+            if emit is pooling and self.shuffles and known is None:
+                sliced = sliced_pooling(self, self.use(call.args[0]), call)
+                if sliced is not None:
+                    return sliced
             found = emit(self, self.last(call.args[0]), call)
             if found is None:
                 self._of(call.args[0]).last = known
@@ -364,10 +370,11 @@ def _prim(expr: relax.Expr) -> int:
     return int(expr.value if hasattr(expr, "value") else expr)
 
 
-def channels_last(module: IRModule, *, winograd: bool = False) -> IRModule:
+def channels_last(module: IRModule, *, winograd: bool = False, shuffles: bool = False) -> IRModule:
     """Moves a channels-first module to channels last; inputs and outputs keep their layout.
 
     Args:
         winograd: whether convolutions by 3x3 may have Winograd's form (``dilated.py``).
+        shuffles: whether what is pooled channels first may stay so (``sliced_pooling.py``).
     """
-    return _ChannelsLast(module, winograd=winograd).run()
+    return _ChannelsLast(module, winograd=winograd, shuffles=shuffles).run()

@@ -84,10 +84,13 @@ class Forms:
             those of their integers.
         winograd: convolutions by 3x3 may have Winograd's form, whose weights take more memory: dilated ones
             are taken apart for it.
+        shuffles: elements at steps along a row are loads and shuffles: small windows are pooled as slices
+            where an image is channels first.
     """
 
     fast_integers: bool = False
     winograd: bool = False
+    shuffles: bool = False
 
 
 def lower(module: IRModule, forms: Forms | None = None) -> Lowered:
@@ -107,7 +110,7 @@ def lower(module: IRModule, forms: Forms | None = None) -> Lowered:
         module = matrix_products(module)
         module = fold_views(module)
         module = find_group_norms(module)
-        module = channels_last(module, winograd=forms.winograd)
+        module = channels_last(module, winograd=forms.winograd, shuffles=forms.shuffles)
         module = fold_views(module)
         module = narrow_products(module)
         module = fuse_norms(module)

@@ -15,4 +15,5 @@ def preferred_forms(target: Target) -> Forms:
     if not isinstance(target, CpuTarget):
         return Forms()
     winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
-    return Forms(fast_integers=pair_lanes(target) > 0, winograd=winograd)
+    vectors = target.lanes("float32") > 1
+    return Forms(fast_integers=pair_lanes(target) > 0, winograd=winograd, shuffles=vectors)

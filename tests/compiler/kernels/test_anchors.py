@@ -220,7 +220,7 @@ MODELS: dict[str, tuple[str, onnx.ModelProto]] = {
         "conv2d.depthwise",
         conv((1, 24, 90), 24, (7,), group=24, pads=(6, 0), activation=silu),
     ),
-    "signal, max pool": ("pool2d.max", pool("MaxPool", (1, 19, 33), kernel_shape=[3], strides=[2])),
+    "signal, max pool": ("pool2d.max", pool("MaxPool", (1, 19, 33), kernel_shape=[10], strides=[2])),
     "signal, average pool": (
         "pool2d.average",
         pool("AveragePool", (2, 19, 33), kernel_shape=[3], strides=[2], pads=[1, 1]),

@@ -11,7 +11,7 @@ from tvm_ffi import structural_walk
 
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
-from tests.models.single import gelu, single
+from tests.models.single import gelu, pool, single
 from tests.support.compiled import SWEPT, Library, on_register_files, plan_of, target_with
 
 
@@ -166,6 +166,13 @@ MODELS: dict[str, onnx.ModelProto] = {
     "resize cubic, down": resize((1, 2, 6, 131), [1, 2, 4, 70], "cubic", "half_pixel"),
     "gather of constants": _permuted(37),
     "gather of constants far apart": _permuted(300),
+    "max pool": pool("MaxPool", (2, 3, 13, 27), kernel_shape=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+    "max pool, ceil": pool("MaxPool", (1, 3, 14, 40), kernel_shape=(3, 3), strides=(2, 3), ceil_mode=1),
+    "max pool, dilated": pool("MaxPool", (1, 2, 12, 19), kernel_shape=(3, 2), dilations=(2, 3)),
+    "average pool of a signal": pool("AveragePool", (1, 3, 90), kernel_shape=(4,), strides=(4,)),
+    "average pool of a volume": pool(
+        "AveragePool", (1, 2, 5, 6, 20), kernel_shape=(2,) * 3, strides=(2,) * 3
+    ),
     "resize nearest": resize((1, 18, 5, 6), [1, 18, 10, 12], "nearest", "asymmetric"),
     "resize nearest, a long row": resize((1, 2, 3, 41), [1, 2, 6, 82], "nearest", "asymmetric"),
     "resize nearest, four times": resize((1, 2, 3, 41), [1, 2, 12, 164], "nearest", "asymmetric"),

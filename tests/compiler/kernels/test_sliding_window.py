@@ -60,7 +60,7 @@ MODELS = {
     "dilated": depthwise((1, 33, 12, 19), 3, dilations=(2, 3), pads=(2, 3, 2, 3)),
     "few channels": depthwise((2, 3, 8, 9), 3, pads=SAME),
     "residual": residual(27),
-    "max": pool("MaxPool", (2, 37, 13, 27), kernel_shape=(3, 3), strides=(2, 2), pads=SAME),
+    "max": pool("MaxPool", (2, 37, 13, 27), kernel_shape=(4, 3), strides=(2, 2), pads=SAME),
     "max, stride 1": pool("MaxPool", (1, 64, 7, 7), kernel_shape=(3, 3), pads=SAME),
     "max, ceil": pool("MaxPool", (1, 48, 14, 15), kernel_shape=(3, 3), strides=(2, 2), ceil_mode=1),
     "max, dilated": pool("MaxPool", (1, 11, 12, 9), kernel_shape=(3, 2), dilations=(2, 3)),
