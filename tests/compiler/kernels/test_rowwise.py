@@ -29,6 +29,10 @@ def _reduce_sum(g: Graph, x: str) -> str:
     return g.op("ReduceSum", x, g.const(np.array([1])), keepdims=0)
 
 
+def _shares(g: Graph, x: str) -> str:
+    return g.op("Div", x, g.op("ReduceSum", x, g.const(np.array([1]))))
+
+
 def _rms_norm(g: Graph, x: str) -> str:
     square = g.op("ReduceMean", g.op("Mul", x, x), axes=[-1])
     root = g.op("Sqrt", g.op("Add", square, g.const(1e-6)))
@@ -57,6 +61,7 @@ def position(kind: str, shape: tuple[int, ...], axis: int, keepdims: int = 0) ->
 MODELS: dict[str, onnx.ModelProto] = {
     "softmax of one": softmax((3, 1)),
     "softmax of three": softmax((5, 3)),
+    "shares of a sum": single((7, 45), _shares),
     "softmax of 17": softmax((2, 3, 17, 17)),
     "softmax of 64": softmax((7, 64)),
     "softmax of 1000": softmax((1, 1000)),
@@ -116,6 +121,15 @@ def test_reduction_is_served_by_the_rule_and_right(library: Library, registers: 
     assert {kernel.rule for kernel in plan.kernels} <= {"rowwise", "elementwise"}
     assert name == "softmax of one" or "rowwise" in {kernel.rule for kernel in plan.kernels}
     compiled.check(name)
+
+
+@pytest.mark.parametrize("registers", SWEPT)
+def test_quotients_by_a_sum_of_any_size(library: Library, registers: str) -> None:
+    numbers = np.arange(1, 46)
+    sizes = np.array([2.0**-140, 2.0**-100, 1, 2.0**100, 2.0**117, 0, np.inf], np.float32)
+    got = library(registers).run("shares of a sum", {"x": sizes[:, None] * numbers.astype(np.float32)})["y"]
+    np.testing.assert_allclose(got[:5], np.tile(numbers / numbers.sum(), (5, 1)), rtol=2.4e-7)
+    assert np.isnan(got[5:]).all()
 
 
 @pytest.mark.parametrize("registers", SWEPT)

@@ -22,6 +22,7 @@ from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, co
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.emit.values import Value
+from edgepack.compiler.kernels.cpu.emit.vector_math import elementary
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.compiler.kernels.cpu.rows.reduction import Reduction
 from edgepack.compiler.kernels.cpu.rows.row_plan import PlannedReduction, RowPlan
@@ -168,6 +169,24 @@ class _RowVectors(Vectors):
         value = super().read(buffer, at)
         self.e.vstore(scratch, where, self.expr(value, self.lanes), self.lanes)
         return value
+
+    def _binary(self, kind: str, x: Any, a: Any, b: Any) -> Any:
+        """A quotient by a row's result is two products, within 2 ulp; LLVM computes the factors once."""
+        divides_row = kind == "Div" and isinstance(a, Value) and a.lanes > 1 and not self.e.strict_math
+        if not divides_row or not any(b is result for result in self.results.values()):
+            return super()._binary(kind, x, a, b)
+        if b.lanes > 1 or b.dtype != "float32":
+            return super()._binary(kind, x, a, b)
+        factors = (self.e.splat(factor, a.lanes) for factor in _reciprocal(self.e, b.expr))
+        return Value(self.e.let(self.e.let(a.expr * next(factors)) * next(factors)), a.lanes, a.dtype)
+
+
+def _reciprocal(e: Emitter, x: Expr) -> tuple[Expr, Expr]:
+    """1 / x as a product of two float32: neither is denormal or infinite where x is a number but 0."""
+    size = elementary(e, "tirx.fabs", x, 1)
+    small = tirx.Select(size < e.f32(2.0**-64, 1), e.f32(2.0**64, 1), e.f32(1, 1))
+    scale = e.let(tirx.Select(size > e.f32(2.0**64, 1), e.f32(2.0**-64, 1), small))
+    return e.let(e.f32(1, 1) / e.let(x * scale)), scale
 
 
 def emit_row(e: Emitter, plan: RowPlan, buffers: RowBuffers, row: Row) -> None:

@@ -9,7 +9,8 @@ stay the same. A row computes its reductions in order and then its outputs. Two 
   vectors side by side, and each lane reduces for itself.
 
 An elementwise block that calls elementary functions and is needed by more than one pass (the exponential of
-a softmax) is kept in the thread's scratch.
+a softmax) is kept in the thread's scratch. Where lanes run along the reduced axis, quotients by a row's
+result are products by factors that are computed once a row.
 """
 
 from __future__ import annotations
