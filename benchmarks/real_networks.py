@@ -92,7 +92,8 @@ def _built(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     else:
         import torchvision
 
-        options = {"weights_backbone": None} if "segmentation" in _module_of(model) else {}
+        parts = ("segmentation", "detection")  # whose backbone's weights are downloaded unless one says no
+        options = {"weights_backbone": None} if any(part in _module_of(model) for part in parts) else {}
         module = torchvision.models.get_model(model, weights=None, **options)
         shape = (3, 8, 112, 112) if "video" in _module_of(model) else (3, 224, 224)
     return module, {"image": torch.randn(1, *shape)}

@@ -59,3 +59,15 @@ def test_a_slow_kernel_that_takes_little_of_the_time_is_not_worth_a_line() -> No
     plan = plan_of(g.model(), "m", target_with("256x16")).plan
     assert any(kernel.rule == "generic" for kernel in plan.kernels)
     assert not plan.slow_kernels
+
+
+@pytest.mark.parametrize(("width", "slow"), [(64, False), (2, True)])
+def test_a_scatter_of_whole_rows_is_not_slow_and_one_of_single_elements_is(width: int, slow: bool) -> None:
+    g = Graph("graph_layer", seed=2, opset=18)
+    nodes = g.input("nodes", (4000 // width, width))
+    edges = g.input("edges", (16000 // width, 1), "int64")
+    g.op("ScatterND", nodes, edges, g.input("messages", (16000 // width, width)), reduction="add", name="y")
+    g.output("y")
+    plan = plan_of(g.model(), "m", target_with("256x16")).plan
+    assert any(kernel.rule == "rows" for kernel in plan.kernels)
+    assert bool(plan.slow_kernels) == slow

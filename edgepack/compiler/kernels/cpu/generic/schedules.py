@@ -19,7 +19,7 @@ from tvm import s_tir
 from tvm.ir import Expr, TensorLoad
 from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import Buffer, IterVar, Select, Var
+from tvm.tirx import Buffer, For, ForKind, IterVar, PrimFunc, Select, Var
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
@@ -62,11 +62,17 @@ def _without_half_vectors(target: CpuTarget, fused: FusedGroup) -> CpuTarget:
 
 def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Applies the rule ``rows``: blocks of any form (argmax writes two buffers), the leading loops of each as
-    tasks.
+    tasks. Scatters are opaque blocks whose loops say themselves which are parallel.
 
     Raises:
         RuleError: if no block has an independent leading loop.
     """
+    body = fused.function.body
+    if isinstance(body, SBlockRealize) and body.block.name_hint != "root":
+        # ScatterElements is one opaque block. Of its loops, which say themselves that they are parallel, each
+        # outermost one becomes a stage once no block is around them.
+        bare = PrimFunc(fused.function.params, body.block.body, fused.function.ret_type)
+        return replace(implementation_of("rows", bare, fused, target), slow=True)
     schedule = Schedule(tvm.IRModule({"main": fused.function}), error_render_level="none")
     parallel = 0
     for handle in schedule.get_child_blocks(schedule.get_sblock("root")):
@@ -80,7 +86,21 @@ def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
             parallel += 1
     if not parallel:
         raise RuleError("no block has an independent leading loop")
-    return replace(implementation_of("rows", schedule.mod["main"], fused, target), slow=True)
+    slow = not _writes_rows(fused.function, target.lanes("float32"))
+    return replace(implementation_of("rows", schedule.mod["main"], fused, target), slow=slow)
+
+
+def _writes_rows(function: PrimFunc, lanes: int) -> bool:
+    """Whether its loops that say themselves that they are parallel have at least ``lanes`` iterations: the
+    innermost one of ScatterND, which copies or adds a row of the updates. LLVM vectorises it."""
+    extents: list[int] = []
+
+    def visit(loop: For) -> None:
+        if loop.kind == ForKind.PARALLEL:
+            extents.append(int(loop.extent))
+
+    tvm_ffi.structural_walk(function.body, (For, visit))
+    return bool(extents) and min(extents) >= lanes
 
 
 class _Scheduler:
