@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from tests.models.builder import Graph
 from tests.models.odd import ODD
 from tests.models.operators import CASES
 from tests.support.compiled import Compiled
@@ -23,3 +27,11 @@ def test_operator_agrees_with_onnxruntime(compiled: Compiled, name: str) -> None
     assert not plan.warnings
     compiled.check(name, seed=1)
     compiled.check(name, seed=2, poison=0x7B)
+
+
+def test_samples_far_outside_of_an_image_read_nothing(tmp_path: Path) -> None:
+    g = Graph("outside", seed=2)
+    far = np.where(np.arange(24) % 2, 1e6, 1).astype("float32").reshape(1, 1, 24, 1)
+    grid = g.op("Mul", g.input("grid", (1, 4, 24, 2)), g.const(far))
+    g.output(g.op("GridSample", g.input("x", (1, 2, 9, 9)), grid))
+    Compiled({"m": g.model()}, tmp_path).check("m")

@@ -88,6 +88,7 @@ class Vectors(Conditions):
         super().__init__(e, lanes, variables, facts, lane_variable, origin)
         self.blocks, self.pointers = blocks, pointers
         self.guarded = 0
+        self.selected = 0  # conditions on data around what is evaluated
         self.gathered = False
         self._tables = dict(block.table for block in blocks.values() if block.table)
         self._memo: dict[Any, Any] = {}
@@ -175,12 +176,16 @@ class Vectors(Conditions):
         return load_pattern(self.e, self.pointers[buffer], elements, pattern, self.variables, known)
 
     def _gather(self, buffer: Any, at: list[Any]) -> Expr:
-        """A load at lanes that are computed; they must not leave the buffer, so they have been clamped."""
+        """A load at lanes that are computed. Below a condition on data, which may be what keeps them in the
+        buffer (GridSample), they are clamped, as both sides are computed; elsewhere they have been."""
         self.gathered = True
         total: Expr = self.e.splat(index(0), self.lanes)
         for dimension, i in zip(buffer.shape, at, strict=True):
             step = self.e.splat(index(int(dimension)), self.lanes)
             total = self.e.let(total * step + self.expr(self.value(i, "int32"), self.lanes))
+        if self.selected:
+            first, last = (self.e.splat(index(n), self.lanes) for n in (0, prod(map(int, buffer.shape)) - 1))
+            total = self.e.let(tirx.Max(tirx.Min(total, last), first))
         return BufferLoad(self.pointers[buffer], [total])
 
     # Expressions ------------------------------------------------------------------------------------------
@@ -282,8 +287,10 @@ class Vectors(Conditions):
         if isinstance(chosen, bool):
             return self.evaluate(yes if chosen else no, env)
         self.guarded += guards
+        self.selected += 1
         dtype = str(yes.ty.dtype)
         a, b = (self.value(self.evaluate(side, env), dtype) for side in (yes, no))
+        self.selected -= 1
         self.guarded -= guards
         lanes = max(chosen.lanes, a.lanes, b.lanes)
         mask, a_expr, b_expr = (self.expr(v, lanes) for v in (chosen, a, b))
