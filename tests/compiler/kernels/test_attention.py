@@ -138,14 +138,17 @@ MODELS = {
 
 
 VECTORS = ("128x32", "512x32")
+SMALL_CACHES = "128x32"
 ON_REGISTER_FILES = on_register_files(
     MODELS, ("a mask of pairs", "a remainder of one", "gather"), swept=VECTORS, others=("256x16",)
 )
 
 
 def _host_with(register_file: str) -> CpuTarget:
+    """One of them with caches so small that the values of "more keys than rows" are done in runs of keys."""
     bits, registers = REGISTER_FILES[register_file]
-    return replace(host_target(), vector_bits=bits, vector_registers=registers)
+    target = replace(host_target(), vector_bits=bits, vector_registers=registers)
+    return replace(target, l1d_bytes=2048, l2_bytes=32 * 1024) if register_file == SMALL_CACHES else target
 
 
 @pytest.fixture(scope="module")

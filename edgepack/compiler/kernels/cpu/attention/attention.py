@@ -128,18 +128,18 @@ class AttentionKernel(KernelBuilder):
             done, row = done + count, row + size * count
 
     def _block(self, block: QueryBlock, number: Index) -> None:
-        self.scores.emit(block)
+        exponentials = self.scores.emit(block)
         size, (last_size, last_count) = block.size, self.sizes[-1]
         own = self.form.rows - sum(s * n for s, n in self.sizes) + size  # rows that the last block stores
         if own == size or size != last_size:
-            self.values.emit(block, 0)
+            self.values.emit(block, 0, exponentials)
         elif last_count == 1:
-            self.values.emit(block, size - own)
+            self.values.emit(block, size - own, exponentials)
         else:
             self.e.branch(
                 tirx.EQ(index(number), index(self.blocks - 1)),
-                lambda: self.values.emit(block, size - own),
-                lambda: self.values.emit(block, 0),
+                lambda: self.values.emit(block, size - own, exponentials),
+                lambda: self.values.emit(block, 0, exponentials),
             )
 
 

@@ -6,7 +6,7 @@ no sums across lanes. Keys are its rows, read as they lie, one element broadcast
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -66,12 +66,21 @@ class Scores:
         self.e, self.form, self.buffers, self.target = e, form, buffers, target
         self.lanes = e.lanes
 
-    def emit(self, block: QueryBlock) -> None:
-        """Leaves the exponentials in scratch, and the reciprocals of their sums."""
+    def emit(self, block: QueryBlock) -> Callable[[Index, int], None]:
+        """Leaves the scores in scratch.
+
+        Returns:
+            What emits the exponentials of so many keys from the first one on in their place, and the
+            reciprocals of the sums so far.
+        """
+        e = self.e
         self._pack(block)
-        largest = [self.e.local(self.lanes) for _ in range(block.size // self.lanes)]
+        largest, sums = ([e.local(self.lanes) for _ in range(block.size // self.lanes)] for _ in range(2))
         self._products(block, largest)
-        self._exponentials(block.size, largest)
+        tops = [e.let(e.vload(m, 0)) for m in largest]
+        for s in sums:
+            e.vstore(s, 0, e.f32(0))
+        return lambda first, keys: self._exponentials(block.size, (first, keys), tops, sums)
 
     # Queries ----------------------------------------------------------------------------------------------
 
@@ -175,17 +184,17 @@ class Scores:
 
     # Exponentials -----------------------------------------------------------------------------------------
 
-    def _exponentials(self, size: int, largest: Sequence[Buffer]) -> None:
-        """scores = e**(scores - largest), and the reciprocals of their sums."""
+    def _exponentials(
+        self, size: int, keys: tuple[Index, int], tops: Sequence[Expr], sums: Sequence[Buffer]
+    ) -> None:
+        """scores = e**(scores - largest) of ``keys``, and the reciprocals of the sums up to there."""
         e, scores = self.e, self.buffers.scores
-        tops = [e.let(e.vload(m, 0)) for m in largest]
-        sums = [e.local(self.lanes) for _ in tops]
-        for s in sums:
-            e.vstore(s, 0, e.f32(0))
+        first, count = keys
+        start = e.let(first * index(size))
 
         def key(k: Expr) -> None:
             for n, (top, s) in enumerate(zip(tops, sums, strict=True)):
-                at = k * index(size) + index(n * self.lanes)
+                at = start + k * index(size) + index(n * self.lanes)
                 score = e.let(e.vload(scores, at))
                 if e.strict_math:
                     p = elementary(e, "tirx.exp", e.let(score - top), self.lanes)
@@ -194,7 +203,7 @@ class Scores:
                 e.vstore(scores, at, self._without_nan(p, p))
                 e.vstore(s, 0, e.vload(s, 0) + p)
 
-        e.loop(0, self.form.keys, key)
+        e.loop(0, count, key)
         for n, s in enumerate(sums):
             total = e.let(e.vload(s, 0))
             e.vstore(self.buffers.sums, n * self.lanes, self._without_nan(total, e.let(e.f32(1) / total)))
