@@ -1,8 +1,8 @@
 """One convolution at a time, one core: direct, and Winograd's forms, fused and split.
 
-``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses. Each run uses
-another copy of the weights, so that they come from the last cache or from memory, as they do inside of a
-network.
+``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses, ``... signals`` the
+same of convolutions in one dimension. Each run uses another copy of the weights, so that they come from the
+last cache or from memory, as they do inside of a network.
 """
 
 from __future__ import annotations
@@ -14,22 +14,30 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+from onnx import ModelProto
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from edgepack.compiler.kernels.cpu.conv import winograd
+from edgepack.compiler.kernels.cpu.conv.winograd_filters import LineFilter
+from edgepack.compiler.kernels.cpu.conv.winograd_lines import line_filters
 from edgepack.compiler.planner.build import Built
+from edgepack.plan.target import CpuTarget
 from tests.models.single import conv
-from tests.support.compiled import plan_of
-from tests.support.executor import Executor
+from tests.support.compiled import plan_of, target_with
+from tests.support.executor import Executor, host_target
+
+#: A form: output tile or filter of Winograd's, None for the direct convolution, and whether it is fused.
+Form = tuple[int | LineFilter | None, bool]
 
 #: (height and width, input channels, output channels, kernel, stride): ResNet-18's first layer and stages.
-LAYERS = [
+IMAGES = [
     (224, 3, 64, 7, 2),
     (56, 64, 64, 3, 1),
     (28, 128, 128, 3, 1),
@@ -37,27 +45,61 @@ LAYERS = [
     (7, 512, 512, 3, 1),
 ]
 
-#: Name, output tile, whether fused, for each kernel.
-FORMS = {
-    3: [
-        ("direct", 0, True),
-        ("F2 fused", 2, True),
-        ("F2 split", 2, False),
-        ("F4 fused", 4, True),
-        ("F4 split", 4, False),
-    ],
-    7: [("direct", 0, True), ("F3 fused", 3, True), ("F3 split", 3, False)],
-}
+#: (length, input channels, output channels, kernel, dilation): layers of vocoders, of a TCN, and of WaveNet.
+SIGNALS = [
+    (8192, 16, 16, 3, 1),
+    (8192, 16, 16, 7, 3),
+    (8192, 16, 16, 11, 5),
+    (4096, 32, 32, 3, 1),
+    (4096, 32, 32, 7, 3),
+    (2048, 64, 64, 3, 3),
+    (2048, 64, 64, 11, 5),
+    (1024, 128, 128, 3, 1),
+    (1024, 128, 128, 5, 1),
+    (1024, 128, 128, 7, 3),
+    (512, 256, 256, 3, 1),
+    (512, 256, 256, 11, 5),
+    (256, 64, 64, 3, 32),
+    (1000, 64, 128, 2, 16),
+    (200, 512, 512, 5, 1),
+]
+
+#: m of the square tiles of outputs that there are, by kernel.
+SQUARES = {3: (2, 4), 7: (3,)}
+
+
+def image(size: int, channels: int, out: int, taps: int, stride: int) -> tuple[str, ModelProto]:
+    """Label and model of a layer of :data:`IMAGES`."""
+    label = f"{size}x{size}, {channels} to {out}, {taps}x{taps}" + (" stride 2" if stride == 2 else "")
+    pads, strides = (taps // 2,) * 4, (stride, stride)
+    return label, conv((1, channels, size, size), out, (taps, taps), pads=pads, strides=strides)
+
+
+def signal(length: int, channels: int, out: int, taps: int, dilation: int) -> tuple[str, ModelProto]:
+    """Label and model of a layer of :data:`SIGNALS`."""
+    label = f"{length}, {channels} to {out}, {taps}" + (f" dilated {dilation}" if dilation > 1 else "")
+    reach = (taps - 1) * dilation
+    pads = (reach // 2, reach - reach // 2)
+    return label, conv((1, channels, length), out, (taps,), pads=pads, dilations=(dilation,))
+
+
+def forms(tiles: Iterable[tuple[str, int | LineFilter]]) -> dict[str, Form]:
+    """All forms of a layer, by name."""
+    found: dict[str, Form] = {"direct": (None, True)}
+    for name, tile in tiles:
+        found |= {f"{name} fused": (tile, True), f"{name} split": (tile, False)}
+    return found
 
 
 @contextmanager
-def _forced(m: int, fused: bool) -> Iterator[None]:
-    chosen, fuses = winograd.winograd_tile, winograd.worth_fusing
-    winograd.winograd_tile, winograd.worth_fusing = (lambda *_: m), (lambda *_: fused)  # type: ignore[assignment]
-    try:
+def _forced(tile: int | LineFilter | None, fused: bool) -> Iterator[None]:
+    with mock.patch.multiple(
+        winograd,
+        winograd_tile=lambda *_: tile or 0,
+        winograd_filter=lambda *_: tile,
+        worth_fusing=lambda *_: fused,
+    ):
         yield
-    finally:
-        winograd.winograd_tile, winograd.worth_fusing = chosen, fuses
 
 
 def _aligned(nbytes: int) -> np.ndarray:
@@ -94,36 +136,48 @@ def median_ms(executor: Executor, name: str, built: Built, runs: int) -> float:
             function = getattr(executor.library, step.kernel)
             begin = time.perf_counter()
             function(*pointers, ctypes.c_int32(0), ctypes.c_int32(step.tasks))
-            total += (time.perf_counter() - begin) if "conv2d" in step.kernel else 0.0
+            total += (time.perf_counter() - begin) if "conv" in step.kernel else 0.0
         times.append(total * 1e3)
     return statistics.median(times[5:])
+
+
+def row(label: str, model: ModelProto, choice: dict[str, Form], target: CpuTarget, runs: int) -> None:
+    """Prints the medians of a layer's forms, and what the cost model chooses."""
+    built = {}
+    for index, (name, form) in enumerate(choice.items()):
+        with _forced(*form):
+            built[name] = plan_of(model, f"f{index}", target)
+    with tempfile.TemporaryDirectory() as folder:
+        executor = Executor(built, Path(folder), target)
+        times = {name: median_ms(executor, name, built[name], runs) for name in built}
+    kernels = plan_of(model, "chosen", target).plan.kernels
+    rule = next(k for k in kernels if k.rule.startswith("conv"))
+    chosen = f"{rule.rule} {rule.parameters.get('form', '')}".strip()
+    cells = ", ".join(f"{name} {ms:.3g}" for name, ms in times.items() if name != "direct")
+    best = min(ms for name, ms in times.items() if name != "direct")
+    print(
+        f"| {label} | {times['direct']:.3g} | {cells} | {times['direct'] / best:.2f} | {chosen} |", flush=True
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--registers", default="", help='vectors, as in "256x16": bits and number')
+    parser.add_argument("kind", choices=["images", "signals"], nargs="?", default="images")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    names = list(dict.fromkeys(name for forms in FORMS.values() for name, _, _ in forms))
-    print("| layer | " + " | ".join(names) + " | chosen |")
-    print("|---" * (len(names) + 2) + "|")
-    for size, channels, out, taps, stride in LAYERS:
-        pads, strides = (taps // 2,) * 4, (stride, stride)
-        model = conv((1, channels, size, size), out, (taps, taps), pads=pads, strides=strides)
-        built = {}
-        for index, (name, m, fused) in enumerate(FORMS[taps]):
-            with _forced(m, fused):
-                built[name] = plan_of(model, f"f{index}")
-        with tempfile.TemporaryDirectory() as folder:
-            executor = Executor(built, Path(folder))
-            times = {name: median_ms(executor, name, built[name], options.runs) for name in built}
-        kernels = plan_of(model).plan.kernels
-        rule = next(k for k in kernels if "conv2d" in k.rule)
-        chosen = f"{rule.rule.removeprefix('conv2d.')} {rule.parameters.get('form', '')}".strip()
-        cells = [f"{times[name]:.2f}" if name in times else "" for name in names]
-        what = f"{size}x{size}, {channels} to {out}, {taps}x{taps}" + (" stride 2" if stride == 2 else "")
-        print(f"| {what} | " + " | ".join(cells) + f" | {chosen} |", flush=True)
+    target = target_with(options.registers, threads=1) if options.registers else host_target()
+    print("| layer | direct | Winograd's forms | direct / best of them | chosen |\n" + "|---" * 5 + "|")
+    if options.kind == "images":
+        for layer in IMAGES:
+            tiles = [(f"F{m}", m) for m in SQUARES[layer[3]]]
+            row(*image(*layer), forms(tiles), target, options.runs)
+        return
+    for layer in SIGNALS:
+        filters = [(f"F({f.m}, {f.r})", f) for f in line_filters(layer[3])]
+        row(*signal(*layer), forms(filters), target, options.runs)
 
 
 if __name__ == "__main__":

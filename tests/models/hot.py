@@ -19,6 +19,17 @@ def _conv(cin: int, cout: int, size: int, kernel: int, **options: int) -> onnx.M
     return g.model()
 
 
+def _signal(channels: int, length: int, taps: int, dilation: int = 1) -> onnx.ModelProto:
+    g = Graph("kernel")
+    reach = (taps - 1) * dilation // 2
+    x = g.input("x", [1, channels, length])
+    weights = g.weight(channels, channels, taps)
+    x = g.op("Conv", x, weights, g.weight(channels), pads=[reach, reach], dilations=[dilation])
+    g.op("Relu", x, name="y")
+    g.output("y")
+    return g.model()
+
+
 def _matmul(rows: int, depth: int, columns: int) -> onnx.ModelProto:
     g = Graph("kernel")
     g.op("Identity", g.linear(g.input("x", [rows, depth]), depth, columns), name="y")
@@ -49,6 +60,9 @@ KERNELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "3x3 stride 1, 64 to 64": lambda: _conv(64, 64, 56, 3),
     "3x3 stride 1, 256 to 256, cut tiles": lambda: _conv(256, 256, 14, 3),
     "7x7 stride 2, 3 to 64": lambda: _conv(3, 64, 112, 7, stride=2),
+    "signal, 3 taps, 64 to 64": lambda: _signal(64, 2048, 3, 3),
+    "signal, 5 taps, 64 to 64": lambda: _signal(64, 1024, 5),
+    "signal, 7 taps, 64 to 64": lambda: _signal(64, 1024, 7),
     "grouped 3x3, 16 per group": lambda: _conv(64, 64, 28, 3, groups=4),
     "grouped 3x3, 8 per group": lambda: _conv(256, 256, 28, 3, groups=32),
     "depthwise 3x3, 96": lambda: _conv(96, 96, 28, 3, groups=96),

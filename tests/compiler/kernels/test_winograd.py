@@ -15,7 +15,7 @@ import pytest
 from edgepack.compiler.kernels.cpu.conv import cost, winograd, winograd_input, winograd_output
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import split_into_panels
 from edgepack.plan.target import CpuTarget
-from tests.models.evaluate import random_inputs
+from tests.models.evaluate import random_inputs, run_in_float64
 from tests.models.single import conv, gelu, silu
 from tests.support.compiled import Compiled, plan_of, target_with
 from tests.support.executor import Executor, host_target
@@ -42,24 +42,6 @@ MODELS: dict[str, onnx.ModelProto] = {
     ),
     "planes of volumes": conv((2, 12, 3, 9, 7), 20, (1, 3, 3), pads=(0, 1, 1, 0, 1, 1), residual=True),
 }
-
-
-def _exact(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """The model in float64."""
-    from tests.models.evaluate import run_onnxruntime
-
-    doubled = onnx.ModelProto()
-    doubled.CopyFrom(model)
-    for tensor in doubled.graph.initializer:
-        array = onnx.numpy_helper.to_array(tensor)
-        if array.dtype == np.float32:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(array.astype(np.float64), tensor.name))
-    for value in (*doubled.graph.input, *doubled.graph.output):
-        value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-    try:
-        return run_onnxruntime(doubled, {k: v.astype(np.float64) for k, v in inputs.items()})[0]
-    except Exception:  # ONNX Runtime has no float64 kernel for every operator
-        return run_onnxruntime(model, inputs)[0]
 
 
 #: Tile, form and register file.
@@ -125,7 +107,7 @@ def test_convolution_is_within_the_stated_error(
     tile, compiled = way[0], library(way)
     assert f"conv2d.winograd{tile}" in {kernel.rule for kernel in compiled.plan(name).kernels}
     inputs = random_inputs(MODELS[name], 9)
-    expected = _exact(MODELS[name], inputs)
+    expected = run_in_float64(MODELS[name], inputs)[0]
     got = compiled.run(name, inputs, seed=3)["y"]
     assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max()
 
@@ -166,7 +148,7 @@ def test_a_stride_of_two_over_phases(tile: int, form: str, registers: str, tmp_p
     for name, model in models.items():
         assert f"conv2d.winograd{tile}" in {kernel.rule for kernel in compiled.plan(name).kernels}
         inputs = random_inputs(model, 9)
-        expected = _exact(model, inputs)
+        expected = run_in_float64(model, inputs)[0]
         got = compiled.run(name, inputs, seed=3)["y"]
         assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max(), name
 
@@ -198,7 +180,7 @@ def test_what_only_cut_tiles_would_need_is_not_multiplied(tile: int, tmp_path: P
         compiled = Compiled(CUT, tmp_path, target_with("512x32", threads=1))
     for name, model in CUT.items():
         inputs = random_inputs(model, 9)
-        expected = _exact(model, inputs)
+        expected = run_in_float64(model, inputs)[0]
         got = compiled.run(name, inputs, seed=3)["y"]
         assert np.abs(got - expected).max() <= ERROR[tile] * np.abs(expected).max(), name
 
@@ -238,7 +220,7 @@ def test_strict_math_calls_libm(tmp_path: Path) -> None:
     assert not any("expf" in function.script() for function in plan_of(model).functions.values())
     inputs = random_inputs(model, 1)
     (got,) = Executor({"m": built}, tmp_path, target).run("m", [inputs["x"]])
-    expected = _exact(model, inputs)
+    expected = run_in_float64(model, inputs)[0]
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -7,11 +7,13 @@ what it computes. docs/lab-book.md has times of both algorithms, beside what is 
 from __future__ import annotations
 
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.winograd_filters import LineFilter
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Panels
+from edgepack.compiler.kernels.cpu.conv.winograd_lines import Lines, line_filters
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["idle_bytes", "winograd_tile", "worth_fusing"]
+__all__ = ["idle_bytes", "winograd_filter", "winograd_tile", "worth_fusing"]
 
 #: Fraction of peak that the register-tiled product reaches on a long reduction.
 EFFICIENCY = 0.9
@@ -26,6 +28,9 @@ OUTPUTS = {3: (2, 4), 4: (3,)}
 #: the transform, its loads and its stores.
 TRANSFORM_COST = {2: (6.0, 8.0), 3: (7.0, 9.0), 4: (7.0, 9.0)}
 
+#: The same of a tile of a line: one dimension instead of two.
+LINE_TRANSFORM_COST = (4.0, 5.0)
+
 #: Cost of reading one byte of weights, in multiply-adds per lane of a 512-bit vector: they come from memory
 #: or the last cache, for a network's weights do not stay in a core's own. A core of 237 GFLOPS read 20 GB/s.
 STREAM_COST = 5.0
@@ -37,6 +42,9 @@ NOT_HIDDEN = 0.5
 #: With ``optimize="balanced"`` weights may grow up to this size.
 BALANCED_BYTES = 1024 * 1024
 
+#: A block of the fused form transforms at most one in so many tiles that another block does too.
+MOST_AGAIN = 4
+
 #: What a byte of V in the arena costs in bytes of weights, which are read in order and fetched ahead.
 ARENA_COST = 1.5
 
@@ -47,33 +55,72 @@ def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None)
     Args:
         direct: what is computed directly, if that is not ``conv`` itself.
     """
-    if target.vector_bits == 0 or target.strict_math or target.optimize == "size":
+    if not _allowed(target):
         return 0
     direct = direct or conv
-    lanes, nbytes = target.lanes(conv.dtype), conv.element_bytes
     channels = conv.in_channels * conv.out_channels
-    vectors_in, vectors_out = (-(-c // lanes) * lanes for c in (conv.in_channels, conv.out_channels))
-
-    def product(count: float, depth: int, weights: int) -> float:
-        computing = count / EFFICIENCY * (1 + TILE_STEPS / depth)
-        reading = STREAM_COST * (lanes * nbytes) / STREAM_VECTOR_BYTES * (weights * nbytes)
-        return max(computing, reading) + NOT_HIDDEN * min(computing, reading)
-
-    weights = direct.depth * direct.out_channels
-    best = product(conv.pixels * weights, direct.depth, weights)
+    best = _direct_cost(direct, target)
     chosen = 0
     for m in OUTPUTS.get(conv.kernel[0], ()):
         positions = (m + conv.kernel[0] - 1) ** 2
-        if target.optimize == "balanced" and positions * channels * nbytes > BALANCED_BYTES:
+        if _too_large(positions * channels * conv.element_bytes, target):
             continue
         tiles = conv.batch * -(-conv.out_height // m) * -(-conv.out_width // m)
-        elements = tiles * positions
-        cost_in, cost_out = TRANSFORM_COST[m]
-        cost = product(elements * channels, conv.in_channels, positions * channels)
-        cost += elements * (vectors_in * cost_in + vectors_out * cost_out)
+        cost = _product_cost(tiles * positions * channels, conv.in_channels, positions * channels, target)
+        cost += _transform_cost(conv, target, tiles * positions, tiles * positions, TRANSFORM_COST[m])
         if cost < best:
             best, chosen = cost, m
     return chosen
+
+
+def winograd_filter(conv: Conv2d, axis: int, target: CpuTarget) -> LineFilter | None:
+    """The filter F(m, r) along ``axis`` for a convolution whose taps lie there; None for the direct one."""
+    if not _allowed(target):
+        return None
+    best, chosen = _direct_cost(conv, target), None
+    for one in line_filters(conv.kernel[axis]):
+        lines = Lines(conv, axis, one)
+        weights = lines.positions * lines.depth * conv.out_channels
+        if _too_large(weights * conv.element_bytes, target):
+            continue
+        count = lines.count * weights
+        cost = _product_cost(count, lines.depth, weights, target)
+        read, written = (n * lines.positions for n in (lines.count + lines.more_slots, lines.count))
+        cost += _transform_cost(conv, target, read, written, LINE_TRANSFORM_COST)
+        if cost < best:
+            best, chosen = cost, one
+    return chosen
+
+
+def _allowed(target: CpuTarget) -> bool:
+    return target.vector_bits > 0 and not target.strict_math and target.optimize != "size"
+
+
+def _too_large(nbytes: int, target: CpuTarget) -> bool:
+    """Whether transformed weights may not be of this size."""
+    return target.optimize == "balanced" and nbytes > BALANCED_BYTES
+
+
+def _direct_cost(conv: Conv2d, target: CpuTarget) -> float:
+    weights = conv.depth * conv.out_channels
+    return _product_cost(conv.pixels * weights, conv.depth, weights, target)
+
+
+def _product_cost(count: float, depth: int, weights: int, target: CpuTarget) -> float:
+    """Of ``count`` multiply-adds in sums of ``depth`` terms, with so many float32 weights."""
+    computing = count / EFFICIENCY * (1 + TILE_STEPS / depth)
+    vector_bytes = target.lanes("float32") * DTYPE_BYTES["float32"]
+    reading = STREAM_COST * vector_bytes / STREAM_VECTOR_BYTES * (weights * DTYPE_BYTES["float32"])
+    return max(computing, reading) + NOT_HIDDEN * min(computing, reading)
+
+
+def _transform_cost(
+    conv: Conv2d, target: CpuTarget, read: int, written: int, cost: tuple[float, float]
+) -> float:
+    """Of transforming ``read`` elements of each input channel and ``written`` of each output channel."""
+    lanes = target.lanes(conv.dtype)
+    vectors_in, vectors_out = (-(-c // lanes) * lanes for c in (conv.in_channels, conv.out_channels))
+    return read * vectors_in * cost[0] + written * vectors_out * cost[1]
 
 
 def idle_bytes(multiply_adds: int, weights: int, target: CpuTarget, dtype: str = "float32") -> int:
@@ -95,11 +142,13 @@ def worth_fusing(panels: Panels, block: int) -> bool:
     written, perhaps read by another core, and read for each block of output channels.
     """
     g, target = panels.geometry, panels.target
+    if g.more_slots * MOST_AGAIN > block * panels.largest:
+        return False
     each = -(-panels.count // target.threads)
     if block < min(2, each):
         return False
     if 2 * panels.weight_bytes <= target.l2_bytes:
         return True
     blocks = target.threads * -(-each // block)
-    v_bytes = panels.positions * g.count * panels.depth * g.conv.element_bytes
+    v_bytes = panels.positions * (g.count + g.more_slots) * g.row * g.conv.element_bytes
     return blocks * panels.weight_bytes <= ARENA_COST * (2 + panels.column_blocks) * v_bytes

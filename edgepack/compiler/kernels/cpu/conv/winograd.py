@@ -29,14 +29,15 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.conv.cost import winograd_tile, worth_fusing
+from edgepack.compiler.kernels.cpu.conv.cost import winograd_filter, winograd_tile, worth_fusing
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, split_into_panels
 from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
+from edgepack.compiler.kernels.cpu.conv.winograd_lines import InputLines, Lines, OutputLines, line_axis
 from edgepack.compiler.kernels.cpu.conv.winograd_output import OutputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_product import PositionProducts, ProductBuffers, Span
-from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS, transform_weights
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
@@ -49,14 +50,18 @@ BLOCK_PANELS = 6
 
 
 def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
-    """Rules ``conv2d.winograd2``, ``conv2d.winograd3`` and ``conv2d.winograd4``."""
+    """Rules ``conv2d.winograd2``, ``3`` and ``4``, and ``conv2d.winograd1x4`` and ``1x6``."""
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
+    if found.operand(1) not in constants:
+        raise RuleError("the weights are not constant")
+    if (axis := line_axis(conv)) is not None:
+        if (chosen := winograd_filter(conv, axis, target)) is None:
+            raise RuleError("the direct convolution is estimated to be faster")
+        return Winograd(Lines(conv, axis, chosen), found, target).build()
     taps = conv.kernel[0]
     if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1:
         raise RuleError("not a convolution by a square")
-    if found.operand(1) not in constants:
-        raise RuleError("the weights are not constant")
     phases = None
     if conv.strides == (1, 1):
         m = winograd_tile(conv.side_by_side(), target, conv)
@@ -69,36 +74,36 @@ def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) ->
         raise RuleError("no form for these strides")
     if m == 0:
         raise RuleError("the direct convolution is estimated to be faster")
-    return Winograd(phases.conv if phases else conv, m, found, target, phases).build()
+    whole = phases.conv if phases else conv
+    tiles = Geometry(whole.side_by_side(), m, volume=whole if whole.planes else None)
+    return Winograd(tiles, found, target, phases).build()
 
 
 class Winograd(KernelBuilder):
-    """Builds the kernels. V is [a * a][slots][IC], M is [a * a][slots][columns of the tile].
+    """Builds the kernels. V is [positions][slots][IC], M is [positions][slots][columns of the tile].
 
     Args:
-        conv: a convolution of stride 1.
-        m: side of the tiles of its output.
+        geometry: tiles of the output of a convolution of stride 1.
         phases: what its input is made of first, if it is not the group's own.
     """
 
     def __init__(
         self,
-        conv: Conv2d,
-        m: int,
+        geometry: Geometry | Lines,
         fused: AnchoredGroup,
         target: CpuTarget,
         phases: Phases | None = None,
         prefetch_bytes: int = 0,
     ) -> None:
-        super().__init__(f"conv2d.winograd{m}", target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes)
-        self.fused, self.phases = fused, phases
-        geometry = Geometry(conv.side_by_side(), m, volume=conv if conv.planes else None)
+        conv = geometry.conv
+        super().__init__(geometry.rule, target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes)
+        self.fused, self.phases, self.given = fused, phases, geometry
         self.tile = tile_for(target, geometry.count, conv.out_channels, self.dtype)
         panels = split_into_panels(geometry.count, self.tile.rows, target.threads)
         self.panels = Panels(geometry, self.tile, target, tuple(panels))
         self.block_panels = self._block_panels()
         self.form = "fused" if worth_fusing(self.panels, self.block_panels) else "split"
-        if self.form == "split" and self._parts() == 1:
+        if self.form == "split" and self._parts() == 1 and isinstance(geometry, Geometry):
             geometry = replace(geometry, sorted=conv.batch == 1)
             panels = balanced_split(geometry.count, self.tile.rows)
             self.panels = Panels(geometry, self.tile, target, tuple(panels), whole=True)
@@ -123,10 +128,15 @@ class Winograd(KernelBuilder):
 
     @property
     def slots(self) -> int:
-        """Tiles that M holds, and V in the fused form."""
+        """Tiles that M holds."""
         if self.form == "fused":  # an odd number spreads the places of a tile over the sets of the caches
             return self.block_panels * self.panels.largest | 1
-        return min(self.geometry.count, -(-self.panels.count // self._parts()) * self.panels.largest)
+        return min(self.panels.geometry.count, -(-self.panels.count // self._parts()) * self.panels.largest)
+
+    @property
+    def v_slots(self) -> int:
+        """Tiles that V holds: with those that only later filters of a line need."""
+        return (self.slots if self.form == "fused" else self.geometry.count) + self.geometry.more_slots
 
     def parameters(self) -> dict[str, Any]:
         found = {
@@ -142,17 +152,16 @@ class Winograd(KernelBuilder):
 
     def packing(self) -> Packing:
         """The transformed weights."""
-        phases, m, columns, zeros = self.phases, self.geometry.m, self.tile.columns, self.geometry.zeros
-
-        conv = phases.whole if phases else self.geometry.volume or self.geometry.conv
+        phases, g, columns = self.phases, self.geometry, self.tile.columns
+        conv = phases.whole if phases else g.image
         shape = (-1, *conv.kernel, conv.in_channels, conv.out_channels)
 
         def pack(weights: Array) -> Array:
             planes = weights.reshape(shape).transpose(1, 2, 0, 3, 4)
             weights = planes.reshape(*conv.kernel, -1, conv.out_channels)
-            return transform_weights(phases.weights(weights) if phases else weights, m, columns, zeros)
+            return g.pack(phases.weights(weights) if phases else weights, columns)
 
-        key = f"winograd{m}:{'phases:' if phases else ''}{columns}:{zeros}"
+        key = f"{g.key}:{'phases:' if phases else ''}{columns}:{g.zeros}"
         return Packing(self.fused.operand(1), key, pack)
 
     def build(self) -> Implementation:
@@ -166,7 +175,7 @@ class Winograd(KernelBuilder):
             stages.append(self._fused())
         else:
             stages += [self._split_input(), self._split_product()]
-            temps.append(panels.positions * g.count * panels.depth * self.element_bytes)
+            temps.append(panels.positions * self.v_slots * g.row * self.element_bytes)
         return Implementation(
             self.rule,
             tuple(stages),
@@ -178,22 +187,38 @@ class Winograd(KernelBuilder):
             multiply_adds=panels.positions * g.count * panels.depth * g.conv.out_channels,
             weights=panels.weight_bytes,
             with_prefetch=lambda nbytes: Winograd(
-                g.volume or g.conv, g.m, self.fused, self.target, self.phases, nbytes
+                self.given, self.fused, self.target, self.phases, nbytes
             ).build(),
         )
 
     # Operands ---------------------------------------------------------------------------------------------
 
     def _input(self, e: Emitter) -> Any:
-        elements = (self.geometry.volume or self.geometry.conv).input_elements
+        elements = self.geometry.image.input_elements
         return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements)
 
     def _transformed_input(self, e: Emitter) -> Any:
-        panels = self.panels
-        return e.temp(1 if self.phases else 0, panels.positions * self.geometry.count * panels.depth)
+        elements = self.panels.positions * self.v_slots * self.geometry.row
+        return e.temp(1 if self.phases else 0, elements)
 
     def _weights(self, e: Emitter) -> Any:
         return e.packed(0, self.panels.weight_elements + self.geometry.zeros)
+
+    def _reader(self, e: Emitter, x: Any, u: Any) -> InputTiles | InputLines:
+        """What transforms the input ``x``; behind the weights ``u`` are zeros."""
+        g, zeros = self.geometry, self.panels.weight_elements
+        return (
+            InputLines(e, g, x, u, zeros)
+            if isinstance(g, Lines)
+            else InputTiles(e, g, self.target, x, u, zeros)
+        )
+
+    def _writer(self, y: Any, extra: dict[int, Any]) -> OutputTiles | OutputLines:
+        """What transforms products, and writes the output ``y``."""
+        e, g, width = self.e, self.geometry, self.tile.columns
+        if isinstance(g, Lines):
+            return OutputLines(e, g, self.fused, y, extra, width)
+        return OutputTiles(e, g, self.target, self.fused, y, extra, width)
 
     def _prefetched(self) -> Any:
         return self.e.prefetched(self.prefetch_bytes) if self.prefetch_bytes else None
@@ -206,12 +231,12 @@ class Winograd(KernelBuilder):
         x, u = self._input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements)
-        v = e.scratch(panels.positions * slots * panels.depth)
+        v = e.scratch(panels.positions * self.v_slots * g.row)
         products = e.scratch(panels.positions * slots * self.tile.columns)
-        buffers = ProductBuffers(v, slots, u, products, slots, self._prefetched())
-        image = InputTiles(e, g, self.target, x, u, panels.weight_elements)
+        buffers = ProductBuffers(v, self.v_slots, u, products, slots, self._prefetched())
+        image = self._reader(e, x, u)
         product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
-        output = OutputTiles(e, g, self.target, self.fused, y, extra, self.tile.columns)
+        output = self._writer(y, extra)
         lo, hi = e.task_range()
         count = e.let(hi - lo)
         blocks = e.let(div(count + (self.block_panels - 1), self.block_panels))
@@ -221,7 +246,8 @@ class Winograd(KernelBuilder):
             begin = e.let(lo + b * size)
             end = e.let(tirx.min(begin + size, hi))
             first, last = e.let(panels.first_tile(begin)), e.let(panels.first_tile(end))
-            e.loop(first, last, lambda t: image.read(v, t, e.let(t - first), slots))
+            read = e.let(last + g.more_slots) if g.more_slots else last
+            e.loop(first, read, lambda t: image.read(v, t, e.let(t - first), self.v_slots))
 
             def columns(at: Any, width: int) -> None:
                 product.multiply(at, width, Span(begin, end, first, first))
@@ -241,25 +267,25 @@ class Winograd(KernelBuilder):
             body(index(full * width), rest)
 
     def _split_input(self) -> Stage:
-        """Tasks: (tile, plane of the window, chunk of its channels)."""
+        """Tasks: (slot of V, plane of the window, chunk of its channels)."""
         e, g = Emitter(self.lanes, self.target, self.dtype), self.geometry
-        depth, planes = g.image_channels, self.panels.depth // g.image_channels
+        depth, planes, slots = g.image_channels, g.row // g.image_channels, self.v_slots
         vectors = max(1, depth // self.lanes)
         whole = depth % self.lanes == 0
         chunk = max(c for c in (8, 4, 2, 1) if vectors % c == 0) if whole else vectors
         chunks = vectors // chunk
         x, u = self._input(e), self._weights(e)
         v = self._transformed_input(e)
-        image = InputTiles(e, g, self.target, x, u, self.panels.weight_elements)
+        image = self._reader(e, x, u)
 
         def task(t: Any) -> None:
-            tile, plane, part = (e.let(index(i)) for i in unravel(t, (g.count, planes, chunks)))
+            tile, plane, part = (e.let(index(i)) for i in unravel(t, (slots, planes, chunks)))
             some = chunk * self.lanes
             channels = (0, depth) if chunks == 1 else (e.let(part * some), some)
-            image.part(v, tile, (tile, g.count), plane, channels)
+            image.part(v, tile, (tile, slots), plane, channels)
 
         e.tasks(task)
-        return e.stage(g.count * planes * chunks)
+        return e.stage(slots * planes * chunks)
 
     def _split_product(self) -> Stage:
         """Tasks: (block of output channels, part of the panels)."""
@@ -269,9 +295,9 @@ class Winograd(KernelBuilder):
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements)
         products = e.scratch(panels.positions * slots * width)
-        buffers = ProductBuffers(v, g.count, u, products, slots, self._prefetched())
+        buffers = ProductBuffers(v, self.v_slots, u, products, slots, self._prefetched())
         product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
-        output = OutputTiles(e, g, self.target, self.fused, y, extra, width)
+        output = self._writer(y, extra)
         each = -(-panels.count // parts)
 
         def task(t: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tvm import tirx
 
+from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side
+from edgepack.compiler.kernels.cpu.conv.winograd_lines import Lines
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side, transform_weights
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.plan.target import CpuTarget
@@ -33,10 +35,48 @@ class Geometry:
     sorted: bool = False
     volume: Conv2d | None = None
 
+    #: A window is read once, by one filter; :class:`Lines` may have several.
+    parts: ClassVar[int] = 1
+    part_slots: ClassVar[int] = 0
+    more_slots: ClassVar[int] = 0
+
+    @property
+    def rule(self) -> str:
+        return f"conv2d.winograd{self.m}"
+
+    @property
+    def image(self) -> Conv2d:
+        """The convolution of images as they lie in memory."""
+        return self.volume or self.conv
+
     @property
     def image_channels(self) -> int:
         """Channels of an image in memory."""
-        return (self.volume or self.conv).in_channels
+        return self.image.in_channels
+
+    @property
+    def row(self) -> int:
+        """Elements of V of a tile at a position."""
+        return self.conv.in_channels
+
+    @property
+    def positions(self) -> int:
+        """Products of each pair of an input and an output channel: a * a."""
+        return self.a**2
+
+    @property
+    def depth(self) -> int:
+        """Length of the reduction: input channels."""
+        return self.conv.in_channels
+
+    @property
+    def key(self) -> str:
+        """Names the order of the weights."""
+        return f"winograd{self.m}"
+
+    def pack(self, weights: Array, columns: int) -> Array:
+        """HWIO to U, see :func:`transform_weights`."""
+        return transform_weights(weights, self.m, columns, self.zeros)
 
     @property
     def a(self) -> int:
@@ -120,7 +160,7 @@ class Panels:
             tiles that need no product there.
     """
 
-    geometry: Geometry
+    geometry: Geometry | Lines
     tile: Tile
     target: CpuTarget
     sizes: tuple[tuple[int, int], ...]
@@ -138,13 +178,13 @@ class Panels:
 
     @property
     def positions(self) -> int:
-        """Products of each pair of an input and an output channel: a * a."""
-        return self.geometry.a**2
+        """Products of each pair of an input and an output channel."""
+        return self.geometry.positions
 
     @property
     def depth(self) -> int:
-        """Input channels."""
-        return self.geometry.conv.in_channels
+        """Length of the reduction."""
+        return self.geometry.depth
 
     @property
     def column_blocks(self) -> int:

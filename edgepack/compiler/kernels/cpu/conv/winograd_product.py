@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Panels
+from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
@@ -26,9 +26,9 @@ class ProductBuffers:
     """The buffers of the kernel.
 
     Attributes:
-        v: transformed input, [a * a][v_slots][IC].
-        u: transformed weights, see :func:`transform_weights`.
-        m: products, [a * a][m_slots][columns of the register tile].
+        v: transformed input, [positions][v_slots][IC].
+        u: transformed weights, [block of columns][positions][filters * IC][columns].
+        m: products, [positions][m_slots][columns of the register tile].
         prefetched: constants of a later call, or None.
     """
 
@@ -64,7 +64,7 @@ class _Panel:
     """A panel at a position.
 
     Attributes:
-        position: which of the a * a, and ``weights`` where its weights begin.
+        position: which, and ``weights`` where its weights begin.
         first: its first tile, and ``size`` how many it has.
         number: among the panels that are multiplied before the next weights, of which there are ``share``.
         turn: its number among all panels.
@@ -80,7 +80,7 @@ class _Panel:
 
 
 class PositionProducts:
-    """Emits M[k] = V[k] U[k] for each of the a * a positions k.
+    """Emits M[k] = V[k] U[k] for each of the positions k, summed over the filters.
 
     Args:
         prefetch_bytes: bytes of a later call's constants, of which each panel fetches its share.
@@ -93,14 +93,16 @@ class PositionProducts:
         # it gives each vector of weights a pointer.
         target = panels.target
         alone = target.few_registers or not target.loads_have_displacement
-        self.unroll = 1 if alone else 2 - panels.depth % 2
+        self.run = panels.depth // panels.geometry.parts
+        self.unroll = 1 if alone else 2 - self.run % 2
 
     def multiply(self, column: Any, width: int, span: Span) -> None:
         """The products of the panels of ``span`` with ``width`` output channels from ``column`` on."""
         e, panels = self.e, self.panels
         block = _Block(column, width, e.let(div(column, panels.tile.columns)))
-        if panels.whole:
-            self._positions(lambda k, row, column: self._needed(block, span, k, (row, column)))
+        g = panels.geometry
+        if panels.whole and isinstance(g, Geometry):
+            self._positions(g, lambda k, row, column: self._needed(block, span, k, g.tiles_at(row, column)))
         else:
             e.loop(0, panels.positions, lambda k: self._position(block, span, k))
 
@@ -126,11 +128,11 @@ class PositionProducts:
             e.loop(low, high, one)
             done += count
 
-    def _needed(self, block: _Block, span: Span, position: Any, last: tuple[bool, bool]) -> None:
-        """All tiles that need a position, which may be in the last row or the last column of positions."""
+    def _needed(self, block: _Block, span: Span, position: Any, tiles: tuple[int, int]) -> None:
+        """The tiles [first, end) that need a position."""
         e, panels = self.e, self.panels
         weights = self._weights(block, position)
-        first, end = panels.geometry.tiles_at(*last)
+        first, end = tiles
         sizes = balanced_split(end - first, panels.tile.rows) if first < end else []
         done, share = 0, sum(count for _, count in sizes)
         for size, count in sizes:
@@ -143,10 +145,9 @@ class PositionProducts:
             e.loop(0, count, one)
             first, done = first + size * count, done + count
 
-    def _positions(self, body: Callable[[Any, bool, bool], None]) -> None:
+    def _positions(self, g: Geometry, body: Callable[[Any, bool, bool], None]) -> None:
         """``body(position, in the last row, in the last column)`` in order, apart where tiles are cut."""
-        e, g = self.e, self.panels.geometry
-        a = g.a
+        e, a = self.e, g.a
 
         def row(i: Any, last: bool) -> None:
             each = a - 1 if g.cut_columns else a
@@ -163,9 +164,9 @@ class PositionProducts:
 
     def _panel(self, block: _Block, span: Span, panel: _Panel) -> None:
         """Multiplies one panel at one position, and writes its products."""
-        e, buffers, depth = self.e, self.buffers, self.panels.depth
+        e, buffers, run, geometry = self.e, self.buffers, self.run, self.panels.geometry
         # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
-        source = e.let((panel.position * buffers.v_slots + panel.first - span.v_first) * depth)
+        source = e.let((panel.position * buffers.v_slots + panel.first - span.v_first) * run)
         row = self.panels.tile.columns
         target = e.let((panel.position * buffers.m_slots + panel.first - span.m_first) * row)
         sums = Accumulators(e, panel.size, column_chunks(block.width, e.lanes))
@@ -178,15 +179,24 @@ class PositionProducts:
             turn = (block.number * self.panels.positions + panel.position) * self.panels.count + panel.turn
             prefetches.append(self._later_constants(turn))
 
-        def prefetch(step: Any) -> None:
-            for one in prefetches:
-                one(step)
+        def part(number: Any) -> None:
+            """The products of one filter."""
 
-        sums.add_product(
-            lambda r, d: e.load(buffers.v, source + d + r * depth),
-            Matrix(buffers.u, panel.weights, block.width),
-            Steps(depth, self.unroll, prefetch=prefetch),
-        )
+            def prefetch(step: Any) -> None:
+                for one in prefetches:
+                    one(number * run + step if geometry.parts > 1 else step)
+
+            start, weights = source, panel.weights
+            if geometry.parts > 1:
+                start = e.let(source + number * (geometry.part_slots * run))
+                weights = e.let(weights + number * (run * block.width))
+            sums.add_product(
+                lambda r, d: e.load(buffers.v, start + d + r * run),
+                Matrix(buffers.u, weights, block.width),
+                Steps(run, self.unroll, prefetch=prefetch),
+            )
+
+        e.loop(0, geometry.parts, part)
         for r in range(panel.size):
             for column, lanes in sums.chunks:
                 e.vstore(buffers.m, target + (r * row + column), sums.get(r, column, lanes), lanes)
@@ -213,7 +223,7 @@ class PositionProducts:
     def _next_rows(self, panel: _Panel, source: Any) -> Callable[[Any], None]:
         """What follows the panel's rows in V: those of the next panel, or of the next position."""
         e, depth = self.e, self.panels.depth
-        elements = panel.size * depth
+        elements = panel.size * self.run
         start, lines = e.let(source + elements), -(-elements // e.line)
         return stream_prefetch(e, self.buffers.v, start, lines, depth, self.unroll)
 

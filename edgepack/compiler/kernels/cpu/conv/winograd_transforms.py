@@ -29,6 +29,7 @@ from edgepack.plan.target import CpuTarget
 __all__ = [
     "POINTERS",
     "Transform",
+    "in_blocks",
     "input_row_sets",
     "input_rows",
     "input_stages",
@@ -81,12 +82,16 @@ def transformed(weights: Array, m: int) -> Array:
 
 
 def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array:
-    """HWIO (r, r, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros.
+    """HWIO (r, r, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros."""
+    return in_blocks(transformed(weights, m).reshape(tile_side(m) ** 2, *weights.shape[2:]), columns, zeros)
+
+
+def in_blocks(u: Array, columns: int, zeros: int) -> Array:
+    """Transformed weights (positions, IC, OC) to [block of columns][positions][IC][columns], then zeros.
 
     The last block has what columns are left.
     """
-    u = transformed(weights, m).reshape(tile_side(m) ** 2, *weights.shape[2:])
-    blocks = [u[..., at : at + columns] for at in range(0, weights.shape[3], columns)]
+    blocks = [u[..., at : at + columns] for at in range(0, u.shape[2], columns)]
     parts = [np.ascontiguousarray(b).reshape(-1) for b in blocks]
     return np.concatenate([*parts, np.zeros(zeros, np.float32)])
 
