@@ -1,8 +1,9 @@
 """One convolution at a time, one core: direct, and Winograd's forms, fused and split.
 
-``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses, ``... signals`` the
-same of convolutions in one dimension. Each run uses another copy of the weights, so that they come from the
-last cache or from memory, as they do inside of a network.
+``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses, ``... signals`` and
+``... windows`` the same of convolutions in one dimension, and of windows that are not 3x3. Each run uses
+another copy of the weights, so that they come from the last cache or from memory, as they do inside of a
+network.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from onnx import ModelProto
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from edgepack.compiler.kernels.cpu.conv import winograd
-from edgepack.compiler.kernels.cpu.conv.winograd_filters import LineFilter
-from edgepack.compiler.kernels.cpu.conv.winograd_lines import line_filters
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines, all_lines
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.target import CpuTarget
 from tests.models.single import conv
 from tests.support.compiled import plan_of, target_with
 from tests.support.executor import Executor, host_target
 
-#: A form: output tile or filter of Winograd's, None for the direct convolution, and whether it is fused.
-Form = tuple[int | LineFilter | None, bool]
+#: A form: square tile or lines of Winograd's, None for the direct convolution, and whether it is fused.
+Form = tuple[int | Lines | None, bool]
 
 #: (height and width, input channels, output channels, kernel, stride): ResNet-18's first layer and stages.
 IMAGES = [
@@ -64,6 +65,25 @@ SIGNALS = [
     (200, 512, 512, 5, 1),
 ]
 
+#: (height and width, input channels, output channels, kernel, strides, dilation): what is not 3x3.
+WINDOWS = [
+    (35, 48, 64, (5, 5), (1, 1), 1),
+    (27, 64, 192, (5, 5), (1, 1), 1),
+    (14, 32, 128, (5, 5), (1, 1), 1),
+    (28, 6, 16, (5, 5), (1, 1), 1),
+    (112, 3, 32, (9, 9), (1, 1), 1),
+    (112, 32, 32, (7, 7), (1, 1), 1),
+    (17, 128, 128, (1, 7), (1, 1), 1),
+    (17, 128, 128, (7, 1), (1, 1), 1),
+    (64, 64, 64, (3, 1), (1, 1), 2),
+    (64, 64, 64, (1, 3), (1, 1), 2),
+    (33, 256, 256, (3, 3), (1, 1), 6),
+    (56, 24, 24, (3, 3), (1, 1), 2),
+    (56, 64, 64, (3, 3), (2, 1), 1),
+    (28, 64, 64, (2, 2), (1, 1), 1),
+    (8, 256, 256, (1, 3), (1, 1), 1),
+]
+
 #: m of the square tiles of outputs that there are, by kernel.
 SQUARES = {3: (2, 4), 7: (3,)}
 
@@ -83,7 +103,30 @@ def signal(length: int, channels: int, out: int, taps: int, dilation: int) -> tu
     return label, conv((1, channels, length), out, (taps,), pads=pads, dilations=(dilation,))
 
 
-def forms(tiles: Iterable[tuple[str, int | LineFilter]]) -> dict[str, Form]:
+def window(
+    size: int, channels: int, out: int, kernel: tuple[int, int], strides: tuple[int, int], dilation: int
+) -> tuple[str, ModelProto]:
+    """Label and model of a layer of :data:`WINDOWS`."""
+    label = f"{size}x{size}, {channels} to {out}, {kernel[0]}x{kernel[1]}"
+    label += f" strides {strides[0]}, {strides[1]}" * (strides != (1, 1))
+    label += f" dilated {dilation}" * (dilation > 1)
+    reach = [(taps - 1) * dilation for taps in kernel]
+    pads = (*(n // 2 for n in reach), *(n - n // 2 for n in reach))
+    shape, dilations = (1, channels, size, size), (dilation, dilation)
+    return label, conv(shape, out, kernel, pads=pads, strides=strides, dilations=dilations)
+
+
+def lines(model: ModelProto) -> Iterator[tuple[str, Lines]]:
+    """Name and tiles of each filter along each side of a layer."""
+    seen: list[Conv2d] = []
+    patches = {"winograd_lines": lambda conv, _: seen.append(conv), "winograd_tile": lambda *_: 0}
+    with mock.patch.multiple(winograd, **patches):
+        plan_of(model)
+    for one in all_lines(seen[-1]):
+        yield f"F({one.m}, {one.filter.r}) {('down', 'along')[one.axis]}", one
+
+
+def forms(tiles: Iterable[tuple[str, int | Lines]]) -> dict[str, Form]:
     """All forms of a layer, by name."""
     found: dict[str, Form] = {"direct": (None, True)}
     for name, tile in tiles:
@@ -92,11 +135,11 @@ def forms(tiles: Iterable[tuple[str, int | LineFilter]]) -> dict[str, Form]:
 
 
 @contextmanager
-def _forced(tile: int | LineFilter | None, fused: bool) -> Iterator[None]:
+def _forced(tile: int | Lines | None, fused: bool) -> Iterator[None]:
     with mock.patch.multiple(
         winograd,
-        winograd_tile=lambda *_: tile or 0,
-        winograd_filter=lambda *_: tile,
+        winograd_tile=lambda *_: tile if isinstance(tile, int) else 0,
+        winograd_lines=lambda *_: tile,
         worth_fusing=lambda *_: fused,
     ):
         yield
@@ -164,7 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--registers", default="", help='vectors, as in "256x16": bits and number')
-    parser.add_argument("kind", choices=["images", "signals"], nargs="?", default="images")
+    parser.add_argument("kind", choices=["images", "signals", "windows"], nargs="?", default="images")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -175,9 +218,10 @@ def main() -> None:
             tiles = [(f"F{m}", m) for m in SQUARES[layer[3]]]
             row(*image(*layer), forms(tiles), target, options.runs)
         return
-    for layer in SIGNALS:
-        filters = [(f"F({f.m}, {f.r})", f) for f in line_filters(layer[3])]
-        row(*signal(*layer), forms(filters), target, options.runs)
+    some = [signal(*layer) for layer in SIGNALS]
+    layers = some if options.kind == "signals" else [window(*layer) for layer in WINDOWS]
+    for label, model in layers:
+        row(label, model, forms(lines(model)), target, options.runs)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ def dilated(pixels: tuple[int, int], dilation: int, *, channels: int = 48, pads:
     return g.model()
 
 
+#: Rules of what only a plain convolution may have.
+SQUARES = {"conv2d.winograd2", "conv2d.winograd4"}
+
 MODELS = {
     "two": dilated((20, 24), 2),
     "three, and pixels that are no multiple": dilated((31, 26), 3),
@@ -33,7 +36,7 @@ def test_phases_are_right(registers: str, tmp_path: Path) -> None:
     compiled = Compiled(MODELS, tmp_path, target_with(registers))
     for name in MODELS:
         compiled.check(name)
-        assert any("winograd" in kernel.rule for kernel in compiled.plan(name).kernels), name
+        assert {kernel.rule for kernel in compiled.plan(name).kernels} & SQUARES, name
 
 
 @pytest.mark.parametrize(
@@ -42,8 +45,9 @@ def test_phases_are_right(registers: str, tmp_path: Path) -> None:
     ids=["few channels", "other padding", "small phases"],
 )
 def test_what_saves_too_little_stays_whole(model: onnx.ModelProto) -> None:
-    rules = [kernel.rule for kernel in plan_of(model, target=target_with("512x32")).plan.kernels]
-    assert [rule for rule in rules if rule.startswith("conv2d")] == ["conv2d.igemm"]
+    rules = {kernel.rule for kernel in plan_of(model, target=target_with("512x32")).plan.kernels}
+    assert any(rule.startswith("conv2d") for rule in rules)
+    assert not rules & SQUARES
 
 
 @pytest.mark.parametrize("options", [{"optimize": "size"}, {"strict_math": True}, {"vector_bits": 0}])

@@ -1,4 +1,4 @@
-"""Winograd's filtering along lines: signals, 1xK and Kx1, dilated or not, of any number of taps."""
+"""Winograd's filtering along lines: signals and windows of any size, dilated or not, with strides across."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from edgepack.compiler.kernels.cpu.conv import winograd
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFilter
-from edgepack.compiler.kernels.cpu.conv.winograd_lines import line_filters
+from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import all_lines
 from tests.models.evaluate import random_inputs, run_in_float64
 from tests.models.single import conv, gelu, silu
 from tests.support.compiled import Compiled, plan_of, target_with
@@ -31,10 +31,19 @@ MODELS: dict[str, onnx.ModelProto] = {
     "row": conv((2, 16, 9, 17), 24, (1, 7), pads=(0, 3, 0, 3)),
     "column": conv((2, 16, 17, 9), 24, (7, 1), pads=(3, 0, 3, 0), activation=silu, residual=True),
     "dilated column": conv((1, 16, 17, 9), 24, (3, 1), pads=(2, 0, 2, 0), dilations=(2, 1)),
+    "5x5": conv((2, 16, 11, 17), 24, (5, 5), pads=(2, 2, 2, 2), activation=silu),
+    "7x7": conv((1, 8, 19, 17), 24, (7, 7), pads=(3, 3, 3, 3), residual=True),
+    "3x5": conv((2, 8, 9, 11), 40, (3, 5), pads=(1, 0, 1, 0)),
+    "7x3, valid": conv((1, 8, 19, 17), 24, (7, 3)),
+    "3x3 dilated": conv((2, 8, 19, 17), 24, (3, 3), pads=(4, 4, 4, 4), dilations=(4, 4)),
+    "stride down": conv((1, 8, 19, 17), 24, (3, 3), pads=(1, 1, 1, 1), strides=(2, 1)),
+    "stride along": conv((2, 8, 19, 20), 24, (5, 3), pads=(1, 1, 1, 1), strides=(1, 3)),
+    "strides leave lines out": conv((1, 8, 19, 17), 24, (1, 4), pads=(0, 1, 2, 1), strides=(5, 1)),
+    "asymmetric": conv((1, 8, 19, 17), 24, (4, 2), pads=(0, 3, 2, 0), dilations=(2, 3)),
     "one tile": conv((1, 3, 2), 4, (5,), pads=(4, 4)),
 }
 
-#: Which of the filters, form and register file.
+#: Which of the sides and filters, form and register file.
 Way = tuple[int, str, str]
 WAYS: tuple[Way, ...] = ((0, "fused", "512x32"), (-1, "split", "256x16"), (-1, "small blocks", "128x16"))
 SLOW = WAYS[2]
@@ -48,7 +57,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Compile
     def compiled(way: Way) -> Compiled:
         which, form, registers = way
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(winograd, "winograd_filter", lambda c, axis, _: line_filters(c.kernel[axis])[which])
+            patch.setattr(winograd, "winograd_tile", lambda *_: 0)
+            patch.setattr(winograd, "winograd_lines", lambda conv, _: all_lines(conv)[which])
             patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
             l2_bytes = 32 * 1024 if form == "small blocks" else 1024 * 1024
             target = target_with(registers, threads=2, l2_bytes=l2_bytes)
@@ -108,9 +118,15 @@ def test_filter_is_exact(f: LineFilter) -> None:
         ),
         pytest.param(conv((1, 64, 6), 64, (5,)), "conv2d.igemm", id="few outputs"),
         pytest.param(conv((1, 64, 512), 64, (3,), strides=(2,)), "conv2d.igemm", id="strides"),
+        pytest.param(
+            conv((1, 64, 35, 35), 64, (5, 5), pads=(2, 2, 2, 2)), "conv2d.winograd1x4", id="rows of filters"
+        ),
+        pytest.param(
+            conv((1, 64, 28, 28), 64, (3, 3), pads=(1, 1, 1, 1)), "conv2d.winograd4", id="squares save more"
+        ),
         pytest.param(conv((1, 64, 512), 64, (3,), group=4), "conv2d.grouped", id="groups"),
     ],
 )
 def test_chosen_where_it_saves_time(model: onnx.ModelProto, rule: str) -> None:
-    rules = [k.rule for k in plan_of(model, target=target_with("512x32")).plan.kernels]
-    assert [found for found in rules if found.startswith("conv2d")] == [rule]
+    rules = {k.rule for k in plan_of(model, target=target_with("512x32")).plan.kernels}
+    assert {found for found in rules if found.startswith("conv2d")} == {rule}

@@ -6,14 +6,16 @@ what it computes. docs/lab-book.md has times of both algorithms, beside what is 
 
 from __future__ import annotations
 
+from math import prod
+
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.winograd_filters import LineFilter
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Panels
-from edgepack.compiler.kernels.cpu.conv.winograd_lines import Lines, line_filters
+from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Panels, panels_of
+from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines, all_lines
+from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["idle_bytes", "winograd_filter", "winograd_tile", "worth_fusing"]
+__all__ = ["idle_bytes", "winograd_lines", "winograd_tile", "worth_fusing"]
 
 #: Fraction of peak that the register-tiled product reaches on a long reduction.
 EFFICIENCY = 0.9
@@ -30,6 +32,9 @@ TRANSFORM_COST = {2: (6.0, 8.0), 3: (7.0, 9.0), 4: (7.0, 9.0)}
 
 #: The same of a tile of a line: one dimension instead of two.
 LINE_TRANSFORM_COST = (4.0, 5.0)
+
+#: Steps of the reduction that it costs to begin with another filter of a line.
+PART_STEPS = 1
 
 #: Cost of reading one byte of weights, in multiply-adds per lane of a 512-bit vector: they come from memory
 #: or the last cache, for a network's weights do not stay in a core's own. A core of 237 GFLOPS read 20 GB/s.
@@ -73,22 +78,24 @@ def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None)
     return chosen
 
 
-def winograd_filter(conv: Conv2d, axis: int, target: CpuTarget) -> LineFilter | None:
-    """The filter F(m, r) along ``axis`` for a convolution whose taps lie there; None for the direct one."""
+def winograd_lines(conv: Conv2d, target: CpuTarget) -> Lines | None:
+    """The tiles of lines by which a convolution is fastest; None for the direct one."""
     if not _allowed(target):
         return None
     best, chosen = _direct_cost(conv, target), None
-    for one in line_filters(conv.kernel[axis]):
-        lines = Lines(conv, axis, one)
+    for lines in all_lines(conv):
         weights = lines.positions * lines.depth * conv.out_channels
         if _too_large(weights * conv.element_bytes, target):
             continue
-        count = lines.count * weights
-        cost = _product_cost(count, lines.depth, weights, target)
-        read, written = (n * lines.positions for n in (lines.count + lines.more_slots, lines.count))
+        rows = tile_for(target, lines.segment or lines.count, conv.out_channels, conv.dtype).rows
+        tiles = sum(size * count for size, count in panels_of(lines, rows, 1))
+        parts = prod(number for number, _ in lines.parts)
+        cost = _product_cost(tiles * weights, lines.depth, weights, target)
+        cost += tiles * weights / lines.depth * PART_STEPS * (parts - 1)
+        read, written = lines.slots * lines.positions, lines.count * lines.positions
         cost += _transform_cost(conv, target, read, written, LINE_TRANSFORM_COST)
         if cost < best:
-            best, chosen = cost, one
+            best, chosen = cost, lines
     return chosen
 
 
@@ -142,7 +149,7 @@ def worth_fusing(panels: Panels, block: int) -> bool:
     written, perhaps read by another core, and read for each block of output channels.
     """
     g, target = panels.geometry, panels.target
-    if g.more_slots * MOST_AGAIN > block * panels.largest:
+    if (g.most_slots(block * panels.largest) - block * panels.largest) * MOST_AGAIN > block * panels.largest:
         return False
     each = -(-panels.count // target.threads)
     if block < min(2, each):
@@ -150,5 +157,5 @@ def worth_fusing(panels: Panels, block: int) -> bool:
     if 2 * panels.weight_bytes <= target.l2_bytes:
         return True
     blocks = target.threads * -(-each // block)
-    v_bytes = panels.positions * (g.count + g.more_slots) * g.row * g.conv.element_bytes
+    v_bytes = panels.positions * g.slots * g.row * g.conv.element_bytes
     return blocks * panels.weight_bytes <= ARENA_COST * (2 + panels.column_blocks) * v_bytes

@@ -29,16 +29,17 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.conv.cost import winograd_filter, winograd_tile, worth_fusing
+from edgepack.compiler.kernels.cpu.conv.cost import winograd_lines, winograd_tile, worth_fusing
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, split_into_panels
+from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, panels_of
 from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
-from edgepack.compiler.kernels.cpu.conv.winograd_lines import InputLines, Lines, OutputLines, line_axis
+from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
+from edgepack.compiler.kernels.cpu.conv.winograd_lines import InputLines, OutputLines
 from edgepack.compiler.kernels.cpu.conv.winograd_output import OutputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_product import PositionProducts, ProductBuffers, Span
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
@@ -55,13 +56,18 @@ def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) ->
     conv = Conv2d.of(found)
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    if (axis := line_axis(conv)) is not None:
-        if (chosen := winograd_filter(conv, axis, target)) is None:
-            raise RuleError("the direct convolution is estimated to be faster")
-        return Winograd(Lines(conv, axis, chosen), found, target).build()
+    if (squares := _squares(conv, found, target)) is not None:
+        return squares.build()
+    if lines := winograd_lines(conv, target):
+        return Winograd(lines, found, target).build()
+    raise RuleError("the direct convolution is estimated to be faster")
+
+
+def _squares(conv: Conv2d, found: AnchoredGroup, target: CpuTarget) -> Winograd | None:
+    """By tiles that are squares, if that is estimated to be faster."""
     taps = conv.kernel[0]
     if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1:
-        raise RuleError("not a convolution by a square")
+        return None
     phases = None
     if conv.strides == (1, 1):
         m = winograd_tile(conv.side_by_side(), target, conv)
@@ -71,12 +77,12 @@ def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) ->
         m = winograd_tile(Phases(conv, 1).conv, target, conv)
         phases = Phases(conv, m) if m else None
     else:
-        raise RuleError("no form for these strides")
+        return None
     if m == 0:
-        raise RuleError("the direct convolution is estimated to be faster")
+        return None
     whole = phases.conv if phases else conv
     tiles = Geometry(whole.side_by_side(), m, volume=whole if whole.planes else None)
-    return Winograd(tiles, found, target, phases).build()
+    return Winograd(tiles, found, target, phases)
 
 
 class Winograd(KernelBuilder):
@@ -98,15 +104,15 @@ class Winograd(KernelBuilder):
         conv = geometry.conv
         super().__init__(geometry.rule, target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes)
         self.fused, self.phases, self.given = fused, phases, geometry
-        self.tile = tile_for(target, geometry.count, conv.out_channels, self.dtype)
-        panels = split_into_panels(geometry.count, self.tile.rows, target.threads)
-        self.panels = Panels(geometry, self.tile, target, tuple(panels))
+        self.tile = tile_for(target, geometry.segment or geometry.count, conv.out_channels, self.dtype)
+        panels = panels_of(geometry, self.tile.rows, target.threads)
+        self.panels = Panels(geometry, self.tile, target, panels)
         self.block_panels = self._block_panels()
         self.form = "fused" if worth_fusing(self.panels, self.block_panels) else "split"
         if self.form == "split" and self._parts() == 1 and isinstance(geometry, Geometry):
             geometry = replace(geometry, sorted=conv.batch == 1)
-            panels = balanced_split(geometry.count, self.tile.rows)
-            self.panels = Panels(geometry, self.tile, target, tuple(panels), whole=True)
+            panels = panels_of(geometry, self.tile.rows, target.threads, even=False)
+            self.panels = Panels(geometry, self.tile, target, panels, whole=True)
         self.geometry = geometry
 
     def _block_panels(self) -> int:
@@ -135,8 +141,8 @@ class Winograd(KernelBuilder):
 
     @property
     def v_slots(self) -> int:
-        """Tiles that V holds: with those that only later filters of a line need."""
-        return (self.slots if self.form == "fused" else self.geometry.count) + self.geometry.more_slots
+        """Tiles that V holds: with those that only later filters need."""
+        return self.geometry.most_slots(self.slots) if self.form == "fused" else self.geometry.slots
 
     def parameters(self) -> dict[str, Any]:
         found = {
@@ -246,11 +252,13 @@ class Winograd(KernelBuilder):
             begin = e.let(lo + b * size)
             end = e.let(tirx.min(begin + size, hi))
             first, last = e.let(panels.first_tile(begin)), e.let(panels.first_tile(end))
-            read = e.let(last + g.more_slots) if g.more_slots else last
-            e.loop(first, read, lambda t: image.read(v, t, e.let(t - first), self.v_slots))
+            slot, after = e.let(g.slot(first)), last
+            if g.parts:
+                after = e.let(g.slot(last - 1) + (g.more_slots + 1))
+            e.loop(slot, after, lambda t: image.read(v, t, e.let(t - slot), self.v_slots))
 
             def columns(at: Any, width: int) -> None:
-                product.multiply(at, width, Span(begin, end, first, first))
+                product.multiply(at, width, Span(begin, end, slot, first))
                 e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), slots))
 
             self._for_column_blocks(columns)

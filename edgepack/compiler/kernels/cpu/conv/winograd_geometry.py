@@ -9,13 +9,13 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.winograd_lines import Lines
+from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side, transform_weights
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Geometry", "Panels", "split_into_panels"]
+__all__ = ["Geometry", "Panels", "panels_of", "split_into_panels"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,11 @@ class Geometry:
     sorted: bool = False
     volume: Conv2d | None = None
 
-    #: A window is read once, by one filter; :class:`Lines` may have several.
-    parts: ClassVar[int] = 1
-    part_slots: ClassVar[int] = 0
+    #: A window is read once, by one filter, and tiles are as V has them; see :class:`Lines`.
+    parts: ClassVar[tuple[tuple[int, int], ...]] = ()
     more_slots: ClassVar[int] = 0
+    segment: ClassVar[int] = 0
+    step: ClassVar[int] = 1
 
     @property
     def rule(self) -> str:
@@ -113,6 +114,19 @@ class Geometry:
     def cut_columns(self) -> bool:
         """Whether tiles are sorted because the last column of them reaches beyond the image."""
         return self.sorted and self.conv.out_width % self.m != 0
+
+    @property
+    def slots(self) -> int:
+        """Tiles that V has."""
+        return self.count
+
+    def slot(self, tile: Any) -> Any:
+        """Where V has a tile."""
+        return tile
+
+    def most_slots(self, tiles: int) -> int:
+        """Slots of a run of ``tiles``."""
+        return tiles
 
     def tiles_at(self, last_row: bool, last_column: bool) -> tuple[int, int]:
         """(first, end) of the tiles that need a position, given whether it is in the last row or column."""
@@ -201,11 +215,32 @@ class Panels:
         return self.weight_elements * self.geometry.conv.element_bytes
 
     def first_tile(self, panel: Any) -> Any:
-        """The first tile of a panel."""
+        """The first tile of a panel. The last ones of segments may share tiles with those before them."""
         size, large = self.sizes[-1][0], self.sizes[0][1]
+        if segment := self.geometry.segment:
+            each = -(-segment // size)
+            return div(panel, each) * segment + tirx.min(mod(panel, each) * size, index(segment - size))
         if len(self.sizes) == 1:
             return panel * size
         return panel * size + tirx.min(panel, index(large))
+
+
+def panels_of(
+    geometry: Geometry | Lines, rows: int, threads: int, *, even: bool = True
+) -> tuple[tuple[int, int], ...]:
+    """Panels of at most ``rows`` tiles: of one size in segments, else as :func:`split_into_panels` says.
+
+    Args:
+        even: as many as threads share evenly, if that is cheap.
+
+    Returns:
+        ((size, count), ...).
+    """
+    if segment := geometry.segment:
+        each = -(-segment // rows)
+        return ((-(-segment // each), geometry.count // segment * each),)
+    split = split_into_panels(geometry.count, rows, threads) if even else balanced_split(geometry.count, rows)
+    return tuple(split)
 
 
 def split_into_panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:

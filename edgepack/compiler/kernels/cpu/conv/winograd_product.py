@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class ProductBuffers:
 
 @dataclass(frozen=True)
 class Span:
-    """The panels [begin, end), and the tiles that are in the first slots of V and of M."""
+    """The panels [begin, end), the slot that V has first, and the tile that M has."""
 
     begin: Any
     end: Any
@@ -93,7 +93,7 @@ class PositionProducts:
         # it gives each vector of weights a pointer.
         target = panels.target
         alone = target.few_registers or not target.loads_have_displacement
-        self.run = panels.depth // panels.geometry.parts
+        self.run = panels.geometry.row
         self.unroll = 1 if alone else 2 - self.run % 2
 
     def multiply(self, column: Any, width: int, span: Span) -> None:
@@ -166,7 +166,8 @@ class PositionProducts:
         """Multiplies one panel at one position, and writes its products."""
         e, buffers, run, geometry = self.e, self.buffers, self.run, self.panels.geometry
         # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
-        source = e.let((panel.position * buffers.v_slots + panel.first - span.v_first) * run)
+        first = geometry.slot(panel.first)
+        source = e.let((panel.position * buffers.v_slots + first - span.v_first) * run)
         row = self.panels.tile.columns
         target = e.let((panel.position * buffers.m_slots + panel.first - span.m_first) * row)
         sums = Accumulators(e, panel.size, column_chunks(block.width, e.lanes))
@@ -179,24 +180,31 @@ class PositionProducts:
             turn = (block.number * self.panels.positions + panel.position) * self.panels.count + panel.turn
             prefetches.append(self._later_constants(turn))
 
-        def part(number: Any) -> None:
-            """The products of one filter."""
+        def part(number: Any, slots: Any) -> None:
+            """The products of one filter, whose inputs are so many slots behind the first one's."""
 
             def prefetch(step: Any) -> None:
                 for one in prefetches:
-                    one(number * run + step if geometry.parts > 1 else step)
+                    one(number * run + step if geometry.parts else step)
 
             start, weights = source, panel.weights
-            if geometry.parts > 1:
-                start = e.let(source + number * (geometry.part_slots * run))
+            if geometry.parts:
+                start = e.let(source + slots * run)
                 weights = e.let(weights + number * (run * block.width))
             sums.add_product(
-                lambda r, d: e.load(buffers.v, start + d + r * run),
+                lambda r, d: e.load(buffers.v, start + d + r * (geometry.step * run)),
                 Matrix(buffers.u, weights, block.width),
                 Steps(run, self.unroll, prefetch=prefetch),
             )
 
-        e.loop(0, geometry.parts, part)
+        def parts(left: Sequence[tuple[int, int]], number: Any, slots: Any) -> None:
+            if not left:
+                part(number, slots)
+                return
+            (count, apart), *rest = left
+            e.loop(0, count, lambda i: parts(rest, e.let(number * count + i), e.let(slots + i * apart)))
+
+        parts(geometry.parts, index(0), index(0))
         for r in range(panel.size):
             for column, lanes in sums.chunks:
                 e.vstore(buffers.m, target + (r * row + column), sums.get(r, column, lanes), lanes)
