@@ -1,9 +1,9 @@
 """One convolution at a time, one core: direct, and Winograd's forms, fused and split.
 
-``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses, ``... signals`` and
-``... windows`` the same of convolutions in one dimension, and of windows that are not 3x3. Each run uses
-another copy of the weights, so that they come from the last cache or from memory, as they do inside of a
-network.
+``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses; ``... signals``,
+``... windows`` and ``... groups`` the same of convolutions in one dimension, of windows that are not 3x3, and
+in groups. Each run uses another copy of the weights, so that they come from the last cache or from memory, as
+they do inside of a network.
 """
 
 from __future__ import annotations
@@ -65,6 +65,22 @@ SIGNALS = [
     (200, 512, 512, 5, 1),
 ]
 
+#: (height and width, channels of a group, kernel, groups): stages of RegNets and ResNeXts, and wav2vec2's
+#: positional convolution, a signal.
+GROUPS = [
+    (56, 16, (3, 3), 4),
+    (28, 16, (3, 3), 8),
+    (14, 16, (3, 3), 20),
+    (28, 24, (3, 3), 5),
+    (14, 48, (3, 3), 5),
+    (14, 64, (3, 3), 7),
+    (28, 8, (3, 3), 32),
+    (14, 16, (3, 3), 32),
+    (7, 32, (3, 3), 32),
+    (56, 4, (3, 3), 32),
+    (49, 48, (1, 128), 16),
+]
+
 #: (height and width, input channels, output channels, kernel, strides, dilation): what is not 3x3.
 WINDOWS = [
     (35, 48, 64, (5, 5), (1, 1), 1),
@@ -116,10 +132,19 @@ def window(
     return label, conv(shape, out, kernel, pads=pads, strides=strides, dilations=dilations)
 
 
+def grouped(size: int, channels: int, kernel: tuple[int, int], groups: int) -> tuple[str, ModelProto]:
+    """Label and model of a layer of :data:`GROUPS`."""
+    height = size if kernel[0] > 1 else 1
+    pads = (*((n - 1) // 2 for n in kernel), *(n // 2 for n in kernel))
+    label = f"{height}x{size}, {groups} groups of {channels}, {kernel[0]}x{kernel[1]}"
+    every = groups * channels
+    return label, conv((1, every, height, size), every, kernel, pads=pads, group=groups)
+
+
 def lines(model: ModelProto) -> Iterator[tuple[str, Lines]]:
     """Name and tiles of each filter along each side of a layer."""
     seen: list[Conv2d] = []
-    patches = {"winograd_lines": lambda conv, _: seen.append(conv), "winograd_tile": lambda *_: 0}
+    patches = {"winograd_lines": lambda conv, *_: seen.append(conv), "winograd_tile": lambda *_: 0}
     with mock.patch.multiple(winograd, **patches):
         plan_of(model)
     for one in all_lines(seen[-1]):
@@ -207,7 +232,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--registers", default="", help='vectors, as in "256x16": bits and number')
-    parser.add_argument("kind", choices=["images", "signals", "windows"], nargs="?", default="images")
+    kinds = ["images", "signals", "windows", "groups"]
+    parser.add_argument("kind", choices=kinds, nargs="?", default=kinds[0])
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -218,10 +244,14 @@ def main() -> None:
             tiles = [(f"F{m}", m) for m in SQUARES[layer[3]]]
             row(*image(*layer), forms(tiles), target, options.runs)
         return
-    some = [signal(*layer) for layer in SIGNALS]
-    layers = some if options.kind == "signals" else [window(*layer) for layer in WINDOWS]
-    for label, model in layers:
-        row(label, model, forms(lines(model)), target, options.runs)
+    layers = {
+        "signals": [signal(*layer) for layer in SIGNALS],
+        "windows": [window(*layer) for layer in WINDOWS],
+        "groups": [grouped(*layer) for layer in GROUPS],
+    }
+    for label, model in layers[options.kind]:
+        tiles = [(f"F{m}", m) for m in (SQUARES[3] if "groups" in label and "3x3" in label else ())]
+        row(label, model, forms([*tiles, *lines(model)]), target, options.runs)
 
 
 if __name__ == "__main__":

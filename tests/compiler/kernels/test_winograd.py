@@ -36,6 +36,8 @@ MODELS: dict[str, onnx.ModelProto] = {
     "many tiles": conv((1, 8, 50, 47), 18, (3, 3), pads=PADS),
     "high": conv((2, 20, 21, 5), 40, (3, 3), pads=PADS, residual=True),
     "one channel": conv((1, 1, 9, 9), 1, (3, 3), pads=PADS),
+    "groups": conv((2, 24, 11, 9), 40, (3, 3), pads=PADS, group=2, activation=silu),
+    "many groups": conv((1, 64, 14, 14), 64, (3, 3), pads=PADS, group=4),
     "volume": conv((2, 12, 5, 9, 7), 20, (3, 3, 3), pads=(1,) * 6, residual=True),
     "volume, strides": conv(
         (1, 8, 7, 6, 9), 16, (2, 3, 3), strides=(2, 1, 1), dilations=(3, 1, 1), pads=(2, 1, 1, 0, 0, 1)
@@ -62,7 +64,7 @@ WAYS: tuple[Way, ...] = (
 SLOW: tuple[Way, ...] = ((4, "split", "512x32"), (2, "fused", "128x16"))
 
 #: What is tried in every way; all models in the first one.
-SENTINELS = ("odd", "asymmetric", "residual", "batch", "one tile", "many tiles")
+SENTINELS = ("odd", "asymmetric", "groups", "residual", "batch", "one tile", "many tiles")
 CASES = [(way, name) for way in WAYS for name in (MODELS if way == WAYS[0] else SENTINELS)]
 
 

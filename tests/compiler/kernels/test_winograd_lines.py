@@ -39,6 +39,8 @@ MODELS: dict[str, onnx.ModelProto] = {
     "stride down": conv((1, 8, 19, 17), 24, (3, 3), pads=(1, 1, 1, 1), strides=(2, 1)),
     "stride along": conv((2, 8, 19, 20), 24, (5, 3), pads=(1, 1, 1, 1), strides=(1, 3)),
     "strides leave lines out": conv((1, 8, 19, 17), 24, (1, 4), pads=(0, 1, 2, 1), strides=(5, 1)),
+    "groups": conv((1, 36, 45), 60, (8,), pads=(3, 4), group=3),
+    "groups of images": conv((2, 32, 9, 13), 72, (5, 3), pads=(2, 1, 2, 1), group=2, activation=gelu),
     "asymmetric": conv((1, 8, 19, 17), 24, (4, 2), pads=(0, 3, 2, 0), dilations=(2, 3)),
     "one tile": conv((1, 3, 2), 4, (5,), pads=(4, 4)),
 }
@@ -58,7 +60,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Compile
         which, form, registers = way
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(winograd, "winograd_tile", lambda *_: 0)
-            patch.setattr(winograd, "winograd_lines", lambda conv, _: all_lines(conv)[which])
+            patch.setattr(winograd, "winograd_lines", lambda conv, *_: all_lines(conv)[which])
             patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
             l2_bytes = 32 * 1024 if form == "small blocks" else 1024 * 1024
             target = target_with(registers, threads=2, l2_bytes=l2_bytes)
@@ -124,7 +126,7 @@ def test_filter_is_exact(f: LineFilter) -> None:
         pytest.param(
             conv((1, 64, 28, 28), 64, (3, 3), pads=(1, 1, 1, 1)), "conv2d.winograd4", id="squares save more"
         ),
-        pytest.param(conv((1, 64, 512), 64, (3,), group=4), "conv2d.grouped", id="groups"),
+        pytest.param(conv((1, 64, 512), 64, (3,), group=16), "conv2d.grouped", id="groups of few channels"),
     ],
 )
 def test_chosen_where_it_saves_time(model: onnx.ModelProto, rule: str) -> None:

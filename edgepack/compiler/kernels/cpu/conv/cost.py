@@ -63,7 +63,7 @@ def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None)
     if not _allowed(target):
         return 0
     direct = direct or conv
-    channels = conv.in_channels * conv.out_channels
+    channels = conv.group_in * conv.out_channels
     best = _direct_cost(direct, target)
     chosen = 0
     for m in OUTPUTS.get(conv.kernel[0], ()):
@@ -71,26 +71,31 @@ def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None)
         if _too_large(positions * channels * conv.element_bytes, target):
             continue
         tiles = conv.batch * -(-conv.out_height // m) * -(-conv.out_width // m)
-        cost = _product_cost(tiles * positions * channels, conv.in_channels, positions * channels, target)
+        count = tiles * positions * channels * _filled(conv, target)
+        cost = _product_cost(count, conv.group_in, positions * channels, target)
         cost += _transform_cost(conv, target, tiles * positions, tiles * positions, TRANSFORM_COST[m])
         if cost < best:
             best, chosen = cost, m
     return chosen
 
 
-def winograd_lines(conv: Conv2d, target: CpuTarget) -> Lines | None:
-    """The tiles of lines by which a convolution is fastest; None for the direct one."""
+def winograd_lines(conv: Conv2d, target: CpuTarget, rate: int = 1) -> Lines | None:
+    """The tiles of lines by which a convolution is fastest; None for the direct one.
+
+    Args:
+        rate: multiply-adds of the direct one in the time of one in float32.
+    """
     if not _allowed(target):
         return None
-    best, chosen = _direct_cost(conv, target), None
+    best, chosen = _direct_cost(conv, target) / rate, None
     for lines in all_lines(conv):
         weights = lines.positions * lines.depth * conv.out_channels
         if _too_large(weights * conv.element_bytes, target):
             continue
-        rows = tile_for(target, lines.segment or lines.count, conv.out_channels, conv.dtype).rows
+        rows = tile_for(target, lines.segment or lines.count, conv.group_out, conv.dtype).rows
         tiles = sum(size * count for size, count in panels_of(lines, rows, 1))
         parts = prod(number for number, _ in lines.parts)
-        cost = _product_cost(tiles * weights, lines.depth, weights, target)
+        cost = _product_cost(tiles * weights * _filled(conv, target), lines.depth, weights, target)
         cost += tiles * weights / lines.depth * PART_STEPS * (parts - 1)
         read, written = lines.slots * lines.positions, lines.count * lines.positions
         cost += _transform_cost(conv, target, read, written, LINE_TRANSFORM_COST)
@@ -106,6 +111,15 @@ def _allowed(target: CpuTarget) -> bool:
 def _too_large(nbytes: int, target: CpuTarget) -> bool:
     """Whether transformed weights may not be of this size."""
     return target.optimize == "balanced" and nbytes > BALANCED_BYTES
+
+
+def _filled(conv: Conv2d, target: CpuTarget) -> float:
+    """Lanes of vectors by output channels, where several groups, each of which has its own vectors.
+
+    The direct form of groups of few channels has several of them in a vector.
+    """
+    lanes = target.lanes(conv.dtype)
+    return 1.0 if conv.groups == 1 else -(-conv.group_out // lanes) * lanes / conv.group_out
 
 
 def _direct_cost(conv: Conv2d, target: CpuTarget) -> float:
@@ -157,5 +171,5 @@ def worth_fusing(panels: Panels, block: int) -> bool:
     if 2 * panels.weight_bytes <= target.l2_bytes:
         return True
     blocks = target.threads * -(-each // block)
-    v_bytes = panels.positions * g.slots * g.row * g.conv.element_bytes
+    v_bytes = panels.positions * g.slots * g.conv.in_channels * g.conv.element_bytes
     return blocks * panels.weight_bytes <= ARENA_COST * (2 + panels.column_blocks) * v_bytes

@@ -31,13 +31,19 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, 
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.cost import winograd_lines, winograd_tile, worth_fusing
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.half_gemm import computes_in_half
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, panels_of
 from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
 from edgepack.compiler.kernels.cpu.conv.winograd_lines import InputLines, OutputLines
 from edgepack.compiler.kernels.cpu.conv.winograd_output import OutputTiles
-from edgepack.compiler.kernels.cpu.conv.winograd_product import PositionProducts, ProductBuffers, Span
+from edgepack.compiler.kernels.cpu.conv.winograd_product import (
+    ColumnBlock,
+    PositionProducts,
+    ProductBuffers,
+    Span,
+)
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
@@ -58,7 +64,8 @@ def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) ->
         raise RuleError("the weights are not constant")
     if (squares := _squares(conv, found, target)) is not None:
         return squares.build()
-    if lines := winograd_lines(conv, target):
+    half = found.half_products and computes_in_half(conv, target)
+    if lines := winograd_lines(conv, target, 2 if half else 1):
         return Winograd(lines, found, target).build()
     raise RuleError("the direct convolution is estimated to be faster")
 
@@ -66,14 +73,12 @@ def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) ->
 def _squares(conv: Conv2d, found: AnchoredGroup, target: CpuTarget) -> Winograd | None:
     """By tiles that are squares, if that is estimated to be faster."""
     taps = conv.kernel[0]
-    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or conv.groups != 1:
+    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or (conv.groups > 1 and conv.planes):
         return None
-    phases = None
+    phases, plain = None, not conv.planes and conv.groups == 1
     if conv.strides == (1, 1):
         m = winograd_tile(conv.side_by_side(), target, conv)
-    elif (
-        conv.strides == (2, 2) and not conv.planes and target.pointer_registers >= POINTERS
-    ):  # else it spills
+    elif conv.strides == (2, 2) and plain and target.pointer_registers >= POINTERS:  # else it spills
         m = winograd_tile(Phases(conv, 1).conv, target, conv)
         phases = Phases(conv, m) if m else None
     else:
@@ -86,7 +91,10 @@ def _squares(conv: Conv2d, found: AnchoredGroup, target: CpuTarget) -> Winograd 
 
 
 class Winograd(KernelBuilder):
-    """Builds the kernels. V is [positions][slots][IC], M is [positions][slots][columns of the tile].
+    """Builds the kernels.
+
+    V is [groups][positions][slots][IC of a group], in the fused form that of one group; M is
+    [positions][slots][columns of the tile].
 
     Args:
         geometry: tiles of the output of a convolution of stride 1.
@@ -104,7 +112,7 @@ class Winograd(KernelBuilder):
         conv = geometry.conv
         super().__init__(geometry.rule, target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes)
         self.fused, self.phases, self.given = fused, phases, geometry
-        self.tile = tile_for(target, geometry.segment or geometry.count, conv.out_channels, self.dtype)
+        self.tile = tile_for(target, geometry.segment or geometry.count, conv.group_out, self.dtype)
         panels = panels_of(geometry, self.tile.rows, target.threads)
         self.panels = Panels(geometry, self.tile, target, panels)
         self.block_panels = self._block_panels()
@@ -118,7 +126,7 @@ class Winograd(KernelBuilder):
     def _block_panels(self) -> int:
         """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
         panels = self.panels
-        row = panels.positions * (panels.depth + self.tile.columns) * self.element_bytes
+        row = panels.positions * (panels.geometry.row + self.tile.columns) * self.element_bytes
         fits = self.target.l2_bytes // 2 // (self.tile.rows * row)
         return max(1, min(fits, BLOCK_PANELS, -(-panels.count // self.target.threads)))
 
@@ -144,6 +152,11 @@ class Winograd(KernelBuilder):
         """Tiles that V holds: with those that only later filters need."""
         return self.geometry.most_slots(self.slots) if self.form == "fused" else self.geometry.slots
 
+    @property
+    def _group_elements(self) -> int:
+        """Elements of V of a group of channels."""
+        return self.panels.positions * self.v_slots * self.geometry.row
+
     def parameters(self) -> dict[str, Any]:
         found = {
             "tile": f"{self.tile.rows}x{self.tile.columns}",
@@ -160,7 +173,7 @@ class Winograd(KernelBuilder):
         """The transformed weights."""
         phases, g, columns = self.phases, self.geometry, self.tile.columns
         conv = phases.whole if phases else g.image
-        shape = (-1, *conv.kernel, conv.in_channels, conv.out_channels)
+        shape = (-1, *conv.kernel, conv.group_in, conv.out_channels)
 
         def pack(weights: Array) -> Array:
             planes = weights.reshape(shape).transpose(1, 2, 0, 3, 4)
@@ -181,7 +194,7 @@ class Winograd(KernelBuilder):
             stages.append(self._fused())
         else:
             stages += [self._split_input(), self._split_product()]
-            temps.append(panels.positions * self.v_slots * g.row * self.element_bytes)
+            temps.append(g.conv.groups * self._group_elements * self.element_bytes)
         return Implementation(
             self.rule,
             tuple(stages),
@@ -204,8 +217,7 @@ class Winograd(KernelBuilder):
         return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements)
 
     def _transformed_input(self, e: Emitter) -> Any:
-        elements = self.panels.positions * self.v_slots * self.geometry.row
-        return e.temp(1 if self.phases else 0, elements)
+        return e.temp(1 if self.phases else 0, self.geometry.conv.groups * self._group_elements)
 
     def _weights(self, e: Emitter) -> Any:
         return e.packed(0, self.panels.weight_elements + self.geometry.zeros)
@@ -237,7 +249,7 @@ class Winograd(KernelBuilder):
         x, u = self._input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements)
-        v = e.scratch(panels.positions * self.v_slots * g.row)
+        v = e.scratch(self._group_elements)
         products = e.scratch(panels.positions * slots * self.tile.columns)
         buffers = ProductBuffers(v, self.v_slots, u, products, slots, self._prefetched())
         image = self._reader(e, x, u)
@@ -255,50 +267,61 @@ class Winograd(KernelBuilder):
             slot, after = e.let(g.slot(first)), last
             if g.parts:
                 after = e.let(g.slot(last - 1) + (g.more_slots + 1))
-            e.loop(slot, after, lambda t: image.read(v, t, e.let(t - slot), self.v_slots))
 
-            def columns(at: Any, width: int) -> None:
-                product.multiply(at, width, Span(begin, end, slot, first))
+            def group(number: Any) -> None:
+                e.loop(slot, after, lambda t: image.read(v, t, e.let(t - slot), self.v_slots, number))
+                self._for_column_blocks(number, columns)
+
+            def columns(block: ColumnBlock) -> None:
+                product.multiply(block, Span(begin, end, slot, first))
+                at, width = block.column, block.width
                 e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), slots))
 
-            self._for_column_blocks(columns)
+            e.loop(0, g.conv.groups, group)
 
         e.loop(0, blocks, block)
         return e.stage(panels.count)
 
-    def _for_column_blocks(self, body: Callable[[Any, int], None]) -> None:
-        """``body(first column, width)`` for each block of output channels."""
-        width = self.tile.columns
-        full, rest = divmod(self.geometry.conv.out_channels, width)
-        self.e.loop(0, full, lambda b: body(self.e.let(b * width), width))
+    def _for_column_blocks(self, group: Any, body: Callable[[ColumnBlock], None]) -> None:
+        """``body`` for each block of output channels of a group."""
+        e, out, width = self.e, self.geometry.conv.group_out, self.tile.columns
+        first, before = e.let(group * out), e.let(group * self.panels.group_blocks)
+
+        def block(b: Any, width: int) -> None:
+            body(ColumnBlock(e.let(first + b * self.tile.columns), width, e.let(before + b), index(0)))
+
+        full, rest = divmod(out, width)
+        e.loop(0, full, lambda b: block(b, width))
         if rest:
-            body(index(full * width), rest)
+            block(index(full), rest)
 
     def _split_input(self) -> Stage:
-        """Tasks: (slot of V, plane of the window, chunk of its channels)."""
+        """Tasks: (slot of V, group of channels, plane of the window, chunk of its channels)."""
         e, g = Emitter(self.lanes, self.target, self.dtype), self.geometry
-        depth, planes, slots = g.image_channels, g.row // g.image_channels, self.v_slots
+        groups, slots = g.conv.groups, self.v_slots
+        depth = g.image_channels // groups
+        planes = g.row // depth
         vectors = max(1, depth // self.lanes)
         whole = depth % self.lanes == 0
         chunk = max(c for c in (8, 4, 2, 1) if vectors % c == 0) if whole else vectors
         chunks = vectors // chunk
+        some = chunk * self.lanes if chunks > 1 else depth
         x, u = self._input(e), self._weights(e)
         v = self._transformed_input(e)
         image = self._reader(e, x, u)
 
         def task(t: Any) -> None:
-            tile, plane, part = (e.let(index(i)) for i in unravel(t, (slots, planes, chunks)))
-            some = chunk * self.lanes
-            channels = (0, depth) if chunks == 1 else (e.let(part * some), some)
-            image.part(v, tile, (tile, slots), plane, channels)
+            slot, group, plane, part = (e.let(index(i)) for i in unravel(t, (slots, groups, planes, chunks)))
+            place = e.let(group * self._group_elements + slot * g.row + part * some)
+            image.part(v, slot, (place, slots), plane, (e.let(group * depth + part * some), some))
 
         e.tasks(task)
-        return e.stage(slots * planes * chunks)
+        return e.stage(slots * groups * planes * chunks)
 
     def _split_product(self) -> Stage:
         """Tasks: (block of output channels, part of the panels)."""
         e, g, panels, width = self.e, self.geometry, self.panels, self.tile.columns
-        parts, slots, blocks = self._parts(), self.slots, panels.column_blocks
+        parts, slots, blocks = self._parts(), self.slots, panels.group_blocks
         v, u = self._transformed_input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements)
@@ -309,23 +332,26 @@ class Winograd(KernelBuilder):
         each = -(-panels.count // parts)
 
         def task(t: Any) -> None:
-            at = e.let(div(t, parts) * width)
+            number = e.let(div(t, parts))
+            group, b = (e.let(index(i)) for i in unravel(number, (g.conv.groups, blocks)))
+            at = e.let(group * g.conv.group_out + b * width)
             begin = e.let(mod(t, parts) * each)
             end = e.let(tirx.min(begin + each, index(panels.count)))
             first, last = e.let(panels.first_tile(begin)), e.let(panels.first_tile(end))
 
             def columns(width: int) -> None:
-                product.multiply(at, width, Span(begin, end, index(0), first))
+                source = e.let(group * self._group_elements)
+                product.multiply(ColumnBlock(at, width, number, source), Span(begin, end, index(0), first))
                 e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), slots))
 
-            tail = g.conv.out_channels - (blocks - 1) * width
+            tail = g.conv.group_out - (blocks - 1) * width
             if tail == width or blocks == 1:
                 columns(tail)
             else:
-                e.branch(at + width <= g.conv.out_channels, lambda: columns(width), lambda: columns(tail))
+                e.branch(b < blocks - 1, lambda: columns(width), lambda: columns(tail))
 
         e.tasks(task)
-        return e.stage(blocks * parts)
+        return e.stage(panels.column_blocks * parts)
 
 
 RULE = Rule("conv2d.winograd", order=200, dtypes=FLOAT32, apply=winograd, heeds_pitch=True)

@@ -57,8 +57,8 @@ class Geometry:
 
     @property
     def row(self) -> int:
-        """Elements of V of a tile at a position."""
-        return self.conv.in_channels
+        """Elements of V of a tile at a position: channels of a group."""
+        return self.conv.group_in
 
     @property
     def positions(self) -> int:
@@ -67,8 +67,8 @@ class Geometry:
 
     @property
     def depth(self) -> int:
-        """Length of the reduction: input channels."""
-        return self.conv.in_channels
+        """Length of the reduction: input channels of a group."""
+        return self.conv.group_in
 
     @property
     def key(self) -> str:
@@ -77,7 +77,7 @@ class Geometry:
 
     def pack(self, weights: Array, columns: int) -> Array:
         """HWIO to U, see :func:`transform_weights`."""
-        return transform_weights(weights, self.m, columns, self.zeros)
+        return transform_weights(weights, self.m, columns, self.zeros, self.conv.groups)
 
     @property
     def a(self) -> int:
@@ -201,9 +201,14 @@ class Panels:
         return self.geometry.depth
 
     @property
+    def group_blocks(self) -> int:
+        """Blocks of output channels of a group."""
+        return -(-self.geometry.conv.group_out // self.tile.columns)
+
+    @property
     def column_blocks(self) -> int:
         """Blocks of output channels."""
-        return -(-self.geometry.conv.out_channels // self.tile.columns)
+        return self.geometry.conv.groups * self.group_blocks
 
     @property
     def weight_elements(self) -> int:

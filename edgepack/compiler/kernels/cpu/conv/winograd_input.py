@@ -29,7 +29,7 @@ __all__ = ["InputTiles"]
 
 
 class InputTiles:
-    """Reads tiles of the input ``x`` and writes their transforms to V, [a * a][slots][IC].
+    """Reads tiles of the input ``x`` and writes their transforms to V, [a * a][slots][IC of a group].
 
     Args:
         zeros, zero_at: buffer and element at which zeros begin that stand for a row in the padding.
@@ -40,27 +40,28 @@ class InputTiles:
         self.row_sets, self.staged = input_row_sets(g.m, target), staged_input(target)
         self.stages = input_stages(g.m, target)
 
-    def read(self, v: Any, tile: Any, slot: Any, slots: int) -> None:
-        """V of one tile."""
+    def read(self, v: Any, tile: Any, slot: Any, slots: int, group: Any) -> None:
+        """V of one tile and group of channels."""
         e, g = self.e, self.g
         planes = g.volume.planes if g.volume else None
-        everything = (0, g.image_channels)
-        e.loop(0, planes.kernel if planes else 1, lambda k: self.part(v, tile, (slot, slots), k, everything))
+        channels = (group * g.conv.group_in, g.image_channels // g.conv.groups)
+        where = (e.let(slot * g.row), slots)
+        e.loop(0, planes.kernel if planes else 1, lambda k: self.part(v, tile, where, k, channels))
 
     def part(self, v: Any, tile: Any, where: tuple[Any, int], plane: Any, channels: tuple[Any, int]) -> None:
         """V of some channels of one tile.
 
         Args:
-            where: slot of the tile, and how many there are.
+            where: element of V at which they begin in the first plane, and how many tiles it has.
             plane: of the window.
             channels: (first, how many) of the plane.
         """
         e, g, conv = self.e, self.g, self.g.conv
         image, ty, tx = g.position(e, tile)
-        (start, count), (slot, slots) = channels, where
+        (start, count), (place, slots) = channels, where
         rows = self._rows(image, ty, tx, start, plane)
-        behind = plane * g.image_channels + start if g.volume else start
-        target = Slot(v, e.let(slot * conv.in_channels + behind), slots * conv.in_channels)
+        at = place + plane * g.image_channels if g.volume else place
+        target = Slot(v, e.let(at), slots * g.row)
 
         def inside(t: int) -> tuple[bool, ...]:
             return tuple(0 <= g.m * t - conv.pad_left + j < conv.width for j in range(g.a))

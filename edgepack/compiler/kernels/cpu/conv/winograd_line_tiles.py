@@ -35,7 +35,7 @@ class Side:
 
 def all_lines(conv: Conv2d) -> list[Lines]:
     """The tiles that a convolution may be cut into, by side and filter."""
-    if conv.planes or conv.groups != 1:
+    if conv.planes:
         return []
     found = []
     for axis in (1, 0):
@@ -86,8 +86,8 @@ class Lines:
 
     @property
     def row(self) -> int:
-        """Elements of V of a slot at a position."""
-        return self.conv.in_channels
+        """Elements of V of a slot at a position: channels of a group."""
+        return self.conv.group_in
 
     @property
     def positions(self) -> int:
@@ -96,8 +96,8 @@ class Lines:
 
     @property
     def depth(self) -> int:
-        """Length of the reduction: input channels of all filters."""
-        return self.across.taps * self.filters * self.conv.in_channels
+        """Length of the reduction: input channels of a group, of all filters."""
+        return self.across.taps * self.filters * self.conv.group_in
 
     # Sides ------------------------------------------------------------------------------------------------
 
@@ -221,6 +221,6 @@ class Lines:
         taps = weights if self.axis == 1 else weights.transpose(1, 0, 2, 3)
         missing = self.filters * r - self.along.taps
         taps = np.pad(taps.astype(np.float64), ((0, 0), (0, missing), (0, 0), (0, 0)))
-        parts = taps.reshape(across, self.filters, r, conv.in_channels, conv.out_channels)
+        parts = taps.reshape(across, self.filters, r, conv.group_in, conv.out_channels)
         u = np.einsum("kr,yprco->kypco", self.filter.weights, parts).astype(np.float32)
-        return in_blocks(u.reshape(self.positions, self.depth, -1), columns, self.zeros)
+        return in_blocks(u.reshape(self.positions, self.depth, -1), columns, self.zeros, conv.groups)

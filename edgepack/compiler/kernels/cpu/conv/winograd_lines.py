@@ -28,7 +28,7 @@ __all__ = ["InputLines", "OutputLines"]
 
 
 class InputLines:
-    """Reads tiles of the input ``x`` and writes their transforms to V, [a][slots][IC].
+    """Reads tiles of the input ``x`` and writes their transforms to V, [a][slots][IC of a group].
 
     Args:
         zeros, zero_at: buffer and element at which zeros begin that stand for a pixel in the padding.
@@ -37,26 +37,27 @@ class InputLines:
     def __init__(self, e: Emitter, g: Lines, x: Any, zeros: Any, zero_at: int) -> None:
         self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
 
-    def read(self, v: Any, tile: Any, slot: Any, slots: int) -> None:
-        """V of one slot."""
-        self.part(v, tile, (slot, slots), 0, (0, self.g.image_channels))
+    def read(self, v: Any, tile: Any, slot: Any, slots: int, group: Any) -> None:
+        """V of one slot and group of channels."""
+        channels = self.g.conv.group_in
+        self.part(v, tile, (slot * self.g.row, slots), 0, (group * channels, channels))
 
     def part(self, v: Any, tile: Any, where: tuple[Any, int], plane: Any, channels: tuple[Any, int]) -> None:
         """V of some channels of one slot.
 
         Args:
-            where: slot of V, and how many there are.
+            where: element of V at which they begin, and how many slots it has.
             plane: 0.
             channels: (first, how many).
         """
         e, g = self.e, self.g
-        (start, count), (slot, slots), depth = channels, where, g.image_channels
+        (start, count), (place, slots), depth = channels, where, g.image_channels
         along, across = g.along, g.across
         image, first, line = g.position(tile, g.lines, g.filters - 1)
         at, line = e.let(first - along.before), e.let(line - across.before)
         row, column = g.placed(at, line)
         base = e.let(((image * g.conv.height + row) * g.conv.width + column) * depth + start)
-        target = Slot(v, e.let(slot * depth + start), slots * depth)
+        target = Slot(v, e.let(place), slots * g.row)
         step = g.pixels(along.dilation, 0) * depth
         there = [line >= 0, line < across.size] if g.segment else []
 

@@ -18,7 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     stream_prefetch,
 )
 
-__all__ = ["PositionProducts", "ProductBuffers", "Span"]
+__all__ = ["ColumnBlock", "PositionProducts", "ProductBuffers", "Span"]
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,18 @@ class Span:
 
 
 @dataclass(frozen=True)
-class _Block:
-    """``width`` output channels from ``column`` on, which are block ``number``."""
+class ColumnBlock:
+    """``width`` output channels from ``column`` on.
+
+    Attributes:
+        number: which of all blocks.
+        source: where V of its group begins.
+    """
 
     column: Any
     width: int
     number: Any
+    source: Any
 
 
 @dataclass(frozen=True)
@@ -96,22 +102,21 @@ class PositionProducts:
         self.run = panels.geometry.row
         self.unroll = 1 if alone else 2 - self.run % 2
 
-    def multiply(self, column: Any, width: int, span: Span) -> None:
-        """The products of the panels of ``span`` with ``width`` output channels from ``column`` on."""
+    def multiply(self, block: ColumnBlock, span: Span) -> None:
+        """The products of the panels of ``span`` with a block of output channels."""
         e, panels = self.e, self.panels
-        block = _Block(column, width, e.let(div(column, panels.tile.columns)))
         g = panels.geometry
         if panels.whole and isinstance(g, Geometry):
             self._positions(g, lambda k, row, column: self._needed(block, span, k, g.tiles_at(row, column)))
         else:
             e.loop(0, panels.positions, lambda k: self._position(block, span, k))
 
-    def _weights(self, block: _Block, position: Any) -> Any:
+    def _weights(self, block: ColumnBlock, position: Any) -> Any:
         panels = self.panels
         start = block.column * (panels.positions * panels.depth)
         return self.e.let(start + position * (panels.depth * block.width))
 
-    def _position(self, block: _Block, span: Span, position: Any) -> None:
+    def _position(self, block: ColumnBlock, span: Span, position: Any) -> None:
         """All panels of ``span`` at one position."""
         e, panels = self.e, self.panels
         weights = self._weights(block, position)
@@ -128,7 +133,7 @@ class PositionProducts:
             e.loop(low, high, one)
             done += count
 
-    def _needed(self, block: _Block, span: Span, position: Any, tiles: tuple[int, int]) -> None:
+    def _needed(self, block: ColumnBlock, span: Span, position: Any, tiles: tuple[int, int]) -> None:
         """The tiles [first, end) that need a position."""
         e, panels = self.e, self.panels
         weights = self._weights(block, position)
@@ -162,12 +167,13 @@ class PositionProducts:
 
     # One panel --------------------------------------------------------------------------------------------
 
-    def _panel(self, block: _Block, span: Span, panel: _Panel) -> None:
+    def _panel(self, block: ColumnBlock, span: Span, panel: _Panel) -> None:
         """Multiplies one panel at one position, and writes its products."""
         e, buffers, run, geometry = self.e, self.buffers, self.run, self.panels.geometry
         # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
         first = geometry.slot(panel.first)
-        source = e.let((panel.position * buffers.v_slots + first - span.v_first) * run)
+        source = (panel.position * buffers.v_slots + first - span.v_first) * run
+        source = e.let(source + block.source)
         row = self.panels.tile.columns
         target = e.let((panel.position * buffers.m_slots + panel.first - span.m_first) * row)
         sums = Accumulators(e, panel.size, column_chunks(block.width, e.lanes))

@@ -81,17 +81,23 @@ def transformed(weights: Array, m: int) -> Array:
     return u
 
 
-def transform_weights(weights: Array, m: int, columns: int, zeros: int) -> Array:
+def transform_weights(weights: Array, m: int, columns: int, zeros: int, groups: int = 1) -> Array:
     """HWIO (r, r, IC, OC) to U [block of columns][a * a][IC][columns], then ``zeros`` zeros."""
-    return in_blocks(transformed(weights, m).reshape(tile_side(m) ** 2, *weights.shape[2:]), columns, zeros)
+    u = transformed(weights, m).reshape(tile_side(m) ** 2, *weights.shape[2:])
+    return in_blocks(u, columns, zeros, groups)
 
 
-def in_blocks(u: Array, columns: int, zeros: int) -> Array:
-    """Transformed weights (positions, IC, OC) to [block of columns][positions][IC][columns], then zeros.
+def in_blocks(u: Array, columns: int, zeros: int, groups: int) -> Array:
+    """Transformed weights (positions, IC of a group, OC) to [block of columns][positions][IC][columns], then
+    zeros.
 
-    The last block has what columns are left.
+    The last block of a group has what columns are left.
     """
-    blocks = [u[..., at : at + columns] for at in range(0, u.shape[2], columns)]
+    blocks = [
+        group[..., at : at + columns]
+        for group in np.split(u, groups, axis=2)
+        for at in range(0, group.shape[2], columns)
+    ]
     parts = [np.ascontiguousarray(b).reshape(-1) for b in blocks]
     return np.concatenate([*parts, np.zeros(zeros, np.float32)])
 
