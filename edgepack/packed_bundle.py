@@ -86,7 +86,7 @@ class Bundle:
             runner: where to run it; default this machine, or the device's emulator.
             device: whose settings of the runner are taken: a device's name, a path to its YAML file, or the
                 device; default what this machine has under the name of the bundle's device.
-            threads: default what the device's profile says.
+            threads: default what the device's profile says and, without an emulator, also one.
             timeout: seconds.
             sandbox: run it under bubblewrap: it sees its bundle and the system's libraries, and changes
                 nothing.

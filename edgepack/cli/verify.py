@@ -59,6 +59,7 @@ def command(
     header = ["output", "result", "max abs error", "max abs reference", "tolerance"]
     say(table(rows, header=header, right=[2, 3]))
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
+    threads_text += " and one alone" if result.alone else ""
     verdict = "ok" if result.ok else "FAILED"
     where = f"{bundle} on {result.where}, {threads_text}, against {result.reference}"
     say(f"{verdict}: {printable(where)}")

@@ -15,6 +15,9 @@ from edgepack.runners.program import STATUSES, Result, number, run_program, thre
 
 __all__ = ["OutputCheck", "VariantCheck", "Verification", "verify"]
 
+#: The runner without an emulator.
+NATIVE = "native"
+
 #: Codes of a program that finds no GPU for a variant, and what the machine then lacks.
 NO_GPU = {"EP_E_GPU_DRIVER": "a driver for a GPU", "EP_E_GPU_DEVICE": "a GPU that fits"}
 
@@ -66,6 +69,7 @@ class Verification:
         outputs: of the kernels that are taken where it ran.
         variants: of a library for several kinds of CPU, all of them.
         runner, where: what it ran on.
+        threads: that computed; ``alone`` where it ran with one, too. Outputs are the worse of both.
         reference: what computed the recorded outputs.
     """
 
@@ -76,6 +80,7 @@ class Verification:
     reference: str
     outputs: tuple[OutputCheck, ...]
     variants: tuple[VariantCheck, ...] = ()
+    alone: bool = False
 
     @property
     def ok(self) -> bool:
@@ -108,7 +113,9 @@ class Verification:
 
 def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) -> Verification:
     """Run the bundle's program on the recorded inputs and let it compare with the recorded outputs; each of
-    its variants that the CPU can run, for the machine that takes another one may not be here.
+    its variants that the CPU can run, for the machine that takes another one may not be here. Without an
+    emulator it runs with one thread, too, unless a number was asked for: each number shares the work out in
+    another way.
 
     Args:
         root: the bundle's folder.
@@ -130,8 +137,8 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
             if missing:
                 variants.append(VariantCheck(name, "ok", (), missing))
                 continue
-            alone = [*arguments, "--variant", name]
-            _, result = run_program(root, manifest, alone, options, refusals=NO_GPU)
+            its_own = [*arguments, "--variant", name]
+            _, result = run_program(root, manifest, its_own, options, refusals=NO_GPU)
             if result.get("code") in NO_GPU:
                 variants.append(VariantCheck(name, "ok", (), NO_GPU[str(result["code"])]))
                 continue
@@ -139,15 +146,27 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
     selected, result = run_program(root, manifest, arguments, options)
     with understood():
         ran_with = int(result["threads"])
+    outputs, statuses = _outputs(manifest, result), [v.status for v in variants] + [result["status"]]
+    alone = options.threads is None and ran_with > 1 and selected.name == NATIVE
+    if alone:
+        _, result = run_program(root, manifest, ["verify", Path("test"), *threads_arguments(1)], options)
+        outputs = tuple(map(_worse, outputs, _outputs(manifest, result)))
+        statuses.append(result["status"])
     return Verification(
-        next((v.status for v in variants if v.status != "ok"), result["status"]),
+        next((status for status in statuses if status != "ok"), "ok"),
         selected.name,
         selected.where,
         ran_with,
         manifest.recorded.reference,
-        _outputs(manifest, result),
+        outputs,
         tuple(variants),
+        alone,
     )
+
+
+def _worse(one: OutputCheck, other: OutputCheck) -> OutputCheck:
+    """The check of two runs' same output that has more mismatches, or else the larger error."""
+    return max(one, other, key=lambda check: (check.mismatches, check.max_abs_err))
 
 
 def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from edgepack.bundle.manifest import Manifest
+from edgepack.options import RunOptions
+from edgepack.runners import Selected
+from edgepack.runners import verify as verify_module
 from edgepack.runners.verify import OutputCheck, Verification
 
 
@@ -28,3 +37,44 @@ def test_others_are_not(largest: float, atol: float) -> None:
 
 def test_whole_numbers_that_are_all_zero_are_checked() -> None:
     assert not _checked(0.0, atol=0.0, rtol=0.0).warnings
+
+
+@pytest.mark.parametrize(
+    ("runner", "asked", "wrong", "runs", "ok"),
+    [
+        ("native", None, [], [(), ("--threads", "1")], True),
+        ("native", None, ["1"], [(), ("--threads", "1")], False),
+        ("native", 2, ["1"], [("--threads", "2")], True),
+        ("qemu", None, ["1"], [()], True),
+    ],
+)
+def test_one_thread_alone_is_tried_too(
+    runner: str,
+    asked: int | None,
+    wrong: list[str],
+    runs: list[tuple[str, ...]],
+    ok: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def run(root: Path, manifest: Manifest, arguments: Sequence[str | Path], *_: object) -> Any:
+        threads = tuple(map(str, arguments[2:]))
+        seen.append(threads)
+        mismatches = 3 if threads[1:] == tuple(wrong) and wrong else 0
+        output = {"name": "y", "max_abs_err": 0.5 * mismatches, "max_abs_ref": 1.0, "atol": 1e-6}
+        output |= {"rtol": 1e-3, "elements": 10, "mismatches": mismatches}
+        status = "mismatch" if mismatches else "ok"
+        return Selected(runner, None, "here", None), {  # type: ignore[arg-type]
+            "status": status,
+            "threads": int(threads[1]) if threads else 2,
+            "outputs": [output],
+        }
+
+    monkeypatch.setattr(verify_module, "run_program", run)
+    manifest = SimpleNamespace(variants=[], outputs=[None], recorded=SimpleNamespace(reference="numpy"))
+    result = verify_module.verify(Path(), manifest, RunOptions(threads=asked))  # type: ignore[arg-type]
+    assert (seen, result.ok) == (runs, ok)
+    assert result.threads == 2
+    assert result.alone == (len(runs) == 2)
+    assert result.outputs[0].ok == ok
