@@ -89,6 +89,11 @@ def _run_session(
     return {name: np.asarray(array) for name, array in zip(names, results, strict=True)}
 
 
+def _unsupported(error: ModelError) -> bool:
+    """Whether ONNX Runtime lacks something, and the inputs may be right."""
+    return any(text in error.detail.lower() for text in ("not supported", "not implemented"))
+
+
 def _cannot_run(error: Exception, arrays: Mapping[str, NDArray[Any]]) -> ModelError:
     return ModelError(
         "ONNX Runtime cannot run the model, so there is nothing to compare with.",
@@ -103,7 +108,8 @@ def run_whatever_serves(
     """The outputs, the model that ONNX Runtime ran (None if it cannot), and the name of what ran it.
 
     ONNX's own evaluator serves what ONNX Runtime makes no session of: a newer opset, a type without kernel;
-    and what has inputs or outputs of bfloat16, which it neither takes from NumPy nor gives.
+    what a kernel of its refuses when it runs, for it has only a part of the operator; and what has inputs or
+    outputs of bfloat16, which it neither takes from NumPy nor gives.
     """
     import onnx
     import onnxruntime
@@ -123,12 +129,20 @@ def run_whatever_serves(
         except Exception as error:  # as above
             failure = failure or error
             continue
-        return _run_session(session, prepared, arrays), prepared, reference
+        try:
+            return _run_session(session, prepared, arrays), prepared, reference
+        except ModelError as error:
+            if not _unsupported(error):
+                raise
+            failure = error
+            break
     elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     try:
         results = evaluate(model, {name: from_bytes(a, elements.get(name, 0)) for name, a in arrays.items()})
     except Exception as error:  # the evaluator's have no base class either
-        raise _cannot_run(failure or error, arrays) from error
+        raise (
+            failure if isinstance(failure, ModelError) else _cannot_run(failure or error, arrays)
+        ) from error
     results = [as_bytes(result) for result in results]
     names = [value.name for value in model.graph.output]
     return dict(zip(names, results, strict=True)), None, f"onnx {onnx.__version__}"

@@ -52,6 +52,23 @@ def test_outputs_are_those_of_onnxruntime_on_the_recorded_inputs(tmp_path: Path)
     assert warnings == ()
 
 
+def test_what_a_kernel_of_onnxruntime_refuses_is_what_onnx_says(tmp_path: Path) -> None:
+    """Of ConvInteger ONNX Runtime has only zero points of whole tensors, which it says when it runs."""
+    g = Graph("integers", seed=5)
+    x, weights = g.input("x", (1, 1, 5, 5), "uint8"), g.const(np.arange(18, dtype=np.uint8))
+    weights = g.op("Reshape", weights, g.const(np.array([2, 1, 3, 3])))
+    points = [g.const(np.array(3, np.uint8)), g.const(np.array([1, 7], np.uint8))]
+    g.op("ConvInteger", x, weights, *points, name="y")
+    g.output("y", "int32")
+    data, _ = recorded(g.model(), tmp_path)
+    assert data["reference"].startswith("onnx ")
+    image = array(tmp_path, data["inputs"][0]).astype(int) - 3
+    kernels = np.arange(18).reshape(2, 9) - np.array([[1], [7]])
+    windows = np.lib.stride_tricks.sliding_window_view(image[0, 0], (3, 3)).reshape(3, 3, 9)
+    expected = np.moveaxis(windows @ kernels.T, 2, 0)
+    np.testing.assert_array_equal(array(tmp_path, data["outputs"][0])[0], expected)
+
+
 @pytest.mark.parametrize(
     "name", ["scalars", "many_inputs_outputs", "float16_conv", "bool_logic", "output_is_input"]
 )
