@@ -17,7 +17,7 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.attention.attention_form import AttentionForm
 from edgepack.compiler.kernels.cpu.attention.query_block import AttentionBuffers, QueryBlock
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, balanced_split, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,
@@ -29,6 +29,7 @@ from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value
 from edgepack.compiler.kernels.cpu.emit.vector_math import elementary, exp_below, is_nan
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit, Vectors
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Scores"]
@@ -157,7 +158,8 @@ class Scores:
         extent = (rows - 1) * key_step + (form.depth - 1) * step + 1
         view = e.rebased(self.buffers.key, e.let(block.head.key + first * index(key_step)), extent)
         panel = Matrix(self.buffers.panel, column, block.size)
-        accumulators.add_product(lambda r, k: e.load(view, k * step + r * key_step), panel, Steps(form.depth))
+        steps = Steps(form.depth, prefetch=self._next_keys(block, first + index(rows)))
+        accumulators.add_product(lambda r, k: e.load(view, k * step + r * key_step), panel, steps)
         variables = block.head.variables.child()
         query = variables.add("row", block.begin, 0, form.rows - block.size)
         key = variables.add("key", first, 0, form.keys - rows)
@@ -170,6 +172,24 @@ class Scores:
                 e.vstore(self.buffers.scores, place, score)
                 m = largest[(column + at) // self.lanes]
                 e.vstore(m, 0, tirx.Max(e.vload(m, 0), score))
+
+    def _next_keys(self, block: QueryBlock, first: Index) -> Callable[[Index], None] | None:
+        """Asks for the keys from ``first`` on, a line of one in each iteration, where a head has more than an
+        eighth of the L2 cache: no prefetcher of the CPU follows those of several heads side by side."""
+        e, (key_step, step) = self.e, self.form.key[-2:]
+        lines = self.form.depth // e.line
+        nbytes = self.form.keys * self.form.depth * DTYPE_BYTES["float32"]
+        if step != 1 or not lines or key_step == self.form.depth or nbytes * 8 <= self.target.l2_bytes:
+            return None
+        start = e.let(block.head.key + first * index(key_step))
+
+        def prefetch(k: Index) -> None:
+            number = div(k, 2)
+            e.prefetch(
+                self.buffers.key, start + div(number, lines) * key_step + mod(number, lines) * e.line, 3
+            )
+
+        return prefetch
 
     def _stepped(self, vector: Expr, variables: IndexVariables, position: tuple[Affine, ...]) -> Expr:
         """The score after the steps before the softmax."""
