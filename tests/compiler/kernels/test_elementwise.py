@@ -123,6 +123,9 @@ MODELS: dict[str, onnx.ModelProto] = {
     "bytes": single(
         (5, 83), lambda g, x: g.op("Concat", x, g.op("BitwiseNot", x), axis=1), "uint8", "uint8", opset=18
     ),
+    "pixels of bytes to planes": single(
+        (1, 9, 50, 3), lambda g, x: g.op("Transpose", x, perm=[0, 3, 1, 2]), "uint8", "uint8"
+    ),
     "uint8 to float": single((4, 33), lambda g, x: g.op("Cast", x, to=1), "uint8"),
     "concatenation of the last axis": single((3, 5, 23), _concat_last),
     "concatenation": single((3, 5, 23), lambda g, x: g.op("Concat", x, g.op("Neg", x), axis=1)),
@@ -251,3 +254,5 @@ def test_vectors_are_as_wide_and_tiled_as_what_is_read_and_computed_asks_for() -
     assert [kernel.parameters["tiled"] for kernel in tiled] == [True]
     assert lanes("logic of bytes") == lanes("bytes") == {64}
     assert lanes("logic of bytes", "scalar") == {1}
+    assert lanes("pixels of bytes to planes") == {32}
+    assert lanes("pixels of bytes to planes", "128x16") == {16}

@@ -72,6 +72,7 @@ class Vectors(Conditions):
 
     Attributes:
         gathered: whether lanes were loaded one by one.
+        shuffled: whether lanes were loaded together with others, and brought into order.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Vectors(Conditions):
         self.blocks, self.pointers = blocks, pointers
         self.guarded = 0
         self.selected = 0  # conditions on data around what is evaluated
-        self.gathered = False
+        self.gathered = self.shuffled = False
         self._tables = dict(block.table for block in blocks.values() if block.table)
         self._memo: dict[Any, Any] = {}
         self._spans: dict[Any, list[Loaded]] = {}
@@ -173,7 +174,9 @@ class Vectors(Conditions):
         if pattern is None:
             return None
         elements, known = prod(int(d) for d in buffer.shape), self._spans.setdefault(buffer, [])
-        return load_pattern(self.e, self.pointers[buffer], elements, pattern, self.variables, known)
+        found = load_pattern(self.e, self.pointers[buffer], elements, pattern, self.variables, known)
+        self.shuffled |= found is not None
+        return found
 
     def _gather(self, buffer: Any, at: list[Any]) -> Expr:
         """A load at lanes that are computed. Below a condition on data, which may be what keeps them in the

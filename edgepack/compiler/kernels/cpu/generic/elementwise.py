@@ -29,6 +29,10 @@ LARGE_TABLE = 4096
 #: Lanes of the narrowest vectors that are worth more than wider ones that are loaded lane by lane.
 NARROW = 4
 
+#: Lanes of the widest vectors that are made of several: to bring 64 bytes into any order takes five times as
+#: long as twice 32 (224x224 pixels of three bytes to planes: 37 us, not 7.7, with AVX-512, 41 with VBMI).
+MOST_SHUFFLED = 32
+
 
 def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Applies the rule: one kernel for each output.
@@ -51,6 +55,9 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
             raise RuleError("an output that no block writes")
         kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half, lanes=lanes)
         built = kernel.build()
+        if kernel.shuffled and lanes > MOST_SHUFFLED:
+            kernel = ElementwiseKernel(*kernel.made_of, lanes=MOST_SHUFFLED)
+            built = kernel.build()
         if kernel.gathered and (narrower := _without_gathers(kernel)) is not None:
             kernel, built = narrower
         stages += built.stages

@@ -92,6 +92,7 @@ class ElementwiseKernel(KernelBuilder):
     Attributes:
         made_of: the arguments but ``lanes``.
         gathered: whether vectors that were emitted are loaded lane by lane.
+        shuffled: whether some are made of several that were loaded.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class ElementwiseKernel(KernelBuilder):
     ) -> None:
         super().__init__("elementwise", target, lanes=lanes)
         self.made_of = (blocks, params, number, block, target, half)
-        self.gathered = False
+        self.gathered = self.shuffled = False
         self.blocks, self.block = blocks, block
         variables = IndexVariables()
         self.axes = Axes.declare(variables, "a", block.extents)
@@ -295,6 +296,7 @@ class ElementwiseKernel(KernelBuilder):
         dtype = str(block.target.dtype)
         value = reader.value(reader.evaluate(block.value, env), dtype)
         self.gathered |= reader.gathered
+        self.shuffled |= reader.shuffled
         if dtype == "bool":
             vector = "int8" if value.lanes == 1 else f"int8x{value.lanes}"
             expr = self.e.splat(tirx.Cast(vector, value.expr), reader.lanes // value.lanes)
