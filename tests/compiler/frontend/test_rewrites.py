@@ -132,6 +132,29 @@ def test_a_rewritten_output_that_is_read_again_keeps_its_name() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(2, 5, 9, 7), (1, 5, 33), (7, 5)])
+def test_batch_normalization_by_constants_is_a_product_and_a_sum(shape: tuple[int, ...]) -> None:
+    g = Graph("norm", seed=2)
+    variance = g.const(np.abs(g.rng.standard_normal(5)).astype(np.float32))
+    known = [g.weight(5, std=1.0), g.weight(5, std=1.0), g.weight(5, std=1.0), variance]
+    g.op("BatchNormalization", g.input("x", shape), *known, epsilon=1e-3, name="y")
+    g.output("y")
+    model = g.model()
+    rewritten = rewrites.apply(onnx.ModelProto.FromString(model.SerializeToString()))
+    assert [node.op_type for node in rewritten.graph.node] == ["Mul", "Add"]
+    inputs = random_inputs(model, seed=5)
+    (wanted,), (found,) = run_onnxruntime(model, inputs), run_onnxruntime(rewritten, inputs)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6 * float(np.abs(wanted).max()))
+
+
+def test_batch_normalization_by_inputs_stays() -> None:
+    g = Graph("norm")
+    values = [g.input(name, (5,)) for name in ("scale", "bias", "mean", "variance")]
+    g.op("BatchNormalization", g.input("x", (2, 5, 3)), *values, name="y")
+    g.output("y")
+    assert [node.op_type for node in rewrites.apply(g.model()).graph.node] == ["BatchNormalization"]
+
+
 def test_scatters_of_slices_are_one_concatenation() -> None:
     """Also where they overlap, count from the end, or another node reads what is between two of them."""
     g = Graph("scatters")

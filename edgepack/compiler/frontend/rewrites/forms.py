@@ -192,12 +192,15 @@ def pad_with_value(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None
 
 
 def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """BatchNormalization in training mode: by the batch's mean and variance; the running ones after it."""
+    """BatchNormalization with constants as a product and a sum; in training mode by the batch's mean and
+    variance, the running ones after it."""
     import numpy as np
 
     values, shape = attributes(node), editor.shape(node.input[0])
-    if not values.get("training_mode", 0) or shape is None:
+    if shape is None:
         return None
+    if not values.get("training_mode", 0):
+        return _scaled_and_shifted(editor, node, len(shape), values.get("epsilon", 1e-5))
     x, scale, bias, mean, variance = node.input
     dtype, column = editor.dtype(x), [1, -1, *[1] * (len(shape) - 2)]
     axes = editor.const(np.asarray([i for i in range(len(shape)) if i != 1], np.int64))
@@ -223,6 +226,25 @@ def batch_normalization(editor: Editor, node: onnx.NodeProto) -> Sequence[str] |
     results = [editor.op("Add", scaled, editor.reshape(bias, column))]
     results += [running(mean, batch_mean), running(variance, batch_variance)][: len(node.output) - 1]
     return results
+
+
+def _scaled_and_shifted(
+    editor: Editor, node: onnx.NodeProto, rank: int, epsilon: float
+) -> Sequence[str] | None:
+    """x * a + b, a = scale / sqrt(variance + epsilon), b = bias - mean * a; computed in float64."""
+    import numpy as np
+
+    dtype, known = editor.dtype(node.input[0]), [editor.value(name) for name in node.input[1:]]
+    if any(array is None or array.ndim != 1 for array in known) or dtype not in (np.float32, np.float64):
+        return None
+    scale, bias, mean, variance = (np.asarray(array, np.float64) for array in known)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + epsilon)
+        terms = [factor, bias - mean * factor]
+    if len(node.output) > 1 or not all(np.isfinite(term.astype(dtype)).all() for term in terms):
+        return None
+    a, b = (editor.const(term.astype(dtype).reshape(-1, *[1] * (rank - 2))) for term in terms)
+    return [editor.op("Add", editor.op("Mul", node.input[0], a), b)]
 
 
 def scalar_axes(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
