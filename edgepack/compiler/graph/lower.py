@@ -29,6 +29,7 @@ from edgepack.compiler.graph.narrow_products import narrow_products
 from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.products import matrix_products
 from edgepack.compiler.graph.rewrite import node_index, op_name
+from edgepack.compiler.graph.safe_indices import safe_indices
 
 __all__ = ["Forms", "Lowered", "lower"]
 
@@ -116,6 +117,7 @@ def lower(module: IRModule, forms: Forms | None = None) -> Lowered:
         module = fuse_norms(module)
         module = fuse_attention(module)
         module = isolate_gathered(module)
+        module = safe_indices(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
         module = isolate_conversions(module)

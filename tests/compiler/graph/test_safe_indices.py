@@ -1,0 +1,57 @@
+"""Indices of run time that are out of range stand for the nearest element, and nothing else is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models.builder import Graph
+from tests.models.evaluate import random_inputs, run_onnxruntime
+from tests.support.compiled import Compiled
+
+FAR = (1 << 62, -(1 << 62), 1 << 31, -100_000_000, 100_000_000)
+
+
+def _model(
+    op: str, ids: tuple[int, ...], updates: tuple[int, ...] = (), **attributes: int
+) -> onnx.ModelProto:
+    g = Graph(op, opset=18)
+    operands = [g.input("x", (6, 9, 4)), g.input("ids", ids, "int64")]
+    operands += [g.input("updates", updates)] if updates else []
+    g.op(op, *operands, name="y", **attributes)
+    g.output("y")
+    return g.model()
+
+
+#: The model, and the extents that its indices are positions along.
+MODELS = {
+    "elements": (_model("GatherElements", (6, 5, 4), axis=1), (9,)),
+    "rows": (_model("GatherND", (7, 2)), (6, 9)),
+    "rows of a batch": (_model("GatherND", (6, 3, 1), batch_dims=1), (9,)),
+    "one row": (_model("Gather", (7,), axis=1), (9,)),
+    "scattered elements": (_model("ScatterElements", (6, 1, 4), (6, 1, 4), axis=1), (9,)),
+    "scattered rows": (_model("ScatterND", (1, 2), (1, 4)), (6, 9)),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    folder: Path = tmp_path_factory.mktemp("indices")
+    return Compiled({name: model for name, (model, _) in MODELS.items()}, folder)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_indices_out_of_range_are_the_nearest(compiled: Compiled, name: str) -> None:
+    model, extents = MODELS[name]
+    inputs = random_inputs(model, 3)
+    rng = np.random.default_rng(4)
+    ends = np.array(extents if inputs["ids"].shape[-1] == len(extents) > 1 else extents[0])
+    right = rng.integers(-ends, ends, inputs["ids"].shape)
+    far = np.where(rng.random(right.shape) < 0.5, rng.choice(FAR, right.shape), right)
+    for ids in (right, far):
+        near = np.clip(np.where(ids < 0, ids + ends, ids), 0, ends - 1)
+        (wanted,) = run_onnxruntime(model, {**inputs, "ids": near})
+        np.testing.assert_array_equal(compiled.run(name, {**inputs, "ids": ids}, seed=1)["y"], wanted)
