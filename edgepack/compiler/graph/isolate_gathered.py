@@ -1,4 +1,5 @@
-"""Isolate what is gathered: a tensor that several gathers read is not fused into them.
+"""Isolate what is gathered: a tensor that several gathers read is not fused into them, nor is what
+GatherElements reads, which may have many more elements than it reads from.
 
 A resize is a weighted sum of gathers along one axis, then of gathers along another. TVM would fuse all of
 them: each element of the second sum would compute all elements of the first that it reads. A view ends a
@@ -20,6 +21,9 @@ __all__ = ["isolate_gathered"]
 #: Gathers that read one tensor, from which on it is computed before them.
 SEVERAL = 2
 
+#: As how many gathers an operator counts.
+TIMES = {"relax.take": 1, "relax.gather_elements": SEVERAL}
+
 
 class _IsolateGathered(Rewriter):
     """Attributes:
@@ -32,7 +36,7 @@ class _IsolateGathered(Rewriter):
             binding.value.args[0]
             for block in module["main"].body.blocks
             for binding in block.bindings
-            if op_name(binding.value) == "relax.take"
+            for _ in range(TIMES.get(op_name(binding.value), 0))
         )
 
     def visit_binding(self, binding: relax.Binding) -> None:

@@ -134,6 +134,14 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     return result
 
 
+def _gather_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
+    """It fuses with what brings its indices into range, and with what follows."""
+    result = Op.get("relax.gather_elements").get_attr("FLegalize")(builder, call)
+    gvar = result.args[0]
+    builder.update_func(gvar, builder.get()[gvar].with_attr("op_pattern", FUSES_INTO))
+    return result
+
+
 def _gathers_pixels(builder: relax.BlockBuilder, call: relax.Call) -> bool:
     """Whether a gather reads rows of some elements of a view."""
     data, shape = call.args[0], shape_of(call.args[0])
@@ -242,6 +250,7 @@ def legalize(module: IRModule) -> IRModule:
     """Turns every operator but views into ``call_tir``; PrimFuncs of anchors carry :data:`ANCHOR`."""
     custom = {name: _anchored(name, describe) for name, describe in ANCHORS.items()}
     custom["relax.take"] = _take
+    custom["relax.gather_elements"] = _gather_elements
     custom["relax.nn.group_norm"] = _group_norm
     custom |= {name: _unbounded(name) for name in ("relax.max", "relax.min")}
     custom["relax.argmax"] = custom["relax.argmin"] = _largest_position
