@@ -3,7 +3,7 @@
 ``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses; ``... signals``,
 ``... windows`` and ``... groups`` the same of convolutions in one dimension, of windows that are not 3x3, and
 in groups. Each run uses another copy of the weights, so that they come from the last cache or from memory, as
-they do inside of a network.
+they do inside of a network. ``... errors`` prints the errors of the filters in one dimension.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from edgepack.compiler.kernels.cpu.conv import winograd
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS
 from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines, all_lines
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.target import CpuTarget
@@ -151,6 +153,11 @@ def lines(model: ModelProto) -> Iterator[tuple[str, Lines]]:
         yield f"F({one.m}, {one.filter.r}) {('down', 'along')[one.axis]}", one
 
 
+def squares(taps: int) -> list[tuple[str, int]]:
+    """Name and m of each square tile of a window of so many taps."""
+    return [(f"F{m}", m) for m in SQUARES.get(taps, ())]
+
+
 def forms(tiles: Iterable[tuple[str, int | Lines]]) -> dict[str, Form]:
     """All forms of a layer, by name."""
     found: dict[str, Form] = {"direct": (None, True)}
@@ -204,7 +211,7 @@ def median_ms(executor: Executor, name: str, built: Built, runs: int) -> float:
             function = getattr(executor.library, step.kernel)
             begin = time.perf_counter()
             function(*pointers, ctypes.c_int32(0), ctypes.c_int32(step.tasks))
-            total += (time.perf_counter() - begin) if "conv" in step.kernel else 0.0
+            total += (time.perf_counter() - begin) if "conv2d" in step.kernel else 0.0
         times.append(total * 1e3)
     return statistics.median(times[5:])
 
@@ -219,7 +226,7 @@ def row(label: str, model: ModelProto, choice: dict[str, Form], target: CpuTarge
         executor = Executor(built, Path(folder), target)
         times = {name: median_ms(executor, name, built[name], runs) for name in built}
     kernels = plan_of(model, "chosen", target).plan.kernels
-    rule = next(k for k in kernels if k.rule.startswith("conv"))
+    rule = next(k for k in kernels if k.rule.startswith("conv2d"))
     chosen = f"{rule.rule} {rule.parameters.get('form', '')}".strip()
     cells = ", ".join(f"{name} {ms:.3g}" for name, ms in times.items() if name != "direct")
     best = min(ms for name, ms in times.items() if name != "direct")
@@ -228,30 +235,67 @@ def row(label: str, model: ModelProto, choice: dict[str, Form], target: CpuTarge
     )
 
 
+class _Numbers:
+    """:class:`Transform` of arrays."""
+
+    def add(self, x: Any, y: Any) -> Any:
+        return y if x is None else x if y is None else x + y
+
+    def sub(self, x: Any, y: Any) -> Any:
+        return x - y
+
+    def mad(self, factor: float, x: Any, y: Any) -> Any:
+        return self.add(np.float32(factor) * x, y)
+
+
+def filter_errors(channels: int = 64, tiles: int = 400) -> None:
+    """Prints each filter's error and the direct sum's in float32: root mean squares by that of the output."""
+    t: Any = _Numbers()
+    print("| filter | error | direct |\n|---|---|---|")
+    for f in (one for some in FILTERS.values() for one in some):
+        rng = np.random.default_rng(0)
+        w = rng.standard_normal((channels, f.r)).astype(np.float32)
+        d = rng.standard_normal((f.a, channels, tiles)).astype(np.float32)
+        u = (w.astype(np.float64) @ f.weights.T).astype(np.float32)
+        v = np.stack(f.transform_inputs(t, list(d)))
+        sums = np.zeros((f.a, tiles), np.float32)
+        direct = np.zeros((f.m, tiles), np.float32)
+        for c in range(channels):
+            sums += u[c][:, None] * v[:, c]
+            for k in range(f.r):
+                direct += w[c, k] * d[k : k + f.m, c]
+        exact = np.array([np.einsum("cr,rcn->n", w, d[i : i + f.r], dtype=np.float64) for i in range(f.m)])
+        scale = np.sqrt(np.mean(exact**2))
+        found = np.stack(f.transform_outputs(t, list(sums)))
+        errors = [np.sqrt(np.mean((x - exact) ** 2)) / scale for x in (found, direct)]
+        print(f"| F({f.m}, {f.r}) | {errors[0]:.2g} | {errors[1]:.2g} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--registers", default="", help='vectors, as in "256x16": bits and number')
-    kinds = ["images", "signals", "windows", "groups"]
+    kinds = ["images", "signals", "windows", "groups", "errors"]
     parser.add_argument("kind", choices=kinds, nargs="?", default=kinds[0])
     options = parser.parse_args()
+    if options.kind == "errors":
+        filter_errors()
+        return
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     target = target_with(options.registers, threads=1) if options.registers else host_target()
     print("| layer | direct | Winograd's forms | direct / best of them | chosen |\n" + "|---" * 5 + "|")
     if options.kind == "images":
-        for layer in IMAGES:
-            tiles = [(f"F{m}", m) for m in SQUARES[layer[3]]]
-            row(*image(*layer), forms(tiles), target, options.runs)
-        return
-    layers = {
-        "signals": [signal(*layer) for layer in SIGNALS],
-        "windows": [window(*layer) for layer in WINDOWS],
-        "groups": [grouped(*layer) for layer in GROUPS],
-    }
-    for label, model in layers[options.kind]:
-        tiles = [(f"F{m}", m) for m in (SQUARES[3] if "groups" in label and "3x3" in label else ())]
-        row(label, model, forms([*tiles, *lines(model)]), target, options.runs)
+        layers = [(*image(*layer), squares(layer[3])) for layer in IMAGES]
+    elif options.kind == "groups":
+        layers = [(*grouped(*layer), squares(layer[2][0])) for layer in GROUPS]
+    elif options.kind == "windows":
+        layers = [(*window(*layer), []) for layer in WINDOWS]
+    else:
+        layers = [(*signal(*layer), []) for layer in SIGNALS]
+    for label, model, tiles in layers:
+        others = [] if options.kind == "images" else lines(model)
+        row(label, model, forms([*tiles, *others]), target, options.runs)
 
 
 if __name__ == "__main__":

@@ -29,12 +29,12 @@ class _SafeIndices(Rewriter):
         extents = self._extents(name, call, args)
         if 0 in shape_of(args[1]) or min(extents, default=0) == 0:
             return super().visit_call(call, args)
-        dtype = dtype_of(args[1])
-        ends = constant(np.array(extents if name in BY_ROW else extents[0], dtype))
-        last = constant(np.array(np.array(extents if name in BY_ROW else extents[0]) - 1, dtype))
-        zero, indices = constant(np.array(0, dtype)), args[1]
+        indices, ends = args[1], np.array(extents if name in BY_ROW else extents[0], dtype_of(args[1]))
+        zero, last = constant(np.zeros((), ends.dtype)), constant(np.asarray(ends - 1))
         negative = self.emit(relax.op.less(indices, zero))
-        indices = self.emit(relax.op.where(negative, self.emit(relax.op.add(indices, ends)), indices))
+        indices = self.emit(
+            relax.op.where(negative, self.emit(relax.op.add(indices, constant(ends))), indices)
+        )
         indices = self.emit(relax.op.minimum(self.emit(relax.op.maximum(indices, zero)), last))
         return super().visit_call(call, [args[0], indices, *args[2:]])
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import Compiled
+from tests.support.compiled import Compiled, plan_of
 
 FAR = (1 << 62, -(1 << 62), 1 << 31, -100_000_000, 100_000_000)
 
@@ -55,3 +55,14 @@ def test_indices_out_of_range_are_the_nearest(compiled: Compiled, name: str) -> 
         near = np.clip(np.where(ids < 0, ids + ends, ids), 0, ends - 1)
         (wanted,) = run_onnxruntime(model, {**inputs, "ids": near})
         np.testing.assert_array_equal(compiled.run(name, {**inputs, "ids": ids}, seed=1)["y"], wanted)
+
+
+@pytest.mark.parametrize(("before", "kernels"), [("", 1), ("Exp", 2)])
+def test_elements_are_gathered_by_one_kernel_from_what_is_computed_once(before: str, kernels: int) -> None:
+    """With their indices, but not with what they are read from, of which each may be read many times."""
+    g = Graph("gather")
+    x = g.input("x", (6, 9, 4))
+    x = g.op(before, x) if before else x
+    g.op("GatherElements", x, g.input("ids", (6, 5, 4), "int64"), axis=1, name="y")
+    g.output("y")
+    assert len(plan_of(g.model()).plan.steps) == kernels

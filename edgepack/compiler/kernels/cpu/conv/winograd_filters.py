@@ -7,7 +7,7 @@ pairs +-p, and 0 where there is an even number of products: sums of even and of 
 of a pair.
 
 The points are those with the least error that were found among simple ones, for normally distributed inputs,
-weights and 64 channels: 1.5 to 3 times that of the direct sum (Barabasz et al., Error Analysis and Improving
+weights and 64 channels: 1.4 to 3 times that of the direct sum (Barabasz et al., Error Analysis and Improving
 the Accuracy of Winograd Convolution for Deep Neural Networks, 2020, on why it depends on them).
 """
 

@@ -7,30 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from edgepack.compiler.graph.taps import Axis
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFilter
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import in_blocks
 from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
 
-__all__ = ["Lines", "Side", "all_lines"]
-
-
-@dataclass(frozen=True)
-class Side:
-    """A convolution along one side of its images."""
-
-    size: int
-    outputs: int
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-
-    @property
-    def reach(self) -> int:
-        """Pixels from the first tap of a window to its last."""
-        return (self.taps - 1) * self.dilation
+__all__ = ["Lines", "all_lines"]
 
 
 def all_lines(conv: Conv2d) -> list[Lines]:
@@ -102,18 +86,18 @@ class Lines:
     # Sides ------------------------------------------------------------------------------------------------
 
     @property
-    def along(self) -> Side:
+    def along(self) -> Axis:
         return self._side(self.axis)
 
     @property
-    def across(self) -> Side:
+    def across(self) -> Axis:
         return self._side(1 - self.axis)
 
-    def _side(self, axis: int) -> Side:
+    def _side(self, axis: int) -> Axis:
         c = self.conv
         size, outputs = ((c.height, c.out_height), (c.width, c.out_width))[axis]
-        before = (c.pad_top, c.pad_left)[axis]
-        return Side(size, outputs, c.kernel[axis], c.strides[axis], c.dilation[axis], before)
+        pads = ((c.pad_top, c.pad_bottom), (c.pad_left, c.pad_right))[axis]
+        return Axis(size, outputs, c.kernel[axis], c.strides[axis], c.dilation[axis], *pads)
 
     def pixels(self, along: int, across: int) -> int:
         """Pixels of the input, in memory, between two that are so far from each other."""
@@ -139,7 +123,7 @@ class Lines:
     def lines(self) -> int:
         """Lines of V side by side: those of the output, and of other rows of the window."""
         across = self.across
-        return (across.outputs - 1) * across.stride + across.reach + 1
+        return (across.outputs - 1) * across.stride + (across.taps - 1) * across.dilation + 1
 
     @property
     def segment(self) -> int:
