@@ -180,7 +180,7 @@ class Winograd(KernelBuilder):
             weights = planes.reshape(*conv.kernel, -1, conv.out_channels)
             return g.pack(phases.weights(weights) if phases else weights, columns)
 
-        key = f"{g.key}:{'phases:' if phases else ''}{columns}:{g.zeros}"
+        key = f"{g.key}:{g.conv.groups}:{'phases:' if phases else ''}{columns}:{g.zeros}"
         return Packing(self.fused.operand(1), key, pack)
 
     def build(self) -> Implementation:
