@@ -33,6 +33,9 @@ SUMS = "SHA256SUMS"
 SIGNATURES = (".minisig", ".sig")
 _ENVIRONMENT = "env://"
 _LARGEST_KEY, _LARGEST_SUMS = 64 << 10, 64 << 20
+#: What is a public key itself, whatever files there are: minisign's line, also one that lost some characters,
+#: and the text of a key's file.
+_KEY_TEXT = re.compile(r"\s*(RW[A-Za-z0-9+/=]{46,62}\s*|untrusted comment:.*|-----BEGIN .*)", re.DOTALL)
 
 
 def secret_key(source: str | Path, password: str | None = None) -> MinisignSecretKey | CosignSecretKey:
@@ -60,15 +63,17 @@ def secret_key(source: str | Path, password: str | None = None) -> MinisignSecre
 def public_key(source: str | Path) -> MinisignPublicKey | CosignPublicKey:
     """A key to verify with: a file, ``env://NAME``, or the line of base64 that ``minisign -P`` takes.
 
+    What has the form of a key is one, also where there is a file of that name (``./RW...`` names the file):
+    the folder may be somebody else's.
+
     Raises:
         ConfigError: there is none, or it is of another kind.
     """
     _check_installed()
     from edgepack.signing import cosign, minisign
 
-    if re.fullmatch(r"RW[A-Za-z0-9+/]{54}", str(source)) and not Path(source).exists():
-        return minisign.read_public(str(source), "The key")
-    text, where = _text(source)
+    given = str(source)
+    text, where = (given.strip() + "\n", "The key") if _KEY_TEXT.fullmatch(given) else _text(source)
     if "PRIVATE KEY" in text.split("\n", 1)[0] or "secret key" in text.split("\n", 1)[0]:
         raise ConfigError(f"{where} is a secret key.", hint="Verify with the public one.")
     read = cosign.read_public if text.startswith("-----BEGIN") else minisign.read_public

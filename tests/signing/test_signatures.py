@@ -161,6 +161,31 @@ def test_openssl_verifies_what_is_signed_as_cosign_does(
         check_signature(release, public_key(keys / "other-c.pub"))
 
 
+def test_what_has_the_form_of_a_key_is_a_key_whatever_files_there_are(
+    keys: Path, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attacker's folder may hold files of any name, and his key in them."""
+    monkeypatch.chdir(release)
+    sign_sums(release, secret_key(keys / "other-m.sec"))
+    trusted, foreign = ((keys / f"{name}.pub").read_text() for name in ("m", "other-m"))
+    line = trusted.splitlines()[1]
+    pem = (keys / "c.pub").read_text()
+    for given in (line, f"{line}\r", f" {line}\n", trusted, trusted.strip(), pem, line[:-1], f"{line}A"):
+        try:
+            Path(given).parent.mkdir(parents=True, exist_ok=True)
+            Path(given).write_text(foreign)
+        except OSError:
+            assert given == pem  # a path's part can be too long
+        with pytest.raises((CheckFailedError, ConfigError), match=r"made with the key|nobody|no public"):
+            check_signature(release, public_key(given))
+    monkeypatch.setenv("KEY", line)
+    Path("env:").mkdir()
+    Path("env:/KEY").write_text(foreign)
+    assert public_key("env://KEY") == public_key(line) == public_key(trusted)
+    assert public_key("env:/KEY") == public_key(keys / "other-m.pub")  # a path
+    assert public_key(f"./{line}") == public_key(keys / "other-m.pub")  # as the shell says that it is a file
+
+
 @pytest.mark.parametrize("key", ["m", "c"])
 def test_what_was_changed_is_refused(key: str, keys: Path, release: Path) -> None:
     public = public_key(keys / f"{key}.pub")
