@@ -246,10 +246,15 @@ def start_pack(mode: str, *arguments: str | Path, **environment: str) -> subproc
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        # A job in the background of a shell ignores SIGINT, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
+        # A job in the background of a shell ignores SIGINT, under nohup SIGHUP, and so would its children.
+        preexec_fn=_default_signals,  # noqa: PLW1509 (no threads here)
         start_new_session=True,
     )
+
+
+def _default_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_for_pid(process: subprocess.Popen[str], folder: Path, pattern: str) -> int:

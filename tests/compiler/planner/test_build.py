@@ -26,7 +26,7 @@ def _twice_the_same_layer() -> onnx.ModelProto:
 
 
 def test_equal_layers_share_kernel_and_constants() -> None:
-    plan = plan_of(_twice_the_same_layer()).plan
+    plan = plan_of(_twice_the_same_layer(), target=target_with("512x32")).plan
     convolutions = [s for s in plan.steps if "conv2d" in s.kernel]
     assert len(convolutions) == 2
     assert convolutions[0].kernel == convolutions[1].kernel
@@ -35,7 +35,7 @@ def test_equal_layers_share_kernel_and_constants() -> None:
 
 
 def test_steps_name_the_nodes_of_the_model() -> None:
-    plan = plan_of(_twice_the_same_layer()).plan
+    plan = plan_of(_twice_the_same_layer(), target=target_with("512x32")).plan
     first, second = (s.nodes for s in plan.steps if "conv2d" in s.kernel)
     assert first == ("Conv_0",)
     assert second == ("Conv_2",)
@@ -69,5 +69,5 @@ def test_weights_that_are_packed_are_not_stored_twice() -> None:
 
 
 def test_plan_survives_json() -> None:
-    plan = plan_of(_twice_the_same_layer()).plan
+    plan = plan_of(_twice_the_same_layer(), target=target_with("512x32")).plan
     assert Plan.from_json(plan.to_json()) == plan

@@ -12,7 +12,7 @@ from edgepack.compiler.kernels import registry
 from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY
 from tests.models.builder import Graph
 from tests.models.evaluate import random_inputs
-from tests.support.compiled import Compiled, plan_of
+from tests.support.compiled import Compiled, plan_of, target_with
 
 SLOW = {"rowwise", "generic", "rows", "plain"}
 
@@ -116,8 +116,8 @@ def test_only_what_is_slow_by_itself_stays_slow(compiled: Compiled, name: str) -
         compiled.check(name)
 
 
-def test_parts_are_shared_by_equal_groups_and_know_their_nodes(compiled: Compiled) -> None:
-    plan = compiled.plan("mask")
+def test_parts_are_shared_by_equal_groups_and_know_their_nodes() -> None:
+    plan = plan_of(_model(_mask), target=target_with("512x32")).plan
     nodes: dict[str, list[list[str]]] = {}
     for step in plan.steps:
         names = [node.partition("_")[0] for node in step.nodes]
