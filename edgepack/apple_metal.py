@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import ask, run_checked
 
 __all__ = ["compile_library", "metal_version"]
@@ -18,7 +18,7 @@ _SECONDS = 600.0
 
 def metal_version() -> str:
     """The first line of ``xcrun metal --version``; "" where it is not installed."""
-    xcrun = shutil.which("xcrun")
+    xcrun = find_program("xcrun")
     lines = ask([xcrun, "--sdk", "macosx", "metal", "--version"]).strip().splitlines() if xcrun else []
     return lines[0].strip() if lines else ""
 

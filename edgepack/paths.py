@@ -1,13 +1,15 @@
-"""Folders of this user on this machine."""
+"""Folders of this user on this machine, and the programs in its ``PATH``."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["CACHE_ENV", "cache_dir", "config_dir"]
+__all__ = ["CACHE_ENV", "cache_dir", "config_dir", "find_program"]
 
 #: Environment variable that names the cache folder, instead of the platform's usual place.
 CACHE_ENV = "EDGEPACK_CACHE_DIR"
@@ -59,3 +61,29 @@ def config_dir() -> Path:
         return (Path(base) if Path(base).is_absolute() else Path.home() / ".config") / "edgepack"
     except RuntimeError as error:
         raise FileNotFoundError("this user has no home folder") from error
+
+
+def find_program(name: str, path: str | None = None) -> str | None:
+    """The file of a program that can be run; None if there is none.
+
+    A name is looked for in the absolute folders of ``path`` (default: of ``PATH``, or what the system has in
+    its stead). Never in the current folder, which may be somebody else's: Windows and
+    :func:`shutil.which` there would look in it first, and an empty or relative part of ``PATH`` means it or a
+    folder in it. What has a folder in its name (``./qemu``) is that file, as for a shell.
+    """
+    if os.path.split(name)[0]:
+        return next((found for file in _spellings(name) if (found := shutil.which(file))), None)
+    if path is None:
+        path = os.environ.get("PATH", os.defpath)
+    folders = (folder for part in path.split(os.pathsep) if (folder := Path(part.strip('"'))).is_absolute())
+    files = (str(folder / file) for folder in folders for file in _spellings(name))
+    return next((found for file in files if (found := shutil.which(file))), None)
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """The names of a program's file: on Windows with the suffixes of what can be run there."""
+    suffixes = os.environ.get("PATHEXT", ".COM;.EXE;.BAT;.CMD").split(";") if os.name == "nt" else []
+    if not suffixes or name.lower().endswith(tuple(suffix.lower() for suffix in suffixes if suffix)):
+        yield name
+    else:
+        yield from (name + suffix for suffix in suffixes)

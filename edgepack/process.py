@@ -18,6 +18,7 @@ started is ended by :mod:`edgepack.guardian`.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
@@ -35,6 +36,7 @@ from typing import IO, TypeVar
 from edgepack import guardian
 from edgepack.deadline import TICK, OutOfTimeError, time_left
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.storage import blamed
 
 __all__ = [
@@ -228,11 +230,13 @@ def start(
     stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own, so that :func:`kill_group` ends its children too (not on
-    Windows). ``stdin``: default nothing; ``env``: all of its environment. Raises OSError."""
+    Windows). ``stdin``: default nothing; ``env``: all of its environment, in whose ``PATH`` the program is
+    looked for as :func:`edgepack.paths.find_program` does. Raises OSError."""
+    variables = dict(os.environ if env is None else env)
     process = guardian.Process(
-        list(command),
+        [_found(command[0], variables), *command[1:]],
         cwd=cwd,
-        env=dict(os.environ if env is None else env),
+        env=variables,
         stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=stdout,
         stderr=stderr,
@@ -241,6 +245,14 @@ def start(
     if (siblings := _siblings.get()) is not None:
         siblings.add(process)
     return process
+
+
+def _found(program: str, variables: Mapping[str, str]) -> str:
+    """A program's path; Windows itself would look for a name in the current folder."""
+    found = program if os.path.split(program)[0] else find_program(program, variables.get("PATH"))
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    return found
 
 
 class _Siblings:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from edgepack.errors import ToolchainError
+from edgepack.errors import ConfigError, ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import Completed, execute
 from edgepack.runners.base import Availability, DeviceLike, setting
-from edgepack.runners.remote import not_written, options, run_there
+from edgepack.runners.job import Folder, options, parent_folder, prepare, variables
+from edgepack.runners.remote import NotWrittenError, ask, run_there
 from edgepack.toolchains.ndk import ABIS, android_sdks
 
 __all__ = ["PLACE", "REAL_SPEED", "available", "run"]
@@ -32,6 +33,9 @@ PLACE = "SERIAL"
 
 _OPTIONS = ("serial", "directory")
 _DIRECTORY = "/data/local/tmp/edgepack"
+
+#: Characters of what a device says that go into a sentence.
+_SHOWN = 200
 
 #: For a command that asks for something; adb's server may have to start first.
 _ASK_SECONDS = 30
@@ -74,12 +78,15 @@ def available(device: DeviceLike) -> Availability:
             "",
             "adb was not found: apt-get install adb, or sdkmanager platform-tools, or set ANDROID_HOME.",
         )
+    _directory(device), variables(device)
     try:
         link = _Link(adb, _choose(device, adb))
-        done = link.shell("; ".join(f"getprop ro.{name}" for name in _PROPERTIES), timeout=_ASK_SECONDS)
+        asked = "; ".join(f"getprop ro.{name}" for name in _PROPERTIES)
+        said, _, _ = ask(link, f"{asked}; c=0", timeout=_ASK_SECONDS)
     except ToolchainError as error:
         return Availability(False, adb, " ".join(part for part in (error.message, error.hint) if part))
-    abis, model, release, level = [*map(str.strip, done.stdout.splitlines()), *[""] * 4][:4]
+    properties = [line.strip()[:_SHOWN] for line in said.splitlines()]
+    abis, model, release, level = [*properties, *[""] * 4][:4]
     where = f"{model or 'a device'} ({link.name}, Android {release}, API level {level}, {abis})"
     if wanted not in abis.split(","):
         return Availability(False, where, f"{model} runs {abis}; the bundle is for {wanted}.")
@@ -90,22 +97,33 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     """Copy the bundle ``cwd`` to the device, and run its program there.
 
     Raises:
+        ConfigError: a name that cannot be used on a device; see :func:`edgepack.runners.job.prepare`.
         ToolchainError: no device, or it went away; no room; the program cannot be started, or is not done in
             time. With what the device said.
     """
     adb = _adb(device)
     if adb is None:
         raise ToolchainError(f"adb cannot run programs of {device.name}.", hint=available(device).hint)
+    # No app may write around the folder, and what adb runs is root today and the user `shell` tomorrow.
+    job = prepare(device, _directory(device), argv, cwd.absolute(), guarded=False)
+    return run_there(_Link(adb, _choose(device, adb)), job, timeout=timeout)
+
+
+def _directory(device: DeviceLike) -> str:
     directory = str(options(device, "adb", _OPTIONS).get("directory") or _DIRECTORY)
-    link = _Link(adb, _choose(device, adb))
-    return run_there(link, device, directory, argv, timeout=timeout, cwd=cwd)
+    if not directory.startswith("/"):
+        raise ConfigError(
+            f"{device.name}: the folder {directory[:80]!r} cannot be used on an Android device.",
+            hint=f"Write an absolute path, such as {_DIRECTORY}.",
+        )
+    return parent_folder(device, directory)
 
 
 def _adb(device: DeviceLike) -> str | None:
     named = setting(device, "program") if setting(device, "name") == "adb" else None
     tools = [str(sdk / "platform-tools" / "adb") for sdk in android_sdks(os.environ)]
     places = [str(named)] if named else ["adb", *tools]
-    return next((found for place in places if (found := shutil.which(place))), None)
+    return next((found for place in places if (found := find_program(place))), None)
 
 
 def _choose(device: DeviceLike, adb: str) -> str:
@@ -153,7 +171,8 @@ def _attached(adb: str) -> list[_Attached]:
     if done.returncode != 0:
         raise ToolchainError("adb does not work.", detail=done.printed, hint="Try: adb devices")
     _, _, lines = done.stdout.partition("List of devices attached")
-    found = (re.match(r"(\S+)\s+(no permissions|\S+)(.*)", line) for line in lines.splitlines())
+    line_of = re.compile(r"(\(no serial number\)|\S+)\s+(no permissions|\S+)(.*)")
+    found = (line_of.match(line) for line in lines.splitlines())
     return [
         _Attached(match[1], match[2], model[1] if (model := re.search(r"model:(\S+)", match[3])) else "")
         for match in found
@@ -176,19 +195,19 @@ class _Link:
         said = re.search(r"^(?:error|adb): (.+)", done.stderr, re.MULTILINE)
         if done.returncode != 0 and said:
             raise ToolchainError(
-                f"The connection to {self.name} failed: {said[1].rstrip('.')}.",
+                f"The connection to {self.name} failed: {said[1][:_SHOWN].rstrip('.')}.",
                 detail=done.printed,
                 hint="Is it still connected, and on? `adb devices` lists what adb sees.",
             )
         return done
 
-    def copy(self, files: Mapping[str, Path], folder: str, *, timeout: float) -> None:
+    def copy(self, files: Mapping[str, Path], folder: Folder, *, timeout: float) -> None:
         groups: dict[str, list[Path]] = {}
         for name, path in files.items():
-            groups.setdefault(f"{folder}/{PurePosixPath(name).parent}", []).append(path)
+            groups.setdefault(f"{folder.path}/{PurePosixPath(name).parent}", []).append(path)
         self.shell("mkdir -p " + shlex.join(groups), timeout=_ASK_SECONDS)
         for group, paths in groups.items():
-            command = [*self.command, "push", *map(str, paths), f"{group}/"]
+            command = [*self.command, "push", "--", *map(str, paths), f"{group}/"]
             done = execute(command, timeout=timeout, cwd=Path.cwd(), what=f"adb push to {self.name}")
             if done.returncode != 0:
-                raise not_written(self.name, folder, files, done)
+                raise NotWrittenError(self.name, folder, files, done)

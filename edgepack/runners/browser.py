@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import ask, kill_group, printed, start
 from edgepack.temporary import temporary_folder
 
@@ -49,7 +49,7 @@ _END = "end"
 def find_browser(named: str | None = None) -> str | None:
     """The executable: the one that is named, or the first that is known and here."""
     names = [named] if named else [*_NAMES, *_PLACES]
-    return next((found for name in names if (found := shutil.which(name))), None)
+    return next((found for name in names if (found := find_program(name))), None)
 
 
 def version_of(browser: str) -> str:

@@ -6,12 +6,12 @@ are slower, for V8 begins with code of its quick compiler; `bench` warms up.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, Call, DeviceLike, setting
 
@@ -88,7 +88,7 @@ def sandboxed(argv: Sequence[str | Path], folder: Path) -> list[str]:
 
 def _find_node(device: DeviceLike) -> str | None:
     names = [setting(device, "program"), "node", "nodejs"]
-    return next((found for name in names if name and (found := shutil.which(str(name)))), None)
+    return next((found for name in names if name and (found := find_program(str(name)))), None)
 
 
 def _major(version: str) -> int:

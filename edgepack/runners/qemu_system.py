@@ -6,7 +6,6 @@ among the arguments are left out.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from edgepack.bundle.firmware.emulator import EMULATORS
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, Call, DeviceLike, setting
 
@@ -84,7 +84,7 @@ def _machine(device: DeviceLike) -> str:
 
 
 def _find_qemu(device: DeviceLike) -> str | None:
-    return shutil.which(str(setting(device, "program") or EMULATORS[device.arch].program))
+    return find_program(str(setting(device, "program") or EMULATORS[device.arch].program))
 
 
 @cache

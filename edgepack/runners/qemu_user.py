@@ -6,13 +6,13 @@ have one. (The libc that zig links against is a stub: it cannot run.)
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, Call, DeviceLike, arch_of, host_os, setting
 
@@ -101,7 +101,7 @@ def call(device: DeviceLike, argv: Sequence[str | Path], *, cwd: Path) -> Call:
 
 def _find_qemu(device: DeviceLike, guest: _Guest) -> str | None:
     names = [setting(device, "program"), f"qemu-{guest.qemu}", f"qemu-{guest.qemu}-static"]
-    return next((found for name in names if name and (found := shutil.which(str(name)))), None)
+    return next((found for name in names if name and (found := find_program(str(name)))), None)
 
 
 @cache

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -22,9 +21,12 @@ from pathlib import Path
 from typing import IO
 
 from edgepack.errors import ConfigError, ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import Completed, execute, kill_group, start
 from edgepack.runners.base import Availability, DeviceLike, setting
-from edgepack.runners.remote import not_written, options, run_there
+from edgepack.runners.job import Folder, options, parent_folder, prepare, variables
+from edgepack.runners.remote import NotWrittenError, ask, run_there
+from edgepack.storage import writing_to
 from edgepack.temporary import temporary_folder
 
 __all__ = ["PLACE", "REAL_SPEED", "available", "run"]
@@ -55,7 +57,30 @@ _SETTINGS = {
     "ClearAllForwardings": "yes",
     "ForwardAgent": "no",
     "ForwardX11": "no",
+    # Else the connection would go on in the background when all is done.
+    "ControlPersist": "no",
 }
+
+#: How a place is written. ssh gives both names to the shell for what its configuration says (ProxyCommand,
+#: Match exec): no character acts on a shell. Older versions than 9.6 do not look themselves.
+_WRITTEN = re.compile(
+    r"(?P<user>(?!-)[\w.+%\\-]*[\w.+%-]@)?"
+    r"(?:\[(?P<address>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>(?!-)[\w.+%-]+))"
+    r"(?::(?P<port>[0-9]+))?/?"
+)
+_LONGEST_PLACE = 300
+
+#: Of files on the device, for tar warns of some: 2001.
+_SOME_TIME = 10**9
+
+#: Bytes of what ssh says, at its end, that an error shows.
+_MOST_SAID = 1 << 12
+
+#: Characters of what a device says that go into a sentence.
+_SHOWN = 200
+
+#: Paths that ssh takes as they are: in others it expands ``%``, ``${}`` and ``~``, and a space ends them.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{1,60}")
 
 #: What ssh says of why there is no connection, and what helps. {} is the host.
 _HINTS = (
@@ -84,8 +109,9 @@ class _Host:
 
     @property
     def typed(self) -> str:
-        """As ssh and its tools want it."""
-        return self.host if self.port is None else f"-p {self.port} {self.host}"
+        """As ssh and its tools want it on a command line."""
+        host = shlex.quote(self.host)
+        return host if self.port is None else f"-p {self.port} {host}"
 
 
 def available(device: DeviceLike) -> Availability:
@@ -100,32 +126,34 @@ def available(device: DeviceLike) -> Availability:
             client,
             f"It needs to know where: --runner ssh:{PLACE}, or --device with a file that has `host:`.",
         )
+    variables(device)
     try:
-        with _connected(client, host) as link:
-            done = link.shell("uname -sm", timeout=_CONNECT_SECONDS)
+        with _here(), _connected(client, host) as link:
+            system, _, _ = ask(link, "uname -sm; c=0", timeout=_CONNECT_SECONDS)
     except ToolchainError as error:
         return Availability(False, client, " ".join(part for part in (error.message, error.hint) if part))
-    system = (done.stdout.strip().splitlines() or ["no uname"])[-1]  # a login may print a greeting before
-    return Availability(True, f"{host} ({system})", "")
+    return Availability(True, f"{host} ({system[:_SHOWN] or 'no uname'})", "")
 
 
 def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: Path) -> Completed:
     """Copy the bundle ``cwd`` to the device, and run its program there.
 
     Raises:
+        ConfigError: a name that cannot be used on a device; see :func:`edgepack.runners.job.prepare`.
         ToolchainError: no connection, or it broke; no room; the program cannot be started, or is not done in
             time. With what the device said.
     """
     client, host = _client(device), _host(device)
     if client is None or host is None:
         raise ToolchainError(f"ssh cannot run programs of {device.name}.", hint=available(device).hint)
-    with _connected(client, host) as link:
-        return run_there(link, device, host.directory, argv, timeout=timeout, cwd=cwd)
+    job = prepare(device, host.directory, argv, cwd, guarded=True)
+    with _here(), _connected(client, host) as link:
+        return run_there(link, job, timeout=timeout)
 
 
 def _client(device: DeviceLike) -> str | None:
     named = setting(device, "program") if setting(device, "name") == "ssh" else None
-    return shutil.which(str(named or "ssh"))
+    return find_program(str(named or "ssh"))
 
 
 def _host(device: DeviceLike) -> _Host | None:
@@ -134,13 +162,25 @@ def _host(device: DeviceLike) -> _Host | None:
     text = str(place or chosen.get("host") or "").removeprefix("//")
     if not text:
         return None
-    match = re.fullmatch(r"((?:[^@\s]+@)?(?:\[[^\]\s]+\]|[^:@\s\[\]]+))(?::([0-9]+))?/?", text)
-    if match is None or text.startswith("-"):
-        raise ConfigError(f"{text!r} is no place for ssh.", hint=f"Write {PLACE}; an IPv6 address in [ ].")
-    port = match[2] or (None if place else chosen.get("port"))
-    host = re.sub(r"[\[\]]", "", match[1])
-    directory = str(chosen.get("directory") or _DIRECTORY).removeprefix("~/")
+    match = _WRITTEN.fullmatch(text)
+    if match is None or len(text) > _LONGEST_PLACE or not _is_port(match["port"]):
+        raise ConfigError(
+            f"{text[:80]!r} is no place for ssh.",
+            hint=f"Write {PLACE}; an IPv6 address in [ ]. ssh's configuration can give a host another name.",
+        )
+    port = match["port"] or (None if place else chosen.get("port"))
+    if not _is_port(port):
+        raise ConfigError(f"{device.name}: {str(port)[:80]!r} is no port for ssh.", hint="Write 1 to 65535.")
+    host = (match["user"] or "") + (match["address"] or match["host"])
+    directory = parent_folder(device, str(chosen.get("directory") or _DIRECTORY))
     return _Host(host, int(port) if port else None, directory)
+
+
+def _is_port(port: object) -> bool:
+    """Whether it is a port's number, or none is named."""
+    return port is None or (
+        re.fullmatch("[0-9]{1,5}", str(port)) is not None and 0 < int(str(port)) < 1 << 16
+    )
 
 
 class _Link:
@@ -161,10 +201,8 @@ class _Link:
         return [self.client, *options, *port, *(["-N"] if master else []), "--", self.host.host, *more]
 
     def shell(self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None) -> Completed:
-        # By sh, whatever the login's own shell is.
-        there = f"exec sh -c {shlex.quote(script)}"
         done = execute(
-            self.command(there),
+            self.command(_by_sh(script)),
             timeout=timeout,
             cwd=Path.cwd(),
             env={"LC_ALL": "C"},
@@ -178,7 +216,7 @@ class _Link:
     def failure(self, said: str, done: Completed | None = None) -> ToolchainError:
         """The error for what ssh said."""
         hint = next(hint for text, hint in _HINTS if text in said)
-        last = said.strip().rpartition("\n")[2].strip().rstrip(".")
+        last = said.strip().rpartition("\n")[2].strip()[:_SHOWN].rstrip(".")
         what = "broke" if done and done.stdout else "failed"
         return ToolchainError(
             f"The connection to {self.name} {what}" + (f": {last}." if last else "."),
@@ -186,23 +224,45 @@ class _Link:
             hint=hint.format(self.host.typed),
         )
 
-    def copy(self, files: Mapping[str, Path], folder: str, *, timeout: float) -> None:
+    def copy(self, files: Mapping[str, Path], folder: Folder, *, timeout: float) -> None:
         with tempfile.TemporaryFile() as stream:
-            with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            # GNU's format has names of any length, and what needs none of that is as in the others.
+            with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
                 for name, path in files.items():
                     tar.add(path, name, recursive=False, filter=_plain)
             stream.seek(0)
-            done = self.shell(f"cd {shlex.quote(folder)} && tar -xf -", timeout=timeout, stdin=stream)
+            script = f"{folder.entered()} && tar -xf -"
+            done = self.shell(script, timeout=timeout, stdin=stream)
         if done.returncode != 0:
-            raise not_written(self.name, folder, files, done)
+            raise NotWrittenError(self.name, folder, files, done)
+
+
+def _by_sh(script: str) -> str:
+    """The command for a login, whatever its shell is, that lets ``sh`` run a script.
+
+    csh knows ``!`` in quotes and ends them at a line's end, fish knows backslashes in them: such characters
+    are spelled as the octal numbers of ``printf``.
+    """
+    data = os.fsencode(script)
+    spelled = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b"\\'!" else f"\\0{byte:03o}" for byte in data
+    )
+    if "\\" not in spelled:
+        return f"exec sh -c '{script}'"
+    return f"""exec sh -c 'eval "$(printf %b "$0")"' '{spelled}'"""
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The archive's entry without an owner of this machine, with a mode that any umask allows."""
+    """The archive's entry without an owner and a time of this machine, with a mode that any umask allows."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mode = 0o755
+    entry.mtime = _SOME_TIME
     return entry
+
+
+def _here() -> contextlib.AbstractContextManager[None]:
+    return writing_to({"temporary folder": Path(tempfile.gettempdir())})
 
 
 @contextlib.contextmanager
@@ -212,7 +272,7 @@ def _connected(client: str, host: _Host) -> Iterator[_Link]:
         yield _Link(client, host, None)
         return
     # A socket's path has about 100 characters, of which ssh takes 17 for itself.
-    short = None if len(tempfile.gettempdir()) < 60 else Path("/tmp")
+    short = None if _PLAIN_PATH.fullmatch(tempfile.gettempdir()) else Path("/tmp")
     with temporary_folder(short) as folder:
         link = _Link(client, host, Path(folder, "s"))
         with tempfile.TemporaryFile() as said:
@@ -236,6 +296,6 @@ def _wait(master: subprocess.Popen[bytes], link: _Link, said: IO[bytes]) -> None
     end = time.monotonic() + 3 * _CONNECT_SECONDS
     while not link.control.exists():
         if master.poll() is not None or time.monotonic() > end:
-            said.seek(0)
-            raise link.failure(said.read().decode("utf-8", errors="replace"))
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID))
+            raise link.failure(said.read(_MOST_SAID).decode("utf-8", errors="replace"))
         time.sleep(0.02)

@@ -7,7 +7,6 @@ program that has wasmtime in it.
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -15,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.node import sandboxed
@@ -61,7 +61,7 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
 def _find_executable(device: DeviceLike) -> str | None:
     # The profile's `program` may be node's.
     named = setting(device, "program") if setting(device, "name") == "wasmtime" else None
-    return next((found for name in (named, "wasmtime") if name and (found := shutil.which(str(name)))), None)
+    return next((found for name in (named, "wasmtime") if name and (found := find_program(str(name)))), None)
 
 
 @cache

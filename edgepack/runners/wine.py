@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from edgepack.errors import ToolchainError
+from edgepack.paths import find_program
 from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
 from edgepack.temporary import cache_folder
@@ -79,7 +80,7 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
 
 def _find_wine(device: DeviceLike) -> str | None:
     names = [setting(device, "program"), *_COMMANDS]
-    return next((found for name in names if name and (found := shutil.which(str(name)))), None)
+    return next((found for name in names if name and (found := find_program(str(name)))), None)
 
 
 @cache

@@ -22,6 +22,7 @@ from edgepack.config.device import CompilerTarget, Device
 from edgepack.config.toolchain import ToolchainConfig, split_command
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles.base import ObjectFormat, format_for
+from edgepack.paths import find_program
 from edgepack.process import run_checked, run_tool
 from edgepack.temporary import temporary_folder
 from edgepack.toolchains.cross_compiler import CrossCompiler
@@ -306,4 +307,4 @@ class Toolchain(ABC):
     def _locate(self, command: Sequence[str]) -> str | None:
         if list(command[:2]) == [sys.executable, "-m"]:
             return sys.executable if importlib.util.find_spec(command[2]) else None
-        return shutil.which(command[0], path=self.environment.get("PATH"))
+        return find_program(command[0], path=self.environment.get("PATH"))

@@ -6,7 +6,6 @@ import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ def test_this_machine_is_preferred_to_an_emulator() -> None:
 
 @LINUX
 def test_a_missing_emulator_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qemu_user, "shutil", SimpleNamespace(which=lambda name: None))
+    monkeypatch.setattr(qemu_user, "find_program", lambda name: None)
     assert qemu_user.available(BOARD).hint.startswith("qemu-riscv64 was not found: apt-get install qemu-user")
     with pytest.raises(ToolchainError, match="The runner qemu cannot run programs of board") as caught:
         select_runner(BOARD)

@@ -218,7 +218,7 @@ def test_the_cmake_project_builds(packed: Pack, tmp_path: Path) -> None:
 def test_wine_says_what_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "on Linux and macOS only" in wine.available(load_device("linux-x86_64")).hint
     assert "cannot run aarch64" in wine.available(load_device("windows-aarch64")).hint
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr("edgepack.runners.wine.find_program", lambda name: None)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     ok, _, hint = wine.available(WINDOWS)
     assert not ok
