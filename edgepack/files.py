@@ -6,10 +6,19 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["as_text", "combined_digest", "is_file", "is_text", "list_files", "read_regular", "sha256_file"]
+__all__ = [
+    "as_text",
+    "combined_digest",
+    "every_entry",
+    "is_file",
+    "is_text",
+    "list_files",
+    "read_regular",
+    "sha256_file",
+]
 
 _CHUNK = 1 << 20
 
@@ -64,6 +73,20 @@ def combined_digest(files: Iterable[Path]) -> str:
     for file in files:
         total.update(bytes.fromhex(sha256_file(file)))
     return total.hexdigest()
+
+
+def every_entry(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Whatever is below ``root`` but folders: its path from there, with ``/``, and its entry. No link is
+    followed: one to a folder is an entry too. Raises OSError."""
+    folders = [""]
+    while folders:
+        inside = folders.pop()
+        with os.scandir(root / inside) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{inside}{entry.name}/")
+                else:
+                    yield f"{inside}{entry.name}", entry
 
 
 def list_files(root: Path) -> list[str]:

@@ -101,7 +101,30 @@ class OwnFolder:
     def remove(self, name: str) -> None:
         """Remove what has this name, with all that is in it; what cannot be removed stays."""
         path, where = self.at(name)
-        shutil.rmtree(path, ignore_errors=True, **where)
+        try:
+            os.unlink(path, **where)
+        except FileNotFoundError:
+            return
+        except OSError:  # a folder; rmtree follows no link
+            shutil.rmtree(path, ignore_errors=True, **where)
+
+    def files(self) -> Iterator[tuple[str, OwnFolder, str]]:
+        """Each file below it: its path from here, with ``/``, the open folder that holds it, and its name
+        there, sorted by name. No link is followed.
+
+        Raises:
+            OSError: there is something that is neither file nor folder, or a folder cannot be read.
+        """
+        for name in sorted(self.names()):
+            mode = self.status(name).st_mode
+            if stat.S_ISDIR(mode):
+                with entered(Path(name), self) as folder:
+                    for path, holder, leaf in folder.files():
+                        yield f"{name}/{path}", holder, leaf
+            elif stat.S_ISREG(mode):
+                yield name, self, name
+            else:
+                raise OSError(f"{self.path / name} is neither file nor folder")
 
     @contextmanager
     def hidden(self, prefix: str) -> Iterator[OwnFolder]:
@@ -219,18 +242,26 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def check_around(path: Path) -> None:
+def check_around(path: Path, *owners: int) -> None:
     """Raise NotOursError if another user could put something else in the place of ``path``.
 
     What is reached by its path, by another program, is only as safe as the folders around it: each belongs to
     this user or to the system, and if others may write to it, they may not rename what is not theirs (the
     sticky bit). That a group may write to one is left to the group.
+
+    Args:
+        path: it need not exist.
+        owners: numbers of other users who may own a folder around it: in a container, of whose project root
+            works on.
     """
     if not hasattr(os, "geteuid"):
         return
     for folder in path.resolve().parents:
-        status = os.stat(folder)
-        theirs = status.st_uid not in (os.geteuid(), *_SYSTEM)
+        try:
+            status = os.stat(folder)
+        except FileNotFoundError:
+            continue  # it is made when it is needed
+        theirs = status.st_uid not in (os.geteuid(), *_SYSTEM, *owners)
         if theirs or (status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX):
             raise NotOursError(f"{folder} around it belongs to another user, or others may write to it")
 

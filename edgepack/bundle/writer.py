@@ -1,24 +1,32 @@
 """Writes a folder as one act: made in a hidden folder beside its destination, then renamed into place.
 
-Whatever ends the process in between, the destination is either what it was or complete. An error or a
-signal leaves nothing (`cli/signals.py`); what SIGKILL or a power cut leaves is removed by the
-next write beside it.
+Whatever ends the process in between, the destination is either what it was or complete (``atomic.py``; where
+the system cannot exchange two folders, what was killed between two renames is put back by the next write
+beside it). An error or a signal leaves nothing (`cli/signals.py`); what SIGKILL or a power cut leaves is
+removed by the next write beside it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.bundle.layout import MANIFEST
+from edgepack.atomic import replace_folder
+from edgepack.bundle.layout import MANIFEST, SUMS
+from edgepack.bundle.manifest import load_manifest
 from edgepack.errors import ConfigError
+from edgepack.files import as_text, every_entry
+from edgepack.signing.sums import SIGNATURES
 from edgepack.storage import refusal
 from edgepack.temporary import OLD, remove_dead, temporary_folder
 
-__all__ = ["Workplace", "check_destination", "normalise_modes", "workplace"]
+__all__ = ["Workplace", "check_destination", "check_holds_only", "normalise_modes", "workplace"]
+
+#: What Finder and Explorer leave.
+_OF_DESKTOPS = {".DS_Store", "Thumbs.db", "desktop.ini"}
 
 
 @dataclass(frozen=True)
@@ -52,16 +60,8 @@ class Workplace:
             written.
         """
         check_destination(self.destination, force=force)
-        old = self.root / OLD
         try:
-            if self.destination.exists():
-                self.destination.rename(old)
-            try:
-                self.bundle.rename(self.destination)
-            except BaseException:
-                with suppress(OSError):
-                    old.rename(self.destination)
-                raise
+            replace_folder(self.bundle, self.destination, self.root / OLD)
         except OSError as error:
             raise _not_written(self.destination, error) from error
 
@@ -70,8 +70,8 @@ def check_destination(destination: Path, *, force: bool, model: Path | None = No
     """Refuse a destination that must not be replaced.
 
     Raises:
-        ConfigError: it is a file; or exists and ``force`` is false; or is, with ``force``, no bundle or holds
-            the model.
+        ConfigError: it is a file; or exists and ``force`` is false; or is, with ``force``, no bundle, or
+            holds the model or anything else that is not of the bundle.
     """
     if not os.path.lexists(destination):
         return
@@ -94,6 +94,40 @@ def check_destination(destination: Path, *, force: bool, model: Path | None = No
         raise ConfigError(
             f"{destination} holds the model {model.name} and would be replaced with it.",
             hint="Choose another folder with --output.",
+        )
+    try:
+        manifest = load_manifest(destination)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{destination} is not a bundle that this edgepack knows: {error.message}",
+            hint="Remove it yourself, or choose another folder with --output.",
+        ) from error
+    signatures = (SUMS + suffix for suffix in SIGNATURES)
+    own = {MANIFEST, SUMS, *signatures, *(file.path for file in manifest.files)}
+    check_holds_only(destination, own, "bundle")
+
+
+def check_holds_only(folder: Path, own: Collection[str], what: str) -> None:
+    """Refuse to replace a folder in which there is more than edgepack wrote. What a desktop leaves in folders
+    that are looked at (``.DS_Store``) does not count.
+
+    Args:
+        own: paths of the files that are edgepack's, with ``/``.
+        what: what the folder is (``bundle``), for the message.
+
+    Raises:
+        ConfigError: there is something else, or something of another kind than a file; it is named.
+    """
+    found = (
+        name
+        for name, entry in every_entry(folder)
+        if not (name in own and entry.is_file(follow_symlinks=False)) and entry.name not in _OF_DESKTOPS
+    )
+    if others := sorted(found):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise ConfigError(
+            f"{folder} holds what is not of the {what} and would be deleted: {as_text(others[0])}{more}.",
+            hint="Move it elsewhere, or choose another folder with --output.",
         )
 
 

@@ -117,7 +117,7 @@ def _kept(output: Path) -> str:
 def _state(one: Planned) -> str:
     if one.failure is not None:
         return f"cannot be built: {one.failure.message}"
-    return "build" if one.record is None else "up to date"
+    return "build" if one.built is None else "up to date"
 
 
 def _plain(one: Planned) -> dict[str, object]:

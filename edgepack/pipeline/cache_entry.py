@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edgepack.files import list_files
 from edgepack.owned import OwnFolder, entered, read_own_file
+from edgepack.pipeline.cache_secret import seal
 
 __all__ = ["ENTRY", "read_entry", "write_entry"]
 
@@ -38,7 +39,7 @@ def read_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> No
     with entered(Path(key), cache) as entry:
         entry.check()
         text = _text(entry, ENTRY, _LARGEST)
-        if not hmac.compare_digest(_text(entry, _MAC, 64), _seal(secret, key, text)):
+        if not hmac.compare_digest(_text(entry, _MAC, 64), seal(secret, key, text)):
             raise ValueError("it was made with another secret")
         sums: Mapping[str, str] = json.loads(text)["files"]
         if not sums:
@@ -64,15 +65,11 @@ def write_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> N
             }
             text = json.dumps({"files": sums}, indent=1).encode()
             _write(entry, ENTRY, text)
-            _write(entry, _MAC, _seal(secret, key, text))
+            _write(entry, _MAC, seal(secret, key, text))
         try:
             new.rename("entry", cache, key)
         except OSError:
             cache.status(key)  # is there, from another process
-
-
-def _seal(secret: bytes, key: str, text: bytes) -> bytes:
-    return hmac.new(secret, key.encode() + b"\n" + text, hashlib.sha256).hexdigest().encode()
 
 
 def _parts(name: str) -> list[str]:

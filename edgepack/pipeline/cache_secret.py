@@ -1,8 +1,10 @@
-"""The secret by which this user's cache entries are sealed: who does not have it cannot make one."""
+"""The secret by which what this user's edgepack made is sealed (entries of the cache, units of a release):
+who does not have it can make none that is believed."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -13,7 +15,7 @@ from edgepack.errors import ConfigError
 from edgepack.owned import NotOursError, OwnFolder, own_folder, private_folder, read_own_file
 from edgepack.paths import config_dir
 
-__all__ = ["SECRET_ENV", "cache_secret"]
+__all__ = ["SECRET_ENV", "cache_secret", "seal"]
 
 #: Environment variable with the secret, for a cache that several machines share.
 SECRET_ENV = "EDGEPACK_CACHE_KEY"
@@ -45,6 +47,12 @@ def cache_secret() -> bytes:
         except FileNotFoundError:
             _make(folder)
             return _read(folder)
+
+
+def seal(secret: bytes, name: str, content: bytes) -> bytes:
+    """The seal of ``content`` under a name, HMAC-SHA-256 (RFC 2104): 64 hexadecimal digits. What was sealed
+    under one name is not sealed under another."""
+    return hmac.new(secret, name.encode() + b"\n" + content, hashlib.sha256).hexdigest().encode()
 
 
 def _read(folder: OwnFolder) -> bytes:

@@ -29,9 +29,10 @@ from edgepack.release.index import (
 )
 from edgepack.release.matrix import Unit
 from edgepack.release.notes import render_notes
-from edgepack.release.output import Earlier, link_tree, replacing, write_sums
+from edgepack.release.output import Earlier, check_output, replacing, write_sums
 from edgepack.release.project import ProjectFile
-from edgepack.release.work import WorkFolder
+from edgepack.release.seals import remember
+from edgepack.release.unit_files import BuiltUnit
 from edgepack.signing.sums import sign_sums
 from edgepack.temporary import temporary_folder
 from edgepack.version import __version__
@@ -54,8 +55,8 @@ class Assembly:
         only: patterns that chose a part of the project.
         before: the release to compare with.
         earlier: what stands in the folder.
-        work: where the other units lie.
-        parts: unit, its record, and whether it is in ``earlier``.
+        parts: each unit, and its files.
+        sources: files that it is made from.
         key: signs the sums.
     """
 
@@ -63,13 +64,9 @@ class Assembly:
     only: tuple[str, ...]
     before: Index | None
     earlier: Earlier
-    work: WorkFolder
-    parts: Sequence[tuple[Unit, UnitRecord, bool]]
+    parts: Sequence[tuple[Unit, BuiltUnit]]
+    sources: Sequence[Path] = ()
     key: MinisignSecretKey | CosignSecretKey | None = None
-
-    def source(self, unit: Unit, kept: bool) -> Path:
-        """Where the files of a unit lie."""
-        return self.earlier.root / unit.model / unit.device if kept else self.work.folder(unit)
 
 
 def assemble(assembly: Assembly) -> tuple[Index, bool]:
@@ -82,25 +79,27 @@ def assemble(assembly: Assembly) -> tuple[Index, bool]:
         ConfigError: it cannot be written, or bundles cannot become a package of several devices.
     """
     earlier, parts = assembly.earlier, assembly.parts
-    records = [_completed(unit, record, assembly.before) for unit, record, _ in parts]
+    records = [_completed(unit, built.record, assembly.before) for unit, built in parts]
     kept = {key: found for key in _groups(assembly) if (found := earlier.joint(*key))}
-    if all(there for _, _, there in parts) and len(kept) == len(_groups(assembly)):
+    if all(built.published for _, built in parts) and len(kept) == len(_groups(assembly)):
         index = _index(assembly, records, [one for found in kept.values() for one in found])
         same = earlier.holds(INDEX, index.to_json()) and earlier.holds(NOTES, render_notes(index))
         if same and earlier.whole():
             _sign(assembly, earlier.root)
             return index, False
     with replacing(earlier.root) as (new, publish):
-        for unit, _, there in parts:
-            link_tree(assembly.source(unit, there), new / unit.model / unit.device)
+        for unit, built in parts:
+            built.take(new / unit.model / unit.device)
         joint = [one for key, units in _groups(assembly).items() for one in _joint(key, units, new)]
         index = _index(assembly, records, joint)
         (new / INDEX).write_text(index.to_json(), encoding="utf-8", newline="\n")
         (new / NOTES).write_text(render_notes(index), encoding="utf-8", newline="\n")
         write_attestations(new, index)
-        write_sums(new)
+        sums = write_sums(new)
         _sign(assembly, new)
+        check_output(earlier.root, partial=bool(assembly.only), sources=assembly.sources)  # it took minutes
         publish()
+    remember(sums)  # else the next release builds all of it, and says why
     return index, True
 
 
@@ -153,9 +152,9 @@ _Key = tuple[str, str, str]
 def _groups(assembly: Assembly) -> dict[_Key, list[Unit]]:
     """The units that become one package: by model, format, and a digest of all that decides on it."""
     groups: dict[tuple[str, str], list[tuple[Unit, str]]] = {}
-    for unit, record, _ in assembly.parts:
+    for unit, built in assembly.parts:
         for name in unit.joint:
-            groups.setdefault((unit.model, name), []).append((unit, record.inputs))
+            groups.setdefault((unit.model, name), []).append((unit, built.record.inputs))
     found = {}
     for (model, name), members in groups.items():
         members.sort(key=lambda member: member[0].device)

@@ -83,9 +83,12 @@ def failure_of(error: EdgepackError) -> Failure:
 def build(job: Job) -> Outcome:
     """Build a unit into the work folder. What goes wrong is a part of the result."""
     work = WorkFolder(job.work)
-    if not job.work.is_dir():
-        text = f"{job.work} is not there, where the release is made."
-        return Outcome(Failure("ConfigError", text, "Workers on other machines need the same folders."))
+    try:
+        work.check()
+    except OSError as error:
+        text = f"{job.work}, where the release is made, cannot be used: {error.strerror or error}."
+        hint = "Workers on other machines need the same folders, and the same user."
+        return Outcome(Failure("ConfigError", text, hint))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EdgepackWarning)
         try:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgepack.deadline import TICK
 from edgepack.errors import ConfigError, EdgepackError
+from edgepack.owned import check_around
 from edgepack.registry import EXECUTORS
 from edgepack.release.assemble import Assembly, assemble
 from edgepack.release.build import Failure, Job, Outcome, build, failure_of
 from edgepack.release.identity import model_digests, unit_key, verifying_runner
-from edgepack.release.index import Index, UnitRecord, load_index
+from edgepack.release.index import Index, load_index
 from edgepack.release.matrix import Unit, matches, units_of
 from edgepack.release.measure import Measurements, Slower, load_measurements, measure, slower_units
 from edgepack.release.output import Earlier, check_output
 from edgepack.release.project import ProjectFile, load_project
+from edgepack.release.unit_files import BuiltUnit
 from edgepack.release.work import WorkFolder, work_folder, work_place
 from edgepack.signing.sums import secret_key
 
@@ -60,8 +62,7 @@ class Planned:
     Attributes:
         key: what decides on its files; "" where it is not known, for a failure.
         runner, not_run: what verifies it, or why nothing does.
-        record: of what is there already; None: it is to be built.
-        kept: that is in the release that stands there, not in the work folder.
+        built: what is there already; None: it is to be built.
         failure: why it cannot be built.
     """
 
@@ -69,8 +70,7 @@ class Planned:
     key: str = ""
     runner: str = ""
     not_run: str = ""
-    record: UnitRecord | None = None
-    kept: bool = False
+    built: BuiltUnit | None = None
     failure: Failure | None = None
 
 
@@ -149,8 +149,12 @@ def plan_release(project: Path, output: Path, options: ReleaseOptions) -> list[P
         ConfigError: what is wrong in the project file or the options.
     """
     loaded = load_project(project)
-    work = WorkFolder(work_place(output))
-    return _planned(loaded, options, work, Earlier.at(output))
+    output = output.resolve()
+    key = None
+    with suppress(ConfigError):  # its password is asked for where something is to be signed
+        key = _signing_key(loaded)
+    earlier = Earlier.at(output, key.public if key is not None else None)
+    return _planned(loaded, options, WorkFolder(work_place(output)), earlier)
 
 
 def release(
@@ -173,39 +177,49 @@ def release(
     """
     began = time.monotonic()
     loaded = load_project(project)
-    output = output.absolute()
-    check_output(output, partial=bool(options.only))
+    output = output.resolve()
+    sources = _sources(loaded)
+    check_output(output, partial=bool(options.only), sources=sources)
     before = load_index(options.against) if options.against is not None else None
     were = load_measurements(options.against) if options.against is not None else Measurements()
     EXECUTORS.find(options.executor)
-    earlier = Earlier.at(output)
     key = _signing_key(loaded)
+    if key is not None:
+        _check_place(output, loaded)
+    earlier = Earlier.at(output, key.public if key is not None else None)
     with work_folder(output) as work:
         planned = _planned(loaded, options, work, earlier)
-        todo = [one for one in planned if one.record is None and one.failure is None]
+        todo = [one for one in planned if one.built is None and one.failure is None]
         outcomes: dict[str, Outcome] = {}
         if todo:
             outcomes = _built(todo, work, options, executor, _Watch(show, planned, work))
         failures = {one.unit.name: one.failure for one in planned if one.failure is not None}
         failures |= {name: one.failure for name, one in outcomes.items() if one.failure is not None}
         built = tuple(name for name, one in outcomes.items() if one.failure is None)
-        warnings = tuple(dict.fromkeys(text for one in outcomes.values() for text in one.warnings))
+        texts = [earlier.doubt] if earlier.doubt else []
+        warnings = tuple(
+            dict.fromkeys([*texts, *(text for one in outcomes.values() for text in one.warnings)])
+        )
         if failures:
             seconds = time.monotonic() - began
             return Release(output, None, failures, built, False, warnings, seconds)
-        records = [(one.unit, one.record or work.record(one.unit, one.key), one.kept) for one in planned]
-        parts = [(unit, record, kept) for unit, record, kept in records if record is not None]
-        if len(parts) != len(records):
-            raise ConfigError(
-                f"A unit has gone from {work.path}.",
-                hint="Another program changes it; make the release again.",
-            )
-        assembly = Assembly(loaded, tuple(options.only), before, earlier, work, parts, key)
+        parts = [(one.unit, _there(one, work)) for one in planned]
+        assembly = Assembly(loaded, tuple(options.only), before, earlier, parts, sources, key)
         index, changed = assemble(assembly)
-        shutil.rmtree(work.path, ignore_errors=True)  # while nobody else can begin there
+        work.clear()
     made = Release(output, index, {}, built, changed, warnings)
-    made = _measured(made, [unit for unit, _, _ in parts], options.bench, were, show)
+    made = _measured(made, [unit for unit, _ in parts], options.bench, were, show)
     return replace(made, seconds=time.monotonic() - began)
+
+
+def _there(one: Planned, work: WorkFolder) -> BuiltUnit:
+    """A unit that was there, or that was built now."""
+    found = one.built or work.built(one.unit, one.key, now=True)
+    if found is None:
+        raise ConfigError(
+            f"A unit has gone from {work.path}.", hint="Another program changes it; make the release again."
+        )
+    return found
 
 
 def _measured(
@@ -238,6 +252,25 @@ def _signing_key(loaded: ProjectFile) -> MinisignSecretKey | CosignSecretKey | N
         return secret_key(source, password)
     except ConfigError as error:
         raise ConfigError(f"{loaded.where('signing')}: signing: {error.message}", hint=error.hint) from None
+
+
+def _sources(loaded: ProjectFile) -> list[Path]:
+    """The files that a release is made from: project, models, recorded data, custom operators, key."""
+    names = [loaded.project.signing.key] if loaded.project.signing is not None else []
+    for model in loaded.project.models.values():
+        names += [model.path, model.custom, *model.inputs.values(), *model.expected.values()]
+    return [loaded.path, *(loaded.file(name) for name in names if name)]
+
+
+def _check_place(output: Path, loaded: ProjectFile) -> None:
+    """Refuse to sign where another user could put other files in the place of those that are to be signed."""
+    try:
+        check_around(output, loaded.path.stat().st_uid)
+    except OSError as error:
+        raise ConfigError(
+            f"{output} is no place to sign a release in: {error}.",
+            hint="Choose another folder with --output, in a folder that others may not write to.",
+        ) from error
 
 
 def _chosen(loaded: ProjectFile, only: Sequence[str]) -> list[Unit]:
@@ -273,10 +306,8 @@ def _planned_unit(unit: Unit, digest: str | Failure, work: WorkFolder, earlier: 
         key = unit_key(unit, digest, runner)
     except EdgepackError as error:
         return Planned(unit, failure=failure_of(error))
-    if (record := work.record(unit, key)) is not None:
-        return Planned(unit, key, runner, not_run, record)
-    record = earlier.record(unit.name, unit.place, key)
-    return Planned(unit, key, runner, not_run, record, kept=record is not None)
+    built = work.built(unit, key) or earlier.built(unit.name, unit.place, key)
+    return Planned(unit, key, runner, not_run, built)
 
 
 class _Watch:
@@ -287,7 +318,7 @@ class _Watch:
         self._work = work
         self._total = len(planned)
         self._failed = [(one.unit.name, one.failure) for one in planned if one.failure is not None]
-        self._done = sum(one.record is not None for one in planned)
+        self._done = sum(one.built is not None for one in planned)
 
     def __call__(self, waiting: Sequence[Unit], finished: Sequence[tuple[str, Failure | None]]) -> None:
         finished, self._failed = [*self._failed, *finished], []
@@ -323,13 +354,22 @@ def _built(
             while waiting:
                 done, waiting = wait(waiting, timeout=TICK, return_when=FIRST_COMPLETED)
                 for future in done:
-                    outcomes[futures[future].unit.name] = _outcome(future)
+                    unit = futures[future].unit
+                    outcomes[unit.name] = _kept(_outcome(future), unit, work)
                 finished = [(name, outcomes[name].failure) for name in (futures[f].unit.name for f in done)]
                 watch([one.unit for future, one in futures.items() if future in waiting], finished)
         finally:
             for future in waiting:
                 future.cancel()
     return {one.unit.name: outcomes[one.unit.name] for one in todo}
+
+
+def _kept(outcome: Outcome, unit: Unit, work: WorkFolder) -> Outcome:
+    """Keep what was built for the next release, should this one be ended; else say why that cannot be."""
+    if outcome.failure is None and (why := work.keep(unit)):
+        text = f"what is built is not kept, should the release be ended: {why}."
+        return replace(outcome, warnings=(*outcome.warnings, text))
+    return outcome
 
 
 def _outcome(future: Future[Outcome]) -> Outcome:

@@ -100,9 +100,12 @@ def test_a_second_pack_comes_from_the_cache_and_with_force_replaces_a_bundle(
     small_model: Path, tmp_path: Path
 ) -> None:
     first = fake.run("ok", "pack", small_model, "-o", tmp_path / "a")
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "manifest.json").write_text("old")
-    (tmp_path / "b" / "left over").write_text("old")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / "README.md").write_text("old")
+    (tmp_path / "b" / "LICENSES").rename(tmp_path / "b" / "include" / "old")
+    kept = fake.run("crash", "pack", small_model, "-o", tmp_path / "b", "--force")
+    assert (kept.returncode, "holds what is not of the bundle" in kept.stderr) == (2, True)
+    shutil.rmtree(tmp_path / "b" / "include" / "old")
     # A worker that crashes was not asked.
     second = fake.run("crash", "pack", small_model, "-o", tmp_path / "b", "--force")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr

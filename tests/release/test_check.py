@@ -100,8 +100,10 @@ def test_a_signature_that_was_asked_for_is_there(
     made = release(project("signing: {key_env: RELEASE_KEY}\n"), dist, ReleaseOptions())
     assert (made.built, made.changed) == ((), False)
     assert failed(dist, key=f"{key}.pub") == []
-    (dist / "SHA256SUMS").write_text((dist / "SHA256SUMS").read_text() + "\n")
+    sums = (dist / "SHA256SUMS").read_text()
+    (dist / "SHA256SUMS").write_text(sums + "\n")
     assert failed(dist, key=f"{key}.pub") == ["signature", "files"]
+    (dist / "SHA256SUMS").write_text(sums)
     monkeypatch.delenv("RELEASE_KEY")
     with pytest.raises(
         ConfigError, match=r"edgepack\.yaml:9: signing: The environment variable 'RELEASE_KEY'"

@@ -75,7 +75,7 @@ def test_what_is_up_to_date_is_not_built_again(project: Write, dist: Path) -> No
     assert before == {name: (dist / name).stat().st_mtime_ns for name in list_files(dist)}
     (dist / "net" / "linux-x86_64" / "stranger").write_text("new")
     more = "matrix: {overrides: [{match: '*@my-board', optimize: size}]}\n"
-    states = [one.record is not None for one in plan_release(project(more), dist, ReleaseOptions())]
+    states = [one.built is not None for one in plan_release(project(more), dist, ReleaseOptions())]
     assert states == [False, False]
     (dist / "net" / "linux-x86_64" / "stranger").unlink()
     (dist / "net" / "my-board" / "bundle" / "README.md").write_text("changed")
