@@ -105,7 +105,7 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
     if adb is None:
         raise ToolchainError(f"adb cannot run programs of {device.name}.", hint=available(device).hint)
     # No app may write around the folder, and what adb runs is root today and the user `shell` tomorrow.
-    job = prepare(device, _directory(device), argv, cwd.absolute(), guarded=False)
+    job = prepare(device, _directory(device), argv, cwd, guarded=False)
     return run_there(_Link(adb, _choose(device, adb)), job, timeout=timeout)
 
 
@@ -202,12 +202,12 @@ class _Link:
         return done
 
     def copy(self, files: Mapping[str, Path], folder: Folder, *, timeout: float) -> None:
-        groups: dict[str, list[Path]] = {}
+        groups: dict[str, list[Path]] = {}  # all paths are absolute: none is an option
         for name, path in files.items():
-            groups.setdefault(f"{folder.path}/{PurePosixPath(name).parent}", []).append(path)
+            groups.setdefault(f"{folder.path}/{PurePosixPath(name).parent}", []).append(path.absolute())
         self.shell("mkdir -p " + shlex.join(groups), timeout=_ASK_SECONDS)
         for group, paths in groups.items():
-            command = [*self.command, "push", "--", *map(str, paths), f"{group}/"]
+            command = [*self.command, "push", *map(str, paths), f"{group}/"]
             done = execute(command, timeout=timeout, cwd=Path.cwd(), what=f"adb push to {self.name}")
             if done.returncode != 0:
                 raise NotWrittenError(self.name, folder, files, done)

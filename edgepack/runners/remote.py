@@ -1,5 +1,5 @@
-"""What runners on other machines share: which files of a bundle go there, what is there already, and how its
-program is run so that nothing is left running when the connection ends.
+"""What runners on other machines share: what is there already of a bundle, and how its program is run so that
+nothing is left running when the connection ends.
 
 The files stay on the device, in a folder of this bundle, so that the next run copies only what has changed
 (by SHA-256). All that the device needs is a POSIX shell; without ``sha256sum`` all files are copied anew.
@@ -7,36 +7,54 @@ The files stay on the device, in a folder of this bundle, so that the next run c
 
 from __future__ import annotations
 
-import difflib
-import getpass
-import hashlib
 import os
-import platform
 import re
 import shlex
 import uuid
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import IO, Protocol
 
-from edgepack.bundle.layout import MANIFEST
-from edgepack.bundle.manifest import load_manifest
-from edgepack.bundle.paths import inside
-from edgepack.errors import ConfigError, ToolchainError
-from edgepack.files import sha256_file
+from edgepack.errors import ToolchainError
 from edgepack.process import Completed
-from edgepack.runners.base import DeviceLike, arch_of, setting
+from edgepack.runners.base import DeviceLike, arch_of
+from edgepack.runners.job import FOLDERS, Folder, Job
 
-__all__ = ["Link", "not_written", "options", "run_there"]
-
-#: Folders of a bundle that its program needs; the libraries and sources stay here.
-_FOLDERS = ("bin", "params", "test")
+__all__ = ["Link", "NotWrittenError", "ask", "run_there"]
 
 #: Least number of seconds for copying, whatever a run may take: a large model over a slow line.
 _COPY_SECONDS = 600.0
 
+#: For a question, and for what is there already: SHA-256 of a large model on a slow device.
+_ASK_SECONDS = 60.0
+
+#: Characters of an answer to a question, a login's greeting included: more is garbage.
+_LONGEST_ANSWER = 1 << 20
+
 #: Exit codes of a shell that found a program but could not start it, or did not find it.
 _NOT_STARTED = (126, 127)
+
+_ANOTHER = "Name another one in the device's file: `runner: {options: {directory: ...}}`."
+
+
+class NotWrittenError(ToolchainError):
+    """A device did not take all files.
+
+    Args:
+        name: the device.
+        files: what was to be written.
+        done: what was to write them.
+    """
+
+    def __init__(self, name: str, folder: Folder, files: Mapping[str, Path], done: Completed) -> None:
+        size = sum(path.stat().st_size for path in files.values())
+        super().__init__(
+            f"The bundle could not be written to {folder.path} on {name}.",
+            detail=done.printed,
+            hint=f"It takes {size / 1e6:.1f} MB there: make room, or name another folder in the device's "
+            "file: `runner: {options: {directory: ...}}`.",
+        )
 
 
 class Link(Protocol):
@@ -49,7 +67,6 @@ class Link(Protocol):
         """Let the device's shell run a script.
 
         Args:
-            script: one line.
             stdin: what it reads; default nothing.
 
         Raises:
@@ -57,162 +74,154 @@ class Link(Protocol):
         """
         ...
 
-    def copy(self, files: Mapping[str, Path], folder: str, *, timeout: float) -> None:
+    def copy(self, files: Mapping[str, Path], folder: Folder, *, timeout: float) -> None:
         """Write files to a folder of the device: path in it -> file of this machine.
 
         Raises:
-            ToolchainError: not all of them could be written; with what the device said.
+            NotWrittenError: not all of them could be written; with what the device said.
+            ToolchainError: there is no connection, it broke, or the time is up.
         """
         ...
 
 
-def options(device: DeviceLike, runner: str, known: Sequence[str]) -> dict[str, Any]:
-    """The runner's options in the device's profile; none if that profile names another runner.
-
-    Raises:
-        ConfigError: one that the runner does not know.
-    """
-    if setting(device, "name") != runner:
-        return {}
-    found = dict(setting(device, "options") or {})
-    for key in found:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            raise ConfigError(
-                f"{device.name}: the runner {runner} has no option {key!r}.",
-                hint=(f"Did you mean {near[0]}? " if near else "") + f"It has: {', '.join(known)}.",
-            )
-    return found
-
-
-def run_there(
-    link: Link, device: DeviceLike, directory: str, argv: Sequence[str | Path], *, timeout: float, cwd: Path
-) -> Completed:
-    """Copy what is not there yet of the bundle ``cwd``, and run its program.
-
-    Args:
-        directory: folder of the device in which this bundle gets one.
-        argv: the program first; paths, all inside of ``cwd``, are meant as the same ones on the device.
-        timeout: seconds that the program may take.
+def run_there(link: Link, job: Job, *, timeout: float) -> Completed:
+    """Copy what is not there yet of a bundle, and run its program for at most ``timeout`` seconds.
 
     Raises:
         ToolchainError: the connection failed, the device has no room, it cannot start the program, or the
             time is up. The program is ended then.
     """
-    folder = f"{directory.rstrip('/')}/{_folder_name(cwd)}"
-    files = {path.relative_to(cwd).as_posix(): path for path in _needed(cwd)}
-    command = [_there(part, cwd) for part in argv]
-    machine, sums = _look(link, folder)
-    changed = {name: path for name, path in files.items() if sums.get(name) != sha256_file(path)}
+    machine, sums = _look(link, job.folder)
+    changed = {name: path for name, path in job.files.items() if sums.get(name) != job.sums[name]}
     if changed:
-        link.copy(changed, folder, timeout=max(timeout, _COPY_SECONDS))
-    done = _run(link, _script(folder, command, _environment(device)), timeout, Path(argv[0]).name)
+        try:
+            link.copy(changed, job.folder, timeout=max(timeout, _COPY_SECONDS))
+        except NotWrittenError:
+            _clear(link, job.folder, changed)
+            raise
+    done = _run(link, job, timeout)
     if done.returncode in _NOT_STARTED:
         raise ToolchainError(
-            f"{link.name} cannot start {Path(argv[0]).name} (exit code {done.returncode}).",
+            f"{link.name} cannot start {job.program} (exit code {done.returncode}).",
             detail=done.printed,
-            hint=_why_not_started(device, machine, done),
+            hint=_why_not_started(job.device, machine, done),
         )
     return done
 
 
-def not_written(name: str, folder: str, files: Mapping[str, Path], done: Completed) -> ToolchainError:
-    """The error for a device that did not take all files; ``done`` is what was to write them."""
-    size = sum(path.stat().st_size for path in files.values())
-    return ToolchainError(
-        f"The bundle could not be written to {folder} on {name}.",
-        detail=done.printed,
-        hint=f"It takes {size / 1e6:.1f} MB there: make room, or name another folder in the device's file: "
-        "`runner: {options: {directory: ...}}`.",
-    )
+def ask(link: Link, script: str, *, timeout: float = _ASK_SECONDS) -> tuple[str, str, Completed]:
+    """Let the device's shell run a script that answers something short.
 
+    Args:
+        script: it leaves a word in the variable ``c``.
 
-def _needed(cwd: Path) -> list[Path]:
-    """What the program reads, and the program; not the params where they are in it.
+    Returns:
+        what it printed, the word, and all that the device said.
 
     Raises:
-        ConfigError: a link leads out of the bundle: nothing but the bundle is copied to a device.
+        ToolchainError: there is no connection, the time is up, or this is no answer of a shell.
     """
-    embedded = (cwd / MANIFEST).is_file() and load_manifest(cwd).params.mode == "embed"
-    folders = [name for name in _FOLDERS if not (embedded and name == "params")]
-    found = (path for name in folders for path in sorted((cwd / name).rglob("*")))
-    return [inside(cwd, path.relative_to(cwd).as_posix()) for path in found if path.is_file()]
-
-
-def _folder_name(cwd: Path) -> str:
-    """A bundle's folder on the device: one for each bundle of each user of each machine."""
-    owner = f"{platform.node()} {getpass.getuser()} {cwd}"
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", cwd.name)
-    return f"{readable}-{hashlib.sha256(owner.encode()).hexdigest()[:8]}"
-
-
-def _there(part: str | Path, cwd: Path) -> str:
-    if not isinstance(part, Path):
-        return part
-    if not part.is_relative_to(cwd):
-        raise ConfigError(f"{part} is not in the bundle {cwd}: it is not copied to a device.")
-    return f"./{part.relative_to(cwd).as_posix()}"
-
-
-def _look(link: Link, folder: str) -> tuple[str, dict[str, str]]:
-    """The device's ``uname -m``, and what is in the folder: path -> SHA-256. The folder is made."""
-    what = " ".join(f"{name}/*" for name in _FOLDERS)
-    quoted = shlex.quote(folder)
-    begin = _marker()
-    script = f"mkdir -p {quoted} && cd {quoted} && uname -m && {{ sha256sum {what} 2>/dev/null; true; }}"
-    done = link.shell(f"echo {begin}; {script}", timeout=60)
-    if done.returncode != 0:
+    begin, end = _marker(), _marker()
+    done = link.shell(f"echo {begin}; {script}; echo; echo {end}$c", timeout=timeout)
+    answer = _between(done.stdout, begin, end) if len(done.stdout) <= _LONGEST_ANSWER else None
+    if answer is None:
         raise ToolchainError(
-            f"The folder {folder} cannot be made on {link.name}.",
+            f"{link.name} does not answer as a POSIX shell does.",
             detail=done.printed,
-            hint="Name another one in the device's file: `runner: {options: {directory: ...}}`.",
+            hint="The login must give a shell that can start `sh`, and greet with less than 1 MiB.",
         )
-    machine, *lines = done.stdout.rpartition(begin)[2].strip().splitlines() or [""]
-    found = (re.match(r"([0-9a-f]{64}) [ *](.+)", line) for line in lines)
-    return machine.strip(), {match[2].strip(): match[1] for match in found if match}
+    return (*answer, done)
 
 
-def _environment(device: DeviceLike) -> Mapping[str, str]:
-    return setting(device, "environment") or {}
+def _look(link: Link, folder: Folder) -> tuple[str, dict[str, str]]:
+    """The device's ``uname -m``, and what is in the folder: path -> SHA-256. The folder is made."""
+    what = " ".join(f"{name}/*" for name in FOLDERS)
+    alone = "chmod 700 . 2>/dev/null; " if folder.guarded else ""
+    answer = f"{alone}uname -m; sha256sum {what} 2>/dev/null"
+    script = f"c=unmade; {folder.made()} && c=strange && {folder.checked()} && c=ours && {{ {answer}; }}"
+    said, found, done = ask(link, script)
+    if found == "strange":
+        raise _not_ours(link.name, folder, done)
+    if found != "ours":
+        raise ToolchainError(
+            f"The folder {folder.path} cannot be made on {link.name}.", detail=done.printed, hint=_ANOTHER
+        )
+    machine, *lines = said.splitlines() or [""]
+    sums = (re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line) for line in lines)
+    return machine if re.fullmatch(r"[\w.-]{1,40}", machine) else "", {m[2]: m[1] for m in sums if m}
 
 
-def _script(folder: str, command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Runs the command in the folder, and ends it when stdin does: on a time-out, an interrupt, a broken
-    connection."""
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-    call = f"{variables} {shlex.join(command)}".strip()
-    return (
-        f"cd {shlex.quote(folder)} && chmod +x {shlex.quote(command[0])} || exit 1; exec 3<&0; "
-        f"{call} </dev/null 3<&- & p=$!; "
-        "(cat <&3 >/dev/null; kill -9 $p) >/dev/null 2>&1 & w=$!; exec 3<&-; "
-        "wait $p; c=$?; kill $w 2>/dev/null"
+def _not_ours(name: str, folder: Folder, done: Completed) -> ToolchainError:
+    return ToolchainError(
+        f"The folder {folder.path} on {name} belongs to somebody else, or is a link: it is not used.",
+        detail=done.printed,
+        hint=f"Remove it. {_ANOTHER}",
     )
 
 
-def _run(link: Link, script: str, timeout: float, program: str) -> Completed:
+def _clear(link: Link, folder: Folder, names: Collection[str]) -> None:
+    """Remove what was written of files of which not all were, and the folder if nothing else is in it."""
+    files = list(map(PurePosixPath, names))
+    folders = {parent for file in files for parent in file.parents if parent.name}
+    inner = sorted(folders, key=lambda path: len(path.parts), reverse=True)
+    removal = f"rm -f {_joined(files)}; rmdir {_joined(inner)}; cd .. && rmdir ./{folder.name}"
+    with suppress(ToolchainError):
+        ask(link, f"{folder.entered()} && {{ {removal}; }} 2>/dev/null; c=0")
+
+
+def _joined(paths: Sequence[PurePosixPath]) -> str:
+    return shlex.join(f"./{path}" for path in paths)
+
+
+def _script(job: Job) -> str:
+    """Runs the command in the folder, and ends it when stdin does: on a time-out, an interrupt, a broken
+    connection. Leaves its exit code in ``c``."""
+    values = " ".join(f"{name}={shlex.quote(value)}" for name, value in job.environment.items())
+    call = f"{values} {shlex.join(job.command)}".strip()
+    return (
+        f"c=strange; {job.folder.entered()} && {{ chmod +x {shlex.quote(job.command[0])} 2>/dev/null; "
+        f"exec 3<&0; {call} </dev/null 3<&- & p=$!; "
+        "(cat <&3 >/dev/null; kill -9 $p) >/dev/null 2>&1 & w=$!; exec 3<&-; "
+        "wait $p; c=$?; kill $w 2>/dev/null; }"
+    )
+
+
+def _run(link: Link, job: Job, timeout: float) -> Completed:
     # The exit code is printed: not every connection hands it on, and none tells its own failure from one of
     # the program.
     begin, end = _marker(), _marker()
     reading, writing = os.pipe()
     try:
-        done = link.shell(f"echo {begin}; {script}; echo; echo {end}$c", timeout=timeout, stdin=reading)
+        script = f"echo {begin}; {_script(job)}; echo; echo {end}$c"
+        done = link.shell(script, timeout=timeout, stdin=reading)
     finally:
         os.close(writing)
         os.close(reading)
-    printed, found, code = done.stdout.rpartition(end)
-    if not found or not code.strip().isdigit():
+    printed, code = _between(done.stdout, begin, end) or ("", "")
+    if code == "strange":
+        raise _not_ours(link.name, job.folder, done)
+    if not re.fullmatch("[0-9]{1,3}", code):
         raise ToolchainError(
-            f"The connection to {link.name} broke while {program} ran.",
+            f"The connection to {link.name} broke while {job.program} ran.",
             detail=done.printed,
             hint="Is the device still on, and in the network? It has not run out of memory?",
         )
-    number, printed = int(code), printed.rpartition(begin)[2].strip("\r\n")
+    number = int(code)
     return Completed(128 - number if number > 128 else number, printed, done.stderr)
 
 
 def _marker() -> str:
     """A word that nothing else prints: what stands before it comes from the login (a greeting in .bashrc)."""
     return f"edgepack-{uuid.uuid4().hex}:"
+
+
+def _between(printed: str, begin: str, end: str) -> tuple[str, str] | None:
+    """What was printed between two markers' lines, and the word behind the second; None without them."""
+    _, found, behind = printed.rpartition(f"{begin}\n")
+    text, ended, word = behind.rpartition(f"\n{end}")
+    if not found or not ended:
+        return None
+    return text.strip("\n"), word.partition("\n")[0].strip()
 
 
 def _why_not_started(device: DeviceLike, machine: str, done: Completed) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,62 +14,23 @@ from edgepack.cli.main import main
 from edgepack.config.device import load_device
 from edgepack.doctor import examine_runners
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.process import Completed
 from edgepack.runners import select_runner, ssh
 from edgepack.runners.base import at_place, host_os
+from tests.support.boards import Device, like_a_bundle, program, run
 from tests.support.processes import ends
-from tests.support.sshd import Board, serve
+from tests.support.sshd import Board
 
 pytestmark = pytest.mark.skipif(host_os() != "linux", reason="the tests' sshd is set up for Linux")
-
-
-@dataclass(frozen=True)
-class Device:
-    name: str = "board"
-    arch: str = "x86_64"
-    os: str = "linux"
-    libc: str = "glibc"
-    runner: dict[str, Any] = field(default_factory=lambda: {"name": "ssh", "options": {"host": "board"}})
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
-    with serve(tmp_path_factory.mktemp("sshd")) as board:
-        yield board
-
-
-@pytest.fixture
-def board(server: Board, monkeypatch: pytest.MonkeyPatch) -> Board:
-    """The device, with nothing on it."""
-    monkeypatch.setenv("PATH", f"{server.client}{os.pathsep}{os.environ['PATH']}")
-    server.behave()
-    shutil.rmtree(server.home)
-    server.home.mkdir()
-    return server
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Something like a bundle, in a folder with a difficult name, whose program is a script."""
     root = tmp_path / "a bündle's $HOME"
-    for name in ("bin", "params", "test", "src"):
-        (root / name).mkdir(parents=True)
-    program(root, 'echo "$PWD|$*|$COLOUR"; echo warned >&2; exit 3')
-    (root / "params" / "it.params").write_bytes(bytes(200_000))
-    (root / "test" / "input_0.bin").write_text("input")
+    like_a_bundle(root, 'echo "$PWD|$*|$COLOUR"; echo warned >&2; exit 3')
+    (root / "src").mkdir()
     (root / "src" / "model.c").write_text("not needed there")
     return root
-
-
-def program(root: Path, script: str) -> Path:
-    path = root / "bin" / "it"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    return path
-
-
-def run(root: Path, *arguments: str | Path, device: Any = None, timeout: float = 30) -> Completed:
-    argv = [root / "bin" / "it", *arguments]
-    return ssh.run(device or Device(), argv, timeout=timeout, cwd=root)
 
 
 def test_a_bundle_is_verified_and_measured_on_the_device(
