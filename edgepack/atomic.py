@@ -10,18 +10,39 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["flush_tree", "replace_file", "replace_folder"]
+__all__ = ["flush_tree", "replace_file", "replace_folder", "write_file"]
 
 #: Flushes at once: a journal's commit then holds several of them, at a fifth of the time.
 _FLUSHES = 8
 _AT_FDCWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
 #: What file systems say that have no such exchange, or no flush of folders.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
+
+
+def write_file(target: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file whole, in the place of one that may be there; a link there is replaced, not followed.
+
+    What a killed process leaves is called ``.NAME.TOKEN``, TOKEN being hexadecimal.
+
+    Raises:
+        OSError: it cannot be written; ``target`` is then what it was.
+    """
+    new = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
+            file.write(content)
+        new.chmod(mode)
+        replace_file(new, target)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def replace_file(new: Path, target: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgepack.atomic import replace_file
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import load_manifest
@@ -172,7 +173,7 @@ def _publish(made: Sequence[Path], output: Path, *, force: bool) -> list[Path]:
     for path in made:
         _forget_signatures(path, output / path.name)
         path.chmod(0o644)
-        path.replace(output / path.name)
+        replace_file(path, output / path.name)
     return [output / path.name for path in made]
 
 

@@ -1,4 +1,5 @@
-"""Whatever ends packs, and whatever becomes of their disk: no broken bundle, nothing left, no orphan."""
+"""Whatever ends a command, and whatever becomes of its disk: the old output or the new one is there and
+whole, nothing is left, and no orphan runs."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos import DISKS, chaos
+from tests.support.chaos_commands import COMMANDS, Pack
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 
-#: Packs of the long run, and the seed of what is done to them.
-PACKS = int(os.environ.get("CHAOS_PACKS", "500"))
+#: Commands of each kind in the long run, and the seed of what is done to them.
+RUNS = int(os.environ.get("CHAOS_RUNS", "300"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 
 
@@ -21,28 +23,29 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 def test_packs_that_are_killed_and_interrupted_leave_nothing_broken(
     small_model: Path, tmp_path: Path
 ) -> None:
-    with chaos(small_model, tmp_path, seed=3, disks=False) as run:
+    with chaos(Pack(small_model, tmp_path), tmp_path, seed=3, disks=False) as run:
         run.pair()
-        run.good_pack()
+        run.good_run()
     assert run.broken == []
 
 
 @LINUX
 @pytest.mark.slow
-def test_chaos(small_model: Path, tmp_path: Path) -> None:
-    """``CHAOS_PACKS`` packs (500) of the seed ``CHAOS_SEED`` (1); `-s` shows what came of them."""
+@pytest.mark.parametrize("command", COMMANDS)
+def test_chaos(command: str, small_model: Path, tmp_path: Path) -> None:
+    """``CHAOS_RUNS`` (300) of the seed ``CHAOS_SEED`` (1); `-s` shows what came of them."""
     since = time.monotonic()
-    with chaos(small_model, tmp_path, seed=SEED, disks=True) as run:
-        run.good_pack()
-        packs = shown = 0
-        while packs < PACKS:
+    with chaos(COMMANDS[command](small_model, tmp_path), tmp_path, seed=SEED, disks=True) as run:
+        run.good_run()
+        runs = shown = 0
+        while runs < RUNS:
             for _ in range(4):
-                packs += run.pair()
-            run.good_pack()
-            print(packs, *run.broken[shown:], sep="\n", flush=True)
+                runs += run.pair()
+            run.good_run()
+            print(runs, *run.broken[shown:], sep="\n", flush=True)
             shown = len(run.broken)
             assert len(run.broken) < 20
-    print(f"\n{packs} packs, seed {SEED}, {time.monotonic() - since:.0f} s")
+    print(f"\n{command}: {runs} runs, seed {SEED}, {time.monotonic() - since:.0f} s")
     for what, times in sorted(run.seen.items()):
         print(f"{times:6} {what}")
     if not run.disk.mounted:

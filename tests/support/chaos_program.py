@@ -1,4 +1,5 @@
-"""``edgepack`` with the fake worker, started as :mod:`edgepack.__main__` does it; says when it is ready."""
+"""``edgepack`` with the fake worker in the mode that comes first, started as :mod:`edgepack.__main__` does
+it; says when it is ready."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ def run() -> int:
     from edgepack.cli.main import main
     from tests.support import fake
 
-    fake.install("ok")
-    return main(sys.argv[1:])
+    fake.install(sys.argv[1])
+    return main(sys.argv[2:])
 
 
 if __name__ == "__main__":
