@@ -17,6 +17,7 @@ from edgepack.abi_structs import (
     Quantization,
     SessionHandle,
     Tensor,
+    Users,
     backend_of,
 )
 from edgepack.resources import TEMPLATES
@@ -33,6 +34,7 @@ __all__ = [
     "SessionHandle",
     "Status",
     "Tensor",
+    "Users",
     "backend_of",
     "header",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,8 @@ class HasPath(Protocol):
 
 
 class Session:
-    """An opened model with its arena and threads. One run at a time; several sessions may run at once.
+    """An opened model with its arena and threads. One run at a time (a second one, in another thread, is a
+    CheckFailedError that says so); several sessions may run at once. Any thread may close it at any time.
 
     Args:
         bundle: a bundle for this machine, or its folder.
@@ -62,6 +64,7 @@ class Session:
     def __init__(
         self, bundle: HasPath | PathLike, *, threads: int | None = None, check: bool = False
     ) -> None:
+        self._users = abi.Users()
         self._handle: abi.SessionHandle | None = None
         self._model = abi.Model()
         self.path = find_bundle(_folder(bundle))
@@ -105,7 +108,7 @@ class Session:
                 closed.
             CheckFailedError: the library reports an error.
         """
-        handle = self._open_handle()
+        self._check_open()
         arrays = _check_inputs(self.inputs, _by_name(self.inputs, inputs))
         results = {spec.name: np.empty(spec.shape, _numpy_dtype(spec)) for spec in self.outputs}
         sources = (abi.ConstBuffer * max(1, len(arrays)))(
@@ -114,7 +117,8 @@ class Session:
         targets = (abi.Buffer * max(1, len(results)))(
             *(abi.Buffer(array.ctypes.data, array.nbytes) for array in results.values())
         )
-        status = self._api.session_run(handle, sources, len(arrays), targets, len(results))
+        with self._in_use() as handle:
+            status = self._api.session_run(handle, sources, len(arrays), targets, len(results))
         self._check(status, "run")
         return results
 
@@ -122,17 +126,32 @@ class Session:
     def backend(self) -> str:
         """What computes: ``cpu``; a GPU's interface and name (``opencl: Mali-G78``); or ``cpu`` and, in
         brackets, why it is not the GPU that the bundle has kernels for."""
-        self._open_handle()
-        return abi.backend_of(self._api, self._model)
+        with self._in_use():
+            return abi.backend_of(self._api, self._model)
 
     @guarded
     def check_params(self) -> None:
         """Hash all params; raises CheckFailedError if a byte of them has changed."""
-        self._open_handle()
-        self._check(self._api.model_check_params(ctypes.byref(self._model)), "check its params")
+        with self._in_use():
+            status = self._api.model_check_params(ctypes.byref(self._model))
+        self._check(status, "check its params")
 
     def close(self) -> None:
-        """End the session's threads and give its memory back. Closing twice is fine."""
+        """End the session's threads and give its memory back, once what other threads began with it is done.
+        Closing twice is fine.
+
+        Raises:
+            ConfigError: a signal's handler closes the session whose call it interrupted.
+        """
+        try:
+            self._users.end(self._destroy)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"The session of {self.path} cannot be closed by the call that it would have to wait for.",
+                hint="Close it when the call has returned, not in a signal's handler.",
+            ) from error
+
+    def _destroy(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
             self._api.session_destroy(handle)
@@ -150,6 +169,9 @@ class Session:
         if getattr(self, "_handle", None) is not None:
             self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"The session of {self.path} cannot be copied; edgepack.load makes another one.")
+
     def _open(self, params: Path | None, threads: int) -> None:
         path = None if params is None else os.fsencode(params.absolute())
         if os.name == "nt" and params is not None:
@@ -166,12 +188,19 @@ class Session:
         self._check(status, "make a session")
         self._handle = handle
 
-    def _open_handle(self) -> abi.SessionHandle:
-        if self._handle is None:
+    def _check_open(self) -> None:
+        if not self._users.open:
             raise ConfigError(
                 f"The session of {self.path} is closed.", hint="Make a new one: edgepack.load(bundle)."
             )
-        return self._handle
+
+    @contextmanager
+    def _in_use(self) -> Iterator[abi.SessionHandle | None]:
+        """Keeps the session open for a call of the library. ConfigError if it is closed."""
+        with self._users.call() as entered:
+            if not entered:
+                self._check_open()
+            yield self._handle
 
     def _check(self, status: int, what: str) -> None:
         if status == 0:

@@ -6,13 +6,18 @@ import gc
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
+from copy import copy as shallow_copy
+from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +166,147 @@ def test_a_closed_session_says_so_and_closes_twice(small_bundle: Bundle) -> None
     session.close()
     with pytest.raises(ConfigError, match="is closed"):
         session.run({"input": random_input()})
+
+
+#: What a program does with a session of the bundle that it is given, in several threads at once.
+RACES = {
+    "close during runs": "work = [run, run, close]",
+    "close in two threads": "work = [run, close, close]",
+    "close and ask": "work = [run, ask, close]",
+}
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_threads_that_close_a_session_and_use_it_end_in_a_result_or_an_error(
+    race: str, small_bundle: Bundle
+) -> None:
+    program = f"""
+import sys, threading, numpy as np, edgepack
+from edgepack.errors import EdgepackError
+def run(session):
+    x = np.ones(session.inputs[0].shape, "f4")
+    for _ in range(40):
+        try:
+            session.run(x)
+        except EdgepackError as error:
+            assert "is closed" in str(error) or "EP_E_BUSY" in str(error), error
+def ask(session):
+    for _ in range(40):
+        try:
+            assert session.backend == "cpu"
+            session.check_params()
+        except EdgepackError as error:
+            assert "is closed" in str(error), error
+def close(session):
+    session.close()
+{RACES[race]}
+wrong = []
+threading.excepthook = wrong.append
+sys.setswitchinterval(1e-6)
+for _ in range(300):
+    session = edgepack.load(sys.argv[1], threads=2)
+    threads = [threading.Thread(target=one, args=(session,)) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+print(wrong, end="")
+"""
+    command = [sys.executable, "-c", program, str(small_bundle.path)]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]", "")
+
+
+class Slow:
+    """The library's functions, of which a run waits until it may go on; what was called, in order."""
+
+    def __init__(self, api: Any) -> None:
+        self.api = api
+        self.calls: list[str] = []
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.api, name)
+
+    def session_run(self, *arguments: Any) -> int:
+        self.inside.set()
+        assert self.go_on.wait(60)
+        status: int = self.api.session_run(*arguments)
+        self.calls.append("run")
+        return status
+
+    def session_destroy(self, handle: Any) -> None:
+        self.calls.append("destroy")
+        self.api.session_destroy(handle)
+
+    def model_close(self, model: Any) -> None:
+        self.calls.append("close")
+        self.api.model_close(model)
+
+
+def test_close_waits_for_the_run_that_another_thread_began(small_bundle: Bundle) -> None:
+    session = edgepack.load(small_bundle)
+    expected = session.run(random_input())["output"]
+    session._api = slow = Slow(session._api)
+    results: list[np.ndarray] = []
+    running = threading.Thread(target=lambda: results.append(session.run(random_input())["output"]))
+    running.start()
+    assert slow.inside.wait(60)
+    closing = [threading.Thread(target=session.close) for _ in range(2)]
+    for thread in closing:
+        thread.start()
+    while session._users.open:
+        time.sleep(0.001)
+    with pytest.raises(ConfigError, match="is closed"):
+        session.run(random_input())
+    assert slow.calls == []
+    slow.go_on.set()
+    for thread in (running, *closing):
+        thread.join(60)
+    assert slow.calls == ["run", "destroy", "close"]
+    np.testing.assert_array_equal(results[0], expected)
+
+
+def test_a_session_that_an_inputs_conversion_closes_is_closed(small_bundle: Bundle) -> None:
+    session = edgepack.load(small_bundle)
+
+    class Closing:
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            session.close()
+            return random_input()
+
+    with pytest.raises(ConfigError, match="is closed"):
+        session.run(Closing())
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="POSIX's timers")
+def test_close_in_a_signals_handler_that_interrupts_a_run_is_an_error(small_bundle: Bundle) -> None:
+    """It would wait for the run that waits for it."""
+    session = edgepack.load(small_bundle)
+    with session._in_use(), pytest.raises(ConfigError, match="cannot be closed by the call"):
+        session.close()
+    session.close()
+
+
+def test_a_session_is_not_copied(small_bundle: Bundle) -> None:
+    """Two objects would give the same memory back."""
+    with edgepack.load(small_bundle) as session:
+        for make in (shallow_copy, deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied"):
+                make(session)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_of_a_fork_during_a_run_closes_the_session(small_bundle: Bundle) -> None:
+    session = edgepack.load(small_bundle)
+    session._api = slow = Slow(session._api)
+    running = threading.Thread(target=session.run, args=(random_input(),))
+    running.start()
+    assert slow.inside.wait(60)
+    assert _ends(multiprocessing.get_context("fork").Process(target=session.close)) == 0
+    slow.go_on.set()
+    running.join(60)
+    session.close()
 
 
 def test_a_forgotten_session_ends_its_threads(small_bundle: Bundle) -> None:

@@ -154,8 +154,7 @@ class Model {
 
   /** Runs the model once; new arrays by the outputs' names. */
   run(inputs) {
-    const wasm = this.#live();
-    this.#write(wasm, inputs);
+    const wasm = this.#write(inputs);
     this.#run(wasm);
     return Object.fromEntries(
       this.outputs.map(({ name, dtype, length }, i) => {
@@ -170,8 +169,7 @@ class Model {
   async profile(inputs, runs = 10) {
     if (!Number.isInteger(runs) || runs < 1) throw new EdgepackError("INPUT", `${runs} runs cannot be measured.`);
     const { steps } = await this.#description.steps();
-    const wasm = this.#live();
-    this.#write(wasm, inputs);
+    const wasm = this.#write(inputs);
     const at = wasm.ep_allocate(8 * steps.length) >>> 0;
     if (at === 0) throw new EdgepackError("EP_E_NO_MEMORY", "The engine has no memory left.");
     const times = [];
@@ -207,13 +205,15 @@ class Model {
     if (status !== 0) throw statusError(wasm, status);
   }
 
-  #write(wasm, given) {
-    checkInputs(this.inputs, given);
-    this.inputs.forEach(({ name }, i) => {
-      const { buffer, byteOffset, byteLength } = given[name];
-      const target = bytesOf(wasm.memory.buffer, wasm.ep_input(this.#at, i) >>> 0, byteLength);
-      target.set(bytesOf(buffer, byteOffset, byteLength));
+  #write(given) {
+    this.#live();
+    const arrays = inputsOf(this.inputs, given);
+    // Again: to read what was given may be to run its code (a getter), which may dispose of the model.
+    const wasm = this.#live();
+    arrays.forEach((array, i) => {
+      bytesOf(wasm.memory.buffer, wasm.ep_input(this.#at, i) >>> 0, array.byteLength).set(array);
     });
+    return wasm;
   }
 }
 
@@ -222,7 +222,8 @@ function median(values) {
   return (values[(values.length - 1) >> 1] + values[values.length >> 1]) / 2;
 }
 
-function checkInputs(inputs, given) {
+/** The bytes of what was given, each read once, in the model's order. */
+function inputsOf(inputs, given) {
   const names = inputs.map(({ name }) => name);
   const keys = given === null || typeof given !== "object" || isBytes(given) ? [] : Object.keys(given);
   const wrong = [
@@ -235,7 +236,7 @@ function checkInputs(inputs, given) {
       `The inputs are not the model's: ${wrong.join(", ")}; it has ${names.join(", ")}.`,
     );
   }
-  for (const { name, dtype, shape, length } of inputs) {
+  return inputs.map(({ name, dtype, shape, length }) => {
     const array = given[name];
     const wanted = ARRAYS[dtype].name;
     // By its tag: an array of another frame or realm is no instance of this one's class.
@@ -248,5 +249,6 @@ function checkInputs(inputs, given) {
       const takes = `the model takes ${length} (${shape.join(" x ") || "a scalar"})`;
       throw new EdgepackError("INPUT", `Input ${name} has ${array.length} elements; ${takes}.`);
     }
-  }
+    return bytesOf(array.buffer, array.byteOffset, length * ARRAYS[dtype].BYTES_PER_ELEMENT);
+  });
 }

@@ -113,6 +113,28 @@ refused(ValueError, lambda: small.run(x[:2]), "(2, 8)", "(4, 8)")
 refused(ValueError, lambda: session.run(x), "closed")
 refused(ValueError, lambda: session.backend, "closed")
 refused(ValueError, lambda: small.Session(threads=0), "threads")
+
+def used_until_closed(session):
+    try:
+        while True:
+            try:
+                right(session.run(x))
+            except small.Error as error:
+                assert error.name == "EP_E_BUSY", error
+    except ValueError as error:
+        assert "closed" in str(error), error
+
+wrong = []
+threading.excepthook = wrong.append
+for _ in range(100):
+    session = small.Session(threads=2)
+    threads = [threading.Thread(target=used_until_closed, args=(session,)) for _ in range(2)]
+    threads += [threading.Thread(target=session.close) for _ in range(2)]
+    [one.start() for one in threads]
+    [one.join() for one in threads]
+assert not wrong, wrong
+import copy
+refused(TypeError, lambda: copy.copy(session), "cannot be copied")
 import os
 pid = os.fork()
 if pid == 0:

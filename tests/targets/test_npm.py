@@ -121,6 +121,7 @@ def test_runs_in_node_and_says_what_it_needs(npm_bundles: dict[str, edgepack.Bun
     assert seen["progress"][-1] == [nbytes, nbytes]
     assert [step["kernel"] for step in seen["steps"]] == [step.kernel for step in bundle.manifest.steps]
     assert sum(step["us"] for step in seen["steps"]) > 0
+    assert seen["during"] == ["DISPOSED", "The model was disposed; load it again."]
     assert seen["after"] == ["DISPOSED", "The model was disposed; load it again."]
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from ._header import ABI_VERSION, MAGIC, STATUSES
-from ._structs import Api, Buffer, ConstBuffer, Descriptor, Model, Options, SessionHandle, backend_of
+from ._structs import Api, Buffer, ConstBuffer, Descriptor, Model, Options, SessionHandle, Users, backend_of
 
 
 class Error(RuntimeError):
@@ -67,6 +68,7 @@ class SessionBase:
     """An opened model with its memory and threads."""
 
     def __init__(self, program: Program, threads: int | None) -> None:
+        self._users = Users()
         self._handle: SessionHandle | None = None
         self._program = program
         if threads is not None and not 1 <= threads <= 256:
@@ -89,8 +91,7 @@ class SessionBase:
 
     def _run(self, values: Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
         """The outputs, as new arrays. An array that is not contiguous or not aligned is copied."""
-        if self._handle is None:
-            raise ValueError("the session is closed")
+        self._check_open()
         program = self._program
         arrays = [_checked(spec, value) for spec, value in zip(program.inputs, values, strict=True)]
         results = [np.empty(spec.shape, spec.dtype) for spec in program.outputs]
@@ -100,27 +101,30 @@ class SessionBase:
         targets = (Buffer * max(1, len(results)))(
             *(Buffer(array.ctypes.data, array.nbytes) for array in results)
         )
-        self._check(
-            self._api.session_run(self._handle, sources, len(arrays), targets, len(results)),
-            "run",
-        )
+        with self._in_use():
+            status = self._api.session_run(self._handle, sources, len(arrays), targets, len(results))
+        self._check(status, "run")
         return results
 
     @property
     def backend(self) -> str:
         """What computes: ``cpu``; a GPU and its name; or ``cpu`` and, in brackets, why it is not the GPU."""
-        if self._handle is None:
-            raise ValueError("the session is closed")
-        return backend_of(self._api, self._model)
+        with self._in_use():
+            return backend_of(self._api, self._model)
 
     def check_params(self) -> None:
         """Hash the params file; raises Error where a byte of it has changed."""
-        if self._handle is None:
-            raise ValueError("the session is closed")
-        self._check(self._api.model_check_params(c.byref(self._model)), "check its params")
+        with self._in_use():
+            status = self._api.model_check_params(c.byref(self._model))
+        self._check(status, "check its params")
 
     def close(self) -> None:
-        """End the session's threads and give its memory back. Closing twice is fine; not during a run."""
+        """End the session's threads and give its memory back, once what other threads began with it is done.
+        Closing twice is fine. RuntimeError where a signal's handler closes the session whose call it
+        interrupted."""
+        self._users.end(self._destroy)
+
+    def _destroy(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
             self._api.session_destroy(handle)
@@ -129,6 +133,21 @@ class SessionBase:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session cannot be copied; make another one")
+
+    def _check_open(self) -> None:
+        if not self._users.open:
+            raise ValueError("the session is closed")
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keeps the session open for a call of the library. Raises ValueError if it is closed."""
+        with self._users.call() as entered:
+            if not entered:
+                self._check_open()
+            yield
 
     def _check(self, status: int, what: str) -> None:
         if status == 0:

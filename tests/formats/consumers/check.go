@@ -56,6 +56,34 @@ func main() {
 	if err := session.Run(input, output, sign); !errors.Is(err, small.ErrNull) {
 		log.Fatal(err)
 	}
+	for i := 0; i < 100; i++ {
+		racing, err := small.Open()
+		if err != nil {
+			log.Fatal(err)
+		}
+		used, err := racing.NewSession(2)
+		if err != nil {
+			log.Fatal(err)
+		}
+		// Closed in any order, twice, and while it runs.
+		all.Add(5)
+		for j := 0; j < 2; j++ {
+			go func() { defer all.Done(); racing.Close() }()
+			go func() { defer all.Done(); used.Close() }()
+		}
+		go func() {
+			defer all.Done()
+			err := used.Run(input, make([]float32, small.OutputElements), make([]int8, small.SignElements))
+			if err != nil && !errors.Is(err, small.ErrNull) {
+				log.Fatal(err)
+			}
+			racing.Backend()
+		}()
+		all.Wait()
+		if _, err := racing.NewSession(1); !errors.Is(err, small.ErrNull) {
+			log.Fatal(err)
+		}
+	}
 	model.Close()
 	model.Close()
 	for i := range output {
