@@ -74,7 +74,7 @@ def _pack(
     _check_choices(options, profile)
     package = _package(options, profile)
     key = _params_key(options)
-    devices = [*(load_variant(profile, other) for other in profile.variants), profile]
+    devices = [*_variants(profile), profile]
     job = import_job(model, options)
     cache = Cache() if options.cache else None
     stages("find the toolchain")
@@ -116,6 +116,19 @@ def _pack(
         place.publish(force=options.force)
     stages.end()
     return destination
+
+
+def _variants(device: Device) -> list[Device]:
+    """The devices whose kernels the library holds too. Raises ConfigError for two of one name, by which the
+    library's user chooses."""
+    found = [load_variant(device, other) for other in device.variants]
+    names = [*(one.name for one in found), *([device.gpu.api] if device.gpu.api != "none" else [])]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(
+            f"device {device.name}: two of its variants have the name {twice[0]!r}",
+            hint="Name each once; the variant of a GPU has the name of its driver.",
+        )
+    return found
 
 
 def _package(options: PackOptions, device: Device) -> PackageIdentity:

@@ -39,8 +39,8 @@ from edgepack.plan.types import Plan
 from edgepack.progress import Progress
 from edgepack.render import sources
 from edgepack.render.model import TrustedKey, Variant, render_model
+from edgepack.render.names import model_symbol
 from edgepack.render.params_file import write_params
-from edgepack.render.values import model_symbol
 from edgepack.resources import TEMPLATES
 
 __all__ = ["assemble"]

@@ -9,14 +9,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from edgepack.bundle.fields import (
+    CSymbol,
+    DtypeName,
+    Extent,
+    Feature,
+    FileName,
+    Line,
+    ModelName,
+    OptionalSha256,
+    OptionalWord,
+    Sha256,
+    Word,
+    distinct,
+)
 from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.records import model_schema, read_versioned
-from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE
+from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE, Name
+from edgepack.render.names import model_symbol
 
 __all__ = [
     "SCHEMA_FILE",
@@ -66,8 +81,8 @@ class Tensor(_Record):
     """An input or output: dense, row-major, little-endian."""
 
     name: str
-    dtype: str
-    shape: tuple[int, ...]
+    dtype: DtypeName
+    shape: tuple[Extent, ...]
     nbytes: int = Field(ge=0, description="bytes of the dense tensor")
     quantization: QuantizationRecord | None = None
 
@@ -75,20 +90,20 @@ class Tensor(_Record):
 class ModelRecord(_Record):
     """The model file that the bundle was made from."""
 
-    file: str = Field(description="file name, without its folder")
-    sha256: str = Field(description="over the model file and its external data")
-    shapes: dict[str, tuple[int, ...]] = Field(default={}, description="input shapes that were bound")
-    dims: dict[str, int] = Field(default={}, description="symbolic dimensions that were bound")
+    file: FileName = Field(description="file name, without its folder")
+    sha256: Sha256 = Field(description="over the model file and its external data")
+    shapes: dict[str, tuple[Extent, ...]] = Field(default={}, description="input shapes that were bound")
+    dims: dict[str, Extent] = Field(default={}, description="symbolic dimensions that were bound")
     cut_inputs: tuple[str, ...] = Field(default=(), description="tensors that became inputs; none: its own")
     cut_outputs: tuple[str, ...] = Field(default=(), description="tensors that became outputs; none: its own")
-    batch: int = Field(default=0, description="what its batch of 1 was changed to; 0: as it is")
-    maxima: dict[str, int] = Field(default={}, description="room for entries of results whose size varies")
+    batch: int = Field(default=0, ge=0, description="what its batch of 1 was changed to; 0: as it is")
+    maxima: dict[str, Extent] = Field(default={}, description="room for entries of results whose size varies")
 
 
 class RunnerRecord(_Record):
     """Which runner runs the bundle's program; its program, folders, options and place are this machine's."""
 
-    name: str = Field(default="native", description="a runner that the reader's machine has")
+    name: Name = Field(default="native", description="a runner that the reader's machine has")
     cpu: str = Field(default="", pattern=CPU_MODEL, max_length=200, description="CPU that an emulator shows")
     machine: str = Field(default="", pattern=MACHINE, max_length=200, description="board that it emulates")
     timeout: int = Field(default=600, ge=1, le=LONGEST_RUN, description="seconds until a run is given up")
@@ -97,15 +112,15 @@ class RunnerRecord(_Record):
 class DeviceRecord(_Record):
     """What of the device's profile is needed to run the bundle and to know what it was built for."""
 
-    name: str
+    name: Name
     description: str = ""
-    arch: str = Field(description="x86_64, aarch64, arm, ...")
-    os: str = Field(description="linux, macos, windows, ...")
-    libc: str = ""
-    triple: str = Field(description="LLVM triple of the kernels")
-    cpu: str = Field(default="", description="LLVM CPU name of the kernels; empty: the triple's baseline")
-    features: tuple[str, ...] = Field(default=(), description="LLVM features of the kernels")
-    cpu_requires: tuple[str, ...] = Field(default=(), description="CPU features that the loader checks for")
+    arch: Word = Field(description="x86_64, aarch64, arm, ...")
+    os: Word = Field(description="linux, macos, windows, ...")
+    libc: OptionalWord = ""
+    triple: Word = Field(description="LLVM triple of the kernels")
+    cpu: OptionalWord = Field(default="", description="LLVM's, of the kernels; empty: the triple's baseline")
+    features: tuple[Feature, ...] = Field(default=(), description="LLVM features of the kernels")
+    cpu_requires: tuple[Word, ...] = Field(default=(), description="CPU features that the loader checks for")
     threads: int = Field(default=1, ge=1, description="threads of a session unless the caller chooses")
     runner: RunnerRecord = RunnerRecord()
 
@@ -133,9 +148,9 @@ class OptionsRecord(_Record):
 class ToolchainRecord(_Record):
     """The compiler of the C code and the linker."""
 
-    name: str
-    family: str
-    version: str
+    name: Name
+    family: Name
+    version: Line
 
 
 class Artifact(_Record):
@@ -144,7 +159,7 @@ class Artifact(_Record):
     kind: Literal["shared", "static", "program"]
     path: PathInBundle
     nbytes: int = Field(ge=0)
-    loader_sha256: str = Field(
+    loader_sha256: OptionalSha256 = Field(
         default="",
         description="of a shared library: over what the system's loader reads of it; see bundle.md",
     )
@@ -157,11 +172,15 @@ class Params(_Record):
     mode: Literal["file", "embed", "caller"]
     file: PathInBundle | None = Field(default=None, description="path in the bundle; none when embedded")
     nbytes: int = Field(ge=0, description="bytes of the tensors' data")
-    id: str = Field(description="hex; the library accepts only params with this id")
+    id: Sha256 = Field(description="hex; the library accepts only params with this id")
     tensors: int = Field(ge=0, description="how many there are")
     growth: int = Field(default=0, ge=0, description="bytes more than the model's constants, for speed")
-    layout: str = Field(default="", description="hex; params of packs with the same one fit its library")
-    key: str = Field(default="", description="hex; the library takes params that this Ed25519 key signed")
+    layout: OptionalSha256 = Field(
+        default="", description="hex; params of packs with the same fit its library"
+    )
+    key: OptionalSha256 = Field(
+        default="", description="hex; of Ed25519: the library takes params that it signed"
+    )
 
 
 class BufferRecord(_Record):
@@ -220,13 +239,15 @@ class Runtime(_Record):
 class KernelRecord(_Record):
     """A compiled function and the schedule rule that made it."""
 
-    symbol: str
+    symbol: CSymbol
     ops: tuple[str, ...] = ()
     rule: str
     parameters: dict[str, Any] = {}
     flops: int = 0
     bytes_moved: int = 0
-    backend: str = Field(default="cpu", description="on what it runs: cpu, or how the GPU is driven (opencl)")
+    backend: Word = Field(
+        default="cpu", description="what it runs on: cpu, or how the GPU is driven (opencl)"
+    )
 
 
 class StepRecord(_Record):
@@ -241,13 +262,13 @@ class StepRecord(_Record):
 class VariantRecord(_Record):
     """Kernels that the library holds for another kind of CPU, or for a GPU."""
 
-    name: str = Field(description="of the device that they were made for; of a GPU how it is driven")
-    gpu: str = Field(default="", description="how the GPU is driven (opencl); empty: they are for a CPU")
-    cpu: str = Field(default="", description="LLVM CPU name")
-    features: tuple[str, ...] = Field(default=(), description="LLVM features")
-    cpu_requires: tuple[str, ...] = Field(default=(), description="CPU features that the loader checks for")
+    name: Name = Field(description="of the device that they were made for; of a GPU how it is driven")
+    gpu: OptionalWord = Field(default="", description="how the GPU is driven (opencl); empty: for a CPU")
+    cpu: OptionalWord = Field(default="", description="LLVM CPU name")
+    features: tuple[Feature, ...] = Field(default=(), description="LLVM features")
+    cpu_requires: tuple[Word, ...] = Field(default=(), description="CPU features that the loader checks for")
     memory: Memory
-    kernels: tuple[KernelRecord, ...] = ()
+    kernels: Annotated[tuple[KernelRecord, ...], distinct("symbol")] = ()
     steps: tuple[StepRecord, ...] = ()
     flops: int = Field(default=0, description="floating point operations of one run")
 
@@ -256,8 +277,8 @@ class RecordedTensor(_Record):
     """A recorded input or expected output, and how near a result must be: |out-ref| <= atol + rtol*|ref|."""
 
     name: str
-    dtype: str
-    shape: tuple[int, ...]
+    dtype: DtypeName
+    shape: tuple[Extent, ...]
     file: PathInBundle = Field(description="path in the bundle: raw, little-endian, row-major")
     atol: float = 0.0
     rtol: float = 0.0
@@ -277,38 +298,45 @@ class FileRecord(_Record):
 
     path: PathInBundle
     nbytes: int = Field(ge=0)
-    sha256: str
+    sha256: Sha256
 
 
 class Manifest(_Record):
     """The root of manifest.json."""
 
     schema_version: Literal[1] = 1
-    name: str = Field(description="C identifier: names the library, the header and the exported symbol")
-    symbol: str = Field(description="the library's one exported symbol")
-    edgepack: str = Field(description="version of edgepack that made the bundle")
+    name: ModelName = Field(description="C identifier: names the library, the header and the exported symbol")
+    symbol: CSymbol = Field(description="the library's one exported symbol")
+    edgepack: Word = Field(description="version of edgepack that made the bundle")
     model: ModelRecord
     device: DeviceRecord
     toolchain: ToolchainRecord
     options: OptionsRecord = OptionsRecord()
-    tools: dict[str, str] = Field(default={}, description="versions of the packages that took part")
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    tools: dict[Word, Line] = Field(default={}, description="versions of the packages that took part")
+    inputs: Annotated[tuple[Tensor, ...], distinct("name")]
+    outputs: Annotated[tuple[Tensor, ...], distinct("name")]
     params: Params
     memory: Memory
     runtime: Runtime
-    artifacts: tuple[Artifact, ...]
+    artifacts: Annotated[tuple[Artifact, ...], distinct("kind"), distinct("path")]
     footprint: Footprint | None = Field(default=None, description="of firmware; other devices have none")
-    kernels: tuple[KernelRecord, ...] = ()
+    kernels: Annotated[tuple[KernelRecord, ...], distinct("symbol")] = ()
     steps: tuple[StepRecord, ...] = ()
     flops: int = Field(default=0, description="floating point operations of one run")
-    variants: tuple[VariantRecord, ...] = Field(
+    variants: Annotated[tuple[VariantRecord, ...], distinct("name")] = Field(
         default=(),
         description="of a library for several kinds of CPU: those that are tried before the device's own",
     )
     recorded: Recorded
     warnings: tuple[str, ...] = ()
-    files: tuple[FileRecord, ...] = ()
+    files: Annotated[tuple[FileRecord, ...], distinct("path")] = ()
+
+    @field_validator("symbol")
+    @classmethod
+    def _of_the_name(cls, value: str, info: ValidationInfo) -> str:
+        if "name" in info.data and value != model_symbol(info.data["name"]):
+            raise ValueError("it is another one than that of the name")
+        return value
 
     def artifact(self, kind: str) -> Artifact | None:
         """The artifact of this kind, or None if the bundle has none."""

@@ -30,11 +30,15 @@ from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.config.device import Device
 from edgepack.config.models import MACHINE
 from edgepack.plan.types import AnyStep, Arena, Copy, Plan, Step, TensorSpec
+from edgepack.printable import printable
 from edgepack.render.model import Variant
-from edgepack.render.values import model_symbol
+from edgepack.render.names import model_symbol
 from edgepack.version import __version__
 
 __all__ = ["Built", "make_manifest"]
+
+#: Characters of what a compiler says of itself.
+_LONGEST = 300
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,12 @@ def make_manifest(recipe: Recipe, built: Built) -> Manifest:
         model=recipe.model,
         device=_device(device),
         toolchain=ToolchainRecord(
-            name=recipe.toolchain.name, family=recipe.toolchain.family, version=recipe.toolchain_version
+            name=recipe.toolchain.name,
+            family=recipe.toolchain.family,
+            version=printable(recipe.toolchain_version)[:_LONGEST],
         ),
         options=recipe.options,
-        tools=dict(sorted(recipe.made_with.items())),
+        tools={name: printable(text)[:_LONGEST] for name, text in sorted(recipe.made_with.items())},
         inputs=tuple(map(_tensor, plan.inputs)),
         outputs=tuple(map(_tensor, plan.outputs)),
         params=Params(

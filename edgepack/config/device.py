@@ -20,7 +20,7 @@ from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
 from edgepack.config.host_gpu import detect_with_gpu
 from edgepack.config.load import Kind, Resolved
-from edgepack.config.models import CPU_MODEL, LONGEST_RUN, Frozen, Name, Size, Variable
+from edgepack.config.models import CPU_MODEL, LLVM_CPU, LONGEST_RUN, TRIPLE, Frozen, Name, Size, Variable
 from edgepack.config.xtensa import NO_XTENSA, no_device
 from edgepack.errors import ConfigError
 from edgepack.plan.gpu_speed import usual_speed
@@ -78,11 +78,16 @@ Feature = Annotated[
 class LlvmTarget(Frozen):
     """What TVM's LLVM compiles the kernels for."""
 
-    triple: Word = Field(
-        description="Four parts for Linux: with three, LLVM silently picks another float ABI."
+    triple: str = Field(
+        pattern=TRIPLE,
+        max_length=100,
+        description="Four parts for Linux: with three, LLVM silently picks another float ABI.",
     )
     cpu: str = Field(
-        default="", description='LLVM CPU name (`cortex-a72`); "" is the baseline of the triple.'
+        default="",
+        pattern=LLVM_CPU,
+        max_length=100,
+        description='LLVM CPU name (`cortex-a72`); "" is the baseline of the triple.',
     )
     features: tuple[Feature, ...] = Field(
         default=(), description="LLVM features, each with its sign (`+dotprod`)."
@@ -126,7 +131,7 @@ class CompilerTarget(Frozen):
 class RunnerChoice(Frozen):
     """Which runner `verify` and `bench` use, and its settings."""
 
-    name: Word = Field(description="The runner (`native`, `qemu`).")
+    name: Name = Field(description="The runner (`native`, `qemu`).")
     program: str = Field(default="", description="Executable of the runner, if it has one (`qemu-aarch64`).")
     cpu: str = Field(
         default="",

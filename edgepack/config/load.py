@@ -16,13 +16,13 @@ from typing import Any, Generic, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from edgepack.config.document import Document, KeyPath, Origin, merge, read
+from edgepack.config.models import SUFFIXES
 from edgepack.errors import ConfigError
 from edgepack.files import as_text, is_file
 
 __all__ = ["Kind", "Resolved", "nearest", "validate"]
 
 Model = TypeVar("Model", bound=BaseModel)
-_SUFFIXES = (".yaml", ".yml")
 _LONGEST_CHAIN = 16
 _LONGEST_SHOWN = 300
 #: Pydantic's words, a pattern, and what they are in YAML.
@@ -75,7 +75,7 @@ class Kind(Generic[Model]):
     def names(self) -> list[str]:
         """All names that can be loaded, sorted."""
         found = {
-            path.stem for folder in self.folders() for path in _entries(folder) if path.suffix in _SUFFIXES
+            path.stem for folder in self.folders() for path in _entries(folder) if path.suffix in SUFFIXES
         }
         return sorted(found)
 
@@ -190,7 +190,7 @@ class Kind(Generic[Model]):
                 )
             return path
         for folder in self.folders():
-            for suffix in _SUFFIXES:
+            for suffix in SUFFIXES:
                 path = folder / (text + suffix)
                 if is_file(path) and not (without and path.samefile(without)):
                     return path
@@ -364,4 +364,4 @@ def _expanded(text: str) -> Path:
 
 
 def _is_path(text: str) -> bool:
-    return text.endswith(_SUFFIXES) or "/" in text or os.sep in text
+    return text.endswith(SUFFIXES) or "/" in text or os.sep in text

@@ -17,12 +17,16 @@ from pydantic import (
 
 __all__ = [
     "CPU_MODEL",
+    "LLVM_CPU",
     "LONGEST_RUN",
     "MACHINE",
+    "SUFFIXES",
+    "TRIPLE",
     "Frozen",
     "Name",
     "Size",
     "Variable",
+    "checked_name",
     "format_size",
     "parse_size",
 ]
@@ -30,11 +34,18 @@ __all__ = [
 #: What an emulator's option for a CPU may say: a name, then properties (``rv64,v=true,vlen=128``).
 CPU_MODEL = r"^([A-Za-z0-9][A-Za-z0-9_.+-]*(,[A-Za-z0-9_.+-]+(=[A-Za-z0-9_.+-]+)?)*)?$"
 
+#: A triple of LLVM's, and what it calls a CPU.
+TRIPLE = r"^[A-Za-z0-9_.+-]+$"
+LLVM_CPU = r"^[A-Za-z0-9_.+-]*$"
+
 #: Name of a board that an emulator has; no properties.
 MACHINE = r"^([A-Za-z0-9][A-Za-z0-9_.-]*)?$"
 
 #: Seconds that a run of a bundle's program may take at most: a day.
 LONGEST_RUN = 86_400
+
+#: How the names of files end that a user writes: a text that ends so is a path and no name.
+SUFFIXES = (".yaml", ".yml")
 
 _UNITS = {
     "": 1,
@@ -102,19 +113,26 @@ Size = Annotated[
 ]
 
 
-def _name(value: str) -> str:
-    if not re.fullmatch(_NAME, value) or not value.isprintable() or len(value) > 100:
+def checked_name(value: str) -> str:
+    """``value`` if it is a :data:`Name`. Raises ValueError, with a sentence, if not: it may be a path, or be
+    taken for a file's name, which ends in .yaml or .yml."""
+    if value.endswith(SUFFIXES):
+        raise ValueError(f"{value[:80]!r} is not a name: it ends as the name of a YAML file does")
+    if not re.fullmatch(_NAME, value) or not value.isprintable() or len(value) > _LONGEST_NAME:
         raise ValueError(
             f"{value[:80]!r} is not a name; it names folders too, so it has no separators and no leading dot"
         )
     return value
 
 
+_LONGEST_NAME = 100
 _NAME = r"""[^\s.\-/\\:*?"<>|](?:[^/\\:*?"<>|]*[^\s./\\:*?"<>|])?"""
 
-#: A word that can be a part of a file's name on every system.
+#: A word that can be a part of a file's name on every system, and is no YAML file's own name.
 Name = Annotated[
-    str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME}$", "maxLength": 100})
+    str,
+    AfterValidator(checked_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_NAME}$", "maxLength": _LONGEST_NAME}),
 ]
 
 #: Name of an environment variable.

@@ -60,7 +60,7 @@ class ToolchainConfig(Frozen):
 
     name: Name = Field(description="The file's name without .yaml, unless given.")
     description: str = Field(default="", description="One line for the list of toolchains.")
-    family: str = Field(description="The module that knows its options (`zig`, `gcc`, `clang`).")
+    family: Name = Field(description="The module that knows its options (`zig`, `gcc`, `clang`).")
     executables: dict[str, tuple[Command, ...]] = Field(
         description="By tool (`cc`, `ar`): commands to try, in order; the first that is there and builds for "
         "the device is taken."

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from edgepack.bundle.fields import (
+    Line,
+    ModelName,
+    OptionalName,
+    OptionalWord,
+    Sha256,
+    Word,
+    distinct,
+)
 from edgepack.bundle.paths import PathInBundle
 from edgepack.bundle.records import model_schema, read_versioned
+from edgepack.config.models import Name
 
 __all__ = [
     "INDEX",
@@ -58,13 +68,13 @@ class FileRecord(_Record):
 
     path: PathInBundle
     nbytes: int = Field(ge=0)
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: Sha256
 
 
 class PackageRecord(FileRecord):
     """A package."""
 
-    format: str
+    format: Name
 
 
 class Sizes(_Record):
@@ -83,9 +93,9 @@ class Sizes(_Record):
 class Verified(_Record):
     """How the bundle's own program was run on the recorded data."""
 
-    runner: str = Field(default="", description="what ran it; empty: it was not run")
+    runner: OptionalName = Field(default="", description="what ran it; empty: it was not run")
     reference: str = Field(default="", description="what computed the recorded outputs")
-    variants: tuple[str, ...] = Field(
+    variants: tuple[Name, ...] = Field(
         default=(), description="kinds of CPU whose kernels were run, of several"
     )
     not_run: str = Field(default="", description="why it, or a kind of CPU, was not run")
@@ -115,12 +125,12 @@ class Change(_Record):
 class UnitRecord(_Record):
     """A model for a device."""
 
-    model: str
-    device: str
+    model: ModelName
+    device: Name
     bundle: PathInBundle = Field(description="folder of the bundle")
-    inputs: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 over all that decides on its files")
-    model_sha256: str = Field(description="over the model file and its external data")
-    manifest_sha256: str = Field(description="of the bundle's manifest.json, which lists its files")
+    inputs: Sha256 = Field(description="SHA-256 over all that decides on its files")
+    model_sha256: Sha256 = Field(description="over the model file and its external data")
+    manifest_sha256: Sha256 = Field(description="of the bundle's manifest.json, which lists its files")
     packages: tuple[PackageRecord, ...] = ()
     sizes: Sizes
     verified: Verified
@@ -137,26 +147,35 @@ class UnitRecord(_Record):
 class JointRecord(PackageRecord):
     """A package of a model for several devices."""
 
-    model: str
-    devices: tuple[str, ...]
-    inputs: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 over what it was made of")
+    model: ModelName
+    devices: tuple[Name, ...]
+    inputs: Sha256 = Field(description="SHA-256 over what it was made of")
 
 
 class Index(_Record):
     """The root of release.json."""
 
     schema_version: Literal[1] = 1
-    name: str
-    version: str
-    license: str = ""
-    authors: tuple[str, ...] = ()
-    homepage: str = ""
-    edgepack: str = Field(description="version that made it")
-    tools: dict[str, str] = Field(default={}, description="versions of the packages that took part")
-    only: tuple[str, ...] = Field(default=(), description="patterns; none: it is the whole project")
-    against: str = Field(default="", description="version of the release that it is compared with")
-    units: tuple[UnitRecord, ...]
-    joint: tuple[JointRecord, ...] = ()
+    name: Name
+    version: Word
+    license: Line = ""
+    authors: tuple[Line, ...] = ()
+    homepage: Line = ""
+    edgepack: Word = Field(description="version that made it")
+    tools: dict[Word, Line] = Field(default={}, description="versions of the packages that took part")
+    only: tuple[Line, ...] = Field(default=(), description="patterns; none: it is the whole project")
+    against: OptionalWord = Field(default="", description="version of the release that it is compared with")
+    units: Annotated[tuple[UnitRecord, ...], distinct("name"), distinct("bundle")]
+    joint: tuple[JointRecord, ...] = Field(default=(), validate_default=True)
+
+    @field_validator("joint")
+    @classmethod
+    def _other_files(cls, value: tuple[JointRecord, ...], info: ValidationInfo) -> tuple[JointRecord, ...]:
+        units: tuple[UnitRecord, ...] = info.data.get("units", ())
+        paths = [one.path for unit in units for one in unit.packages] + [one.path for one in value]
+        if len(set(paths)) != len(paths):
+            raise ValueError("two packages have the same path")
+        return value
 
     def to_json(self) -> str:
         """The file's text."""

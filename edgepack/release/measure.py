@@ -9,12 +9,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgepack.bundle.fields import Sha256, UnitName, distinct
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import inside
+from edgepack.config.models import Name
 from edgepack.errors import EdgepackError
 from edgepack.files import read_regular
 from edgepack.options import RunOptions
@@ -27,6 +29,8 @@ __all__ = ["Measured", "Measurements", "Slower", "load_measurements", "measure",
 
 _LARGEST = 16 << 20
 
+_Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 class Measured(BaseModel):
     """How fast a unit was; times in milliseconds.
@@ -37,17 +41,17 @@ class Measured(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-    unit: str
-    inputs: str
-    runner: str
+    unit: UnitName
+    inputs: Sha256
+    runner: Name
     where: str
     cpu: str
-    threads: int
-    runs: int
-    min_ms: float
-    median_ms: float
-    p90_ms: float
-    load_ms: float
+    threads: Annotated[int, Field(ge=1)]
+    runs: Annotated[int, Field(ge=1)]
+    min_ms: _Milliseconds
+    median_ms: _Milliseconds
+    p90_ms: _Milliseconds
+    load_ms: _Milliseconds
 
     @property
     def place(self) -> tuple[str, str, str, int]:
@@ -60,7 +64,7 @@ class Measurements(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     schema_version: Literal[1] = 1
-    units: tuple[Measured, ...] = ()
+    units: Annotated[tuple[Measured, ...], distinct("unit")] = ()
 
     def write(self, root: Path) -> None:
         """Into a release's folder."""

@@ -12,6 +12,7 @@ __all__ = [
     "LOWER_CASE_MACROS",
     "c_identifier",
     "c_string",
+    "model_symbol",
     "printable",
     "unique_identifiers",
 ]
@@ -76,6 +77,11 @@ def c_identifier(name: str) -> str:
     ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii")
     text = re.sub(r"[^A-Za-z0-9]+", "_", ascii_name).strip("_") or "x"
     return f"x{text}" if text[0].isdigit() else text
+
+
+def model_symbol(name: str) -> str:
+    """The one symbol that the library of the model ``name`` exports."""
+    return f"edgepack_model_{c_identifier(name)}"
 
 
 def unique_identifiers(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgepack.errors import ConfigError
-from edgepack.render.values import model_symbol
+from edgepack.render.names import model_symbol
 from edgepack.resources import TEMPLATES
 
 __all__ = [

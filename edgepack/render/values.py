@@ -7,11 +7,11 @@ from math import prod
 
 from edgepack.plan.dtypes import C_TYPES
 from edgepack.plan.types import Plan, TensorSpec
-from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
+from edgepack.render.names import c_identifier, c_string, model_symbol, printable, unique_identifiers
 from edgepack.render.params_file import params_file_bytes
 from edgepack.version import __version__
 
-__all__ = ["model_symbol", "model_values"]
+__all__ = ["model_values"]
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,6 @@ class _Tensor:
     @property
     def printable(self) -> str:
         return printable(self.spec.name)
-
-
-def model_symbol(name: str) -> str:
-    """The one symbol that the library of the model ``name`` exports."""
-    return f"edgepack_model_{c_identifier(name)}"
 
 
 def model_values(plan: Plan, embedded: bool) -> dict[str, object]:

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgepack.bundle.fields import OptionalName
 from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.records import read_json, validated
+from edgepack.config.models import Name
 from edgepack.errors import ConfigError
 
 __all__ = ["BenchResult", "OutputResult", "VerifyResult", "read_bench", "read_verification"]
@@ -39,7 +41,7 @@ class BenchResult(_Result):
     first_result_ms: _Positive
     peak_rss_bytes: int = Field(ge=0)
     steps_us: tuple[_Positive, ...] = ()
-    variant: str = ""
+    variant: OptionalName = ""
 
 
 class OutputResult(_Result):
@@ -64,7 +66,7 @@ class OutputResult(_Result):
 
 
 class _Variant(_Result):
-    name: str
+    name: Name
     outputs: tuple[OutputResult, ...] = ()
     missing: str = ""
 
@@ -121,6 +123,12 @@ def read_verification(source: Path | Mapping[str, Any], manifest: Manifest) -> V
     if [output.name for output in result.outputs] != [tensor.name for tensor in manifest.outputs]:
         raise ConfigError(
             "The verification has other outputs than the bundle: it is another's.",
+            hint="Verify this bundle: edgepack verify BUNDLE --json.",
+        )
+    names = {manifest.device.name, *(record.name for record in manifest.variants)}
+    if others := [one.name for one in result.variants if one.name not in names]:
+        raise ConfigError(
+            f"The verification is of kernels for {others[0][:60]!r}, which the bundle has not.",
             hint="Verify this bundle: edgepack verify BUNDLE --json.",
         )
     return result

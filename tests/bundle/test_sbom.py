@@ -37,4 +37,7 @@ def test_has_no_time_and_a_serial_number_from_the_content() -> None:
     assert "timestamp" not in bom["metadata"]
     assert bom["serialNumber"].startswith("urn:uuid:")
     assert render_sbom(example()) == render_sbom(example())
-    assert json.loads(render_sbom(example(name="other")))["serialNumber"] != bom["serialNumber"]
+    assert (
+        json.loads(render_sbom(example(name="other", symbol="edgepack_model_other")))["serialNumber"]
+        != bom["serialNumber"]
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from edgepack.render.names import c_identifier, c_string, printable, unique_identifiers
-from edgepack.render.values import model_symbol
+from edgepack.render.names import c_identifier, c_string, model_symbol, printable, unique_identifiers
 
 
 def test_identifiers() -> None:

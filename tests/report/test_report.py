@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -152,10 +153,8 @@ def test_names_of_others_are_text(name: str) -> None:
         outputs=[{**tensor, "name": name}],
         kernels=[{"symbol": "k", "ops": [name], "rule": name, "parameters": {name: name}, "flops": 6}],
         steps=[{"kernel": "k", "tasks": 2, "nodes": [name]}],
-        model={"file": name, "sha256": name},
-        tools={name: name, "numpy": name},
+        device={**json.loads(example().to_json())["device"], "description": name},
         warnings=[name],
-        toolchain={"name": name, "family": "zig", "version": name},
     )
     timed = read_bench(bench(where=name), manifest)
     text = render_report(manifest, timed, read_verification(verification(name=name), manifest))
@@ -164,6 +163,21 @@ def test_names_of_others_are_text(name: str) -> None:
     assert page.text.count(printable(name)) >= 15
     for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(picture)
+
+
+@pytest.mark.parametrize("field", ["name", "device"])
+def test_a_bundle_does_not_say_where_its_report_goes(
+    field: str, small_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, outside = tmp_path / "bundle", tmp_path / "home"
+    shutil.copytree(small_bundle.path, copy)
+    data = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))
+    (data if field == "name" else data["device"])["name"] = f"{outside}/x"
+    (copy / "manifest.json").write_text(json.dumps(data), encoding="utf-8")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert main(["report", str(copy)]) == 2
+    assert not outside.exists() and not list((tmp_path / "work").iterdir())
 
 
 def test_a_bundle_without_times_has_no_empty_section() -> None:

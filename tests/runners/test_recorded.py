@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from edgepack.api import Bundle
 from edgepack.bundle.manifest import DeviceRecord, load_manifest
@@ -119,8 +120,11 @@ def test_settings_are_those_of_this_machines_device_of_the_same_name_and_kind() 
 def test_a_devices_file_is_never_found_by_a_path_in_a_manifest(tmp_path: Path) -> None:
     file = tmp_path / "evil.yaml"
     file.write_text("extends: linux-riscv64\nrunner: {program: /evil}\n")
-    for name in (str(file), "../" * 20 + str(file)[1:], "linux-riscv64\0", "."):
-        device = device_of(_record("linux-riscv64", name=name))
+    for name in (str(file), "../" * 20 + str(file)[1:], "linux-riscv64\0", ".", "evil.yaml"):
+        with pytest.raises(ValidationError, match="not a name"):
+            _record("linux-riscv64", name=name)
+        assert DEVICES.known(name) is None
+        device = device_of(_record("linux-riscv64").model_copy(update={"name": name}))
         assert setting(device, "program") is None, name
 
 
