@@ -27,7 +27,7 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
         "check": ["model", "device", *CheckKeywords.__annotations__],
         "export": [*_EXPORT_TYPES],
         "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
-        "update": [*RunKeywords.__annotations__, "custom", "max_constant_bytes", "max_nodes"],
+        "update": [*RunKeywords.__annotations__, "toolchain", "custom", "max_constant_bytes", "max_nodes"],
     }.get(function, [*dict.fromkeys([*_TYPES, *(field.name for field in fields(PackOptions))])])
     for name, value in given.items():
         if name not in names:

@@ -19,6 +19,8 @@ from edgepack.boundary import guarded, undisturbed
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, load_manifest
+from edgepack.config.device import DEVICES, Device, load_device
+from edgepack.config.toolchain import TOOLCHAINS, load_toolchain
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.option_checks import check_options, check_run
 from edgepack.options import PackOptions, PathLike, RunKeywords, RunOptions
@@ -41,9 +43,10 @@ _CUSTOM = "src/custom/"
 
 @dataclass(frozen=True)
 class _Options(RunOptions):
-    """Where the program runs, and what a bundle does not record of how its model was packed: the YAML file
-    that declares custom operators, and limits."""
+    """Where the program runs, and what a bundle does not record of how its model was packed: the user's own
+    files (toolchain, custom operators), and limits."""
 
+    toolchain: str | None = None
     custom: PathLike | None = None
     max_constant_bytes: int | None = None
     max_nodes: int | None = None
@@ -52,6 +55,7 @@ class _Options(RunOptions):
 class UpdateKeywords(RunKeywords, total=False):
     """The options of :func:`update` as keyword arguments."""
 
+    toolchain: str | None
     custom: PathLike | None
     max_constant_bytes: int | None
     max_nodes: int | None
@@ -97,11 +101,12 @@ def update(
         force: replace a file at the output.
         progress: as for :func:`edgepack.pack`.
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:
-            where the program runs. As for :func:`edgepack.pack`: ``custom`` where the bundle has custom
-            operators, ``max_constant_bytes``, ``max_nodes``, and a ``device`` of your own.
+            where the program runs. As for :func:`edgepack.pack`: ``device`` and ``toolchain``, default what
+            has the bundle's names for them here (it names no files), ``custom`` where the bundle has custom
+            operators, ``max_constant_bytes``, ``max_nodes``.
 
     Raises:
-        ConfigError: the library takes no other params, or key, network or custom operators are others.
+        ConfigError: the library takes no other params, or key, device, network or operators are others.
         CheckFailedError: the bundle is damaged, or its program does not compute what the model does.
         ModelError, ToolchainError, InternalError: as for :func:`edgepack.pack`.
     """
@@ -109,7 +114,7 @@ def update(
     check_run(where := _Options(**options))
     root, target = find_bundle(Path(bundle)), Path(output)
     check_sums(root, manifest := load_manifest(root))
-    signer = _signer(root, manifest, None if key is None else os.fspath(key), params_version)
+    signer = _signer(root, manifest, key, params_version)
     _check_custom(root, manifest, where.custom)
     _check_output(target, force=force)
     folder = target.resolve().parent
@@ -123,10 +128,8 @@ def update(
                 said = manifest.model_copy(update={"recorded": fresh.recorded}) if signer else fresh
                 result = verify(trial, said, where)
                 if not result.ok:
-                    raise CheckFailedError(
-                        f"The program of {root} does not compute what {model} does.",
-                        hint="Pack the model anew, and ship the library with its params.",
-                    )
+                    what = f"The program of {root} does not compute what {model} does."
+                    raise CheckFailedError(what, hint="Pack anew, and ship the library with its params.")
                 (trial / str(fresh.params.file)).replace(target)
         except OSError as error:
             raise refusal(error) or ConfigError(
@@ -136,7 +139,7 @@ def update(
 
 
 def _signer(
-    root: Path, manifest: Manifest, source: str | None, version: int
+    root: Path, manifest: Manifest, source: PathLike | None, version: int
 ) -> MinisignSecretKey | CosignSecretKey | None:
     """The key to sign with; None for none; ConfigError where the library would not take what it signs, or
     for a version that no params can have."""
@@ -160,7 +163,7 @@ def _signer(
         )
     if source is None:
         return None
-    signer = secret_key(source)
+    signer = secret_key(os.fspath(source))
     if signer.public.raw.hex() != params.key:
         raise ConfigError(
             f"The library of {root} trusts another key than {source}.",
@@ -200,6 +203,7 @@ def _packed(
 ) -> Manifest:
     """The new model as a bundle in ``place/fresh``, packed as the old one was, with the same layout."""
     record, options = manifest.model, manifest.options
+    device = _device(root, manifest, where.device)
     chosen = PackOptions(
         name=manifest.name,
         shapes=record.shapes or None,
@@ -212,13 +216,12 @@ def _packed(
         set_batch=record.batch or None,
         maxima=record.maxima or None,
         params=manifest.params.mode,
-        toolchain=manifest.toolchain.name,
+        toolchain=_toolchain(root, manifest, device, where.toolchain),
         optimize=options.optimize,
         strict_math=options.strict_math,
         weights=options.weights,
         precision=options.precision,
     )
-    device = where.device if where.device is not None else manifest.device.name
     pack_model(model, device, place / "fresh", chosen, progress)
     fresh = load_manifest(place / "fresh")
     if fresh.params.layout != manifest.params.layout:
@@ -227,6 +230,35 @@ def _packed(
             hint="Pack it anew, and ship the library with its params.",
         )
     return fresh
+
+
+def _device(root: Path, manifest: Manifest, given: PathLike | Device | None) -> Device:
+    """The user's device, or what this machine has under the name of the bundle's: that never is a file of the
+    bundle's choice, for a device says what is started."""
+    if given is not None:
+        return load_device(given) if isinstance(given, str | os.PathLike) else given
+    if (known := DEVICES.known(manifest.device.name)) is not None:
+        return known
+    raise ConfigError(
+        f"{root} was packed for the device {manifest.device.name!r}, which is not known here.",
+        hint="Name the YAML file that it was packed for: --device FILE.yaml.",
+    )
+
+
+def _toolchain(root: Path, manifest: Manifest, device: Device, given: str | None) -> str | None:
+    """The name or file of the user's toolchain, or the name of the bundle's, as for :func:`_device`; None for
+    that of ``device``, which may be a file."""
+    name = manifest.toolchain.name
+    if given is not None:
+        return given
+    if load_toolchain(device.toolchain).name == name:
+        return None
+    if TOOLCHAINS.known(name) is not None:
+        return name
+    raise ConfigError(
+        f"{root} was packed with the toolchain {name!r}, which is not known here.",
+        hint="Name the YAML file that it was packed with: --toolchain FILE.yaml.",
+    )
 
 
 def _difference(old: Manifest, new: Manifest) -> str:

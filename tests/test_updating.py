@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 import edgepack
+from edgepack.bundle.checksums import write_sums
 from edgepack.cli.main import main
 from edgepack.errors import CheckFailedError, ConfigError, ModelError
 from edgepack.options import PackKeywords, PackOptions
@@ -234,6 +235,68 @@ def test_what_the_program_does_not_compute_is_refused(place: Path, tmp_path: Pat
     with pytest.raises(CheckFailedError, match="does not compute what"):
         updated(place, "wrong", tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
+
+
+def changed(bundle: Path, copy: Path, **fields: dict[str, object]) -> Path:
+    """A copy of a bundle whose manifest says something else, with sums that fit."""
+    shutil.copytree(bundle, copy)
+    manifest = copy / "manifest.json"
+    data = json.loads(manifest.read_text(encoding="utf-8"))
+    for name, values in fields.items():
+        data[name].update(values)
+    manifest.write_text(json.dumps(data), encoding="utf-8")
+    write_sums(copy)
+    return copy
+
+
+@pytest.mark.parametrize("field", ["toolchain", "device"])
+@pytest.mark.parametrize(
+    "form", ["{folder}/evil.yaml", "./evil.yaml", "evil.yaml", "evil", "../evil", "zig\n"]
+)
+def test_a_bundle_names_no_files_of_devices_and_toolchains(
+    field: str,
+    form: str,
+    small_bundle: edgepack.Bundle,
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files name programs that are started: only those that the user names are read."""
+    (tmp_path / "cc").write_text(f"#!/bin/sh\n>> '{tmp_path}/started'\nexit 1\n")
+    (tmp_path / "cc").chmod(0o755)
+    commands = f"executables: {{cc: ['{tmp_path}/cc'], ar: ['{tmp_path}/cc']}}"
+    (tmp_path / "tools.yaml").write_text(f"extends: zig\n{commands}\n")
+    text = (
+        f"extends: zig\n{commands}\n" if field == "toolchain" else "extends: host\ntoolchain: ./tools.yaml\n"
+    )
+    (tmp_path / "evil.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    wrong: dict[str, dict[str, object]] = {field: {"name": form.format(folder=tmp_path)}}
+    bundle = changed(small_bundle.path, tmp_path / "bundle", **wrong)
+    fake.install("retrained", monkeypatch.setattr)
+    with pytest.raises(ConfigError, match=rf"{field}\.name|the {field} 'evil', which is not known here"):
+        edgepack.update(bundle, place / "retrained.onnx", tmp_path / "x", sandbox=True)
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_user_names_his_own_device_and_toolchain(
+    place: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.yaml").write_text("extends: zig\n")
+    (tmp_path / "other.yaml").write_text("extends: host\n")
+    (tmp_path / "board.yaml").write_text(f"extends: host\ntoolchain: {tmp_path}/own.yaml\nname: Brett-é\n")
+    fake.install("ok", monkeypatch.setattr)
+    bundle = edgepack.pack(small_model, tmp_path / "board.yaml", tmp_path / "bundle").path
+    fake.install("retrained", monkeypatch.setattr)
+    model = place / "retrained.onnx"
+    with pytest.raises(ConfigError, match="device 'Brett-é', which is not known here"):
+        edgepack.update(bundle, model, tmp_path / "x")
+    with pytest.raises(ConfigError, match="toolchain 'own', which is not known here"):
+        edgepack.update(bundle, model, tmp_path / "x", device=tmp_path / "other.yaml")
+    assert edgepack.update(bundle, model, tmp_path / "a", device=tmp_path / "board.yaml").path.is_file()
+    command = ["update", bundle, "--model", model, "-o", tmp_path / "b", "--device", tmp_path / "other.yaml"]
+    assert main([*map(str, command), "--toolchain", str(tmp_path / "own.yaml"), "-q"]) == 0
+    assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
 
 
 def test_only_bundles_that_ask_for_it_have_it(place: Path, small_bundle: edgepack.Bundle) -> None:

@@ -45,6 +45,9 @@ __all__ = ["command"]
     metavar="N",
     help="Sign this number too, higher for later params: devices can refuse older ones.",
 )
+@click.option(
+    "--toolchain", help="Name of a toolchain, or its YAML file.  [default: what has the name of the bundle's]"
+)
 @custom_option
 @limit_options
 @click.option("--force", is_flag=True, help="Replace a file at the output.")
