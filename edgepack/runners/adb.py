@@ -187,9 +187,11 @@ class _Link:
         self.name = serial
         self.command = [adb, "-s", serial]
 
-    def shell(self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None) -> Completed:
+    def shell(
+        self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None, what: str = "shell"
+    ) -> Completed:
         # adb hands its argument to the device's shell as it is.
-        what = f"The program on {self.name}"
+        what = f"The {what} on {self.name}"
         command = [*self.command, "shell", script]
         done = execute(command, timeout=timeout, cwd=Path.cwd(), what=what, stdin=stdin)
         said = re.search(r"^(?:error|adb): (.+)", done.stderr, re.MULTILINE)

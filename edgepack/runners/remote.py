@@ -63,10 +63,13 @@ class Link(Protocol):
     #: The device as messages name it (``pi@board``).
     name: str
 
-    def shell(self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None) -> Completed:
+    def shell(
+        self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None, what: str = "shell"
+    ) -> Completed:
         """Let the device's shell run a script.
 
         Args:
+            what: what is run, for messages.
             stdin: what it reads; default nothing.
 
         Raises:
@@ -109,7 +112,7 @@ def run_there(link: Link, job: Job, *, timeout: float) -> Completed:
     return done
 
 
-def ask(link: Link, script: str, *, timeout: float = _ASK_SECONDS) -> tuple[str, str, Completed]:
+def ask(link: Link, script: str, *, timeout: float) -> tuple[str, str, Completed]:
     """Let the device's shell run a script that answers something short.
 
     Args:
@@ -139,7 +142,7 @@ def _look(link: Link, folder: Folder) -> tuple[str, dict[str, str]]:
     alone = "chmod 700 . 2>/dev/null; " if folder.guarded else ""
     answer = f"{alone}uname -m; sha256sum {what} 2>/dev/null"
     script = f"c=unmade; {folder.made()} && c=strange && {folder.checked()} && c=ours && {{ {answer}; }}"
-    said, found, done = ask(link, script)
+    said, found, done = ask(link, script, timeout=_ASK_SECONDS)
     if found == "strange":
         raise _not_ours(link.name, folder, done)
     if found != "ours":
@@ -166,7 +169,7 @@ def _clear(link: Link, folder: Folder, names: Collection[str]) -> None:
     inner = sorted(folders, key=lambda path: len(path.parts), reverse=True)
     removal = f"rm -f {_joined(files)}; rmdir {_joined(inner)}; cd .. && rmdir ./{folder.name}"
     with suppress(ToolchainError):
-        ask(link, f"{folder.entered()} && {{ {removal}; }} 2>/dev/null; c=0")
+        ask(link, f"{folder.entered()} && {{ {removal}; }} 2>/dev/null; c=0", timeout=_ASK_SECONDS)
 
 
 def _joined(paths: Sequence[PurePosixPath]) -> str:
@@ -193,7 +196,7 @@ def _run(link: Link, job: Job, timeout: float) -> Completed:
     reading, writing = os.pipe()
     try:
         script = f"echo {begin}; {_script(job)}; echo; echo {end}$c"
-        done = link.shell(script, timeout=timeout, stdin=reading)
+        done = link.shell(script, timeout=timeout, stdin=reading, what="program")
     finally:
         os.close(writing)
         os.close(reading)

@@ -200,13 +200,15 @@ class _Link:
         port = [] if self.host.port is None else ["-p", str(self.host.port)]
         return [self.client, *options, *port, *(["-N"] if master else []), "--", self.host.host, *more]
 
-    def shell(self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None) -> Completed:
+    def shell(
+        self, script: str, *, timeout: float, stdin: int | IO[bytes] | None = None, what: str = "shell"
+    ) -> Completed:
         done = execute(
             self.command(_by_sh(script)),
             timeout=timeout,
             cwd=Path.cwd(),
             env={"LC_ALL": "C"},
-            what=f"The program on {self.name}",
+            what=f"The {what} on {self.name}",
             stdin=stdin,
         )
         if done.returncode == 255:  # ssh itself failed
@@ -231,7 +233,8 @@ class _Link:
                 for name, path in files.items():
                     tar.add(path, name, recursive=False, filter=_plain)
             stream.seek(0)
-            script = f"{folder.entered()} && tar -xf -"
+            # Where nothing can be written, tar speaks of files that are there already.
+            script = f"{folder.entered()} && {{ [ -w . ] || echo It is read-only. >&2; }} && tar -xf -"
             done = self.shell(script, timeout=timeout, stdin=stream)
         if done.returncode != 0:
             raise NotWrittenError(self.name, folder, files, done)

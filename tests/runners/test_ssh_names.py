@@ -1,5 +1,5 @@
-"""Places and names that a shell, or an option of ssh, could take for something else: each is used exactly as it
-is meant, or refused before anything is started."""
+"""Places and names that a shell, or an option of ssh, could take for something else: each is used exactly as
+it is meant, or refused before anything is started."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ HOSTILE = (
 )
 
 
+#: Relatives of ``sh``.
+_SHELLS = ("busybox sh", "mksh", "bash", "zsh", "yash")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return like_a_bundle(tmp_path / HOSTILE, 'printf "%s|%s" "$*" "$COLOUR"; exit 3')
@@ -42,7 +46,8 @@ def recorder(tmp_path: Path) -> Path:
     """An ``ssh`` that writes down what it was called with, and fails."""
     script = (
         f"#!{sys.executable}\nimport json, sys\n"
-        f"with open({str(tmp_path / 'calls')!r}, 'a') as calls:\n    print(json.dumps(sys.argv[1:]), file=calls)\n"
+        f"with open({str(tmp_path / 'calls')!r}, 'a') as calls:\n"
+        "    print(json.dumps(sys.argv[1:]), file=calls)\n"
         "sys.exit(255)\n"
     )
     path = tmp_path / "recorder"
@@ -124,7 +129,7 @@ def test_the_command_line_refuses_a_place_in_one_sentence(
 @pytest.mark.parametrize("port", ["abc", "22 -oProxyCommand=id", 0, 65536, -1, True, "9" * 5000])
 def test_a_port_that_is_none_is_refused(recorder: Path, port: Any) -> None:
     device = Device(runner={"name": "ssh", "program": str(recorder), "options": {"host": "a", "port": port}})
-    with pytest.raises(ConfigError, match="board: .* is no port for ssh"):
+    with pytest.raises(ConfigError, match=r"board: .* is no port for ssh"):
         ssh.available(device)
     assert not calls(recorder)
 
@@ -133,7 +138,7 @@ def test_a_port_that_is_none_is_refused(recorder: Path, port: Any) -> None:
 def test_a_folder_that_no_device_has_is_refused(recorder: Path, folder: Path, directory: str) -> None:
     options = {"host": "board", "directory": directory}
     device = Device(runner={"name": "ssh", "program": str(recorder), "options": options})
-    with pytest.raises(ConfigError, match="board: the folder .* cannot be used on a device"):
+    with pytest.raises(ConfigError, match=r"board: the folder .* cannot be used on a device"):
         run(folder, device=device)
     assert not calls(recorder)
 
@@ -148,12 +153,15 @@ def test_a_variable_that_is_none_is_refused(recorder: Path, folder: Path, name: 
             "environment": {name: "red"},
         }
     )
-    with pytest.raises(ConfigError, match="board: .* cannot be set on a device"):
+    with pytest.raises(ConfigError, match=r"board: .* cannot be set on a device"):
         run(folder, device=device)
     assert not calls(recorder)
 
 
-@pytest.mark.parametrize("directory", [HOSTILE, "--help", "~", "~/mine", "/"])
+@pytest.mark.parametrize(
+    "directory",
+    [HOSTILE, *(pytest.param(name, marks=pytest.mark.slow) for name in ("--help", "~", "~/mine", "/"))],
+)
 def test_a_folder_on_the_device_is_used_as_it_is_written(
     board: Board, folder: Path, tmp_path: Path, directory: str
 ) -> None:
@@ -168,10 +176,12 @@ def test_a_folder_on_the_device_is_used_as_it_is_written(
     )
     (kept,) = (path for path in there.iterdir() if path.is_dir())
     assert (kept / "bin" / "it").is_file() and kept.name.isascii() and len(kept.name) < 100
-    assert not [path for path in (*board.folder.rglob("hacked"), *tmp_path.rglob("hacked"))]
+    assert not [*board.folder.rglob("hacked"), *tmp_path.rglob("hacked")]
 
 
-@pytest.mark.parametrize("shell", ["fish", "tcsh", "busybox sh", "mksh", "bash", "zsh"])
+@pytest.mark.parametrize(
+    "shell", ["fish", "tcsh", *(pytest.param(shell, marks=pytest.mark.slow) for shell in _SHELLS)]
+)
 def test_whatever_shell_the_login_has_names_are_what_they_are(board: Board, folder: Path, shell: str) -> None:
     program, *more = shell.split()
     found = shutil.which(program)
@@ -271,7 +281,7 @@ def test_no_room_for_temporary_files_is_said(board: Board, folder: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(ssh.tarfile, "open", full)
-    with pytest.raises((ConfigError, ToolchainError), match="No space left|is full"):
+    with pytest.raises((ConfigError, ToolchainError), match=r"No space left|is full"):
         run(folder)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 __all__ = ["Board", "serve"]
 
+#: bash reads the user's own .bashrc for a shell of the first level that sshd starts.
 _SERVER = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -25,6 +26,7 @@ UsePAM no
 StrictModes no
 PermitRootLogin yes
 PasswordAuthentication no
+SetEnv SHLVL=2
 ForceCommand {folder}/login
 """
 
