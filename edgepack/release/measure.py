@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgepack.atomic import write_file
 from edgepack.bundle.fields import Sha256, UnitName, distinct
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import inside
@@ -69,9 +70,7 @@ class Measurements(BaseModel):
     def write(self, root: Path) -> None:
         """Into a release's folder."""
         text = json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-        new = root / f".{MEASUREMENTS}.new"
-        new.write_text(text, encoding="utf-8", newline="\n")
-        new.replace(root / MEASUREMENTS)
+        write_file(root / MEASUREMENTS, text.encode())
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from edgepack.atomic import write_file
 from edgepack.bundle.layout import check_name, default_name
 from edgepack.errors import ConfigError
 from edgepack.files import is_file, is_text
@@ -53,8 +54,8 @@ def new_project(folder: Path, model: Path | None = None) -> Path:
     }
     text = render(f"release/{PROJECT_FILE}.j2", values)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCHEMA_NAME).write_bytes(SCHEMA_FILE.read_bytes())
-    target.write_text(text, encoding="utf-8", newline="\n")
+    write_file(folder / SCHEMA_NAME, SCHEMA_FILE.read_bytes())
+    write_file(target, text.encode())
     return target
 
 
