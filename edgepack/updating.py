@@ -18,6 +18,7 @@ from typing_extensions import Unpack
 from edgepack.boundary import guarded, undisturbed
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
+from edgepack.bundle.listed_files import copy_listed
 from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.config.device import DEVICES, Device, load_device
 from edgepack.config.toolchain import TOOLCHAINS, load_toolchain
@@ -124,7 +125,7 @@ def update(
             remove_dead(folder)
             with temporary_folder(folder, prefix=".update.") as place:
                 fresh = _packed(root, manifest, Path(model), place, where, undisturbed(progress))
-                trial = _sign(root, place, fresh, signer, params_version) if signer else place / "fresh"
+                trial = _trial(root, manifest, place, fresh, signer, params_version)
                 said = manifest.model_copy(update={"recorded": fresh.recorded}) if signer else fresh
                 result = verify(trial, said, where)
                 if not result.ok:
@@ -281,15 +282,23 @@ def _difference(old: Manifest, new: Manifest) -> str:
     return "its weights change the program itself, which holds some of them as numbers"
 
 
-def _sign(
-    root: Path, place: Path, fresh: Manifest, signer: MinisignSecretKey | CosignSecretKey, version: int
+def _trial(
+    root: Path,
+    manifest: Manifest,
+    place: Path,
+    fresh: Manifest,
+    signer: MinisignSecretKey | CosignSecretKey | None,
+    version: int,
 ) -> Path:
-    """The old bundle in ``place/bundle``, with recorded data and params of ``place/fresh``, these signed."""
+    """What is tried: ``place/fresh``; with a key the files of the old bundle in ``place/bundle``, with
+    recorded data and params of ``place/fresh``, these signed."""
     trial, new = place / "bundle", place / "fresh"
-    shutil.copytree(root, trial, ignore=lambda folder, names: ["test"] if Path(folder) == root else [])
+    if signer is None:
+        return new
+    copy_listed(root, manifest, trial, without=("test", str(fresh.params.file)))
     shutil.copytree(new / "test", trial / "test")
     params = trial / str(fresh.params.file)
-    params.unlink()
+    params.parent.mkdir(exist_ok=True)
     layout, params_id = (bytes.fromhex(text) for text in (fresh.params.layout, fresh.params.id))
     signature = signer.sign_raw(signed_message(layout, params_id, version))
     write_signed(new / str(fresh.params.file), signature, params, version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import edgepack
 from edgepack.bundle.checksums import write_sums
 from edgepack.cli.main import main
 from edgepack.errors import CheckFailedError, ConfigError, ModelError
+from edgepack.files import list_files
 from edgepack.options import PackKeywords, PackOptions
 from edgepack.render.params_file import HEADER, read_params, signed_message
 from edgepack.signing.sums import secret_key
@@ -247,6 +249,36 @@ def changed(bundle: Path, copy: Path, **fields: dict[str, object]) -> Path:
     manifest.write_text(json.dumps(data), encoding="utf-8")
     write_sums(copy)
     return copy
+
+
+def test_what_is_not_of_the_bundle_is_not_copied(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link to /dev/zero fills the disk, one to a file of the user's shows it to the bundle's program."""
+    bundle, seen = shutil.copytree(place / "bundle", tmp_path / "bundle"), []
+    (tmp_path / "secret").write_text("secret")
+    (bundle / "x").symlink_to("/dev/zero")
+    (bundle / "lib" / "secret").symlink_to(tmp_path / "secret")
+    os.mkfifo(bundle / "pipe")
+    (bundle / "large").touch()
+    os.truncate(bundle / "large", 1 << 43)
+
+    def verify(root: Path, *_: object) -> None:
+        seen.extend(list_files(root))
+        raise ModelError("seen")
+
+    monkeypatch.setattr("edgepack.updating.verify", verify)
+    fake.install("retrained", monkeypatch.setattr)
+    with pytest.raises(ModelError, match="seen"):
+        edgepack.update(
+            bundle,
+            place / "retrained.onnx",
+            tmp_path / "x",
+            key=place / "weights.sec",
+            custom=place / "ops/ops.yaml",
+        )
+    files = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))["files"]
+    assert sorted(seen) == sorted(one["path"] for one in files)
 
 
 @pytest.mark.parametrize("field", ["toolchain", "device"])

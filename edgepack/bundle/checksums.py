@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from edgepack.bundle.layout import MANIFEST, SUMS
+from edgepack.bundle.listed_files import find_damage
 from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError
@@ -23,7 +25,8 @@ def write_sums(root: Path) -> None:
 
 
 def check_sums(root: Path, manifest: Manifest) -> int:
-    """Compare every file with ``root/SHA256SUMS`` and with the manifest's list of files.
+    """Compare every file with ``root/SHA256SUMS`` and with the manifest's list of files: its size, then its
+    content.
 
     Files that are in neither are left alone: a user may build in the folder.
 
@@ -48,16 +51,18 @@ def check_sums(root: Path, manifest: Manifest) -> int:
         listed[name] = digest
     if not lines:
         raise CheckFailedError(f"{sums} is empty.", hint=_HINT)
-    recorded = {file.path: file.sha256 for file in manifest.files}
+    recorded = {file.path: file for file in manifest.files}
     wrong = [f"{name}: not in {SUMS}" for name in sorted({*recorded, MANIFEST} - listed.keys())]
     for name, digest in listed.items():
         path = inside(root, name)
-        if name != MANIFEST and recorded.get(name) != digest:
-            wrong.append(f"{name}: not as {MANIFEST} says")
-        elif not path.is_file():
-            wrong.append(f"{name}: missing")
-        elif sha256_file(path) != digest:
-            wrong.append(f"{name}: differs from its checksum")
+        if name == MANIFEST:
+            damage = _manifest_damage(path, digest)
+        elif name not in recorded or recorded[name].sha256 != digest:
+            damage = f"not as {MANIFEST} says"
+        else:
+            damage = find_damage(root, recorded[name])
+        if damage:
+            wrong.append(f"{name}: {damage}")
     if wrong:
         count = "1 file" if len(wrong) == 1 else f"{len(wrong)} files"
         raise CheckFailedError(
@@ -67,3 +72,12 @@ def check_sums(root: Path, manifest: Manifest) -> int:
             detail="\n".join(wrong),
         )
     return len(lines)
+
+
+def _manifest_damage(path: Path, digest: str) -> str:
+    """What is wrong with manifest.json, as of :func:`find_damage`: no record has its size."""
+    try:
+        content = read_regular(path, _LARGEST)
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    return "" if hashlib.sha256(content).hexdigest() == digest else "differs from its checksum"

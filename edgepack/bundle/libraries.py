@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgepack.bundle.listed_files import find_damage
 from edgepack.bundle.manifest import Artifact, Manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError
-from edgepack.files import sha256_file
 from edgepack.objectfiles.loading import check_headers, loader_digest
 
 __all__ = ["check_library", "check_whole_file"]
@@ -54,10 +54,6 @@ def check_whole_file(root: Path, manifest: Manifest, name: str) -> None:
     """Raise CheckFailedError unless a file of the bundle has the manifest's hash. Errors as in
     :func:`check_library`."""
     path = inside(root, name)
-    recorded = {file.path: file.sha256 for file in manifest.files}
-    try:
-        same = path.is_file() and sha256_file(path) == recorded.get(name)
-    except OSError as error:
-        raise CheckFailedError(f"{path} cannot be read: {error.strerror or error}.", hint=_HINT) from error
-    if not same:
+    record = next((file for file in manifest.files if file.path == name), None)
+    if record is None or find_damage(root, record):
         raise CheckFailedError(f"{path} cannot be loaded: it differs from what was packed.", hint=_HINT)

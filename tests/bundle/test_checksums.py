@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -10,9 +12,13 @@ import pytest
 
 from edgepack.bundle import checksums
 from edgepack.bundle.checksums import write_sums
+from edgepack.bundle.listed_files import copy_listed
 from edgepack.bundle.manifest import FileRecord, Manifest
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.files import list_files, sha256_file
+
+#: Bytes of the files of :func:`folder`; all others have one.
+SIZES = {"lib/libü net.so": 2}
 
 
 @pytest.fixture
@@ -32,7 +38,9 @@ def check_sums(root: Path, listed: dict[str, str] | None = None) -> int:
     if listed is None:
         lines = (root / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
         listed = {line[66:]: line[:64] for line in lines if not line.endswith("manifest.json")}
-    files = tuple(FileRecord(path=name, nbytes=0, sha256=digest) for name, digest in listed.items())
+    files = tuple(
+        FileRecord(path=name, nbytes=SIZES.get(name, 1), sha256=digest) for name, digest in listed.items()
+    )
     return checksums.check_sums(root, Manifest.model_construct(files=files))
 
 
@@ -54,6 +62,66 @@ def test_changed_and_missing_files_are_all_named(folder: Path) -> None:
         check_sums(folder)
     assert "a: differs" in caught.value.detail
     assert "b: missing" in caught.value.detail
+
+
+def test_a_file_of_another_size_is_not_read(folder: Path) -> None:
+    digests = _digests(folder)
+    for name, size in (("a", 1 << 62), ("b", 0), ("lib/libü net.so", 3)):
+        with (folder / name).open("r+b") as file:
+            file.truncate(min(size, 1 << 43))  # what ext4 has room for
+    with pytest.raises(CheckFailedError, match="3 files of 4") as caught:
+        check_sums(folder, digests)
+    assert "a: has 8796093022208 bytes, 1 were packed" in caught.value.detail
+    assert "b: has 0 bytes, 1 were packed" in caught.value.detail
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices are POSIX's")
+@pytest.mark.parametrize("name", ["a", "manifest.json"])
+@pytest.mark.parametrize("kind", ["pipe", "zero", "folder"])
+def test_what_is_no_regular_file_is_not_waited_for(name: str, kind: str, folder: Path) -> None:
+    digests = _digests(folder)
+    (folder / name).unlink()
+    if kind == "folder":
+        (folder / name).mkdir()
+    elif kind == "pipe":
+        os.mkfifo(folder / name)
+    elif os.geteuid():
+        pytest.skip("only root makes devices")
+    else:
+        os.mknod(folder / name, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    with pytest.raises(
+        CheckFailedError,
+        match=rf"{name}: (not|cannot be read:) (it is not )?(a regular file|Is a dir|Invalid)",
+    ):
+        check_sums(folder, digests)
+
+
+def test_only_what_the_manifest_lists_is_copied(folder: Path, tmp_path: Path) -> None:
+    """As regular files; not what a link or a user put beside them."""
+    files = [(name, SIZES.get(name, 1), digest) for name, digest in _digests(folder).items()]
+    manifest = Manifest.model_construct(
+        files=tuple(FileRecord(path=name, nbytes=size, sha256=digest) for name, size, digest in files)
+    )
+    (folder / "a").chmod(0o755)
+    (folder / "x").symlink_to("/dev/zero")
+    (folder / "b").rename(folder / "b.real")
+    (folder / "b").symlink_to("b.real")
+    os.mkfifo(folder / "lib" / "pipe")
+    copy_listed(folder, manifest, tmp_path / "copy")
+    assert list_files(tmp_path / "copy") == ["a", "b", "lib/libü net.so"]
+    assert not (tmp_path / "copy" / "b").is_symlink()
+    assert [(tmp_path / "copy" / name).stat().st_mode & 0o777 for name in "ab"] == [0o755, 0o644]
+    copy_listed(folder, manifest, tmp_path / "part", without=("lib", "b"))
+    assert list_files(tmp_path / "part") == ["a"]
+    (tmp_path / "secret").write_text("b")
+    (folder / "b").unlink()
+    (folder / "b").symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match="names the file 'b', which does not lie in it"):
+        copy_listed(folder, manifest, tmp_path / "out")
+    (folder / "b").unlink()
+    (folder / "b").write_text("c")
+    with pytest.raises(CheckFailedError, match="b: differs from its checksum"):
+        copy_listed(folder, manifest, tmp_path / "other")
 
 
 def test_a_folder_without_sums_is_damaged(tmp_path: Path) -> None:
