@@ -45,6 +45,9 @@ STATUSES = {
     "overrun": "a kernel wrote outside of an output",
 }
 
+#: Characters of what a program says that go into a sentence.
+_LONGEST = 500
+
 #: The JSON object that a program printed.
 Result = Mapping[str, Any]
 
@@ -113,11 +116,11 @@ def _run_at(
         return _result(selected, selected.runner.run(selected.device, argv, timeout=seconds, cwd=root))
 
     result = call(arguments)
-    if result["status"] not in STATUSES and result.get("code") not in refusals:
-        code = str(result.get("code") or result["status"])
-        message = str(result.get("message") or "it gave no reason").rstrip(".")
+    if result["status"] not in STATUSES and str(result.get("code")) not in refusals:
+        code = _shortened(result.get("code") or result["status"])
+        message = _shortened(result.get("message") or "it gave no reason").rstrip(".")
         if code == "EP_E_CPU":
-            message += f" (missing: {call(['info']).get('missing_cpu_features')})"
+            message += f" (missing: {_shortened(call(['info']).get('missing_cpu_features'))})"
         raise CheckFailedError(f"The bundle's program refused to run ({code}): {message}.")
     return result
 
@@ -163,12 +166,18 @@ def understood() -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        said = f"{type(error).__name__}: {error}"
+        said = _shortened(f"{type(error).__name__}: {error}")
         raise CheckFailedError(
             "The bundle's program printed a result that edgepack does not understand.",
             hint="Is it the program that was packed? `edgepack verify` checks that first.",
             detail=said,
         ) from error
+
+
+def _shortened(said: object) -> str:
+    """What a program says, as a part of a sentence."""
+    text = str(said)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def number(value: float | str | None) -> float:

@@ -132,8 +132,10 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
     if manifest.variants:
         _, info = run_program(root, manifest, ["info"], options)
         with understood():
-            listed = [(str(one["name"]), str(one["missing_cpu_features"])) for one in info["variants"]]
-        for name, missing in listed:
+            listed = {str(one["name"]): str(one["missing_cpu_features"]) for one in info["variants"]}
+            if unknown := set(listed) - {manifest.device.name, *(one.name for one in manifest.variants)}:
+                raise ValueError(f"the bundle has no variant {min(unknown)[:80]!r}")
+        for name, missing in listed.items():
             if missing:
                 variants.append(VariantCheck(name, "ok", (), missing))
                 continue

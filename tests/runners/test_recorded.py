@@ -158,14 +158,14 @@ def test_a_users_own_device_file_says_how_a_bundle_is_run(tmp_path: Path) -> Non
 
 
 def test_only_the_bundle_is_copied_to_a_device(small_bundle: Bundle, tmp_path: Path) -> None:
-    from edgepack.runners.remote import _needed
+    from edgepack.runners.job import _needed
 
     root = shutil.copytree(small_bundle.path, tmp_path / "copy")
-    assert _needed(root)
+    assert list(_needed(root))
     (tmp_path / "secret").write_text("secret")
     (root / "test" / "more").symlink_to(tmp_path / "secret")
     with pytest.raises(ConfigError, match="'test/more', which does not lie in it"):
-        _needed(root)
+        list(_needed(root))
 
 
 def test_a_manifest_of_an_earlier_edgepack_is_read(tmp_path: Path) -> None:
