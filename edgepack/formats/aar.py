@@ -36,6 +36,7 @@ _TARGETS = {
 }
 #: Alignment that Google Play demands of 64-bit libraries since Android 15.
 _PAGE = 16384
+_HEADER = "edgepack/runtime.h"
 #: A method takes 255 slots; two are the handle, one is `this`.
 _MOST = 250
 
@@ -146,7 +147,10 @@ def native_half(job: ExportJob, bundle: SourceBundle, target: str) -> bytes:
     assert shared is not None, "refused before"
     source = render("formats/aar/jni.c.j2", _values(job))
     name = f"lib{job.name}_jni.so"
-    return link_freestanding(source, name, target, shared, include=bundle.root / "include", page_size=_PAGE)
+    # The header alone: what else lies in the bundle's folder is nobody's word.
+    header = bundle.file(f"include/{_HEADER}")
+    headers = {_HEADER: header.read_bytes()} if header is not None else {}
+    return link_freestanding(source, name, target, shared, headers=headers, page_size=_PAGE)
 
 
 def _write(job: ExportJob) -> Sequence[str]:

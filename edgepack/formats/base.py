@@ -55,6 +55,10 @@ class SourceBundle:
         own = ("manifest.json", "SHA256SUMS")
         return sorted([*(record.path for record in self.manifest.files), *own])
 
+    def file(self, path: str) -> Path | None:
+        """The place of a file of the bundle; None for what it does not list, whatever lies in its folder."""
+        return self.root / path if path in self.files() else None
+
     def whole(self) -> list[str]:
         """As :meth:`files`, with the signatures over SHA256SUMS where it is signed."""
         return sorted([*self.files(), *signature_files(self.root)])

@@ -36,7 +36,8 @@ def _write(job: ExportJob) -> Sequence[str]:
     entries = [*prefix.runtime(job), *prefix.development(job)]
     entries += [entry.below(documents) for entry in job.licenses()]
     entries.append(Entry(f"{documents}/README.md", readme.encode()))
-    entries.append(Entry(f"{documents}/{SBOM}", job.bundle.root / SBOM))
+    if (sbom := job.bundle.file(SBOM)) is not None:
+        entries.append(Entry(f"{documents}/{SBOM}", sbom))
     write_tar_gz(job.folder / f"{stem}.tar.gz", [entry.below(stem) for entry in entries])
     return [f"{stem}.tar.gz"]
 

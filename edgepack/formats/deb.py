@@ -19,6 +19,7 @@ from email.utils import formatdate
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from edgepack.bundle.layout import SBOM
 from edgepack.formats.archives import Entry, epoch
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import package_name
@@ -190,8 +191,8 @@ def _documented(job: ExportJob, base: str, package: _Package) -> list[Entry]:
     ]
     if package.name.endswith("-dev"):
         made.append(Entry(f"{doc}/README.md", render("formats/deb/readme.md.j2", values).encode()))
-    if package.section == "libs":
-        made.append(Entry(f"{doc}/sbom.cdx.json.gz", _gzipped((bundle.root / "sbom.cdx.json").read_bytes())))
+    if package.section == "libs" and (sbom := bundle.file(SBOM)) is not None:
+        made.append(Entry(f"{doc}/{SBOM}.gz", _gzipped(sbom.read_bytes())))
     return [*package.entries, *made]
 
 

@@ -103,8 +103,8 @@ def own_prefix(job: ExportJob) -> Prefix:
 
 def _libraries(bundle: SourceBundle) -> list[str]:
     """Of the system, which a program that links the static library needs too: from the bundle's own file."""
-    path = bundle.root / "pkgconfig" / f"{bundle.manifest.name}.pc"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    path = bundle.file(f"pkgconfig/{bundle.manifest.name}.pc")
+    text = path.read_text(encoding="utf-8") if path is not None else ""
     found = re.findall(r"(?<=[ :])-l([A-Za-z0-9_+.-]+)", text)
     return [one for one in dict.fromkeys(found) if one != bundle.manifest.name]
 

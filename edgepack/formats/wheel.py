@@ -228,11 +228,10 @@ def _write(job: ExportJob) -> Sequence[str]:
     entries.append(Entry(f"{module}/{values['library']}", library, executable=True))
     if job.bundle.params is not None:
         entries.append(Entry(f"{module}/{values['params']}", job.bundle.params))
-    root = job.bundle.root
     for name in _licenses(job.bundle):
-        entries.append(Entry(f"{info}/licenses/{name}", root / "LICENSES" / name))
-    if (root / SBOM).is_file():
-        entries.append(Entry(f"{info}/sboms/{SBOM}", root / SBOM))
+        entries.append(Entry(f"{info}/licenses/{name}", job.bundle.root / "LICENSES" / name))
+    if (sbom := job.bundle.file(SBOM)) is not None:
+        entries.append(Entry(f"{info}/sboms/{SBOM}", sbom))
     entries.append(Entry(f"{info}/RECORD", _record(entries, f"{info}/RECORD")))
     file = f"{stem}-py3-none-{'.'.join(tags)}.whl"
     write_zip(job.folder / file, entries)

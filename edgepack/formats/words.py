@@ -1,8 +1,8 @@
 """Words of a bundle that stand in the files of packages: a manifest is somebody else's text.
 
 What a format writes as it is (names of files, of symbols, versions) has its form in the manifest
-(``bundle/fields.py``). What this edgepack can make packages of is checked here once, for every format. What may
-be any text (names of tensors, descriptions) is for each format to quote.
+(``bundle/fields.py``). What this edgepack can make packages of is checked here once, for every format. What
+may be any text (names of tensors, descriptions) is for each format to quote.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ SUMS = "SHA256SUMS"
 #: What a signature's file is called behind the name of what is signed: of minisign, of cosign.
 SIGNATURES = (".minisig", ".sig")
 _ENVIRONMENT = "env://"
+#: Bytes of a key or a signature, and of sums.
 _LARGEST_KEY, _LARGEST_SUMS = 64 << 10, 64 << 20
 #: What is a public key itself, whatever files there are: minisign's line, also one that lost some characters,
 #: and the text of a key's file.
@@ -142,14 +144,22 @@ def check_signature(folder: Path, key: MinisignPublicKey | CosignPublicKey) -> s
             f"{folder} has no {path.name}: nobody signed it with such a key.",
             hint="Ask whom you have it from for the signature.",
         )
-    signature = _read(path, "Sign it again.").decode("utf-8", "replace")
+    signature = _read(path, "Sign it again.", _LARGEST_KEY).decode("utf-8", "replace")
     return key.check(_read(folder / SUMS, "Get the files again."), signature, str(path))
 
 
 def signature_files(folder: Path) -> list[str]:
-    """Names of the signatures that a folder has; links are none."""
+    """Names of the signatures that a folder has; links, and files that are too large for one, are none."""
     paths = [folder / f"{SUMS}{suffix}" for suffix in SIGNATURES]
-    return [path.name for path in paths if path.is_file() and not path.is_symlink()]
+    return [path.name for path in paths if _is_small_file(path)]
+
+
+def _is_small_file(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST_KEY
 
 
 def is_encrypted(source: str | Path) -> bool:
@@ -179,9 +189,9 @@ def _text(source: str | Path) -> tuple[str, str]:
         raise ConfigError(f"{source} is no key.", hint="Give a key of minisign or cosign.") from error
 
 
-def _read(path: Path, hint: str) -> bytes:
+def _read(path: Path, hint: str, most: int = _LARGEST_SUMS) -> bytes:
     try:
-        return read_regular(path, _LARGEST_SUMS)
+        return read_regular(path, most)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path} cannot be read: {why}.", hint=hint) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgepack.config.device import load_device
@@ -14,7 +15,7 @@ __all__ = ["link_freestanding"]
 
 
 def link_freestanding(
-    source: str, name: str, target: str, needed: Path, *, include: Path, page_size: int
+    source: str, name: str, target: str, needed: Path, *, headers: Mapping[str, bytes], page_size: int
 ) -> bytes:
     """A shared library for ELF of one C file; all that it calls is in itself or in one other library.
 
@@ -23,7 +24,7 @@ def link_freestanding(
         name: file name of the library.
         target: zig's: ``aarch64-linux-android``.
         needed: the other library.
-        include: folder of headers.
+        headers: what it includes beside the compiler's own, by path.
         page_size: alignment of its segments.
 
     Raises:
@@ -33,6 +34,9 @@ def link_freestanding(
     with temporary_folder() as place:
         folder = Path(place)
         (folder / "source.c").write_text(source, encoding="utf-8")
+        for path, content in headers.items():
+            (folder / "include" / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "include" / path).write_bytes(content)
         run_checked(
             [
                 *zig.executable(),
@@ -40,7 +44,7 @@ def link_freestanding(
                 *("-ffreestanding", "-nostdlib", "-shared", "-fvisibility=hidden", "-fno-sanitize=all"),
                 *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"),
                 *(f"-Wl,-soname,{name}", f"-Wl,-z,max-page-size={page_size}", "-Wl,-z,defs"),
-                *("-I", str(include.absolute()), "source.c", str(needed.absolute()), "-o", "library.so"),
+                *("-Iinclude", "source.c", str(needed.absolute()), "-o", "library.so"),
             ],
             what=f"linking {name} for {target} with zig",
             timeout=600,

@@ -89,6 +89,18 @@ def metadata(folder: Path) -> Path:
     return path
 
 
+def test_its_native_half_is_compiled_with_headers_of_the_bundle_alone(
+    here: SourceBundle, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(here.root, tmp_path / "bundle")
+    (copy / "include" / "stdint.h").write_text('#error "of somebody else"\n')
+    job = ExportJob([source_bundle(copy)], PackageMetadata(), tmp_path)
+    target = TARGET[here.manifest.device.arch]
+    assert native_half(job, job.bundle, target) == native_half(
+        ExportJob([here], PackageMetadata(), tmp_path), here, target
+    )
+
+
 def test_its_class_computes_here(here: SourceBundle, bundles: list[Bundle], tmp_path: Path) -> None:
     """The class and the text of the native half are those in the package; it is used as its README says."""
     folder, option = classes(here, PackageMetadata(), tmp_path / "made")

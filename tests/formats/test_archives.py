@@ -13,8 +13,11 @@ import pytest
 
 from edgepack.api import Bundle, export
 from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.exporting import source_bundle
 from edgepack.formats.archives import Entry, write_tar_gz, write_zip
 from edgepack.formats.metadata import PackageMetadata, debian_version, pep440_version
+from edgepack.registry import EXPORT_FORMATS
+from tests.support.manifest import seal
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
@@ -76,6 +79,34 @@ def test_nothing_is_replaced_unless_asked_and_nothing_is_left_of_a_failure(
         export(small_bundle, "zap", tmp_path)
     with pytest.raises(ConfigError, match="export has no option 'licence'"):
         export(small_bundle, "zip", tmp_path, licence="MIT")  # type: ignore[call-arg]
+
+
+def test_what_is_not_of_the_bundle_is_in_no_package(small_bundle: Bundle, tmp_path: Path) -> None:
+    """Whoever gives a bundle on signs what he checked: files that somebody put beside its own stay out."""
+    copy, absent = tmp_path / "bundle", ("sbom.cdx.json", "pkgconfig/small.pc")
+    shutil.copytree(small_bundle.path, copy)
+    for path in absent:
+        (copy / path).unlink()
+    seal(copy)
+    for path in (*absent, "extra", "include/evil.h", "src/evil.c", "LICENSES/evil.txt", "test/evil"):
+        (copy / path).write_text("Libs: -levil\n")
+    with (copy / "SHA256SUMS.sig").open("wb") as file:
+        file.truncate(1 << 40)
+    (copy / "SHA256SUMS.minisig").symlink_to("/dev/zero")
+    bundle = source_bundle(copy)
+    names = [name for name in EXPORT_FORMATS.names() if not EXPORT_FORMATS.find(name).refusal(bundle)]
+    assert {"c-single-file", "cmake", "tar.gz", "wheel", "zip"} <= set(names)
+    export(copy, names, tmp_path / "dist")
+    for package in (tmp_path / "dist").iterdir():
+        folder = tmp_path / "unpacked" / package.name
+        try:
+            shutil.unpack_archive(package, folder, "zip" if zipfile.is_zipfile(package) else None)
+        except shutil.ReadError:  # Debian's and others, whose bytes say it too where they are not compressed
+            folder.mkdir(parents=True)
+            shutil.copy(package, folder)
+        for file in folder.rglob("*"):
+            assert "evil" not in file.name and not file.name.endswith("sig"), file
+            assert file.is_dir() or b"-levil" not in file.read_bytes(), file
 
 
 def test_a_damaged_bundle_is_not_given_on(small_bundle: Bundle, tmp_path: Path) -> None:
