@@ -134,16 +134,16 @@ def _choose(device: DeviceLike, adb: str) -> str:
     if serial:
         found = next((one for one in attached if one.serial == serial), None)
         if found is None:
-            there = ", ".join(map(str, attached)) or "none"
             raise ToolchainError(
-                f"The Android device {serial} is not attached; attached: {there}.",
+                f"The Android device {serial[:_SHOWN]} is not attached; "
+                f"attached: {_listed(attached) or 'none'}.",
                 hint="`adb devices` lists them; one in the network is attached by `adb connect HOST:PORT`.",
             )
     else:
         found = _only(attached)
     if found.state != "device":
         raise ToolchainError(
-            f"The Android device {found} cannot be used: adb says {found.state}.",
+            f"The Android device {_listed([found])} cannot be used: adb says {found.state[:_SHOWN]}.",
             hint=_STATES.get(found.state, "Start Android on it."),
         )
     return found.serial
@@ -154,8 +154,8 @@ def _only(attached: Sequence[_Attached]) -> _Attached:
     usable = [one for one in attached if one.state == "device"]
     if len(usable) > 1:
         raise ToolchainError(
-            f"Several Android devices are attached: {', '.join(map(str, usable))}.",
-            hint=f"Choose one: --runner adb:{usable[0].serial}, or set ANDROID_SERIAL.",
+            f"Several Android devices are attached: {_listed(usable)}.",
+            hint=f"Choose one: --runner {shlex.quote(f'adb:{usable[0].serial}')}, or set ANDROID_SERIAL.",
         )
     if not attached:
         raise ToolchainError(
@@ -164,6 +164,11 @@ def _only(attached: Sequence[_Attached]) -> _Attached:
             "`adb devices` lists them.",
         )
     return (usable or list(attached))[0]
+
+
+def _listed(devices: Sequence[_Attached]) -> str:
+    text = ", ".join(map(str, devices))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 
 def _attached(adb: str) -> list[_Attached]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -52,12 +53,19 @@ class Phones:
 
 
 def phone(serial: str = "28151FDH300ABC", state: str = "device", **more: Any) -> dict[str, Any]:
-    """A device. ``more``: abis, emulator (a command), room (bytes), vanish (seconds until it is gone)."""
-    return {"serial": serial, "state": state, "model": "Pixel_7", "abis": "arm64-v8a", **more}
+    """A device. ``more``: abis, model, emulator (a command), room (bytes), vanish (seconds until it is gone),
+    login (what its shell runs in the place of the command, which is ``$COMMAND``)."""
+    model = more.pop("model", "Pixel_7")
+    return {"serial": serial, "state": state, "model": model, "abis": "arm64-v8a", **more}
+
+
+def _device_folder(folder: Path, serial: str) -> Path:
+    # Its path becomes a part of scripts.
+    return folder / (serial if re.fullmatch("[A-Za-z0-9-]+", serial) else serial.encode().hex())
 
 
 def _files(folder: Path, serial: str) -> Path:
-    there = folder / serial / "tmp"
+    there = _device_folder(folder, serial) / "tmp"
     there.mkdir(parents=True, exist_ok=True)
     return there
 
@@ -78,7 +86,8 @@ def _list(devices: list[dict[str, Any]], details: bool) -> int:
             )
         known = f" product:panther model:{device['model']} device:panther" if state == "device" else ""
         more = f" usb:1-{number}{known} transport_id:{number}" if details else ""
-        print(f"{device['serial']:<22} {state}{more}")
+        serial = device["serial"] or "(no serial number)"
+        print(f"{serial:<22} {state}{more}")
     print()
     return 0
 
@@ -91,18 +100,22 @@ def _shell(folder: Path, device: dict[str, Any], script: str) -> int:
         "ro.build.version.release": "14",
         "ro.build.version.sdk": "34",
     }
-    tools = folder / device["serial"] / "bin"
+    tools = _device_folder(folder, device["serial"]) / "bin"
     tools.mkdir(exist_ok=True)
     getprop = tools / "getprop"
-    cases = " ".join(f'{name}) echo "{value}" ;;' for name, value in properties.items())
+    cases = " ".join(f"{name}) printf '%s\\n' {shlex.quote(value)} ;;" for name, value in properties.items())
     getprop.write_text(f"#!/bin/sh\ncase $1 in {cases} esac\n")
     getprop.chmod(0o755)
     script = script.replace(TMP, str(there))
     if emulator := device.get("emulator"):
         script = re.sub(r"; (\./bin/)", rf"; {emulator} \1", script)
-    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "COMMAND": script}
     process = subprocess.Popen(
-        ["sh", "-c", script], env=environment, cwd="/", stdin=sys.stdin, start_new_session="vanish" in device
+        ["sh", "-c", device.get("login", script)],
+        env=environment,
+        cwd="/",
+        stdin=sys.stdin,
+        start_new_session="vanish" in device,
     )
     end = time.monotonic() + device.get("vanish", 1e9)
     while process.poll() is None and time.monotonic() < end:
@@ -152,6 +165,9 @@ def main(argv: list[str]) -> int:
     if words[0] == "shell":
         return _shell(folder, device, " ".join(words[1:]))
     if words[0] == "push":
+        # Wherever they stand; what follows `--` is none, which old versions do not know.
+        if option := next((word for word in words[1:] if word.startswith("-")), None):
+            return _fail(f"adb: unrecognized option '{option}'")
         return _push(folder, device, words[1:-1], words[-1])
     return _fail(f"adb: unknown command {words[0]}")
 
