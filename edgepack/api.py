@@ -160,10 +160,11 @@ def export(
 
 @guarded
 def sign(folder: PathLike | Bundle, key: PathLike, *, comment: str = "", password: str | None = None) -> Path:
-    """Sign the SHA256SUMS of a bundle or a release, as minisign or cosign do.
+    """Sign the SHA256SUMS of a bundle or a release, as minisign or cosign do, after all files were compared
+    with them.
 
     Args:
-        folder: that has the file.
+        folder: of the bundle or the release.
         key: a secret key of minisign or cosign: its file, or ``env://NAME`` for an environment variable that
             holds it.
         comment: a line that minisign's signature covers too; default ``file:SHA256SUMS``.
@@ -173,13 +174,29 @@ def sign(folder: PathLike | Bundle, key: PathLike, *, comment: str = "", passwor
         the signature's file, which lies beside the sums.
 
     Raises:
-        ConfigError: there are no sums, no such key, its password is wrong, or ``edgepack[sign]`` is not
-            installed.
+        CheckFailedError: a file is not what the sums say; nothing is signed.
+        ConfigError: it is neither bundle nor release, there is no such key, its password is wrong, or
+            ``edgepack[sign]`` is not installed.
     """
+    from edgepack.bundle.checksums import check_sums
+    from edgepack.bundle.layout import MANIFEST
+    from edgepack.bundle.manifest import load_manifest
+    from edgepack.release.check import check_files
+    from edgepack.release.index import INDEX
     from edgepack.signing.sums import secret_key, sign_sums
 
     where = folder.path if isinstance(folder, Bundle) else Path(folder)
-    return sign_sums(where, secret_key(os.fspath(key), password), comment)
+    signer = secret_key(os.fspath(key), password)
+    if os.path.lexists(where / MANIFEST):
+        check_sums(where, load_manifest(where))
+    elif os.path.lexists(where / INDEX):
+        check_files(where)
+    else:
+        raise ConfigError(
+            f"{where} is neither a bundle nor a release: it holds no {MANIFEST} and no {INDEX}.",
+            hint="Give the folder that `edgepack pack` or `edgepack release` wrote.",
+        )
+    return sign_sums(where, signer, comment)
 
 
 def _package(options: Mapping[str, Any]) -> PackageMetadata:

@@ -24,7 +24,8 @@ __all__ = ["command"]
 @click.option("--comment", default="", metavar="TEXT", help="A line that minisign's signature covers too.")
 @verbosity_options
 def command(*, settings: Settings, folder: Path, key: str, comment: str) -> None:
-    """Sign the SHA256SUMS of FOLDER, a bundle or a release, as minisign or cosign do.
+    """Sign the SHA256SUMS of FOLDER, a bundle or a release, as minisign or cosign do, after all files were
+    compared with them.
 
     The password of an encrypted key is in EDGEPACK_SIGNING_PASSWORD; on a terminal it is asked for.
     """

@@ -16,16 +16,16 @@ from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, ToolchainError
 from edgepack.files import sha256_file
 from edgepack.options import RunOptions
+from edgepack.release.archives import check_archive
 from edgepack.release.index import INDEX, SUMS, Index, UnitRecord, load_index
 from edgepack.release.output import UNSUMMED, read_sums
-from edgepack.release.unpacking import check_archive
 from edgepack.runners import select_runner
 from edgepack.runners.program import STATUSES
 from edgepack.runners.recorded import device_of
 from edgepack.runners.verify import verify
 from edgepack.signing.sums import check_signature, public_key, signature_files
 
-__all__ = ["Finding", "check_release"]
+__all__ = ["Finding", "check_files", "check_release"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,19 @@ def check_release(
     return findings
 
 
+def check_files(root: Path) -> None:
+    """Compare the files of a release with its sums, and the sums with ``release.json``.
+
+    Raises:
+        CheckFailedError: a file is missing, differs or is in no sum, the first of which is named, or the two
+            disagree.
+        ConfigError: there is no release.
+    """
+    index = load_index(root)
+    _files(root)
+    _index(root, index)
+
+
 def _found(what: str, check: Callable[[], str | Finding]) -> Finding:
     try:
         found = check()
@@ -116,7 +129,11 @@ def _files(root: Path) -> str:
     if INDEX not in sums:
         wrong.append(f"{INDEX}: in no sum")
     if wrong:
-        raise CheckFailedError(f"{len(wrong)} files are not as {SUMS} says.", detail="; ".join(wrong[:20]))
+        count = "1 file is" if len(wrong) == 1 else f"{len(wrong)} files are"
+        more = ", ..." if len(wrong) > 1 else ""
+        raise CheckFailedError(
+            f"{count} not as {SUMS} says: {wrong[0]}{more}.", detail="; ".join(wrong[1:20])
+        )
     return f"{len(sums)} as {SUMS} says"
 
 
@@ -146,7 +163,7 @@ def _index(root: Path, index: Index) -> str:
         if sums.get(f"{unit.bundle}/{MANIFEST}") != unit.manifest_sha256:
             wrong.append(f"{unit.bundle}/{MANIFEST}")
     if wrong:
-        raise CheckFailedError(f"{INDEX} and {SUMS} disagree.", detail="; ".join(wrong[:20]))
+        raise CheckFailedError(f"{INDEX} and {SUMS} disagree: {wrong[0]}.", detail="; ".join(wrong[1:20]))
     packages = sum(len(unit.packages) for unit in index.units) + len(index.joint)
     return f"{index.name} {index.version}: {len(index.units)} bundles, {packages} packages"
 

@@ -8,12 +8,14 @@ import json
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from nacl.secret import SecretBox
 
 from edgepack.api import Bundle, export, pack, sign
+from edgepack.bundle.checksums import write_sums
 from edgepack.cli.main import main
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackWarning
 from edgepack.options import PackageKeywords
@@ -91,7 +93,7 @@ def test_minisign_verifies_what_is_signed_here(keys: Path, release: Path) -> Non
     said = minisign(release, "-V", "-m", "SHA256SUMS", "-p", str(keys / "m.pub")).stdout
     assert "Trusted comment: models 1.2.0" in said
     first = made.read_bytes()
-    assert sign(release, keys / "m.sec", comment="models 1.2.0").read_bytes() == first
+    assert sign_sums(release, secret_key(keys / "m.sec"), "models 1.2.0").read_bytes() == first
     assert check_signature(release, public_key(keys / "m.pub")) == "models 1.2.0"
     line = (keys / "m.pub").read_text().splitlines()[1]
     assert check_signature(release, public_key(line)) == "models 1.2.0"
@@ -284,6 +286,43 @@ def test_a_bundle_is_signed_and_verified_by_the_commands(
     assert Bundle(unpacked).verify(signature=keys / "m.pub").ok
     assert main(["sign", str(tmp_path), "--key", str(keys / "m.sec")]) == 2
     assert main(["sign", str(copy), "--key", str(keys / "m.sec"), "--comment", "a\nb"]) == 2
+
+
+def _bundle(bundle: Path) -> str:
+    """Change a file of a bundle; its name."""
+    (bundle / "README.md").write_text("changed")
+    return "README.md"
+
+
+def _sums(bundle: Path) -> str:
+    """Change a file of a bundle and its sum, but not the manifest."""
+    _bundle(bundle)
+    write_sums(bundle)
+    return "README.md"
+
+
+def _missing(bundle: Path) -> str:
+    (bundle / "params" / "small.params").unlink()
+    return "params/small.params"
+
+
+@pytest.mark.parametrize("change", [_bundle, _sums, _missing])
+def test_what_differs_from_its_sums_is_not_signed(
+    change: Callable[[Path], str],
+    small_bundle: Bundle,
+    keys: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A signature says whose files they are: whoever signs is told that they are not what was packed."""
+    copy = tmp_path / "bundle"
+    shutil.copytree(small_bundle.path, copy)
+    name = change(copy)
+    assert main(["sign", str(copy), "--key", str(keys / "m.sec")]) == 1
+    assert name in capsys.readouterr().err
+    assert not list(copy.glob("SHA256SUMS.*")) and not list(copy.glob(".SHA256SUMS*"))
+    with pytest.raises(ConfigError, match="neither a bundle nor a release"):
+        sign(copy / "include", keys / "m.sec")
 
 
 def test_packages_are_signed(small_bundle: Bundle, keys: Path, tmp_path: Path) -> None:
