@@ -49,7 +49,8 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
         raise ToolchainError(f"wasmtime cannot run programs of {device.name} here.", hint=hint)
     program, arguments = Path(cwd, argv[0]), sandboxed(argv, cwd)
     if executable := _find_executable(device):
-        command: list[str | Path] = [executable, "run", "--dir", f"{cwd}::.", "--argv0", arguments[0]]
+        # HOST::GUEST is split at the first `::`, which the folder's own path may have.
+        command: list[str | Path] = [executable, "run", "--dir", ".::.", "--argv0", arguments[0]]
         command += [program, *arguments[1:]]
     else:
         command = [sys.executable, _SCRIPT, program, cwd, *arguments]
