@@ -84,17 +84,17 @@ int tensors_guards_intact(const tensors *of) {
 }
 
 char *file_read(const char *path, size_t *nbytes) {
-    enum { STEP = 1 << 16 };
+    enum { STEP = 1 << 16, MOST = 16 << 20 };
     size_t used = 0;
     size_t room = STEP;
-    FILE *file = system_open(path, "rb");
+    FILE *file = system_read(path);
     char *text = file != NULL ? malloc(room + 1) : NULL;
     while (text != NULL) {
         used += fread(text + used, 1, room - used, file);
         if (used < room) {
             break;
         }
-        char *larger = realloc(text, room + STEP + 1);
+        char *larger = room < MOST ? realloc(text, room + STEP + 1) : NULL;
         if (larger == NULL) {
             free(text);
         }
@@ -116,7 +116,7 @@ char *file_read(const char *path, size_t *nbytes) {
 }
 
 int tensor_load(const ep_buffer *tensor, const char *path) {
-    FILE *file = system_open(path, "rb");
+    FILE *file = system_read(path);
     if (file == NULL) {
         return report_error("FILE", "The file cannot be opened", path);
     }

@@ -16,11 +16,12 @@ enum { LOADER_OK = 0, LOADER_FAILED = 1, LOADER_ERROR = 2, LOADER_PATH = 4096 };
 
 /* ---- system.c: what differs between systems ---- */
 
-uint64_t system_now_ns(void);                          /* monotonic */
-uint64_t system_cpu_ns(void);                          /* CPU time of this process so far; 0 if unknown */
-uint64_t system_peak_rss(void);                        /* bytes; 0 if unknown */
-FILE *system_open(const char *path, const char *mode); /* path in UTF-8 */
-char **system_arguments(int argc, char **argv);        /* in UTF-8; null if memory ran out */
+uint64_t system_now_ns(void);                   /* monotonic */
+uint64_t system_cpu_ns(void);                   /* CPU time of this process so far; 0 if unknown */
+uint64_t system_peak_rss(void);                 /* bytes; 0 if unknown */
+FILE *system_read(const char *path);            /* in UTF-8; null for what is no regular file */
+FILE *system_write(const char *path);           /* in UTF-8 */
+char **system_arguments(int argc, char **argv); /* in UTF-8; null if memory ran out */
 
 /* Folder of this program, with a separator at its end; "" if it cannot be found. Returns `path`. */
 char *system_program_folder(const char *argv0, char *path, size_t capacity);
@@ -68,7 +69,7 @@ int tensors_make(tensors *to, const ep_descriptor *model, int skewed);
 void tensors_free(tensors *of);
 int tensors_guards_intact(const tensors *of);
 
-/* All of a file, null if it cannot be read; a zero byte that is not counted follows. */
+/* All of a file, null if it cannot be read or has over 16 MiB; a zero byte that is not counted follows. */
 char *file_read(const char *path, size_t *nbytes);
 
 /* Reads exactly the tensor's bytes from a file. Returns LOADER_OK, or reports what is wrong. */

@@ -130,7 +130,7 @@ static int save_outputs(const command *what, const tensors *data) {
         if (path == NULL) {
             continue;
         }
-        FILE *file = system_open(path, "wb");
+        FILE *file = system_write(path);
         size_t nbytes = data->outputs[i].nbytes;
         size_t written = file != NULL ? fwrite(data->outputs[i].data, 1, nbytes, file) : 0;
         if (file == NULL || fclose(file) != 0 || written != nbytes) {

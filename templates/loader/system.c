@@ -23,11 +23,36 @@ static char *folder_of(char *path) {
     return path;
 }
 
+#if !defined(_WIN32)
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+FILE *system_read(const char *path) {
+    struct stat info;
+    /* Who opens a pipe without a writer would wait. */
+    int number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file =
+        number >= 0 && fstat(number, &info) == 0 && S_ISREG(info.st_mode) ? fdopen(number, "rb") : NULL;
+    if (file == NULL && number >= 0) {
+        close(number);
+    }
+    return file;
+}
+
+FILE *system_write(const char *path) {
+    return fopen(path, "wb");
+}
+
+#endif
+
 #if defined(_WIN32)
 
 #define WIN32_LEAN_AND_MEAN 1
 #include <windows.h>
 /* after windows.h */
+#include <io.h>
 #include <psapi.h>
 #include <shellapi.h>
 
@@ -75,13 +100,24 @@ static char *to_utf8(const wchar_t *wide) {
     return text;
 }
 
-FILE *system_open(const char *path, const char *mode) {
-    wchar_t *wide_path = to_wide(path);
-    wchar_t *wide_mode = to_wide(mode);
-    FILE *file = wide_path != NULL && wide_mode != NULL ? _wfopen(wide_path, wide_mode) : NULL;
-    free(wide_path);
-    free(wide_mode);
+static FILE *open_wide(const char *path, const wchar_t *mode) {
+    wchar_t *wide = to_wide(path);
+    FILE *file = wide != NULL ? _wfopen(wide, mode) : NULL;
+    free(wide);
     return file;
+}
+
+FILE *system_read(const char *path) {
+    FILE *file = open_wide(path, L"rb");
+    if (file != NULL && GetFileType((HANDLE)_get_osfhandle(_fileno(file))) != FILE_TYPE_DISK) {
+        fclose(file);
+        file = NULL;
+    }
+    return file;
+}
+
+FILE *system_write(const char *path) {
+    return open_wide(path, L"wb");
 }
 
 char **system_arguments(int argc, char **argv) {
@@ -136,10 +172,6 @@ uint64_t system_peak_rss(void) {
     return (uint64_t)__builtin_wasm_memory_size(0) << 16;
 }
 
-FILE *system_open(const char *path, const char *mode) {
-    return fopen(path, mode);
-}
-
 char **system_arguments(int argc, char **argv) {
     (void)argc;
     return argv;
@@ -158,7 +190,6 @@ char *system_program_folder(const char *argv0, char *path, size_t capacity) {
 
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 #if defined(__APPLE__)
 #include <mach-o/dyld.h>
 #endif
@@ -209,10 +240,6 @@ uint64_t system_peak_rss(void) {
 #else
     return (uint64_t)usage.ru_maxrss * 1024;
 #endif
-}
-
-FILE *system_open(const char *path, const char *mode) {
-    return fopen(path, mode);
 }
 
 char **system_arguments(int argc, char **argv) {

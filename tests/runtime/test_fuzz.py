@@ -64,7 +64,7 @@ def link(build: Build, target: str, program: Path, flags: tuple[str | Path, ...]
         "fuzz_compare": [bundle.root / "src/loader/compare.c"],
         "fuzz_loader": [
             *(bundle.root / source for source in LOADER_SOURCES if not source.endswith("main.c")),
-            *(bundle.static, "-Wl,--wrap=system_open"),
+            *(bundle.static, "-Wl,--wrap=system_read,--wrap=system_write"),
         ],
         "fuzz_session": [bundle.static, *(f"-Wl,--wrap={function}" for function in WRAPPED)],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,10 +16,10 @@ from tests.runtime.conftest import Build
 from tests.support.mini import MiniBundle, make_sources, reference, sample_inputs
 
 
-def loader(bundle: MiniBundle, *arguments: str | Path, code: int = 0) -> dict[str, Any]:
+def loader(bundle: MiniBundle, *arguments: str | Path, code: int = 0, timeout: float = 120) -> dict[str, Any]:
     """What the program printed, which must be one JSON object."""
     done = subprocess.run(
-        [str(a) for a in (bundle.program, *arguments)], capture_output=True, check=False, timeout=120
+        [str(a) for a in (bundle.program, *arguments)], capture_output=True, check=False, timeout=timeout
     )
     assert done.returncode == code, (done.stdout, done.stderr)
     assert done.stderr == b""
@@ -213,6 +214,45 @@ def test_a_recorded_file_of_another_size_is_refused(mini: MiniBundle, tmp_path: 
         data = bytes(8 + extra)
         (tmp_path / "test" / "input_1.bin").write_bytes(data)
         assert loader(mini, "verify", tmp_path / "test", code=2)["code"] == "FILE"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+@pytest.mark.parametrize("command", ["check-params", "bench", "verify", "run"])
+def test_params_that_are_a_pipe_or_a_device_are_refused_at_once(
+    command: str, mini: MiniBundle, tmp_path: Path
+) -> None:
+    """Nobody writes into the pipe: to open it as a file would wait without end."""
+    os.mkfifo(tmp_path / "pipe")
+    wanted = {"verify": [mini.root / "test"], "run": inputs_of(mini)}.get(command, [])
+    for path in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/tty")):
+        result = loader(mini, command, *wanted, "--params", path, code=2, timeout=20)
+        assert result["code"] == "EP_E_IO"
+
+
+def inputs_of(mini: MiniBundle) -> list[str]:
+    names = [tensor["name"] for tensor in loader(mini, "info")["inputs"]]
+    files = [mini.root / "test" / f"input_{index}.bin" for index in range(len(names))]
+    return [part for name, file in zip(names, files, strict=True) for part in ("--input", f"{name}={file}")]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+@pytest.mark.parametrize("name", ["input_0.bin", "output_0.bin", "tolerances.txt"])
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
+def test_a_recorded_file_that_is_a_pipe_or_a_device_is_refused_at_once(
+    name: str, kind: str, mini: MiniBundle, tmp_path: Path
+) -> None:
+    shutil.copytree(mini.root / "test", tmp_path / "test")
+    file = tmp_path / "test" / name
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(kind)
+    result = loader(mini, "verify", tmp_path / "test", code=2, timeout=20)
+    assert result["code"] in {"FILE", "TOLERANCES"}
+    if name == "input_0.bin":
+        arguments = [part.replace(str(mini.root / "test" / name), str(file)) for part in inputs_of(mini)]
+        assert loader(mini, "run", *arguments, code=2, timeout=20)["code"] == "FILE"
 
 
 def test_help_is_text(mini: MiniBundle) -> None:

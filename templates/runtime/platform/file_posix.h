@@ -10,7 +10,7 @@
 /* As ep_platform_map, of an open file. */
 static ep_status ep_map_descriptor(int file, const unsigned char **image, size_t *nbytes, void **mapping);
 
-/* Size of an open file; EP_E_IO if it is none, or larger than `most`. */
+/* Size of an open file; EP_E_IO if it is no regular one, or larger than `most`. */
 static ep_status ep_file_bytes(int file, uint64_t most, size_t *nbytes) {
     struct stat info;
     if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 0 ||
@@ -23,7 +23,8 @@ static ep_status ep_file_bytes(int file, uint64_t most, size_t *nbytes) {
 
 static ep_status ep_platform_map(const char *path, const unsigned char **image, size_t *nbytes,
                                  void **mapping) {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* Who opens a pipe without a writer would wait; what is no regular file is refused once it is open. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) {
         return EP_E_IO;
     }

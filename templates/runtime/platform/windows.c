@@ -15,6 +15,9 @@
 
 static ep_status ep_map_handle(HANDLE file, const unsigned char **image, size_t *nbytes, void **mapping) {
     LARGE_INTEGER size;
+    if (GetFileType(file) != FILE_TYPE_DISK) { /* a pipe, a console */
+        return EP_E_IO;
+    }
     if (!GetFileSizeEx(file, &size) || size.QuadPart < 0 || (uint64_t)size.QuadPart > (uint64_t)SIZE_MAX) {
         return EP_E_IO;
     }
@@ -47,8 +50,9 @@ static ep_status ep_platform_map(const char *path, const unsigned char **image, 
         return EP_E_NO_MEMORY;
     }
     MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, length);
-    HANDLE file =
-        CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    /* Anonymous: were it a pipe, who made it could act in this user's name. */
+    HANDLE file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING,
+                              FILE_ATTRIBUTE_NORMAL | SECURITY_SQOS_PRESENT | SECURITY_ANONYMOUS, NULL);
     free(wide);
     if (file == INVALID_HANDLE_VALUE) {
         return EP_E_IO;
