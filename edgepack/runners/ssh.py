@@ -45,6 +45,10 @@ _DIRECTORY = ".cache/edgepack"
 SHARED = os.name != "nt"
 
 _CONNECT_SECONDS = 10
+
+#: How often, within 5 s, the connection is asked to end before it is ended.
+_ATTEMPTS = 20
+
 _SETTINGS = {
     "BatchMode": "yes",
     "ConnectTimeout": str(_CONNECT_SECONDS),
@@ -285,12 +289,19 @@ def _connected(client: str, host: _Host) -> Iterator[_Link]:
                 _wait(master, link, said)
                 yield link
             finally:
-                master.terminate()  # it closes the connection, and with it what still runs there
-                try:
-                    master.wait(timeout=5)
-                except subprocess.TimeoutExpired:
-                    kill_group(master)
-                    master.wait()
+                _close(master)
+
+
+def _close(master: subprocess.Popen[bytes]) -> None:
+    """End the connection, and with it what still runs there."""
+    for _ in range(_ATTEMPTS):
+        # ssh sees a signal that comes just before it waits for the next event no sooner than that.
+        master.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            master.wait(timeout=5 / _ATTEMPTS)
+            return
+    kill_group(master)
+    master.wait()
 
 
 def _wait(master: subprocess.Popen[bytes], link: _Link, said: IO[bytes]) -> None:
