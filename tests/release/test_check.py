@@ -14,7 +14,7 @@ import pytest
 
 from edgepack.api import sign
 from edgepack.cli.main import main
-from edgepack.errors import ConfigError
+from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.release.check import check_release
 from edgepack.release.output import write_sums
 from edgepack.release.run import ReleaseOptions, release
