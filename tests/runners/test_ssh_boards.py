@@ -156,6 +156,7 @@ def test_a_device_that_answers_without_end_is_left(
         assert ends(int((tmp_path / "pid").read_text()))
 
 
+@slow
 def test_a_device_that_never_answers_is_left(board: Board, folder: Path, monkeypatch: Any) -> None:
     board.behave("exec sleep 1000")
     monkeypatch.setattr(remote, "_ASK_SECONDS", 1)
