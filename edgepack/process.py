@@ -38,6 +38,7 @@ from edgepack.deadline import TICK, OutOfTimeError, time_left
 from edgepack.errors import ToolchainError
 from edgepack.paths import find_program
 from edgepack.storage import blamed
+from edgepack.streams import Output
 
 __all__ = [
     "Completed",
@@ -59,6 +60,9 @@ _SHOWN = 6000
 
 #: Bytes that a program may print: more would fill the memory.
 _MOST_PRINTED = 64 << 20
+
+#: Seconds that is waited for what a program printed that was ended.
+_PATIENCE = 5.0
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")
@@ -307,52 +311,35 @@ def _communicate(process: subprocess.Popen[bytes], timeout: float, what: str) ->
     """What a process printed until it ended, and whether it ended by itself within ``timeout`` seconds.
 
     Else, and if an exception (an interrupt) comes, it is ended with what it started. OutOfTimeError: the time
-    of the whole work is over. ToolchainError: it prints without end (not seen on Windows).
+    of the whole work is over. ToolchainError: it prints more than may be.
     """
-    in_time = True
-    stdout: bytes | None
-    stderr: bytes | None
-    end = time.monotonic() + timeout
+    end, in_time = time.monotonic() + timeout, True
+    output: Output | None = None
     try:
-        while True:
-            try:
-                left = min(end - time.monotonic(), time_left())
-                stdout, stderr = process.communicate(timeout=max(0.0, min(left, TICK)))
+        output = Output(process, _MOST_PRINTED)
+        while not output.wait(max(0.0, min(end - time.monotonic(), time_left(), TICK))):
+            if time_left() <= 0:
+                raise OutOfTimeError
+            if time.monotonic() >= end:
+                in_time = False
+                kill_group(process)
+                # Others may hold its streams open (ssh's shared connection): they are not waited for longer.
+                output.wait(_PATIENCE)
                 break
-            except subprocess.TimeoutExpired as late:
-                if len(late.stdout or b"") + len(late.stderr or b"") > _MOST_PRINTED:
-                    raise ToolchainError(
-                        f"{what} printed more than {_MOST_PRINTED >> 20} MiB, and was ended."
-                    ) from None
-                if time_left() <= 0:
-                    raise OutOfTimeError from None
-                if time.monotonic() >= end:
-                    in_time = False
-                    kill_group(process)
-                    stdout, stderr = _rest(process)
-                    break
+        if output.too_much:
+            raise ToolchainError(f"{what} printed more than {_MOST_PRINTED >> 20} MiB, and was ended.")
     except BaseException:
         kill_group(process)
-        _rest(process)
+        process.wait()
+        if output is not None and not output.too_much:
+            output.wait(_PATIENCE)
         raise
-    return Completed(process.returncode, _text(stdout), _text(stderr)), in_time
+    return Completed(process.wait(), _text(output.stdout), _text(output.stderr)), in_time
 
 
-def _rest(process: subprocess.Popen[bytes], patience: float = 5) -> tuple[bytes | None, bytes | None]:
-    """What a process that was ended has printed. Others may hold its streams open (ssh's shared connection):
-    they are not waited for longer than ``patience`` seconds."""
-    try:
-        return process.communicate(timeout=patience)
-    except subprocess.TimeoutExpired as late:
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
-        return late.stdout, late.stderr
-
-
-def _text(data: bytes | None) -> str:
+def _text(data: bytes | bytearray) -> str:
     """Text with the line ends of this machine's Python, whatever those of the program are."""
-    return (data or b"").decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    return data.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

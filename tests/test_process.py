@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,32 @@ def test_asking_what_is_not_there_or_hangs_gives_nothing(tmp_path: Path) -> None
     assert ask([str(tmp_path / "nowhere")]) == ""
     assert ask([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], timeout=1) == ""
     assert ask([sys.executable, "-c", "import sys; print('1.2'); sys.exit(1)"]).strip() == "1.2"
+
+
+@pytest.mark.parametrize("streams", ["1", "2", "12"])
+def test_a_program_that_prints_too_much_is_refused_however_fast_it_ends(
+    streams: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgepack.process._MOST_PRINTED", 1 << 20)
+    code = f"import os\nfor i in '{streams}': os.write(int(i), bytes({(1 << 20) // len(streams)}))\n"
+    assert len(python(code).stdout + python(code).stderr) == 1 << 20
+    with pytest.raises(ToolchainError, match="printed more than 1 MiB, and was ended"):
+        python(f"{code}os.write(1, b'x')")
+    with pytest.raises(ToolchainError, match="printed more than 1 MiB, and was ended"):
+        run_tool([sys.executable, "-c", f"{code}os.write(1, b'x')"], timeout=60)
+    assert ask([sys.executable, "-c", f"{code}os.write(1, bytes(2 << 20))"]) == ""
+
+
+def test_what_a_program_prints_without_end_takes_no_more_memory_than_it_may(tmp_path: Path) -> None:
+    code = "import os\nwhile True: os.write(1, bytes(1 << 20))"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ToolchainError, match="printed more than 64 MiB, and was ended"):
+            python(code)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 160 << 20  # a bytearray grows by moving
 
 
 def test_what_runs_in_the_background_is_ended_with_the_body(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -34,6 +35,8 @@ __all__ = ["Worker", "worker_command"]
 
 #: Bytes of the child's stderr that are kept, and seconds that their last part is waited for.
 _MOST_KEPT, _LATE = 1 << 20, 5.0
+#: Bytes of a line of the child's, and how many lines are kept that are no events (what libraries print).
+_LONGEST_LINE, _MOST_NOISE = 64 << 20, 1000
 
 
 def worker_command() -> list[str]:
@@ -179,7 +182,7 @@ def _read(stream: IO[bytes], lines: SimpleQueue[bytes]) -> None:
     """Hand a stream's lines on, and an empty one at its end: a thread of its own may wait for them without an
     end, as the thread that does the work may not."""
     with stream, suppress(OSError, ValueError):
-        for line in stream:
+        while line := stream.readline(_LONGEST_LINE):
             lines.put(line)
     lines.put(b"")
 
@@ -219,7 +222,7 @@ class _Watch:
         self.stage = "start"
         self.kernel = ""
         self.warnings: list[str] = []
-        self.noise: list[str] = []
+        self.noise: deque[str] = deque(maxlen=_MOST_NOISE)
         self.error: EdgepackError | None = None
         self.done = False
         self.result: Any = None
@@ -230,7 +233,7 @@ class _Watch:
             event = json.loads(line)
             kind = event["event"]
         except (ValueError, TypeError, KeyError):
-            self.noise.append(line)
+            self.noise.append(line[:_MOST_KEPT])
             return False
         if kind == "stage":
             self.stage, self.kernel = str(event.get("name", "")), ""

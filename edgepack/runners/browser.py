@@ -8,6 +8,7 @@ but the browser is needed.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from edgepack.deadline import TICK, check_time
 from edgepack.errors import ToolchainError
 from edgepack.paths import find_program
 from edgepack.process import ask, kill_group, printed, start
@@ -44,6 +46,11 @@ _OPTIONS = (
     *("--disable-component-update", "--disable-sync"),
 )
 _END = "end"
+
+#: Bytes that a page may post, as many as a program may print, and what a post takes besides.
+_MOST_POSTED, _OF_A_POST = 64 << 20, 256
+#: Bytes at the end of what the browser prints that an error shows.
+_LOGGED = 1 << 16
 
 
 def find_browser(named: str | None = None) -> str | None:
@@ -78,7 +85,8 @@ def browse(
         all that the page posted to the root, by name: what it posts to ``NAME`` is joined.
 
     Raises:
-        ToolchainError: the browser cannot be started, ended, or the time is up; with what was posted.
+        ToolchainError: the browser cannot be started, ended, posts more than 64 MiB, or the time is up; with
+            the end of what was posted.
     """
     visit = _Visit(folders)
     with _served(visit) as root, temporary_folder() as profile:
@@ -91,7 +99,7 @@ def browse(
             try:
                 _wait(process, visit, timeout, what)
             except ToolchainError as error:
-                log.seek(0)
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOGGED))
                 said = visit.text("stdout"), visit.text("stderr") + log.read().decode("utf-8", "replace")
                 error.detail = printed(*said)
                 raise
@@ -109,6 +117,23 @@ class _Visit:
         self.token = secrets.token_urlsafe(16)
         self.posts: dict[str, bytearray] = {}
         self.ended = threading.Event()
+        self.too_much = False
+        self._left = _MOST_POSTED
+        self._lock = threading.Lock()
+
+    def admits(self, nbytes: int) -> bool:
+        """Whether so many bytes more may be posted; if not, the visit is over."""
+        with self._lock:
+            # What is known of a post takes memory too.
+            self._left -= nbytes + _OF_A_POST
+            if self._left < 0:
+                self.too_much = True
+                self.ended.set()
+            return not self.too_much
+
+    def keep(self, name: str, data: bytes) -> None:
+        with self._lock:
+            self.posts.setdefault(name, bytearray()).extend(data)
 
     def text(self, name: str) -> str:
         return self.posts.get(name, b"").decode("utf-8", "replace")
@@ -142,8 +167,12 @@ class _Handler(SimpleHTTPRequestHandler):
         if token != self.visit.token:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.visit.posts.setdefault(name, bytearray()).extend(data)
+        length = self.headers.get("Content-Length", "0")
+        if not re.fullmatch(r"[0-9]{1,18}", length) or not self.visit.admits(int(length) + len(name)):
+            self.close_connection = True
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        self.visit.keep(name, self.rfile.read(int(length)))
         self.send_response(HTTPStatus.NO_CONTENT)
         self.end_headers()
         if name == _END:
@@ -191,15 +220,18 @@ def _sandbox() -> list[str]:
 
 def _wait(process: subprocess.Popen[bytes], visit: _Visit, timeout: float, what: str) -> None:
     end = time.monotonic() + timeout
-    while not visit.ended.wait(0.1):
+    while not visit.ended.wait(TICK):
         if process.poll() is not None and not visit.ended.wait(1):
             raise ToolchainError(
                 f"The browser ended with exit code {process.returncode} while it ran {what}.",
                 hint="In a container, the browser's sandbox may need: "
                 "runner: {name: chromium, options: {flags: --no-sandbox}}.",
             )
+        check_time()
         if time.monotonic() > end:
             raise ToolchainError(
                 f"{what} did not end within {timeout:g} s.",
                 hint="Give more time with --timeout, or look for what blocks it.",
             )
+    if visit.too_much:
+        raise ToolchainError(f"{what} posted more than {_MOST_POSTED >> 20} MiB, and was ended.")

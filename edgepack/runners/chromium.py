@@ -7,6 +7,7 @@ HTTP; it may read the bundle's folder, and write nothing.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -58,6 +59,8 @@ def run(device: DeviceLike, argv: Sequence[str | Path], *, timeout: float, cwd: 
         what=f"{Path(argv[0]).name} in {Path(browser).stem}",
     )
     stdout, stderr = (posts.get(name, b"").decode("utf-8", "replace") for name in ("stdout", "stderr"))
+    if not re.fullmatch(rb"[0-9]{1,9}", posts["end"]):
+        raise ToolchainError(f"{Path(argv[0]).name} ended without an exit code in {Path(browser).stem}.")
     return Completed(int(posts["end"]), stdout, stderr)
 
 
