@@ -62,7 +62,8 @@ class PackOptions:
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
             leaves params as large as the model's; "balanced" lets only small ones grow.
-        strict_math: neither Winograd convolutions nor polynomials in place of libm's functions.
+        strict_math: neither Winograd convolutions, nor polynomials in place of libm's functions, nor zeros in
+            place of denormal numbers.
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
             of a warning.
         formats: names of package formats: the packages are written beside the bundle (docs/formats.md).

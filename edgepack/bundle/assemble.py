@@ -123,6 +123,7 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layo
         cpu_arch=recipe.device.arch,
         threads=recipe.device.threads,
         heterogeneous=recipe.device.heterogeneous,
+        keep_denormals=recipe.options.strict_math,
         trusted=TrustedKey(recipe.params_key, layout) if recipe.params_key else None,
     )
     for name, text in texts.items():

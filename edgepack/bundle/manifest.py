@@ -134,7 +134,9 @@ class OptionsRecord(_Record):
     """What the kernels were chosen by."""
 
     optimize: Literal["latency", "size", "balanced"] = "latency"
-    strict_math: bool = Field(default=False, description="no Winograd, no polynomials for libm's functions")
+    strict_math: bool = Field(
+        default=False, description="no Winograd, no polynomials for libm's functions, denormals kept"
+    )
     weights: Literal["float32", "float16"] | None = Field(
         default=None, description="what weights were rounded to; null: as the model has them"
     )

@@ -251,7 +251,7 @@ def kernel_options(function: _F) -> _F:
         click.option(
             "--strict-math",
             is_flag=True,
-            help="No Winograd, and libm's functions instead of vector polynomials.",
+            help="No Winograd, libm's functions instead of vector polynomials, denormal numbers as they are.",
         ),
         click.option(
             "--weights",

@@ -95,6 +95,7 @@ def _sizes(job: dict[str, Any]) -> Sizes:
         job["maxima"],
         limits,
         job["precision"],
+        job["strict_math"],
     )
 
 

@@ -79,6 +79,7 @@ class _OfModel:
         precision: of the GPU's kernels, which decides what outputs may be off by.
         maxima: room for entries of results whose size the data decide, by name.
         limits: how much may become of the model.
+        strict_math: denormal numbers are computed with, not taken for zeros.
     """
 
     model: Path
@@ -93,6 +94,7 @@ class _OfModel:
     precision: Precision | None = None
     maxima: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
+    strict_math: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -108,6 +110,7 @@ class _OfModel:
             "precision": self.precision,
             "maxima": dict(self.maxima),
             "limits": self.limits.to_json(),
+            "strict_math": self.strict_math,
         }
 
 

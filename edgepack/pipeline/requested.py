@@ -48,6 +48,7 @@ def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:
         "precision": options.precision,
         "maxima": {key: int(size) for key, size in (options.maxima or {}).items()},
         "limits": options.limits,
+        "strict_math": options.strict_math,
     }
 
 

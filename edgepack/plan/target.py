@@ -69,8 +69,8 @@ class CpuTarget:
         l3_bytes: size of the cache behind them that cores share, in bytes; 0 where none is known.
         threads: threads that a session uses unless the caller asks for another number.
         optimize: what the rules prefer.
-        strict_math: neither Winograd's transforms nor polynomials for elementary functions: results differ
-            from the model's own arithmetic by the order of sums only.
+        strict_math: neither Winograd's transforms, nor polynomials for elementary functions, nor zeros for
+            denormal numbers: results differ from the model's own arithmetic by the order of sums only.
         half_weights: weights that are float16 numbers are stored as such.
         half_products: products by constant weights are computed in float16 (``--precision fp16``).
     """

@@ -96,7 +96,8 @@ class Choices(Frozen):
         default=None, description="What kernels are chosen for. Default: latency."
     )
     strict_math: bool | None = Field(
-        default=None, description="Neither Winograd nor polynomials for libm's functions."
+        default=None,
+        description="Neither Winograd, nor polynomials for libm's functions, nor zeros for denormals.",
     )
     strict_speed: bool | None = Field(
         default=None, description="Refuse a model that would be far slower than it could be."

@@ -57,6 +57,7 @@ def render_model(
     cpu_arch: str,
     threads: int,
     heterogeneous: bool,
+    keep_denormals: bool = False,
     trusted: TrustedKey | None = None,
 ) -> dict[str, str]:
     """The generated C of a model: ``src/model.c``, ``include/<name>.h``, ``src/loader/config.h``.
@@ -67,6 +68,8 @@ def render_model(
         cpu_arch: "x86_64", "aarch64", "arm", "riscv64", "wasm32"; others get no feature check.
         threads: threads of a session that asks for none.
         heterogeneous: the cores differ in speed: a thread's tasks are claimed in several pieces.
+        keep_denormals: kernels compute with denormal numbers as the caller's mode says, instead of with
+            zeros in their place.
         trusted: who may give the library other params; None: nobody.
 
     Raises:
@@ -91,6 +94,7 @@ def render_model(
             "arch": _arch(cpu_arch),
             "threads": max(1, threads),
             "heterogeneous": heterogeneous,
+            "keep_denormals": keep_denormals,
             **_gpu_sizes(variants),
             "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }

@@ -6,6 +6,7 @@
 #include <edgepack/runtime.h>
 
 #include "core/internal.h"
+#include "core/denormals.h"
 #if defined(EP_HAVE_GPU)
 #include "gpu/gpu.h"
 #include "gpu/device.h"

@@ -454,8 +454,76 @@ static void caller_params(const char *root) {
     free(image);
 }
 
+/* Whether this thread computes with denormal numbers, as C programs do. */
+static int has_denormals(void) {
+    volatile float tiny = 1e-40f;
+    volatile float sum = tiny + tiny;
+    return sum != 0;
+}
+
+/* Runs on denormal numbers only: whether the results are such numbers too, in all of them. */
+static int results_are_denormals(const char *root, uint32_t threads, int caller_threads) {
+    ep_options options = EP_OPTIONS_INIT;
+    ep_session *session = NULL;
+    ep_model model;
+    data d;
+    size_t zeros = 0;
+    open_mini(root, &model);
+    data_init(&d, root);
+    for (size_t i = 0; i < MINI_INPUT_DATA_ELEMENTS; i++) {
+        d.x[i] = 1e-40f;
+    }
+    options.threads = threads;
+    options.caller_threads = (uint32_t)caller_threads;
+    CHECK_STATUS(ep_session_create(&model, &options, &session), EP_OK);
+    if (caller_threads) {
+        CHECK_STATUS(ep_session_begin(session, d.inputs, MINI_INPUTS, d.outputs, MINI_OUTPUTS), EP_OK);
+        for (uint32_t i = 0; i < threads; i++) {
+            CHECK_STATUS(ep_session_work(session, i), EP_OK);
+        }
+    } else {
+        for (int i = 0; i < 20; i++) {
+            CHECK_STATUS(data_run(&d, session), EP_OK);
+        }
+    }
+    for (size_t i = 0; i < MINI_OUTPUT_DATA_ELEMENTS; i++) {
+        union {
+            float value;
+            uint32_t bits;
+        } y = {d.y[i]};
+        zeros += y.bits == 0;
+    }
+    CHECK(zeros == 0 || zeros == MINI_OUTPUT_DATA_ELEMENTS);
+    ep_session_destroy(session);
+    ep_model_close(&model);
+    return zeros == 0;
+}
+
+/* While kernels run, on each thread, and never after it. */
+static void denormals_are(const char *root, int expected) {
+#if !defined(__SSE2__) && !defined(__aarch64__)
+    expected = 1;
+#endif
+    CHECK(has_denormals());
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        for (int caller_threads = 0; caller_threads < 2; caller_threads++) {
+            CHECK(results_are_denormals(root, threads, caller_threads) == expected);
+            CHECK(has_denormals());
+        }
+    }
+}
+
+static void denormals_flushed(const char *root) {
+    denormals_are(root, 0);
+}
+
+static void denormals_kept(const char *root) {
+    denormals_are(root, 1);
+}
+
 TEST_MAIN({"numbers", numbers}, {"sleeping_pool", sleeping_pool}, {"affinity", affinity},
           {"typed_header", typed_header}, {"descriptor", descriptor}, {"kernel_failure", kernel_failure},
           {"profile", profile}, {"many_sessions", many_sessions}, {"shared_session", shared_session},
           {"caller_threads", caller_threads}, {"absent_threads", absent_threads}, {"embedded", embedded},
-          {"embedded_one_thread", embedded_one_thread}, {"bare", bare}, {"caller_params", caller_params})
+          {"embedded_one_thread", embedded_one_thread}, {"bare", bare}, {"caller_params", caller_params},
+          {"denormals_flushed", denormals_flushed}, {"denormals_kept", denormals_kept})

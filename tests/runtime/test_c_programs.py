@@ -28,6 +28,7 @@ RUNS = (
     "caller_threads",
     "absent_threads",
     "caller_params",
+    "denormals_flushed",
 )
 STATUSES = (
     "params_files",
@@ -101,6 +102,11 @@ def test_large_arena(tmp_path: Path) -> None:
     cc, flags = VARIANTS["address"]
     bundle = make_sources(tmp_path / "bundle", unused_arena=3 << 20).build(cc=cc, flags=flags, shared=False)
     run([link(bundle, "address", "runs.c"), "numbers", bundle.root])
+
+
+def test_strict_mathematics_has_denormals(tmp_path: Path) -> None:
+    bundle = make_sources(tmp_path / "bundle", keep_denormals=True).build(shared=False)
+    run([link(bundle, "gcc", "runs.c"), "denormals_kept", bundle.root])
 
 
 @pytest.mark.parametrize("variant", ["gcc", "address"])

@@ -221,6 +221,7 @@ def make_sources(
     requires: Sequence[str] = (),
     threads: int = 2,
     heterogeneous: bool = False,
+    keep_denormals: bool = False,
     unused_arena: int = 0,
 ) -> MiniBundle:
     """Writes everything but what a compiler makes: sources, project, params, recorded data."""
@@ -240,6 +241,7 @@ def make_sources(
         cpu_arch=arch,
         threads=threads,
         heterogeneous=heterogeneous,
+        keep_denormals=keep_denormals,
     ) | render_project(
         plan,
         kernels=[kernels_object(0, 1)],

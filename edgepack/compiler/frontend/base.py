@@ -41,6 +41,7 @@ class Sizes:
         maxima: by name of a result whose size the data decide, the entries that there is room for
             (``--max``).
         limits: how much may become of the model.
+        strict_math: denormal numbers are computed with, not taken for zeros (``--strict-math``).
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Sizes:
     maxima: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
     precision: Precision | None = None
+    strict_math: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from edgepack.compiler.frontend.custom import (
 )
 from edgepack.compiler.frontend.cut import declared_values, open_model, static_shape
 from edgepack.compiler.frontend.external_data import read_tensor, save_with_data
+from edgepack.compiler.frontend.float_mode import flushed_denormals
 from edgepack.compiler.frontend.half import has_half
 from edgepack.compiler.frontend.import_failures import ImportFailures
 from edgepack.compiler.frontend.large_values import note_large_values, seen_values
@@ -115,7 +116,7 @@ def record(
     signature = _signature(folder)
     # A float16 model's own arithmetic is its reference, whose tolerance covers rounded weights.
     rounded = folder / _MODEL if signature["half_weights"] == "always" else None
-    with blaming_invalid(model):
+    with blaming_invalid(model), flushed_denormals(not sizes.strict_math):
         warned = reference.record(
             model,
             _inputs(folder),

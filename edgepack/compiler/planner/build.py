@@ -107,7 +107,7 @@ class _Layout:
     ) -> None:
         self.program, self.selector, self.signature, self.threads = program, selector, signature, threads
         self.steps: list[Step] = []
-        self.pool = ConstantPool(program.constants)
+        self.pool = ConstantPool(program.constants, flush=not selector.target.strict_math)
         self.scratch_bytes = 0
         self.requests: list[Request] = []
         self._lifetimes: dict[int, tuple[int, int]] = {}
@@ -266,7 +266,7 @@ class _Layout:
             arena=arena,
             steps=steps,
             kernels=tuple(k for k in self.selector.kernels.values() if k.symbol in used),
-            warnings=tuple(self.selector.warnings),
+            warnings=(*self.selector.warnings, *self.pool.warnings()),
             params_growth=self.pool.growth,
             slow_kernels=slow,
         )

@@ -95,7 +95,7 @@ class _Layout:
         half: HalfTensors,
     ) -> None:
         self.program, self.cpu, self.gpu, self.signature, self.half = program, cpu, gpu, signature, half
-        self.pool = ConstantPool(program.constants)
+        self.pool = ConstantPool(program.constants, flush=not cpu.target.strict_math)
         self.steps: list[AnyStep] = []
         self.requests: dict[Side, list[Request]] = {"gpu": [], "cpu": []}
         self.scratch_bytes = 0
@@ -279,7 +279,7 @@ class _Layout:
             arena=arenas["arena"],
             steps=steps,
             kernels=tuple(kernel for symbol, kernel in kernels.items() if symbol in used),
-            warnings=tuple(self.cpu.warnings),
+            warnings=(*self.cpu.warnings, *self.pool.warnings()),
             params_growth=self.pool.growth,
             gpu_api=self.gpu.target.api,
             gpu_arena=arenas["device"],

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.planner.arena import aligned
+from edgepack.compiler.planner.denormals import denormals, warning_of, without_denormals
 from edgepack.plan.types import Constant
 
 __all__ = ["ConstantPool"]
@@ -19,6 +20,7 @@ class ConstantPool:
 
     Args:
         sources: the program's constants, as the model has them.
+        flush: zeros take the place of denormal numbers.
 
     Attributes:
         constants: what is stored, in order, and ``arrays`` their content.
@@ -26,8 +28,9 @@ class ConstantPool:
         growth: bytes by which constants are larger than what they were made of.
     """
 
-    def __init__(self, sources: Sequence[Array]) -> None:
-        self._sources = sources
+    def __init__(self, sources: Sequence[Array], *, flush: bool) -> None:
+        self._sources, self._flush = sources, flush
+        self._denormals: dict[int, int] = {}
         self.constants: list[Constant] = []
         self.arrays: list[Array] = []
         self.nbytes = 0
@@ -42,8 +45,9 @@ class ConstantPool:
             key: names the transformation; "" is the constant as it is.
         """
         if (source, key) not in self._by_source:
-            given = self._sources[source]
+            given = self._source(source)
             array = np.ascontiguousarray(given if transform is None else transform(given))
+            array = without_denormals(array) if self._flush and transform is not None else array
             digest = hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
             identity = (digest, str(array.dtype), array.shape)
             if identity not in self._by_digest:
@@ -58,3 +62,17 @@ class ConstantPool:
                 self.growth += max(0, array.nbytes - given.nbytes)
             self._by_source[(source, key)] = self._by_digest[identity]
         return self._by_source[(source, key)]
+
+    def _source(self, index: int) -> Array:
+        given = self._sources[index]
+        if not self._flush:
+            return given
+        if index not in self._denormals:
+            self._denormals[index] = denormals(given)
+        return without_denormals(given) if self._denormals[index] else given
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is said of denormal numbers among the constants that were added."""
+        elements = sum(self._sources[index].size for index in self._denormals)
+        text = warning_of(sum(self._denormals.values()), elements)
+        return (text,) if text else ()

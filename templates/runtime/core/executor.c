@@ -52,11 +52,13 @@ static void ep_step_timed(ep_session_impl *session, uint32_t step) {
 /* A run of a session of one thread. After a failure no more kernels are called. */
 static void ep_walk_alone(ep_session_impl *session) {
     const ep_descriptor *descriptor = session->head.descriptor;
+    ep_float_mode before = ep_flush_denormals();
     for (uint32_t step = 0; step < descriptor->step_count; step++) {
         ep_slice all = {0, (uint32_t)descriptor->step_tasks[step]};
         ep_call(session, step, 0, all);
         ep_step_timed(session, step);
     }
+    ep_float_mode_restore(before);
 }
 
 /* Part `part` of `parts` even ones: the first count % parts of them have one more. */
@@ -156,11 +158,12 @@ static void ep_do_phase(ep_session_impl *session, uint32_t step, uint32_t phase,
 /* All that one thread does in the run that is over when phase `limit` would begin. */
 static void ep_walk(ep_session_impl *session, uint32_t thread, uint32_t limit) {
     const uint32_t *current = &session->sync.phase;
+    ep_float_mode before = ep_flush_denormals();
     for (;;) {
         uint32_t phase = EP_LOAD(current);
         uint32_t step = phase - (limit - session->head.descriptor->step_count);
         if ((int32_t)(phase - limit) >= 0) {
-            return;
+            break;
         }
         for (unsigned spins = 0; EP_LOAD(current) == phase; spins++) {
             if (spins == 0 || spins == EP_GRACE_SPINS) {
@@ -172,4 +175,5 @@ static void ep_walk(ep_session_impl *session, uint32_t thread, uint32_t limit) {
             }
         }
     }
+    ep_float_mode_restore(before);
 }
