@@ -22,7 +22,8 @@ _FIELDS = re.compile(rb"([^ ]+) *", re.DOTALL)
 _NUMBERS = re.compile(rb"(?:[0-9]+ *| +)")
 _LONGEST_TABLE = 16 << 20
 #: Tables of a library: its symbols, and the names that are longer than a header's field.
-_SYMBOLS = (b"/", b"/SYM64/", b"/<ECSYMBOLS>/")
+_SYMBOLS = b"/"
+_TABLE = re.compile(rb"(?:[^/\0\n]+/\n)+[\n`]?")
 _BSD_SYMBOLS = ("__.SYMDEF", "__.SYMDEF SORTED", "__.SYMDEF_64", "__.SYMDEF_64 SORTED")
 _DEB = re.compile(r"debian-binary (?:_gpgorigin )?control\.tar(?:\.gz|\.xz)? data\.tar(?:\.gz|\.xz|\.bz2)?")
 
@@ -38,26 +39,33 @@ class _Raw:
 def read_ar(source: Source, where: Where) -> Iterator[Member]:
     """The files of a Debian package or of a static library.
 
+    A library may have members of one name, as those by which Windows' linkers import a DLL do; of these
+    tools leave the last.
+
     Raises:
         CheckFailedError: it is not in the form that tools agree about, or a member would do harm.
     """
     tree, long_names = Tree(where), b""
-    names: list[str] = []
+    names: dict[str, int] = {}
     for number, raw in enumerate(_members(source, where)):
-        if raw.field in _SYMBOLS and number < 3 and not names:
+        if raw.field == _SYMBOLS and number < 2 and not names:
             continue
         if raw.field == b"//" and not long_names and not names and raw.data.size <= _LONGEST_TABLE:
             long_names = raw.data.read(0, raw.data.size)
+            if not _TABLE.fullmatch(long_names):
+                raise where.differs("its table of names is no plain one")
             continue
         name, content = _named(raw, long_names, where)
         if name in _BSD_SYMBOLS and number == 0 and raw.field.startswith(b"#1/"):
             continue
         if "/" in name:
             raise where.unsafe(f"the member {name[:100]!r} is no plain name")
-        tree.add(name, "file")
-        names.append(name)
+        if name not in names:
+            tree.add(name, "file")
+        names[name] = names.get(name, 0) + 1
         yield Member(name, content)
-    if "debian-binary" in names and not _DEB.fullmatch(" ".join(names)):
+    deb = "debian-binary" in names
+    if deb and not (_DEB.fullmatch(" ".join(names)) and all(count == 1 for count in names.values())):
         raise where.unsafe("it is no Debian package of control and data, in forms that are read here")
     tree.end()
 

@@ -39,6 +39,8 @@ def wrong_with(name: str) -> str:
         return "leads out of its folder"
     if "\\" in name or "" in parts or "." in parts or not name.isprintable():
         return "is no plain path"
+    if unicodedata.normalize("NFC", name) != name:
+        return "is not in Unicode's form NFC, into which bsdtar brings it"
     if len(name) > _LONGEST or len(parts) > _MOST_PARTS:
         return "is too long"
     return next((why for part in parts if (why := _wrong_part(part))), "")

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -52,10 +53,35 @@ def test_what_each_format_writes_is_good(
         assert any(counts), path.name
 
 
-def test_static_libraries_of_a_bundle_are_good(small_bundle: Bundle) -> None:
-    library = small_bundle.manifest.artifact("static")
-    assert library is not None
-    assert check_archive(small_bundle.path / library.path) > 0
+@pytest.mark.parametrize("device", ["host", "macos-arm64", "linux-aarch64", "cortex-m4", "esp32-c3"])
+def test_what_a_bundle_holds_is_good(
+    device: str, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Static libraries of each flavour are read; what is no archive is none."""
+    fake.install("ok", monkeypatch.setattr)
+    bundle = pack(small_model, device, tmp_path / "bundle")
+    counts = {path.suffix: check_archive(path) for path in bundle.path.rglob("*") if path.is_file()}
+    assert counts.pop(".a") > 0
+    assert not any(counts.values())
+
+
+def test_the_import_library_of_a_dll_is_good(tmp_path: Path) -> None:
+    """All of its members are called as the DLL."""
+    (tmp_path / "x.def").write_text("LIBRARY x.dll\nEXPORTS\nfoo\n", encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "dlltool",
+        "-m",
+        "i386:x86-64",
+        "-d",
+        "x.def",
+        "-l",
+        "x.dll.a",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert check_archive(tmp_path / "x.dll.a") == 4
 
 
 @pytest.fixture
