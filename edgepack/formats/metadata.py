@@ -65,7 +65,9 @@ class PackageMetadata:
         if self.homepage and not re.fullmatch(r"https?://[!-;=?-~]+", self.homepage):
             raise ConfigError(f"{self.homepage!r} is no URL.", hint="Write https://example.org/model.")
         for what, text in {"name": self.name, "summary": self.summary, "homepage": self.homepage}.items():
-            if len(text) > _LONGEST or re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", text):
+            if len(text) > _LONGEST or re.search(
+                r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]", text
+            ):
                 raise ConfigError(
                     f"The package's {what} has more than {_LONGEST} characters, or one that is no text.",
                     hint="Write one line.",

@@ -5,25 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from edgepack.printable import printable
 from edgepack.release.index import MEASUREMENTS, SUMS, Index, UnitRecord
 from edgepack.render.formatting import human_bytes
+from edgepack.render.markdown import code_cell, markdown
 
 __all__ = ["budget_text", "render_notes"]
 
+#: What may stand between the signs of a link.
+_URL = re.compile(r"https?://[!-;=?-~]+")
 _ALIGN = {True: "---:", False: "---"}
 
 
 def render_notes(index: Index) -> str:
     """The file's text, Markdown. Names and texts of others cannot break out of it."""
-    parts = [f"# {_text(index.name)} {_text(index.version)}", _about(index)]
+    parts = [f"# {markdown(index.name)} {markdown(index.version)}", _about(index)]
     if index.only:
-        parts.append(f"This is a part of the project: {', '.join(map(_text, index.only))}.")
+        parts.append(f"This is a part of the project: {', '.join(map(markdown, index.only))}.")
     parts += ["## Sizes and memory", _sizes(index), "## Verified", _verified(index)]
     if budgets := _budgets(index):
         parts += ["## Budgets", budgets]
     if index.against:
-        parts += [f"## Changes since {_text(index.against)}", _changes(index)]
+        parts += [f"## Changes since {markdown(index.against)}", _changes(index)]
     parts += ["## Files", _files(index)]
     if warnings := _warnings(index):
         parts += ["## Warnings", warnings]
@@ -36,36 +38,25 @@ def render_notes(index: Index) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _text(text: str) -> str:
-    """One line of text in Markdown, in which nothing begins a table's cell, a link, HTML or code."""
-    line = re.sub(r"\s+", " ", printable(text, keep="\n\t"))
-    return re.sub(r"([\\`*\[\]<>#!|~&$])", r"\\\1", line)
-
-
-def _code(text: str) -> str:
-    """A path or a name as code."""
-    plain = re.sub(r"[`|]|\s", "_", printable(text))
-    return f"`{plain}`"
-
-
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
     lines = [header, [_ALIGN[index in right] for index in range(len(header))], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _about(index: Index) -> str:
-    lines = [f"Made by edgepack {_text(index.edgepack)} with {_tools(index)}."]
+    lines = [f"Made by edgepack {markdown(index.edgepack)} with {_tools(index)}."]
     if index.license:
-        lines.append(f"License: {_text(index.license)}.")
+        lines.append(f"License: {markdown(index.license)}.")
     if index.authors:
-        lines.append(f"By {', '.join(map(_text, index.authors))}.")
+        lines.append(f"By {', '.join(map(markdown, index.authors))}.")
     if index.homepage:
-        lines.append(f"<{index.homepage}>")
+        link = f"<{index.homepage}>" if _URL.fullmatch(index.homepage) else markdown(index.homepage)
+        lines.append(link)
     return "\n".join(lines)
 
 
 def _tools(index: Index) -> str:
-    return ", ".join(f"{name} {_text(version)}" for name, version in sorted(index.tools.items()))
+    return ", ".join(f"{markdown(name)} {markdown(version)}" for name, version in sorted(index.tools.items()))
 
 
 def _bytes(value: int | None) -> str:
@@ -80,7 +71,7 @@ def _sizes(index: Index) -> str:
         sizes = unit.sizes
         values = [sizes.text, sizes.params, sizes.arena]
         values += [sizes.flash, sizes.ram] if firmware else []
-        rows.append([_text(unit.model), _text(unit.device), *map(_bytes, [*values, sizes.bundle])])
+        rows.append([markdown(unit.model), markdown(unit.device), *map(_bytes, [*values, sizes.bundle])])
     return _table(header, rows, right=range(2, len(header)))
 
 
@@ -92,7 +83,7 @@ def _verified(index: Index) -> str:
         how = f"ok, by {found.runner} against {found.reference}" if found.runner else "not run here"
         kinds = f" ({', '.join(found.variants)})" if found.variants else ""
         why = f"not run: {found.not_run}" if found.runner and found.not_run else found.not_run
-        rows.append([_text(unit.model), _text(unit.device), _text(how + kinds), _text(why)])
+        rows.append([markdown(unit.model), markdown(unit.device), markdown(how + kinds), markdown(why)])
     return _table(["model", "device", "its own program on recorded data", ""], rows)
 
 
@@ -107,7 +98,9 @@ def budget_text(unit: UnitRecord) -> list[tuple[str, str, str, str]]:
 
 def _budgets(index: Index) -> str:
     rows = [
-        [_text(unit.model), _text(unit.device), *row] for unit in index.units for row in budget_text(unit)
+        [markdown(unit.model), markdown(unit.device), *row]
+        for unit in index.units
+        for row in budget_text(unit)
     ]
     return _table(["model", "device", "budget", "limit", "takes", ""], rows, right=(3, 4)) if rows else ""
 
@@ -115,7 +108,7 @@ def _budgets(index: Index) -> str:
 def _changes(index: Index) -> str:
     rows = []
     for unit in index.units:
-        name = [_text(unit.model), _text(unit.device)]
+        name = [markdown(unit.model), markdown(unit.device)]
         if unit.changes is None:
             rows.append([*name, "new", "", "", ""])
         for one in unit.changes or ():
@@ -128,12 +121,12 @@ def _changes(index: Index) -> str:
 
 
 def _files(index: Index) -> str:
-    rows = [[_code(f"{unit.bundle}/"), "bundle", human_bytes(unit.sizes.bundle)] for unit in index.units]
+    rows = [[code_cell(f"{unit.bundle}/"), "bundle", human_bytes(unit.sizes.bundle)] for unit in index.units]
     every = [one for unit in index.units for one in unit.packages] + list(index.joint)
-    rows += [[_code(one.path), _text(one.format), human_bytes(one.nbytes)] for one in every]
+    rows += [[code_cell(one.path), markdown(one.format), human_bytes(one.nbytes)] for one in every]
     return _table(["file", "format", "size"], sorted(rows), right=(2,))
 
 
 def _warnings(index: Index) -> str:
-    lines = [f"- {_text(unit.name)}: {_text(text)}" for unit in index.units for text in unit.warnings]
+    lines = [f"- {markdown(unit.name)}: {markdown(text)}" for unit in index.units for text in unit.warnings]
     return "\n".join(lines)

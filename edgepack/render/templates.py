@@ -1,10 +1,12 @@
-"""Renders the templates of ``templates/`` (Jinja), with filters for people, shells and JavaScript.
+"""Renders the templates of ``templates/`` (Jinja), with filters for people, Markdown, shells, CMake and
+JavaScript.
 
 A name that a template misspells is an error, never an empty string.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -15,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes, human_count, shape_text
 from edgepack.render.javascript import js_array, js_key, js_member
+from edgepack.render.markdown import code, code_cell, markdown
 from edgepack.resources import TEMPLATES
 
 __all__ = ["render", "render_html"]
@@ -38,9 +41,9 @@ def render_html(template: str, values: Mapping[str, object]) -> str:
     return _environment(escapes=True).get_template(template).render(**values)
 
 
-def _cell(text: str) -> str:
-    """A name as it may stand in a cell of a Markdown table; ONNX allows any text."""
-    return printable(" ".join(text.split()).replace("|", "\\|").replace("`", "'"))
+def _cmake(text: str) -> str:
+    """What stands between the quotes of one of CMake's arguments."""
+    return re.sub(r'([\\"$])', r"\\\1", printable(text))
 
 
 def _shell(text: str) -> str:
@@ -59,7 +62,10 @@ _FILTERS: Mapping[str, Callable[..., object]] = {
     "shape": shape_text,
     "product": prod,
     "shell": _shell,
-    "cell": _cell,
+    "cmake": _cmake,
+    "code": code,
+    "code_cell": code_cell,
+    "markdown": markdown,
     "js_array": js_array,
     "js_key": js_key,
     "js_member": js_member,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -14,13 +13,13 @@ import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export, pack
-from edgepack.bundle.checksums import write_sums
 from edgepack.errors import ConfigError
 from edgepack.exporting import source_bundle
 from edgepack.formats.npm_package import NPM
 from edgepack.runners import browser
 from tests.formats.bundles import altered
 from tests.support import fake
+from tests.support.manifest import seal
 from tests.support.packages import METADATA, blocks, hostile, run, tool, write
 
 NPM_FLAGS = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
@@ -104,12 +103,7 @@ def test_scripts_of_a_bundle_are_not_given_on(wasm_bundle: Bundle, tmp_path: Pat
     package = json.loads((copy / "package.json").read_text())
     package |= {"scripts": {"postinstall": "echo harm"}, "dependencies": {"evil": "*"}}
     (copy / "package.json").write_text(json.dumps(package))
-    manifest = json.loads((copy / "manifest.json").read_text())
-    for record in manifest["files"]:
-        if record["path"] == "package.json":
-            record["sha256"] = hashlib.sha256((copy / "package.json").read_bytes()).hexdigest()
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    write_sums(copy)
+    seal(copy)
     (made,) = export(copy, "npm", tmp_path / "dist")
     with tarfile.open(made) as archive:
         member = archive.extractfile("package/package.json")

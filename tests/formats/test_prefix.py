@@ -19,6 +19,7 @@ from edgepack.formats.base import ExportFormat, SourceBundle
 from edgepack.formats.cmake_package import CMAKE
 from edgepack.formats.conan import CONAN
 from edgepack.formats.vcpkg import VCPKG
+from tests.support.manifest import seal
 from tests.support.packages import METADATA, blocks, hostile, on, run, tool, write
 
 VERSION = METADATA.version
@@ -169,6 +170,21 @@ def test_a_vcpkg_port_installs_what_cmake_finds(source: SourceBundle, folder: Pa
     assert re.fullmatch(r"linux & (x64|arm64)", manifest["supports"])
     assert set(manifest) == set(VCPKG_SCHEMA["properties"])
     jsonschema.validate(manifest, VCPKG_SCHEMA)
+
+
+def test_a_files_name_is_no_code_of_a_portfile(small_bundle: Bundle, tmp_path: Path) -> None:
+    """A licence's file may have any name: vcpkg runs what stands there."""
+    copy, evil = tmp_path / "bundle", 'LICENSES/x" ) file(TOUCH ev) #${ENV}$ENV{HOME}y.txt'
+    shutil.copytree(small_bundle.path, copy)
+    (copy / "LICENSES" / "NOTICE.txt").rename(copy / evil)
+    seal(copy)
+    port = unpacked(VCPKG, source_bundle(copy), tmp_path / "made") / "ports/small"
+    (tmp_path / "run.cmake").write_text(
+        STUBS.format(packages=tmp_path / "installed", portfile=port / "portfile.cmake")
+    )
+    shown = run("cmake", "-P", "run.cmake", cwd=tmp_path)
+    assert not list(tmp_path.rglob("ev")), shown
+    assert "${ENV}$ENV{HOME}" in (port / "portfile.cmake").read_text().replace("\\", "")
 
 
 @pytest.mark.parametrize("one", [CMAKE, CONAN, VCPKG], ids=["cmake", "conan", "vcpkg"])

@@ -26,19 +26,6 @@ def test_every_template_is_one_that_the_renderer_can_read() -> None:
         environment.get_template(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "cell"),
-    [
-        ("a|b", "a\\|b"),
-        ("two\n lines", "two lines"),
-        ("`code`", "'code'"),
-        ("\x1b[2J\u202e", "\\x1b[2J\\u202e"),
-    ],
-)
-def test_a_name_cannot_end_the_cell_of_a_table(name: str, cell: str) -> None:
-    assert templates._environment(escapes=False).from_string("{{ name | cell }}").render(name=name) == cell
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
 @pytest.mark.parametrize("name", ["plain", "it's $HOME", "a\nb\t\x1b[2J\u202e'\\ \"é\x9b"])
 def test_a_word_of_a_command_is_the_name_and_acts_on_no_terminal(name: str) -> None:

@@ -165,6 +165,19 @@ def test_names_of_others_are_text(name: str) -> None:
         ElementTree.fromstring(picture)
 
 
+def test_every_text_of_a_bundle_goes_through_printable() -> None:
+    """Also in the title, which a browser shows beside those of other pages."""
+    for file in (TEMPLATES / "report").glob("*.j2"):
+        for expression in re.findall(r"\{\{(.*?)\}\}", file.read_text(encoding="utf-8")):
+            if re.search(
+                r"\bm\.|record\.|verification\.|bench\.where|tensor\.|buffer\.name|\.(note|parameters)\b",
+                expression,
+            ):
+                assert re.search(
+                    r"\| (printable|bytes|count|shape|format)|nbytes|_step|offset|'%|draw", expression
+                ), expression
+
+
 @pytest.mark.parametrize("field", ["name", "device"])
 def test_a_bundle_does_not_say_where_its_report_goes(
     field: str, small_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.resources import TEMPLATES
+from tests.support.pages import foreign_tags
 from tests.support.worker import COLUMNS, ROWS, reference
 
 __all__ = [
@@ -48,7 +50,7 @@ HOSTILE_NAMES = (
     "back\\slash\\",
     "line\nend\r\n#define evil",
     "comment */ evil() /* // \\u002a\\u002f",
-    "]]> --> <evil a='b'/> &amp;",
+    "]]> --> <script>evil</script> <evil a='b'/> [x](javascript:evil) &amp;",
     "../../etc/passwd",
     "${evil} $(evil) `evil` {{ evil }} %s {}",
     "\u202eevil\u2028\u0000\x1b[31m",
@@ -68,7 +70,8 @@ HOSTILE_NAMES = (
 #: What metadata may hold and no format may be broken by.
 METADATA = PackageMetadata(
     version="1.2.0-beta.1",
-    summary="Says \"hi\" to 'you' \\ ]]> --> */ ${evil} $(evil) `evil` <b>&amp; größe 漢字 | %s {{ x }} #{x}",
+    summary="<script>x</script> [x](javascript:x) "
+    "Says \"hi\" to 'you' \\ ]]> --> */ ${evil} $(evil) `evil` <b>&amp; größe 漢字 | %s {{ x }} #{x}",
     license="Apache-2.0 OR MIT",
     authors=['Zoë "Q" O\'Neil ]] */ \\ <zoe@example.org>', "Plain Name"],
     homepage="https://example.org/?a='b'&c=$(evil)#]]*/\\",
@@ -148,7 +151,20 @@ def write(
     package.check()
     folder.mkdir(parents=True)
     assert not any(one.refusal(bundle) for bundle in bundles)
-    return [folder / name for name in one.write(ExportJob(bundles, package, folder))]
+    made = [folder / name for name in one.write(ExportJob(bundles, package, folder))]
+    for path in made:
+        _check_readmes(path, folder.with_name(f"{folder.name} unpacked"))
+    return made
+
+
+def _check_readmes(archive: Path, folder: Path) -> None:
+    """What is Markdown in a package has no HTML and no link of another's text."""
+    try:
+        shutil.unpack_archive(archive, folder, "zip" if zipfile.is_zipfile(archive) else "gztar")
+    except shutil.ReadError:
+        return
+    for readme in folder.rglob("*.md"):
+        assert not foreign_tags(readme), readme
 
 
 def assert_same_bytes(name: str, bundles: Sequence[Bundle], made: Path, folder: Path, **package: str) -> None:
