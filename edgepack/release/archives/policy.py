@@ -57,22 +57,25 @@ class Where:
     Attributes:
         name: what messages call it.
         budget: of the file that it lies in.
-        depth: how many archives lie around it.
+        depth: how many archives and compressed streams lie around it.
+        top: whether no archive does.
     """
 
     name: str
     budget: Budget
     depth: int = 0
+    top: bool = True
 
     def inside(self, name: str) -> Where:
-        """An entry of it, which may be an archive.
+        """An entry of it, which may be an archive; what a compressed stream holds has no name.
 
         Raises:
             CheckFailedError: there are too many around it.
         """
         if self.depth >= _DEEPEST:
             raise self.unsafe(f"it has archives inside each other, more than {_DEEPEST} deep")
-        return Where(f"{name} in {self.name}" if name else self.name, self.budget, self.depth + 1)
+        shown = f"{name} in {self.name}" if name else self.name
+        return Where(shown, self.budget, self.depth + 1, self.top and not name)
 
     def unsafe(self, why: str) -> CheckFailedError:
         """The error that says why it is not to be unpacked."""

@@ -56,6 +56,8 @@ def _look(source: Source, where: Where) -> int:
         count += 1 + _look(member.content, where.inside(member.name))
         if kind == "tar":
             files[member.name.removeprefix("./")] = member.content
+    if not count and where.top:
+        raise where.unsafe("there is no file in it")
     if LAYOUT in files:
         check_layout(files, where)
     return count

@@ -176,6 +176,9 @@ def _entry(header: _Header, said: dict[str, str], extended: bytes, where: Where)
     """Its name and its target, by its header and by what was said of it."""
     if extended and (extended == b"x") != header.posix:
         raise where.differs(f"the header at byte {header.at} is of another flavour of tar")
+    if b".." in header.name.split(b"/") or header.name.startswith(b"/") or header.target.startswith(b"/"):
+        # Also where an extension says otherwise: busybox does not read those of pax.
+        raise where.unsafe(f"the entry {_shown(header.name)} leads out of its folder")
     name = said["path"] if "path" in said else _text(header.name, where)
     target = said["linkpath"] if "linkpath" in said else _text(header.target, where)
     if ("linkpath" in said and header.flag != b"2") or int(said.get("size", header.size)) != header.size:

@@ -310,7 +310,7 @@ def _zip(random: Random) -> bytes:
         mode = fields.get("mode", 0o644) | (0o40000 if folder else 0o100000)
         method = random.choice((0, 8))
         said: dict[str, Any] = {"data": data, "method": method, "attributes": mode << 16}
-        if random.random() < 0.3:
+        if random.random() < (0.4 if method == 8 else 0.03):
             packed = len(zlib.compress(data, wbits=-15)) if method == 8 else len(data)
             described = struct.pack("<4s3L", b"PK\7\x08", zlib.crc32(data), packed, len(data))
             said |= {
@@ -426,6 +426,9 @@ def _damaged(data: bytes, random: Random) -> bytes:
             at = min(len(data), random.choice(_headers(data)) + random.randrange(512))
         size = random.choice((1, 1, 2, 4, 8, 512))
         what = random.choice(("set", "set", "set", "insert", "delete", "twice", "end"))
+        what = (
+            "set" if data.startswith(b"PK") and random.random() < 0.8 else what
+        )  # else nothing is in its place
         some = (
             bytes([random.choice(_BYTES)])
             if random.random() < 0.5

@@ -106,6 +106,8 @@ _DAMAGED = zip_of("a", content=bytes(99))
         (zip_of("classes.jar", content=zip_of("../evil")), "leads out"),
         (deb(gzipped(tar(("./usr/../../evil", {})))), "leads out"),
         (deb(gzipped(tar(("./a", {}))))[:-40], "no archive of ar"),
+        (tar(("a", FOLDER), ("b", link("a"))), "there is no file in it"),
+        (gzipped(zip_of()), "there is no file in it"),
         (ar({"debian-binary": b"2.0\n", "data.tar.zst": b""}), "no Debian package"),
     ],
     ids=lambda value: "archive" if isinstance(value, bytes) else value,
@@ -133,7 +135,7 @@ def test_links_are_followed_through_the_archives_own_links(tmp_path: Path) -> No
     refused(tar(("f", {}), ("a", link("f/b"))), "a file", tmp_path)
     refused(tar(("up", link("sub/D/..")), ("sub/d", link("..")), ("s", {})), "leads out", tmp_path)
     for name in (".", "./"):
-        refused(tar((name, link("/etc"))), "the place of its folder", tmp_path)
+        refused(tar((name, link("/etc"))), "leads out", tmp_path)
         refused(tar((name, link("a")), ("a/b", {})), "the place of its folder", tmp_path)
         refused(tar((name, {})), "the place of its folder", tmp_path)
 
@@ -213,6 +215,7 @@ def test_a_header_of_pax_is_short_and_says_what_tools_agree_about(tmp_path: Path
     refused(said * 2 + entry, "speaks of the same entry", tmp_path)
     refused(said + tar(("a", {})), "another flavour", tmp_path)
     refused(said + bytes(1024), "speaks of the next one", tmp_path)
+    refused(said + tar(("../evil", {}), form=tarfile.USTAR_FORMAT), "leads out", tmp_path)
 
 
 def test_no_tool_gets_another_name_of_an_entry_of_a_zip(tmp_path: Path) -> None:
