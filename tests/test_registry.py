@@ -75,7 +75,7 @@ EXTERNAL = {
             return folder / "relu.onnx"
 
         def prepare(model, sizes, folder):
-            onnx.prepare(_onnx(model, folder), sizes, folder)
+            return onnx.prepare(_onnx(model, folder), sizes, folder)
 
         def record(model, sizes, folder, *, seed, inputs):
             return onnx.record(folder / "relu.onnx", sizes, folder, seed=seed, inputs=inputs)

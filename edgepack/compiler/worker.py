@@ -102,10 +102,10 @@ def _sizes(job: dict[str, Any]) -> Sizes:
 def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
     frontend, model, sizes = _frontend(job), Path(job["model"]), _sizes(job)
     events.stage("import")
-    frontend.prepare(model, sizes, folder)
+    notes = frontend.prepare(model, sizes, folder)
     events.stage("record")
     inputs = {name: Path(path) for name, path in job["inputs"].items()}
-    for text in frontend.record(model, sizes, folder, seed=job["seed"], inputs=inputs):
+    for text in (*notes, *frontend.record(model, sizes, folder, seed=job["seed"], inputs=inputs)):
         events.warning(text)
 
 
@@ -210,14 +210,15 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
 
     frontend = _frontend(job)
     events.stage("import")
-    frontend.prepare(Path(job["model"]), _sizes(job), folder)
+    notes = frontend.prepare(Path(job["model"]), _sizes(job), folder)
     imported = frontend.load(folder)
     events.stage("optimise")
     target = _with_weights(target_from_json(job["target"]), imported.half_weights)
     lowered = lower(imported.module, preferred_forms(target))
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name="model", prefix="")
-    (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
+    plan = replace(built.plan, warnings=(*notes, *built.plan.warnings))
+    (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8", newline="\n")
 
 
 _TASKS = {

@@ -94,9 +94,12 @@ class Frontend(Protocol):
         """What is in the model's file."""
         ...
 
-    def prepare(self, model: Path, sizes: Sizes, folder: Path) -> None:
+    def prepare(self, model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
         """Check the model, give it static shapes, normalise it, and leave in ``folder`` what :meth:`load`
         needs: nothing there depends on a target.
+
+        Returns:
+            Warnings, a sentence each: what was chosen for the user, and what is lost.
 
         Raises:
             ConfigError: ``sizes`` do not fit the model.

@@ -7,27 +7,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.usual_sizes import usual_size
+from edgepack.compiler.frontend.open_dims import (
+    ModelInput,
+    check_bound,
+    described,
+    suggested_shape,
+    with_batch,
+)
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.model_summary import Dim
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["EXPORT_DYNAMIC", "ModelInput", "bind", "input_dtype", "model_inputs", "unbound_dims"]
+__all__ = [
+    "EXPORT_DYNAMIC",
+    "Bound",
+    "ModelInput",
+    "bind",
+    "dimension",
+    "input_dtype",
+    "model_inputs",
+    "unbound_dims",
+]
 
 
 #: What to do about a shape that was fixed when the model was exported.
 EXPORT_DYNAMIC = "Export the model with dynamic axes (torch.onnx.export: dynamic_shapes or dynamic_axes)"
 
 
-@dataclass(frozen=True)
-class ModelInput:
-    """An input as the file declares it; ``shape`` is None where even the rank is open."""
-
-    name: str
-    dtype: str
-    shape: tuple[Dim, ...] | None
+#: What exporters write in the place of a name for a dimension that has none (Paddle2ONNX, TensorFlow's).
+_NAMELESS = {"", "?", "-1", "*", "none", "null", "unknown", "dynamic"}
 
 
 def model_inputs(model: onnx.ModelProto) -> tuple[ModelInput, ...]:
@@ -73,19 +83,39 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
     return dtype
 
 
+@dataclass(frozen=True)
+class Bound:
+    """The static shapes of a model's inputs.
+
+    Attributes:
+        shapes: by input name.
+        batches: what was open and is taken for a batch of 1, a sentence each.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    batches: tuple[str, ...] = ()
+
+
+def dimension(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    """A declared dimension: its size, its name, or None if it has neither. What stands for a missing name
+    (``?``) is none: two such dimensions need not be equal."""
+    if dim.WhichOneof("value") == "dim_value":
+        return None if dim.dim_value < 0 else int(dim.dim_value)
+    name = str(dim.dim_param)
+    return None if name.strip().lower() in _NAMELESS else name
+
+
 def unbound_dims(model: onnx.ModelProto) -> dict[str, tuple[Dim, ...] | None]:
     """Declared shapes of the inputs that need ``--dim`` or ``--shape``, by name."""
     return {i.name: i.shape for i in model_inputs(model) if not _is_static(i.shape)}
 
 
-def bind(
-    model: onnx.ModelProto, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
-) -> dict[str, tuple[int, ...]]:
-    """Writes the static shapes into ``model`` (in place) and returns them by input name.
+def bind(model: onnx.ModelProto, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> Bound:
+    """Writes the static shapes into ``model`` (in place) and returns them.
 
-    A size that ``shapes`` gives to a named dimension holds for that name in every input. Shapes of outputs
-    and
-    of intermediate values are removed: they may be those of other sizes.
+    A size that ``shapes`` gives to a named dimension holds for that name in every input. A first dimension
+    that nothing binds is a batch, of 1. Shapes of outputs and of intermediate values are removed: they may be
+    those of other sizes.
 
     Raises:
         ConfigError: ``shapes`` or ``dims`` do not fit the model.
@@ -97,31 +127,26 @@ def bind(
     for item in inputs:
         if item.name in shapes:
             _match_shape(item, shapes[item.name], sizes)
+    inputs, batches = with_batch(inputs, shapes, sizes)
+    check_bound(inputs, shapes, sizes)
     bound = {}
     for item in inputs:
-        shape = tuple(shapes[item.name]) if item.name in shapes else _resolve(item, sizes)
+        shape = tuple(shapes[item.name]) if item.name in shapes else _resolved(item, sizes)
         if any(size <= 0 for size in shape):
             raise ModelError(
                 f"Input {item.name!r} has a dimension of size {min(shape)}: its shape is {_comma(shape)}.",
-                hint=f"Give it a shape without empty dimensions: --shape {_suggest(item)}.",
+                hint=f"Give it a shape without empty dimensions: --shape {suggested_shape(item, sizes)}.",
             )
         bound[item.name] = shape
     _write(model, bound)
-    return bound
+    return Bound(bound, batches)
 
 
 def _declared_shape(value: onnx.ValueInfoProto) -> tuple[Dim, ...] | None:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
-    shape: list[Dim] = []
-    for dim in tensor.shape.dim:
-        kind = dim.WhichOneof("value")
-        if kind == "dim_value":
-            shape.append(None if dim.dim_value < 0 else int(dim.dim_value))
-        else:
-            shape.append(str(dim.dim_param) or None)
-    return tuple(shape)
+    return tuple(dimension(dim) for dim in tensor.shape.dim)
 
 
 def _is_static(shape: tuple[Dim, ...] | None) -> bool:
@@ -157,8 +182,8 @@ def _match_shape(item: ModelInput, shape: Sequence[int], sizes: dict[str, int]) 
         return
     if len(item.shape) != len(shape):
         raise ConfigError(
-            f"{option}: the input is {_describe(item.shape)}, of rank {len(item.shape)}, not {len(shape)}.",
-            hint=f"For example: --shape {_suggest(item)}.",
+            f"{option}: the input is {described(item.shape)}, of rank {len(item.shape)}, not {len(shape)}.",
+            hint=f"For example: --shape {suggested_shape(item)}.",
         )
     for index, (declared, size) in enumerate(zip(item.shape, shape, strict=True)):
         if isinstance(declared, int) and declared not in (0, size):
@@ -177,28 +202,12 @@ def _of_fixed(item: ModelInput, index: int, size: int) -> str:
     """What to do about a dimension that was fixed when the model was exported."""
     if index == 0 and (item.shape or ())[0] == 1:
         return f"{EXPORT_DYNAMIC}, or try --set-batch {size} instead, which rewrites a batch of 1."
-    return f"{EXPORT_DYNAMIC}. Only open dimensions can be chosen: --shape {_suggest(item)}."
+    return f"{EXPORT_DYNAMIC}. Only open dimensions can be chosen: --shape {suggested_shape(item)}."
 
 
-def _resolve(item: ModelInput, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    if item.shape is None:
-        raise ModelError(
-            f"The shape of input {item.name!r} is not in the model.",
-            hint=f"Give it: --shape {item.name}=1,3,224,224.",
-        )
-    shape = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in item.shape)
-    missing = [dim for dim in shape if not isinstance(dim, int)]
-    if not missing:
-        return tuple(dim for dim in shape if isinstance(dim, int))
-    named = list(dict.fromkeys(dim for dim in missing if isinstance(dim, str)))
-    subject = f"dimension {_quoted(named)}" if named else f"dimension {item.shape.index(None)}"
-    options = f"--shape {_suggest(item, sizes)}"
-    if len(named) == len(set(missing)):
-        options = " ".join(f"--dim {dim}={_likely(item, dim)}" for dim in named) + f", or {options}"
-    raise ModelError(
-        f"Input {item.name!r} ({_describe(item.shape)}) is not static: {subject} is not bound.",
-        hint=f"Choose its size: {options}.",
-    )
+def _resolved(item: ModelInput, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    shape = (sizes[dim] if isinstance(dim, str) else dim for dim in item.shape or ())
+    return tuple(dim for dim in shape if dim is not None)
 
 
 def _write(model: onnx.ModelProto, bound: Mapping[str, tuple[int, ...]]) -> None:
@@ -224,26 +233,5 @@ def _nearest(name: str, known: Sequence[str], what: str) -> str:
     return f"Its {what} are {', '.join(known)}."
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)
-
-
 def _comma(shape: Sequence[object]) -> str:
     return ",".join(str(size) for size in shape) or "a scalar"
-
-
-def _describe(shape: Sequence[Dim]) -> str:
-    return " x ".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
-
-
-def _suggest(item: ModelInput, sizes: Mapping[str, int] | None = None) -> str:
-    known, declared = sizes or {}, item.shape or ()
-    shape = [
-        (dim if isinstance(dim, int) else known.get(str(dim), 0)) or usual_size(declared, index, item.dtype)
-        for index, dim in enumerate(declared)
-    ]
-    return f"{item.name}={_comma(shape)}"
-
-
-def _likely(item: ModelInput, name: str) -> int:
-    return usual_size(item.shape or (), (item.shape or ()).index(name), item.dtype)

@@ -26,28 +26,32 @@ if TYPE_CHECKING:
 __all__ = ["cut", "declared_values", "node_reads", "open_model", "static_shape"]
 
 
-def open_model(path: Path, sizes: Sizes) -> onnx.ModelProto:
+def open_model(path: Path, sizes: Sizes, notes: list[str] | None = None) -> onnx.ModelProto:
     """The model in ``path``, its weights loaded, cut where ``sizes`` say, all inputs of static shape, and its
     batch changed if ``sizes`` say so; random numbers with a seed are constants.
+
+    Args:
+        notes: gets a sentence for each dimension that is open and was taken for a batch of 1.
 
     Raises:
         ModelError: the file cannot be read, or an input has an open dimension.
         ConfigError: ``sizes`` do not fit the model.
     """
-    model = _bound(path, sizes)
+    model, batches = _bound(path, sizes)
+    if notes is not None:
+        notes += batches
     draw(model)
     if sizes.batch:
         set_batch(model, sizes.batch)
     return model
 
 
-def _bound(path: Path, sizes: Sizes) -> onnx.ModelProto:
-    """The model, cut and static, with the batch that it has."""
+def _bound(path: Path, sizes: Sizes) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The model, cut and static, with the batch that it has, and what is said of open batches."""
     model = read_model(path)
     check_nodes(model, sizes.limits)
     if not sizes.inputs and not sizes.outputs:
-        bind(model, shapes=sizes.shapes, dims=sizes.dims)
-        return model
+        return model, bind(model, shapes=sizes.shapes, dims=sizes.dims).batches
     before = model_inputs(model)
     cut(model, sizes)
     after = {item.name: item for item in model_inputs(model)}
@@ -56,12 +60,12 @@ def _bound(path: Path, sizes: Sizes) -> onnx.ModelProto:
     used_names = {item.name for item in gone}
     open_dims = {dim for item in after.values() for dim in item.shape or ()}
     used_dims = {dim for item in before for dim in item.shape or ()} - open_dims
-    bind(
+    bound = bind(
         model,
         shapes={name: shape for name, shape in sizes.shapes.items() if name not in used_names},
         dims={name: size for name, size in sizes.dims.items() if name not in used_dims},
     )
-    return model
+    return model, bound.batches
 
 
 def declared_values(path: Path, sizes: Sizes) -> list[onnx.ValueInfoProto]:

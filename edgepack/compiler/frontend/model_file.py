@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.structure import check_structure
+from edgepack.compiler.frontend.structure import check_structure, raw_bytes, tensors_of
+from edgepack.compiler.memory import check_room
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
 
     Raises:
         ModelError: the file is missing, is a directory, is not ONNX, is truncated, or its external data is
-            missing or too short.
+            missing, too short, or not what its tensors need.
+        MemoryError: its weights take more memory than there is.
     """
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -101,17 +104,7 @@ def _files_in(path: Path) -> str:
 def _external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     import onnx
 
-    def in_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-        yield from graph.initializer
-        for node in graph.node:
-            for attribute in node.attribute:
-                yield attribute.t
-                yield from attribute.tensors
-                yield from in_graph(attribute.g)
-                for graph_ in attribute.graphs:
-                    yield from in_graph(graph_)
-
-    for tensor in in_graph(model.graph):
+    for tensor in tensors_of(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             yield tensor
 
@@ -137,13 +130,32 @@ def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
                 hint=f"Put {location} beside the model, in {path.parent}.",
             )
         offset, length = (_number(path, tensor, fields, key) for key in ("offset", "length"))
-        end = offset + length
+        needed = _external_bytes(path, tensor)
+        if length and length != needed:
+            raise ModelError(
+                f"{path} is damaged: tensor {tensor.name!r} needs {needed} bytes, and has {length} in the external "
+                f"data file {location}.",
+                hint="Export or download the model again.",
+            )
+        end = offset + needed
         if end > file.stat().st_size:
             raise ModelError(
                 f"The external data file {location} of {path} is truncated: tensor {tensor.name!r} ends at "
                 f"byte {end}, the file at {file.stat().st_size}.",
                 hint="Export or download the external data again.",
             )
+
+
+def _external_bytes(path: Path, tensor: onnx.TensorProto) -> int:
+    """Bytes of a tensor's external data. ModelError for one of texts, which have no size."""
+    import onnx
+
+    if tensor.data_type == onnx.TensorProto.STRING:
+        raise ModelError(
+            f"{path} keeps tensor {tensor.name!r} of texts in external data, which ONNX does not allow.",
+            hint="Export the model again.",
+        )
+    return raw_bytes(tensor.data_type, prod(tensor.dims))
 
 
 def _number(path: Path, tensor: onnx.TensorProto, fields: dict[str, str], key: str) -> int:
@@ -159,9 +171,26 @@ def _number(path: Path, tensor: onnx.TensorProto, fields: dict[str, str], key: s
 
 
 def _load_external_data(path: Path, model: onnx.ModelProto) -> None:
+    """Reads what the tensors need, and nothing else: a file may have any size, and several tensors the same
+    bytes of it."""
+    import onnx
     from onnx import external_data_helper
 
+    check_room(sum(_external_bytes(path, tensor) for tensor in _external_tensors(model)))
     try:
-        external_data_helper.load_external_data_for_model(model, str(path.parent))
+        for tensor in _external_tensors(model):
+            fields = _external_fields(tensor) | {"length": str(_external_bytes(path, tensor))}
+            del tensor.external_data[:]
+            for key, value in fields.items():
+                tensor.external_data.add(key=key, value=value)
+            # Without a length, or with 0, onnx reads all of the file.
+            if fields["length"] == "0":
+                tensor.raw_data = b""
+            else:
+                external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+    except MemoryError:
+        raise
     except Exception as error:  # onnx raises its checker's errors, ValueError and OSError here
         raise ModelError(f"The external data of {path} cannot be read: {error}") from error

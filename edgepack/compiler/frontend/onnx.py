@@ -67,20 +67,22 @@ def summarise(model: Path) -> ModelSummary:
         return summary.summarise(model)
 
 
-def prepare(model: Path, sizes: Sizes, folder: Path) -> None:
-    """Read, check, bind and normalise the model; :func:`load` takes what is then in ``folder``.
+def prepare(model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
+    """Read, check, bind and normalise the model; :func:`load` takes what is then in ``folder``. Returns
+    warnings.
 
     Raises:
         ModelError: the file cannot be read, or the model not be compiled.
         ConfigError: ``sizes`` do not fit the model.
     """
     with blaming_invalid(model):
-        _prepare(model, sizes, folder)
+        return _prepare(model, sizes, folder)
 
 
-def _prepare(model: Path, sizes: Sizes, folder: Path) -> None:
+def _prepare(model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
     check_combinations(sizes)
-    bound = open_model(model, sizes)
+    batches: list[str] = []
+    bound = open_model(model, sizes, batches)
     declare(bound, sizes.custom)
     try:
         normal, inputs, padding = _normalised(bound, sizes.custom, sizes.maxima, sizes.limits)
@@ -97,9 +99,9 @@ def _prepare(model: Path, sizes: Sizes, folder: Path) -> None:
         "tensors": tensors,
         "half_weights": half_weights,
         "padding": None if padding is None else asdict(padding),
-        "warnings": [*warn_of_quantised_weights(bound), *kept],
     }
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
+    return (*batches, *warn_of_quantised_weights(bound), *kept)
 
 
 def record(
@@ -128,7 +130,7 @@ def record(
         )
         if sizes.precision == "fp16":
             warned += note_large_values(onnx.load(str(folder / _MODEL)), folder)
-    return (*signature["warnings"], *warned)
+    return warned
 
 
 def load(folder: Path) -> ImportedModel:

@@ -13,7 +13,15 @@ from edgepack.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["MOST_ELEMENTS", "MOST_RANK", "check_shape", "check_structure", "expanded_nodes"]
+__all__ = [
+    "MOST_ELEMENTS",
+    "MOST_RANK",
+    "check_shape",
+    "check_structure",
+    "expanded_nodes",
+    "raw_bytes",
+    "tensors_of",
+]
 
 #: Dimensions that a tensor may have.
 MOST_RANK = 16
@@ -38,7 +46,7 @@ def check_structure(path: Path, model: onnx.ModelProto) -> None:
     for graph in (model.graph, *model.functions):
         for index, node in enumerate(graph.node):
             _check_node(path, node, index)
-    for tensor in _tensors(model):
+    for tensor in tensors_of(model):
         _check_tensor(path, tensor)
     expanded_nodes(model)
 
@@ -146,7 +154,7 @@ def _check_node(path: Path, node: onnx.NodeProto, index: int) -> None:
                 _check_node(path, one, number)
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """All tensors of the model, those in attributes and functions too."""
 
     def in_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
@@ -181,7 +189,7 @@ def _check_tensor(path: Path, tensor: onnx.TensorProto) -> None:
         return
     elements = prod(tensor.dims)
     if tensor.HasField("raw_data"):
-        found, wanted, unit = len(tensor.raw_data), _raw_bytes(tensor.data_type, elements), "bytes"
+        found, wanted, unit = len(tensor.raw_data), raw_bytes(tensor.data_type, elements), "bytes"
     else:
         field, wanted = _numbers_field(tensor.data_type, elements)
         found, unit = len(getattr(tensor, field)), "numbers"
@@ -196,8 +204,9 @@ def _check_tensor(path: Path, tensor: onnx.TensorProto) -> None:
 _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 
 
-def _raw_bytes(kind: int, elements: int) -> int:
-    """Bytes of ``raw_data`` of a tensor of an element type."""
+def raw_bytes(kind: int, elements: int) -> int:
+    """Bytes of ``raw_data`` of a tensor of an element type (``onnx.TensorProto.data_type``), or of its external
+    data."""
     import onnx
 
     name = onnx.TensorProto.DataType.Name(kind)

@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.binding import input_dtype, model_inputs, unbound_dims
+from edgepack.compiler.frontend.binding import dimension, input_dtype, model_inputs, unbound_dims
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.rewrites import REWRITES
 from edgepack.compiler.frontend.support import unsupported_nodes
@@ -54,10 +54,7 @@ def _output(value: onnx.ValueInfoProto) -> TensorSummary:
         dtype = "unknown"
     shape = None
     if tensor.HasField("shape"):
-        shape = tuple(
-            dim.dim_value if dim.WhichOneof("value") == "dim_value" else (dim.dim_param or None)
-            for dim in tensor.shape.dim
-        )
+        shape = tuple(dimension(dim) for dim in tensor.shape.dim)
     return TensorSummary(value.name, dtype, shape)
 
 

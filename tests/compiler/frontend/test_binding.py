@@ -24,7 +24,7 @@ def model_of(inputs: Mapping[str, Sequence[Any] | None], dtype: str = "float32")
 def bound(
     model: onnx.ModelProto, shapes: dict[str, list[int]] | None = None, dims: dict[str, int] | None = None
 ) -> dict[str, tuple[int, ...]]:
-    return bind(model, shapes=shapes or {}, dims=dims or {})
+    return bind(model, shapes=shapes or {}, dims=dims or {}).shapes
 
 
 def refusal(kind: type[EdgepackError], model: onnx.ModelProto, **options: Any) -> EdgepackError:
@@ -62,25 +62,70 @@ def test_the_shapes_are_written_and_stale_ones_removed() -> None:
     assert not any(value.type.tensor_type.HasField("shape") for value in model.graph.output)
 
 
-def test_unbound_named_dimension_gives_the_option_that_binds_it() -> None:
-    error = refusal(ModelError, model_of({"image": ["batch", 3, 224, 224]}))
-    assert "'image'" in error.message
-    assert "'batch'" in error.message
-    assert "--dim batch=1" in error.hint
-    assert "--shape image=1,3,224,224" in error.hint
+@pytest.mark.parametrize("name", ["batch", "N", "s0", "unk__77", "DynamicDimension.0"])
+def test_an_open_first_dimension_is_a_batch_of_1_and_said(name: str) -> None:
+    model = model_of({"image": [name, 3, 224, 224], "state": [2, name, 64], "flat": [name]})
+    found = bind(model, shapes={}, dims={})
+    assert found.shapes == {"image": (1, 3, 224, 224), "state": (2, 1, 64), "flat": (1,)}
+    (text,) = found.batches
+    assert f"of image, {name!r}, is open and taken for a batch of 1 (--dim {name}=..." in text
+    assert bound(model_of({"image": [name, 3]}), dims={name: 4}) == {"image": (4, 3)}
+    assert bound(model_of({"image": [name, 3]}), shapes={"image": [4, 3]}) == {"image": (4, 3)}
 
 
-def test_unbound_nameless_dimension_gives_the_shape_option() -> None:
-    error = refusal(ModelError, model_of({"image": [None, 3, 224, 224]}))
-    assert "dimension 0" in error.message
-    assert "--shape image=1,3,224,224" in error.hint
-    assert "--dim" not in error.hint
+def test_an_open_first_dimension_without_a_name_is_a_batch_too() -> None:
+    found = bind(model_of({"a": [None, 3], "b": [None, 4]}), shapes={"b": [2, 4]}, dims={})
+    assert found.shapes == {"a": (1, 3), "b": (2, 4)}
+    assert found.batches == (
+        "the first dimension of a is open and taken for a batch of 1 (--shape a=... gives another size)",
+    )
+
+
+@pytest.mark.parametrize("name", ["sequence_length", "time", "num_samples", "T"])
+def test_a_first_dimension_that_is_a_length_is_asked_for(name: str) -> None:
+    assert f"--dim {name}=" in refusal(ModelError, model_of({"x": [name, 3]})).hint
+
+
+def test_the_only_dimension_of_an_input_is_asked_for() -> None:
+    assert "--shape x=" in refusal(ModelError, model_of({"x": [None]})).hint
+
+
+@pytest.mark.parametrize("name", ["?", "-1", "", "None", "unknown"])
+def test_what_stands_in_the_place_of_a_name_is_none(name: str) -> None:
+    """Paddle2ONNX calls each open dimension '?'."""
+    model = model_of({"x": [name, 3, name, name]})
+    assert bound(model, shapes={"x": [1, 3, 48, 320]}) == {"x": (1, 3, 48, 320)}
+    error = refusal(ModelError, model_of({"x": [name, 3, name, name]}))
+    assert "dimension 2, dimension 3" in error.message
+    assert error.hint == "Choose their sizes, for example: --shape x=1,3,224,224"
+
+
+def test_all_that_is_open_is_said_at_once_with_one_command() -> None:
+    model = model_of({"ids": ["batch", "seq"], "mask": ["batch", "seq"]}, "int64")
+    g = Graph("more")
+    for name, shape in {"audio": [None, None], "state": [2, None, 128], "image": ["b", 3, "h", "w"]}.items():
+        g.output(g.op("Identity", g.input(name, shape)))
+    more = g.model()
+    model.graph.input.extend(more.graph.input)
+    error = refusal(ModelError, model)
+    for part in ("'ids' (batch x seq): dimension 'seq'", "input 'mask'", "'audio' (1 x ?): dimension 1"):
+        assert part in error.message
+    assert error.hint == (
+        "Choose their sizes, for example: --dim seq=128 --dim h=224 --dim w=224 --shape audio=1,64 "
+        "--shape state=2,1,128"
+    )
+
+
+def test_tokens_are_no_samples_and_a_states_batch_is_no_length() -> None:
+    model = model_of({"tokens": [1, "audio_tokens"]}, "int64")
+    assert "--dim audio_tokens=128" in refusal(ModelError, model).hint
+    assert "--shape h=2,1,64" in refusal(ModelError, model_of({"h": [2, None, 64]})).hint
+    assert "--shape x=1,128,80" in refusal(ModelError, model_of({"x": [1, None, 80]})).hint
 
 
 def test_hint_keeps_what_is_already_bound() -> None:
-    error = refusal(ModelError, build("bert"), dims={"batch": 5})
-    assert "--dim sequence=128" in error.hint
-    assert "--shape input_ids=5,128" in error.hint
+    error = refusal(ModelError, model_of({"x": ["a", 3, None, None]}), dims={"a": 5})
+    assert "--shape x=5,3,224,224" in error.hint
 
 
 def test_unknown_rank_is_asked_for() -> None:
@@ -111,15 +156,13 @@ def test_a_batch_that_the_model_fixes_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype", "proposed"),
     [
-        (["batch", 3, "h", "w"], "float32", "1,3,224,224"),
-        (["N", "channels", "height", "width"], "float32", "1,3,224,224"),
+        (["batch", 3, "h", None], "float32", "1,3,224,224"),
+        (["N", "channels", "height", None], "float32", "1,3,224,224"),
         ([None, None, None, 3], "uint8", "1,224,224,3"),
         ([None, 3, None, None], "float32", "1,3,224,224"),
-        (["batch_size", "sequence_length"], "int64", "1,128"),
-        (["batch", "past_sequence_length", 64], "float32", "1,128,64"),
-        (["batch", "audio_samples"], "float32", "1,16000"),
-        (["B", "n_mels", "T"], "float32", "1,100,100"),
-        (["unk__1", "unk__2"], "int32", "1,128"),
+        (["batch", "past_sequence_length", None], "float32", "1,128,64"),
+        (["B", "n_mels", None], "float32", "1,100,64"),
+        (["unk__1", None], "int32", "1,128"),
         (["batch", 3, None, "height", "width"], "float32", "1,3,16,224,224"),
         ([None], "float32", "1"),
         (["batch", 0, 5], "float32", "1,128,5"),
@@ -127,6 +170,20 @@ def test_a_batch_that_the_model_fixes_says_what_to_do() -> None:
 )
 def test_hints_propose_sizes_that_make_sense(shape: list[Any], dtype: str, proposed: str) -> None:
     assert f"--shape x={proposed}" in refusal(ModelError, model_of({"x": shape}, dtype)).hint
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "proposed"),
+    [
+        (["batch", 3, "h", "w"], "float32", "--dim h=224 --dim w=224"),
+        (["batch_size", "sequence_length"], "int64", "--dim sequence_length=128"),
+        (["batch", "audio_samples"], "float32", "--dim audio_samples=16000"),
+        (["B", "n_mels", "T"], "float32", "--dim n_mels=100 --dim T=100"),
+        (["unk__1", "unk__2"], "int32", "--dim unk__2=128"),
+    ],
+)
+def test_hints_name_dimensions_that_have_a_name(shape: list[Any], dtype: str, proposed: str) -> None:
+    assert refusal(ModelError, model_of({"x": shape}, dtype)).hint.endswith(f": {proposed}")
 
 
 def test_shape_of_the_wrong_rank() -> None:
