@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["at_most", "limit_to_available"]
+__all__ = ["at_most", "check_room", "limit_to_available"]
 
 #: Memory that libraries ask for and never touch, in bytes.
 _UNTOUCHED = 1 << 30
@@ -19,6 +19,19 @@ def limit_to_available() -> None:
     free = _available()
     if free is not None:
         _limit(_taken() + free + _UNTOUCHED)
+
+
+def check_room(nbytes: int) -> None:
+    """Raises MemoryError if this process cannot have so many bytes more (on Linux): libraries end the process
+    where they find that out by themselves."""
+    rooms = [_available()]
+    if sys.platform == "linux":
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        rooms.append(None if soft == resource.RLIM_INFINITY else soft - _taken())
+    if any(room is not None and nbytes > room for room in rooms):
+        raise MemoryError(f"{nbytes} bytes")
 
 
 @contextmanager

@@ -133,8 +133,8 @@ def _check_external_data(path: Path, model: onnx.ModelProto) -> None:
         needed = _external_bytes(path, tensor)
         if length and length != needed:
             raise ModelError(
-                f"{path} is damaged: tensor {tensor.name!r} needs {needed} bytes, and has {length} in the external "
-                f"data file {location}.",
+                f"{path} is damaged: tensor {tensor.name!r} needs {needed} bytes, and has {length} in the "
+                f"external data file {location}.",
                 hint="Export or download the model again.",
             )
         end = offset + needed

@@ -205,8 +205,8 @@ _BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 
 
 def raw_bytes(kind: int, elements: int) -> int:
-    """Bytes of ``raw_data`` of a tensor of an element type (``onnx.TensorProto.data_type``), or of its external
-    data."""
+    """Bytes of ``raw_data``, or of the external data, of a tensor of an element type
+    (``onnx.TensorProto.data_type``)."""
     import onnx
 
     name = onnx.TensorProto.DataType.Name(kind)

@@ -148,7 +148,7 @@ def test_external_data_of_another_size_than_the_tensor_is_refused(length: int, t
 
 
 def test_a_file_without_a_length_that_is_too_short_is_refused(tmp_path: Path) -> None:
-    assert "ends at byte 20" in refusal(stored_in(tmp_path / "sparse", 0, {"offset": 4, "x": 1})).message
+    assert "ends at byte 25" in refusal(stored_in(tmp_path / "sparse", 0, {"offset": 9})).message
 
 
 def test_tensors_that_need_more_memory_than_there_is_are_refused(
