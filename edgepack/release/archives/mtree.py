@@ -23,7 +23,7 @@ _VALUES = rb"(?:[ \t]+" + _KEYWORD + rb"(?:=[^ \t\r\n]+)?)"
 #: Lines that its reader takes; the path first or last.
 _LINE = re.compile(
     rb"[ \t]*(?:/set" + _VALUES + rb"+|/unset[ \t].*|" + _PATH + _VALUES + rb"*|"
-    rb"(?:" + _KEYWORD + rb"(?:=[^ \t\r\n]+)?[ \t]+)+" + _PATH + rb")[ \t]*\\?\r?"
+    rb"(?:" + _KEYWORD + rb"(?:=[^ \t\r\n]+)?[ \t]+)+" + _PATH + rb")[ \t]*\\?"
 )
 #: What makes links, devices and folders.
 _SAYS = re.compile(
@@ -36,19 +36,15 @@ def is_mtree(source: Source) -> bool:
     text = source.read(0, _LOOKED_AT)
     if text.startswith(b"#mtree"):
         return True
-    if not text[:512].isascii() or b"\0" in text[:512]:
-        return False
     entries, more = 0, False
-    for line in text.split(b"\n"):
-        bare = line.strip(b" \t\r")
+    for line in re.split(rb"\r\n|[\r\n]", text)[:-1]:  # what has no end of line is passed over
+        bare = line.strip(b" \t")
         if not bare or bare.startswith(b"#"):
             continue
         if not more and not _LINE.fullmatch(line):
-            break
+            return False
         more = bare.endswith(b"\\")
         entries += not bare.startswith((b"/set", b"/unset"))
         if entries >= 3:
             break
-    else:
-        entries *= 3
-    return entries >= 3 and any(_SAYS.search(chunk) for chunk in source.chunks())
+    return entries > 0 and any(_SAYS.search(chunk) for chunk in source.chunks())

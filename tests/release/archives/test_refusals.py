@@ -275,6 +275,8 @@ def test_kinds_that_are_not_read_here_are_refused(tmp_path: Path) -> None:
         b"\x1c\0-lh5-" + bytes(40),
         b"#mtree\na type=link link=/etc\n",
         b"a type=dir\n./b type=link link=/etc\n",
+        b"a type=dir\nb type=link link=../../evil\n\xd5g",
+        b"a type=dir\rb type=link link=../../evil\r",
         b"# one\none\ntwo\nthree\nevil type=link link=/etc\n",
         lzma.compress(plain_tar("a"), lzma.FORMAT_ALONE),
         b"\x7fELF" + bytes(70000) + b"7z\xbc\xaf\x27\x1c" + bytes(99),
