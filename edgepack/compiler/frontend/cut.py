@@ -17,6 +17,7 @@ from edgepack.compiler.frontend.onnxruntime_session import value_types
 from edgepack.compiler.frontend.random_numbers import draw
 from edgepack.compiler.frontend.set_batch import set_batch
 from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes, inner_graphs, static_shape
+from edgepack.compiler.frontend.unread import drop_unread_nodes
 from edgepack.errors import ConfigError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -51,6 +52,7 @@ def _bound(path: Path, sizes: Sizes) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     model = read_model(path)
     check_nodes(model, sizes.limits)
     if not sizes.inputs and not sizes.outputs:
+        drop_unread_nodes(model)
         return model, bind(model, shapes=sizes.shapes, dims=sizes.dims).batches
     before = model_inputs(model)
     cut(model, sizes)

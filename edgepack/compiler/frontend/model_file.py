@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.structure import check_structure, raw_bytes, tensors_of
+from edgepack.compiler.frontend.unread import drop_unread_constants
 from edgepack.compiler.memory import check_room
 from edgepack.errors import ModelError
 
@@ -25,7 +26,7 @@ _DIGITS = 19
 
 
 def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
-    """The model in ``path``, with its external data loaded if ``weights``.
+    """The model in ``path``; if ``weights``, with its external data and without constants that nothing reads.
 
     Raises:
         ModelError: the file is missing, is a directory, is not ONNX, is truncated, or its external data is
@@ -57,6 +58,7 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
     check_structure(path, model)
     _check_external_data(path, model)
     if weights:
+        drop_unread_constants(model)
         _load_external_data(path, model)
     return model
 

@@ -160,6 +160,7 @@ def test_tensors_that_need_more_memory_than_there_is_are_refused(
     for index in range(100):
         model.graph.initializer.add().CopyFrom(model.graph.initializer[0])
         model.graph.initializer[-1].name = f"w{index}"
+        model.graph.output.append(helper.make_tensor_value_info(f"w{index}", TensorProto.FLOAT, (1 << 18,)))
     path.write_bytes(model.SerializeToString())
     monkeypatch.setattr("edgepack.compiler.memory._available", lambda: 100 << 20)
     with pytest.raises(MemoryError):
