@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from typing_extensions import Unpack
 
+from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.options import RunKeywords
@@ -61,6 +62,7 @@ def command(
 
     if peak is not None and not profile:
         raise click.UsageError("--peak is for --profile.")
+    note_alias(settings, options["device"])
     with progress(settings) as show:
         opened = Bundle(bundle)
         show("bench", f"{opened.manifest.name}, {runs} runs")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import json_option, kernel_options, limit_option, model_options
 from edgepack.cli.output import (
     Settings,
@@ -44,6 +45,7 @@ def command(settings: Settings, as_json: bool, **options: Any) -> int:
     from edgepack import api
 
     since = time.monotonic()
+    note_alias(settings, options["device"])
     with progress(settings) as show:
         found = api.check(**options, progress=show)
     if as_json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgepack.cli.catalogue import note_alias
 from edgepack.cli.install_command import install_commands, missing
 from edgepack.cli.options import runner_option, sdk_option
 from edgepack.cli.output import Settings, heading, print_json, progress, say, table, verbosity_options
@@ -37,6 +38,7 @@ def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, se
     from edgepack.config.device import load_device
     from edgepack.doctor import diagnose
 
+    note_alias(settings, device)
     profile = load_device(device)
     found: list[Diagnosis] = []
     with progress(settings) as show:

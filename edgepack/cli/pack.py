@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import (
     format_option,
     json_option,
@@ -94,6 +95,7 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
     """Compile MODEL (an ONNX file) into a bundle for a device."""
     from edgepack import api
 
+    note_alias(settings, options["device"])
     with progress(settings) as show:
         bundle = api.pack(**options, cache=not no_cache, progress=show)
     if as_json:

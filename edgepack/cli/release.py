@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import json_option
 from edgepack.cli.output import Settings, print_json, say, table, verbosity_options
 from edgepack.cli.signals import leaving
 from edgepack.printable import printable
-from edgepack.release.project import PROJECT_FILE
+from edgepack.release.project import PROJECT_FILE, load_project
 from edgepack.release.run import Planned, Release, ReleaseOptions, plan_release
 from edgepack.release.run import release as run
 from edgepack.release.work import work_place
@@ -90,6 +91,7 @@ def command(
     from edgepack.cli.release_display import display
 
     options = ReleaseOptions(tuple(only), jobs, against, executor, scheduler, bench)
+    note_alias(settings, *load_project(project).project.devices)
     if dry_run:
         planned = plan_release(project, output.absolute(), options)
         if as_json:

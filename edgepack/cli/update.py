@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from typing_extensions import Unpack
 
+from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import custom_option, json_option, limit_options, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, verbosity_options
 from edgepack.printable import printable
@@ -69,6 +70,7 @@ def command(
     """Make new params for BUNDLE's library from a retrained model, signed, and tried by a program."""
     from edgepack.updating import update
 
+    note_alias(settings, options["device"])
     with progress(settings) as show:
         made = update(
             bundle,

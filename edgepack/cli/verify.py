@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from typing_extensions import Unpack
 
+from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.options import RunKeywords
@@ -37,6 +38,7 @@ def command(
     from edgepack.api import Bundle
     from edgepack.runners.program import STATUSES
 
+    note_alias(settings, options["device"])
     with progress(settings) as show:
         opened = Bundle(bundle)
         show("verify", opened.manifest.name)

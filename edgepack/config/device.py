@@ -16,12 +16,13 @@ from pydantic import (
 )
 
 from edgepack import resources
+from edgepack.config.aliases import alias_documents, load_aliases, no_device
 from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
 from edgepack.config.host_gpu import detect_with_gpu
 from edgepack.config.load import Kind, Resolved
 from edgepack.config.models import CPU_MODEL, LLVM_CPU, LONGEST_RUN, TRIPLE, Frozen, Name, Size, Variable
-from edgepack.config.xtensa import NO_XTENSA, no_device
+from edgepack.config.xtensa import NO_XTENSA
 from edgepack.errors import ConfigError
 from edgepack.plan.gpu_speed import usual_speed
 from edgepack.plan.gpu_target import GpuTarget, Precision
@@ -38,6 +39,7 @@ __all__ = [
     "Device",
     "LlvmTarget",
     "RunnerChoice",
+    "alias_note",
     "computes_float16",
     "device_names",
     "load_device",
@@ -330,6 +332,7 @@ DEVICES: Kind[Device] = Kind(
     command="edgepack devices",
     detect={True: detect, "gpu": detect_with_gpu},
     impossible=no_device,
+    aliases=alias_documents,
 )
 
 
@@ -339,6 +342,14 @@ def load_device(name_or_path: str | os.PathLike[str]) -> Device:
     Raises ConfigError: unknown name (with the nearest ones), or what is wrong in the file, with its line.
     """
     return resolve_device(name_or_path).model
+
+
+def alias_note(name_or_path: str | os.PathLike[str]) -> str:
+    """What an alias of a chip or board stands for, in a line (``stm32f407 is cortex-m4 here: ...``); "" for
+    any other name, and for a path."""
+    name = os.fspath(name_or_path)
+    alias = None if name in DEVICES.names() else load_aliases().aliases.get(name)
+    return "" if alias is None else f"{name} is {alias.device} here: {alias.sentence}"
 
 
 def computes_float16(device: Device) -> bool:

@@ -9,7 +9,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
@@ -57,6 +58,7 @@ class Kind(Generic[Model]):
         detect: by what a file says of ``detect`` (true, or a word): the values that this machine gives, found
             at load time.
         impossible: why there can be none of a name, as a sentence's end; "" for any other.
+        aliases: by a further name: what a file of that name would say. A file of that name comes first.
     """
 
     noun: str
@@ -66,6 +68,7 @@ class Kind(Generic[Model]):
     command: str
     detect: Mapping[bool | str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     impossible: Callable[[str], str] = lambda _: ""
+    aliases: Callable[[], Mapping[str, Document]] = dict
 
     def folders(self) -> list[Path]:
         """Where names are looked for, in order: the folders of ``path_env``, then the built-in one."""
@@ -81,17 +84,22 @@ class Kind(Generic[Model]):
 
     def known(self, name: str) -> Model | None:
         """The model of a name, never of a path, whoever gives it; None if there is none of this name."""
-        return self.load(name).model if name in self.names() and not _is_path(name) else None
+        if _is_path(name):
+            return None
+        return self.load(name).model if name in self.names() or self._alias(name) else None
 
     def load(self, name_or_path: str | os.PathLike[str]) -> Resolved[Model]:
         """The model of a name, or of a path (anything that ends in .yaml or .yml, or holds a separator)."""
         text = os.fspath(name_or_path)
-        path = self._find(text, Path(), without=None)
-        if path is None:
-            raise self._unknown(text, where="")
         files: list[Path] = []
-        document = self._document(path, files)
-        document.data.setdefault("name", as_text(path.stem))
+        if (path := self._find(text, Path(), without=None)) is not None:
+            document = self._document(path, files)
+            document.data.setdefault("name", as_text(path.stem))
+        elif (alias := self._alias(text)) is not None:
+            document = self._document(_source(alias), files, alias)
+            document.data["name"] = text
+        else:
+            raise self._unknown(text, where="")
         _anchor(document, document.data, ())
         return Resolved(validate(self.model, document, extends=True), document, tuple(files))
 
@@ -108,7 +116,7 @@ class Kind(Generic[Model]):
             if key in own.data:
                 raise ConfigError(f"{own.origin((key,))}: {'.'.join(map(str, at))}.{key}: not allowed here")
         base = own.data.pop("extends", name)
-        if base == name and name not in self.names():
+        if base == name and name not in self.names() and self._alias(name) is None:
             raise self._unknown(name, where=f"{origins[()]}: {'.'.join(map(str, at))}: ")
         if not given:
             return self.load(name).model
@@ -117,14 +125,20 @@ class Kind(Generic[Model]):
         _anchor(merged, merged.data, ())
         return validate(self.model, merged, extends=True)
 
-    def _document(self, path: Path, chain: list[Path]) -> Document:
+    def _alias(self, name: str) -> Document | None:
+        """What a file of an alias's name would say; None where it is none. The caller may change it."""
+        found = None if _is_path(name) else self.aliases().get(name)
+        return None if found is None else Document(dict(found.data), dict(found.origins))
+
+    def _document(self, path: Path, chain: list[Path], said: Document | None = None) -> Document:
+        """A file with all that it extends, added to ``chain``; ``said``: what of the file counts."""
         chain.append(path.resolve())
         if len(chain) > _LONGEST_CHAIN:
             raise ConfigError(
                 f"{path}: more than {_LONGEST_CHAIN} files that extend each other, from {chain[0]} on",
                 hint="Extend one that is nearer to the end.",
             )
-        document = read(path)
+        document = read(path) if said is None else said
         base = document.data.pop("extends", None)
         detect = document.data.pop("detect", False)
         if detect is not False:
@@ -161,6 +175,9 @@ class Kind(Generic[Model]):
         found = self._find(base, path.parent, without=path if base == path.stem else None, where=where)
         if found is None and base == path.stem:
             found = path
+        alias = self._alias(base) if found is None else None
+        if alias is not None:
+            found = _source(alias)
         if found is None:
             raise self._unknown(base, where=f"{where}: extends: ")
         if found.resolve() in chain:
@@ -169,10 +186,10 @@ class Kind(Generic[Model]):
                 f"{where}: extends: {base!r} leads back to itself ({round_trip})",
                 hint="One of these files must not extend the next.",
             )
-        return self._inherited(found, chain)
+        return self._inherited(found, chain, alias)
 
-    def _inherited(self, path: Path, chain: list[Path]) -> Document:
-        under = self._document(path, chain)
+    def _inherited(self, path: Path, chain: list[Path], said: Document | None = None) -> Document:
+        under = self._document(path, chain, said)
         for key in ("name", "description"):  # these say what a file is, so they are not inherited
             under.data.pop(key, None)
         return under
@@ -197,10 +214,9 @@ class Kind(Generic[Model]):
         return None
 
     def _unknown(self, text: str, *, where: str) -> ConfigError:
-        names = self.names()
         if reason := self.impossible(text):
             return ConfigError(f"{where}there can be no {self.noun} {_shortened(repr(text))}: {reason}")
-        near = nearest(text[:80], names)
+        near = nearest(text[:80], [*self.names(), *self.aliases()])
         return ConfigError(
             f"{where}there is no {self.noun} {_shortened(repr(text))}",
             hint=(f"Did you mean {near}? " if near else "")
@@ -211,7 +227,15 @@ class Kind(Generic[Model]):
 def nearest(word: str, words: list[str], most: int = 3) -> str:
     """The words most like ``word``, quoted: ``'a' or 'b'``; "" if none is near."""
     lower = {w.lower(): w for w in words}
-    near = [lower[w] for w in get_close_matches(word.lower(), list(lower), n=most, cutoff=0.55)]
+    sought = word.lower()
+    near = get_close_matches(sought, list(lower), n=4 * most, cutoff=0.55)
+
+    def rank(name: str) -> tuple[float, int, str]:  # of those that are as near, what begins alike
+        likeness = SequenceMatcher(None, name, sought).ratio()
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, sought, strict=False)))
+        return (-likeness, -alike, name)
+
+    near = [lower[name] for name in sorted(near, key=rank)[:most]]
     return " or ".join(repr(w) for w in near)
 
 
@@ -345,6 +369,10 @@ def _anchor(document: Document, data: dict[str, Any], path: KeyPath) -> None:
             origin = document.origin(here)
             if origin.line and not value.startswith("{"):
                 data[key] = str(Path(origin.source).absolute().parent / _expanded(value))
+
+
+def _source(document: Document) -> Path:
+    return Path(document.origin(()).source)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NO_XTENSA", "no_device"]
+__all__ = ["NO_XTENSA", "no_xtensa_device"]
 
 #: The end of a sentence.
 NO_XTENSA = (
     "the LLVM in TVM makes no code for Xtensa cores (ESP32, ESP32-S2, ESP32-S3, ESP8266): of Espressif's "
     "chips those with RISC-V cores have devices (esp32-c3, esp32-c6, esp32-p4)"
 )
-_NAMES = re.compile(r"esp32(-?s[23])?|esp8266|lx[67]|xtensa.*", re.IGNORECASE)
+#: Of chips, modules and boards.
+_NAMES = re.compile(
+    r"esp32(-?s[23]([-_].*)?|-?(cam|dev.*|pico.*|wro(om|ver).*))?|esp8266|lx[67]|xtensa.*", re.IGNORECASE
+)
 
 
-def no_device(name: str) -> str:
+def no_xtensa_device(name: str) -> str:
     """Why there is none of this name; "" where that is not the reason."""
     return NO_XTENSA if _NAMES.fullmatch(name) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,23 @@ def test_listing_imports_nothing_heavy(command: str) -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_list_has_the_aliases_of_chips_by_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^cortex-m4 +cortex-m4f, stm32f401, ", out, re.MULTILINE)
+    assert main(["devices", "--json"]) == 0
+    by_name = {item["name"]: item["aliases"] for item in json.loads(capsys.readouterr().out)}
+    assert by_name["host"] == {}
+    assert by_name["cortex-m4"]["stm32f407"]["budget"] == {"flash": 1 << 20, "ram": 128 << 10}
+    assert "168 MHz" in by_name["cortex-m4"]["stm32f407"]["about"]
+
+
+def test_an_alias_is_said_on_standard_error_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "stm32f407"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("stm32f407 is cortex-m4 here: Cortex-M4F, 168 MHz")
+    assert "name: stm32f407" in shown.out
+    assert main(["devices", "stm32f407", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
