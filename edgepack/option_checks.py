@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from numbers import Number
 from typing import Any, get_args
 
 from edgepack.errors import ConfigError
@@ -131,6 +132,12 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str) and all(map(_is_whole, value))
 
 
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return all(map(_is_numbers, value))
+    return isinstance(value, Number) and not isinstance(value, complex)  # bool and NumPy's too
+
+
 def _is_names(value: Any) -> bool:
     return isinstance(value, Iterable) and all(map(_is_text, value))
 
@@ -166,6 +173,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("a text", _is_text),
     "shapes": ("a mapping of inputs' names to shapes of whole numbers", _is_mapping(_is_shape)),
     "dims": ("a mapping of dimensions' names to whole numbers", _is_mapping(_is_whole)),
+    "const": ("a mapping of inputs' names to numbers, or lists of them", _is_mapping(_is_numbers)),
     "toolchain": ("a text", _is_text),
     "sdk": ("the path of a folder", _is_path),
     "params": ("a text", _is_text),

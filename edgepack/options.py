@@ -37,6 +37,8 @@ class PackOptions:
         name: C identifier that names library, header and symbol; default from the file's name.
         shapes: an input's name to its shape, where the model leaves it open.
         dims: a symbolic dimension's name to its value.
+        const: an input's name to a number, or as many as it has elements: the input becomes a constant, and
+            is none of the bundle's.
         toolchain: default the device's.
         sdk: folder of the toolchain's SDK (the Android NDK); default as the toolchain finds it.
         params: where the params go: a file of the bundle that the library maps, inside the library, or a file
@@ -89,6 +91,7 @@ class PackOptions:
     name: str | None = None
     shapes: Mapping[str, Sequence[int]] | None = None
     dims: Mapping[str, int] | None = None
+    const: Mapping[str, float | Sequence[float]] | None = None
     toolchain: str | None = None
     sdk: PathLike | None = None
     params: ParamsMode | None = None
@@ -132,6 +135,7 @@ class CheckKeywords(TypedDict, total=False):
 
     shapes: Mapping[str, Sequence[int]] | None
     dims: Mapping[str, int] | None
+    const: Mapping[str, float | Sequence[float]] | None
     cut_inputs: Sequence[str]
     cut_outputs: Sequence[str]
     custom: PathLike | None

@@ -179,6 +179,7 @@ def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
         dims=dict(sorted(job.dims.items())),
         cut_inputs=tuple(job.cut_inputs),
         cut_outputs=tuple(job.cut_outputs),
+        const={key: tuple(value) for key, value in sorted(job.const.items())},
         batch=job.batch,
         maxima=dict(sorted(job.maxima.items())),
     )

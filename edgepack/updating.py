@@ -209,6 +209,7 @@ def _packed(
         name=manifest.name,
         shapes=record.shapes or None,
         dims=record.dims or None,
+        const=record.const or None,
         cut_inputs=record.cut_inputs,
         cut_outputs=record.cut_outputs,
         custom=where.custom,

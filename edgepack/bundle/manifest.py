@@ -96,6 +96,9 @@ class ModelRecord(_Record):
     dims: dict[str, Extent] = Field(default={}, description="symbolic dimensions that were bound")
     cut_inputs: tuple[str, ...] = Field(default=(), description="tensors that became inputs; none: its own")
     cut_outputs: tuple[str, ...] = Field(default=(), description="tensors that became outputs; none: its own")
+    const: dict[str, tuple[int | float, ...]] = Field(
+        default={}, description="inputs that became constants, and their numbers"
+    )
     batch: int = Field(default=0, ge=0, description="what its batch of 1 was changed to; 0: as it is")
     maxima: dict[str, Extent] = Field(default={}, description="room for entries of results whose size varies")
 

@@ -95,6 +95,9 @@ def _model(path: Path, as_json: bool, kernels: bool) -> None:
     for name, dims in summary.unbound.items():
         options = f"bind them with --shape {name}=... or --dim NAME=..."
         parts.append(printable(f"note: input {name} has open dimensions ({', '.join(dims)}); {options}"))
+    if summary.denormals:
+        share = f"{summary.denormals:,} of {summary.params:,} parameters are denormal numbers"
+        parts.append(f"note: {share}; they count as zeros unless packed with --strict-math")
     for operator, nodes in summary.unsupported.items():
         parts.append(printable(f"warning: {operator} cannot be compiled: {', '.join(nodes[:5])}"))
     say("\n\n".join(parts))

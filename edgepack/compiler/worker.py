@@ -9,6 +9,7 @@ whole protocol.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -96,6 +97,7 @@ def _sizes(job: dict[str, Any]) -> Sizes:
         limits,
         job["precision"],
         job["strict_math"],
+        job["const"],
     )
 
 
@@ -259,6 +261,7 @@ def main() -> int:
     from edgepack.guardian import end_with_parent
 
     end_with_parent()
+    faulthandler.enable()  # a native crash, of ONNX Runtime's say, then leaves Python's stack in the log
     limit_to_available()
     sys.setrecursionlimit(_RECURSION)
     tempfile.tempdir = str(openable_folder(Path(tempfile.gettempdir())))

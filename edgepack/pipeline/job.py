@@ -80,6 +80,7 @@ class _OfModel:
         maxima: room for entries of results whose size the data decide, by name.
         limits: how much may become of the model.
         strict_math: denormal numbers are computed with, not taken for zeros.
+        const: numbers of inputs that become constants, by input name.
     """
 
     model: Path
@@ -95,6 +96,7 @@ class _OfModel:
     maxima: Mapping[str, int] = field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
     strict_math: bool = False
+    const: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,6 +113,7 @@ class _OfModel:
             "maxima": dict(self.maxima),
             "limits": self.limits.to_json(),
             "strict_math": self.strict_math,
+            "const": {name: list(values) for name, values in self.const.items()},
         }
 
 

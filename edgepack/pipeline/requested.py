@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from edgepack.pipeline.suggested_cuts import names_of
 from edgepack.plan.targets import Target
 
 __all__ = ["check_job", "import_job"]
+
+#: Of a constant that is given in the place of an input.
+_MOST_NUMBERS = 4096
 
 
 def import_job(model: Path, options: PackOptions) -> ImportJob:
@@ -49,7 +52,22 @@ def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:
         "maxima": {key: int(size) for key, size in (options.maxima or {}).items()},
         "limits": options.limits,
         "strict_math": options.strict_math,
+        "const": {name: _numbers(name, value) for name, value in (options.const or {}).items()},
     }
+
+
+def _numbers(name: str, value: Any) -> tuple[float, ...]:
+    """The numbers of a constant, in row-major order, as Python's own."""
+    if not isinstance(value, Iterable):
+        plain = value.item() if hasattr(value, "item") else value  # NumPy's
+        return (plain,)
+    found = tuple(number for one in value for number in _numbers(name, one))
+    if not 0 < len(found) <= _MOST_NUMBERS:
+        raise ConfigError(
+            f"--const {name}: {len(found)} numbers; an input can be pinned to 1 to {_MOST_NUMBERS}.",
+            hint="Make larger ones initialisers of the model.",
+        )
+    return found
 
 
 def _files(role: str, given: Mapping[str, PathLike] | None) -> dict[str, Path]:

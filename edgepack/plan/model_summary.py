@@ -27,9 +27,12 @@ class ModelSummary:
     Attributes:
         producer: exporter and its version, "" if the file does not say.
         opsets: version of each operator set, by domain ("" is the standard one).
-        operators: how often each operator occurs, the most frequent first.
-        params: number of elements of all initializers of at least one dimension.
+        nodes: how many there are, those of branches and bodies too.
+        operators: how often each operator occurs in them, the most frequent first.
+        params: number of elements of all initializers of at least one dimension, those of branches too.
         params_bytes: bytes of all initializers.
+        denormals: how many of these numbers are denormal: too small for a normal float (float32: below
+            1.18e-38).
         unbound: names of the inputs that need ``--shape`` or ``--dim``, with their open dimensions.
         unsupported: names of the nodes that edgepack cannot compile, by operator. Some may still be folded
             away.
@@ -47,6 +50,7 @@ class ModelSummary:
     operators: dict[str, int]
     params: int
     params_bytes: int
+    denormals: int
     unbound: dict[str, list[str]]
     unsupported: dict[str, list[str]]
     external: tuple[str, ...]

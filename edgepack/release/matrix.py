@@ -20,7 +20,7 @@ from edgepack.release.project import Budgets, Choices, ModelEntry, Override, Pro
 __all__ = ["Unit", "matches", "units_of"]
 
 #: What the worker's errors about a model's sizes begin with, and the keys of a project's model that say them.
-_OPTIONS = {"--shape": "shapes", "--dim": "dims"}
+_OPTIONS = {"--shape": "shapes", "--dim": "dims", "--const": "const"}
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,7 @@ def _options(loaded: ProjectFile, name: str, entry: ModelEntry, choices: dict[st
     plain = (
         "shapes",
         "dims",
+        "const",
         "seed",
         "cut_inputs",
         "cut_outputs",

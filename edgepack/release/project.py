@@ -129,6 +129,9 @@ class ModelEntry(Choices):
     dims: dict[str, Annotated[int, Field(ge=0)]] = Field(
         default={}, description="By symbolic dimension: its value."
     )
+    const: dict[str, int | float | bool | tuple[int | float | bool, ...]] = Field(
+        default={}, description="By input: a number, or a list of them; the input becomes a constant."
+    )
     inputs: dict[str, str] = Field(
         default={}, description="By input: a .npy file, recorded and verified with. The others are random."
     )

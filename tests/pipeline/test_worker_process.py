@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -103,6 +104,24 @@ def test_job_file_holds_absolute_paths(directory: Path, tmp_path: Path) -> None:
     data = json.loads((directory / "job.json").read_text(encoding="utf-8"))
     assert data["model"] == str(Path("net.onnx").absolute())
     assert data["shapes"] == {"input": [4, 8]}
+
+
+@POSIX
+def test_a_native_crash_leaves_pythons_stack_in_the_log() -> None:
+    """As ONNX Runtime's optimiser does on some models."""
+    code = (
+        "import ctypes, sys\n"
+        "from edgepack.compiler import worker\n"
+        "def optimise(folder, events):\n    ctypes.string_at(0)\n"
+        "worker.run_job = optimise\n"
+        "sys.exit(worker.main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input='"folder"\n', capture_output=True, text=True, check=False
+    )
+    assert done.returncode < 0
+    assert "Segmentation fault" in done.stderr
+    assert "in optimise" in done.stderr
 
 
 @POSIX

@@ -116,7 +116,7 @@ def _run(case: int) -> tuple[int, str]:
         common = {
             "frontend": "onnx", "model": model, "shapes": {}, "dims": {}, "custom": [], "cut_inputs": [],
             "cut_outputs": [], "batch": 0, "weights": None, "maxima": {}, "seed": 0, "inputs": {},
-            "limits": Limits().to_json(), "precision": None, "strict_math": False,
+            "limits": Limits().to_json(), "precision": None, "strict_math": False, "const": {},
         }  # fmt: skip
         tasks = ["read", "import", "check" if case % _PLANNED == 0 else "load"]
         for task in tasks:

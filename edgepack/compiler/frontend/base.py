@@ -42,6 +42,7 @@ class Sizes:
             (``--max``).
         limits: how much may become of the model.
         strict_math: denormal numbers are computed with, not taken for zeros (``--strict-math``).
+        const: numbers of inputs that become constants, by input name (``--const``).
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Sizes:
     limits: Limits = DEFAULT_LIMITS
     precision: Precision | None = None
     strict_math: bool = False
+    const: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

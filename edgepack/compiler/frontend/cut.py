@@ -14,6 +14,7 @@ from edgepack.compiler.frontend.binding import bind, model_inputs
 from edgepack.compiler.frontend.extents import check_nodes
 from edgepack.compiler.frontend.model_file import read_model
 from edgepack.compiler.frontend.onnxruntime_session import value_types
+from edgepack.compiler.frontend.pinned import pin
 from edgepack.compiler.frontend.random_numbers import draw
 from edgepack.compiler.frontend.set_batch import set_batch
 from edgepack.compiler.frontend.shapes import all_nodes, infer_shapes, inner_graphs, static_shape
@@ -51,6 +52,7 @@ def _bound(path: Path, sizes: Sizes) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The model, cut and static, with the batch that it has, and what is said of open batches."""
     model = read_model(path)
     check_nodes(model, sizes.limits)
+    pin(model, sizes.const)
     if not sizes.inputs and not sizes.outputs:
         drop_unread_nodes(model)
         return model, bind(model, shapes=sizes.shapes, dims=sizes.dims).batches

@@ -76,7 +76,7 @@ def check_bound(
     options = [f"--dim {name}={usual[name]}" for name in by_name]
     options += [f"--shape {suggested_shape(item, {**sizes, **usual})}" for item in by_shape]
     lines = [f"{item.name!r} ({described(item.shape)}): {', '.join(_open(item, sizes))}" for item in missing]
-    count = len({line for item in missing for line in _open(item, sizes)})
+    count = len({(dim if "'" in dim else item.name) for item in missing for dim in _open(item, sizes)})
     raise ModelError(
         f"Input {lines[0]} {'are' if len(_open(missing[0], sizes)) > 1 else 'is'} not bound"
         + (f"; and input {'; input '.join(lines[1:])}." if len(lines) > 1 else "."),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.denormals import denormals
 from edgepack.compiler.frontend.binding import dimension, input_dtype, model_inputs, unbound_dims
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.rewrites import REWRITES
+from edgepack.compiler.frontend.shapes import all_nodes, inner_graphs
 from edgepack.compiler.frontend.support import unsupported_nodes
 from edgepack.errors import ModelError
 from edgepack.plan.model_summary import Dim, ModelSummary, TensorSummary
@@ -28,6 +31,7 @@ def summarise(path: Path) -> ModelSummary:
     """
     model = read_model(path, weights=False)
     graph = model.graph
+    operators = Counter(node.op_type for node in all_nodes(graph))
     return ModelSummary(
         name=graph.name,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
@@ -36,14 +40,45 @@ def summarise(path: Path) -> ModelSummary:
         opsets={opset.domain: opset.version for opset in model.opset_import},
         inputs=tuple(TensorSummary(i.name, i.dtype, i.shape) for i in model_inputs(model)),
         outputs=tuple(_output(value) for value in graph.output),
-        nodes=len(graph.node),
-        operators=dict(Counter(node.op_type for node in graph.node).most_common()),
-        params=sum(prod(tensor.dims) for tensor in graph.initializer if tensor.dims),
-        params_bytes=sum(_nbytes(tensor) for tensor in graph.initializer),
+        nodes=sum(operators.values()),
+        operators=dict(operators.most_common()),
+        params=sum(prod(tensor.dims) for tensor in initializers(graph) if tensor.dims),
+        params_bytes=sum(_nbytes(tensor) for tensor in initializers(graph)),
+        denormals=sum(_denormals(tensor, path.parent) for tensor in initializers(graph)),
         unbound={name: _open_dims(shape) for name, shape in unbound_dims(model).items()},
         unsupported=unsupported_nodes(model, REWRITES),
         external=tuple(file.name for file in external_files(path)),
     )
+
+
+def initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of a graph and of the graphs in it (branches and bodies), Constant nodes' too."""
+    yield from graph.initializer
+    for node in graph.node:
+        if node.op_type == "Constant":
+            yield from (attribute.t for attribute in node.attribute if attribute.name == "value")
+        for inner in inner_graphs(node):
+            yield from initializers(inner)
+
+
+def _denormals(tensor: onnx.TensorProto, folder: Path) -> int:
+    """How many of a tensor's numbers are denormal, wherever its data lie."""
+    import numpy as np
+    import onnx
+
+    kinds: dict[int, np.dtype[Any]] = {
+        onnx.TensorProto.FLOAT: np.dtype("<f4"),
+        onnx.TensorProto.DOUBLE: np.dtype("<f8"),
+    }
+    kind = kinds.get(tensor.data_type)
+    if kind is None or not all(tensor.dims):
+        return 0
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return denormals(onnx.numpy_helper.to_array(tensor))
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    file, offset = folder / place["location"], int(place.get("offset", 0))
+    data = np.fromfile(file, kind, count=int(prod(tensor.dims)), offset=offset)
+    return denormals(data)
 
 
 def _output(value: onnx.ValueInfoProto) -> TensorSummary:

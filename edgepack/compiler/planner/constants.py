@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from edgepack.compiler.denormals import denormals, warning_of, without_denormals
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.planner.arena import aligned
-from edgepack.compiler.planner.denormals import denormals, warning_of, without_denormals
 from edgepack.plan.types import Constant
 
 __all__ = ["ConstantPool"]

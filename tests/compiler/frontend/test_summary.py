@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from edgepack.compiler.frontend.summary import summarise
 from edgepack.errors import ModelError
+from tests.compiler.frontend.test_pinned import branching
 from tests.models import build, save
 from tests.models.builder import Graph
 from tests.models.odd import ODD
@@ -88,3 +90,23 @@ def test_neither_tvm_nor_onnxruntime_is_needed(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_in_branches_counts(tmp_path: Path) -> None:
+    """silero_vad.onnx is one If: all of its parameters are in the branches."""
+    summary = summarise(save(branching(), tmp_path))
+    assert summary.operators["Mul"] == 4
+    assert summary.nodes == sum(summary.operators.values()) == 12
+    assert summary.params == 4 * 3
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_denormal_parameters_are_counted(external: bool, tmp_path: Path) -> None:
+    g = Graph("decayed")
+    weights = np.full((40, 50), 1e-40, np.float32)
+    weights[0] = 1
+    g.op("MatMul", g.input("x", [1, 40]), g.const(weights), name="y")
+    g.output("y")
+    path = tmp_path / "decayed.onnx"
+    onnx.save(g.model(), path, save_as_external_data=external, location="weights", size_threshold=0)
+    assert summarise(path).denormals == 39 * 50

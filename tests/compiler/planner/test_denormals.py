@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.planner.denormals import denormals, warning_of, without_denormals
+from edgepack.compiler.denormals import denormals, warning_of, without_denormals
 from tests.models.builder import Graph
 from tests.support.compiled import plan_of, target_with
 

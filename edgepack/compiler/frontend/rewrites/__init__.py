@@ -121,6 +121,15 @@ def unroll(model: onnx.ModelProto) -> bool:
     return True
 
 
+def inline_known_branches(model: onnx.ModelProto) -> None:
+    """Replaces each If whose condition depends on constants alone by the branch that is taken, in place; also
+    those in such a branch. ONNX Runtime's optimiser is not asked: it ends with SIGSEGV on some."""
+    before: list[str] = []
+    while (found := [node.output[0] for node in model.graph.node if node.op_type == "If"]) != before:
+        before = found
+        Editor(model).run({("", "If"): control_flow.known_if})
+
+
 def apply(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model after every rewrite that matches one of its nodes."""
     editor = Editor(model)

@@ -11,10 +11,19 @@ from edgepack.compiler.frontend.support import RefusedNodesError, node_name
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["if_", "loop", "scan"]
+__all__ = ["if_", "known_if", "loop", "scan"]
 
 #: Most nodes that a Loop or Scan may become: compiling takes some hundredths of a second for each.
 MOST_NODES = 2048
+
+
+def known_if(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
+    """The branch of a condition that small constants decide; None of any other."""
+    condition = editor.known(node.input[0])
+    if condition is None:
+        return None
+    taken = attributes(node)["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+    return _distinct(editor, editor.inline(taken, [], {}))
 
 
 def if_(editor: Editor, node: onnx.NodeProto) -> Sequence[str]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Editor", "Rewrite", "attributes", "evaluated"]
 
+#: Most elements of a constant that :meth:`Editor.known` follows: of conditions, sizes and their like.
+_SMALL = 64
+
 #: Writes the replacement of a node and returns the names of its outputs; None leaves the node as it is.
 Rewrite = Callable[["Editor", "onnx.NodeProto"], Sequence[str] | None]
 
@@ -216,6 +219,21 @@ class Editor:
                 if len(known) == len(operands):
                     found = evaluated(node, name, known, self.model.opset_import)
             self._values[name] = found
+        return self._values[name]
+
+    def known(self, name: str) -> NDArray[Any] | None:
+        """Value of what depends on small constants alone, through nodes of the model; None of others."""
+        if name in self._values:
+            return self._values[name]
+        self._values[name] = None  # also of a circle
+        found = self.constant(name)
+        node = self._producers.get(name)
+        if found is None and node is not None and not any(a.HasField("g") for a in node.attribute):
+            operands = {n: self.known(n) for n in node.input if n}
+            known = {n: v for n, v in operands.items() if v is not None}
+            if len(known) == len(operands):
+                found = evaluated(node, name, known, self.model.opset_import)
+        self._values[name] = found if found is None or found.size <= _SMALL else None
         return self._values[name]
 
     def _fresh(self, kind: str) -> str:

@@ -3,9 +3,14 @@ where weights decayed. On many CPUs an operation on one takes 100 cycles more th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import numpy as np
 
-from edgepack.compiler.kernels.contract import Array
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[Any]
 
 __all__ = ["denormals", "warning_of", "without_denormals"]
 
