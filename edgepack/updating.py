@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from edgepack.atomic import replace_file
 from edgepack.boundary import guarded, undisturbed
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
@@ -131,7 +132,7 @@ def update(
                 if not result.ok:
                     what = f"The program of {root} does not compute what {model} does."
                     raise CheckFailedError(what, hint="Pack anew, and ship the library with its params.")
-                (trial / str(fresh.params.file)).replace(target)
+                replace_file(trial / str(fresh.params.file), target)
         except OSError as error:
             raise refusal(error) or ConfigError(
                 f"{target} cannot be written: {error.strerror or error}.", hint="Choose another --output."

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgepack.atomic import replace_file
 from edgepack.bundle.manifest import BufferRecord, KernelRecord, Manifest, VariantRecord
 from edgepack.errors import ConfigError
 from edgepack.render.formatting import human_bytes, human_count
@@ -62,7 +63,7 @@ def write_report(
                 made = place / "report.html"
                 made.write_text(text, encoding="utf-8", newline="\n")
                 made.chmod(0o644)
-                made.replace(output)
+                replace_file(made, output)
         except OSError as error:
             raise refusal(error) or ConfigError(
                 f"{output} cannot be written: {error.strerror or error}.", hint="Choose another --output."

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgepack.atomic import write_file
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.files import read_regular
 
@@ -100,13 +101,9 @@ def sign_sums(folder: Path, key: MinisignSecretKey | CosignSecretKey, comment: s
         )
     data = _read(folder / SUMS, "Pack the model, or make the release, first.")
     target = folder / f"{SUMS}{key.suffix}"
-    made = folder / f".{SUMS}{key.suffix}.{os.getpid()}"
     try:
-        made.write_text(key.sign(data, comment or f"file:{SUMS}"), encoding="utf-8", newline="\n")
-        made.chmod(0o644)
-        made.replace(target)
+        write_file(target, key.sign(data, comment or f"file:{SUMS}").encode())
     except OSError as error:
-        made.unlink(missing_ok=True)
         raise ConfigError(
             f"{target} cannot be written: {error.strerror}.", hint="Make the folder writable."
         ) from error
