@@ -104,6 +104,21 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in _anchors(target.read_text(encoding="utf-8")), link
 
 
+def test_each_promise_of_security_has_a_test_that_there_is() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("## The promises")
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 30
+    for row in rows:
+        held = re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", row[-1])
+        assert held, row
+        for file, names in held:
+            source = (ROOT / "tests" / file).read_text(encoding="utf-8")
+            for name in re.findall(r"`(\w+)`", names):
+                assert f"def {name}(" in source, (file, name)
+    assert len({row[1] for row in rows}) == len(rows), "a promise stands once"
+
+
 def test_sources_name_documents_that_there_are() -> None:
     """A comment that says which page has the numbers outlives no page."""
     named = set()
