@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignSecretKey
     from edgepack.signing.minisign import MinisignSecretKey
 
-__all__ = ["check_formats", "export_bundles", "signer_of", "source_bundle"]
+__all__ = ["check_formats", "export_bundles", "formats_hint", "signer_of", "source_bundle"]
 
 
 def check_formats(formats: Sequence[str], package: PackageMetadata) -> list[ExportFormat]:
@@ -104,7 +105,7 @@ def export_bundles(
             if why := one.refusal(source):
                 raise ConfigError(
                     f"{source.root} cannot become a package of the format {name}: {why}",
-                    hint="`edgepack export --help` lists the formats.",
+                    hint=formats_hint(sources),
                 )
     with writing_to({"output folder": output}):
         try:
@@ -123,6 +124,17 @@ def export_bundles(
     if key is None:
         _warn_of_signatures(chosen, sources)
     return published
+
+
+def formats_hint(sources: Sequence[SourceBundle]) -> str:
+    """The formats that take all of these bundles, as a hint: asked of each format that there is."""
+    takes = []
+    for name in EXPORT_FORMATS.names():
+        with suppress(ConfigError):  # another package's, which cannot be imported
+            if not any(EXPORT_FORMATS.find(name).refusal(source) for source in sources):
+                takes.append(name)
+    what = "it" if len(sources) == 1 else "all of them"
+    return f"`edgepack export --help` lists the formats. These take {what}: {', '.join(takes)}."
 
 
 def _warn_of_signatures(formats: Sequence[ExportFormat], sources: Sequence[SourceBundle]) -> None:

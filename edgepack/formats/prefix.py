@@ -70,6 +70,7 @@ def library_values(job: ExportJob, prefix: Prefix) -> dict[str, object]:
     """What the templates of a prefix name; paths are relative to it, "" where there is no such file."""
     bundle, name = job.bundle, job.name
     windows = bundle.manifest.device.os == "windows"
+    bare = bundle.manifest.device.bare_metal
     shared = ""
     if bundle.artifact("shared"):
         folder = "bin" if windows else prefix.lib
@@ -91,7 +92,8 @@ def library_values(job: ExportJob, prefix: Prefix) -> dict[str, object]:
         "static": f"{prefix.lib}/lib{name}.a" if bundle.artifact("static") else "",
         "params": f"{prefix.params}/{name}.params" if bundle.params else "",
         "windows": windows,
-        "libraries": _libraries(bundle),
+        "bare": bare,
+        "libraries": ["m"] if bare else _libraries(bundle),
         "description": summary.replace("\\", "/").replace("$", "$$").replace("#", "\\#"),
     }
 
@@ -134,7 +136,7 @@ def c_example(job: ExportJob, include: str = "") -> Mapping[str, object]:
 def refuse_without_library(bundle: SourceBundle) -> str:
     """Why a bundle has nothing to link with, or ""."""
     device = bundle.manifest.device
-    if device.os in {"wasi", "emscripten", "none"}:
+    if device.os in {"wasi", "emscripten"}:
         return f"nothing is linked with a library below a prefix on {device.name}."
     if bundle.artifact("shared") or bundle.artifact("static"):
         return ""

@@ -13,7 +13,7 @@ from edgepack.boundary import guarded
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, EdgepackWarning
-from edgepack.exporting import export_bundles, source_bundle
+from edgepack.exporting import export_bundles, formats_hint, source_bundle
 from edgepack.files import list_files, sha256_file
 from edgepack.formats.base import ExportFormat
 from edgepack.objectfiles.code_size import text_bytes
@@ -146,10 +146,12 @@ def _check_joint(root: Path, unit: Unit) -> None:
     """Raise ConfigError where the bundle cannot be a part of a package of several devices."""
     for name in unit.joint:
         one: ExportFormat = EXPORT_FORMATS.find(name)
-        if why := one.refusal(source_bundle(root)):
+        source = source_bundle(root)
+        if why := one.refusal(source):
             raise ConfigError(
                 f"{unit.name} cannot become a part of a package of the format {name}: {why}",
-                hint="Name other formats for it, or options that fit, in `matrix: overrides:`.",
+                hint="Name other formats for it, or options that fit, in `matrix: overrides:`. "
+                + formats_hint([source]),
             )
 
 

@@ -271,3 +271,18 @@ def test_several_cores_are_one_package_and_others_are_refused(
     )
     bare = SourceBundle(source.root, source.manifest.model_copy(update={"artifacts": ()}))
     assert one.refusal(bare) == "it has no static library."
+
+
+def test_arduino_takes_risc_v_chips_of_espressifs(bundle: Bundle, tmp_path: Path) -> None:
+    """Arduino's core for the ESP32 calls its chips ``esp32c3`` (``build.mcu``), with no folder of an FPU."""
+    source = source_bundle(bundle.path)
+    riscv = {"arch": "riscv32", "cpu": "generic-rv32", "triple": "riscv32-unknown-none-elf"}
+    c3 = packages.on(source, **riscv, features=("+m", "+c"))
+    c6 = packages.on(source, **riscv, features=("+m", "+a", "+c"))
+    assert ARDUINO.refusal(c3) == ARDUINO.refusal(c6) == ""
+    (made,) = packages.write(ARDUINO, [c3, c6], tmp_path / "made")
+    package = packages.extract(made, tmp_path / "both")
+    folders = {path.parent.relative_to(package / "src").as_posix() for path in package.rglob("libsmall.a")}
+    assert folders == {"esp32c3", "esp32c5", "esp32c6", "esp32h2"}
+    readme = (package / "README.md").read_text("utf-8")
+    assert "FPU" not in readme and "rv32imc" in readme

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from edgepack.api import Bundle, export
+from edgepack.api import Bundle, export, pack
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
+from edgepack.exporting import export_bundles, source_bundle
 from edgepack.formats.base import ExportFormat, SourceBundle
 from edgepack.formats.cmake_package import CMAKE
 from edgepack.formats.conan import CONAN
 from edgepack.formats.vcpkg import VCPKG
+from edgepack.registry import EXPORT_FORMATS
+from tests.support import fake
 from tests.support.manifest import seal
 from tests.support.packages import METADATA, blocks, hostile, on, run, tool, write
 
@@ -210,7 +214,8 @@ def test_names_and_platforms_that_an_ecosystem_does_not_know_are_refused(
             with pytest.raises(ConfigError, match="is no name of a port"):
                 export(small_bundle, name, tmp_path / "dist", package_name=wrong)
     one = {"cmake": CMAKE, "conan": CONAN, "vcpkg": VCPKG}[name]
-    assert one.refusal(on(source, os="wasi")) and one.refusal(on(source, os="none"))
+    assert one.refusal(on(source, os="wasi"))
+    assert bool(one.refusal(on(source, os="none"))) == (name != "cmake")
 
 
 @pytest.mark.slow
@@ -231,3 +236,37 @@ def test_conan_creates_the_package_and_runs_its_test(source: SourceBundle, tmp_p
         check=False,
     )
     assert refused.returncode != 0 and "not for Linux on armv8" in refused.stderr
+
+
+def test_cmake_finds_the_prefix_of_firmware(small_model: Path, folder: Path) -> None:
+    """The README's project as printed, with what a board adds, in qemu's board."""
+    tool("qemu-system-arm")
+    with pytest.MonkeyPatch.context() as patch:
+        fake.install("ok", patch.setattr)
+        bundle = pack(small_model, "cortex-m4", folder.parent / "small")
+    prefix = unpacked(CMAKE, source_bundle(bundle.path), folder)
+    readme = prefix / "share/doc/small/README.md"
+    (folder / "app.c").write_text(blocks(readme, "c")[0])
+    firmware = bundle.path / "firmware"
+    board = "".join(f' "{firmware}/{name}.c"' for name in ("vectors", "start", "semihosting", "library"))
+    linking = f"-nostartfiles -Wl,--gc-sections -Wl,-e,Reset_Handler -T {firmware}/mps2-an386.ld"
+    (folder / "CMakeLists.txt").write_text(
+        blocks(readme, "cmake")[0]
+        + f"target_sources(app PRIVATE{board})\n"
+        + f'set_target_properties(app PROPERTIES LINK_FLAGS "{linking}")\n'
+    )
+    (script,) = blocks(readme, "sh")
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # the Python that has zig
+    given = {"PREFIX": str(prefix), "TOOLCHAIN": str(firmware / "zig.cmake"), "PATH": path}
+    run("sh", "-e", "-c", script, cwd=folder, **given)
+    qemu = ["qemu-system-arm", "-M", "mps2-an386", "-nographic", "-monitor", "none", "-serial", "none"]
+    run(*qemu, "-semihosting-config", "enable=on,target=native", "-kernel", "build/app", cwd=folder)
+    assert not list(prefix.rglob("*-processor.cmake"))
+
+
+def test_a_refusal_names_the_formats_that_take_the_bundle(source: SourceBundle, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot become a package of the format arduino") as caught:
+        export_bundles([source.root], ["arduino"], tmp_path, METADATA)
+    takes = [name for name in EXPORT_FORMATS.names() if not EXPORT_FORMATS.find(name).refusal(source)]
+    assert caught.value.hint.endswith(f"These take it: {', '.join(takes)}.")
+    assert {"cmake", "tar.gz", "zip"} <= set(takes) and "arduino" not in takes

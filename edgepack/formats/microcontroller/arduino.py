@@ -1,17 +1,38 @@
 """A library for Arduino, with precompiled code.
 
 Source: arduino.github.io/arduino-cli, "Library specification" (``precompiled=full``: what is in
-``src/CORE/FPU-ABI`` is linked, and nothing is compiled).
+``src/MCU/FPU-ABI``, or in ``src/MCU`` of a board without these two, is linked, and nothing is compiled). The
+chips of Arduino's core for the ESP32 are its ``build.mcu`` in ``boards.txt``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from edgepack.formats.archives import Entry
-from edgepack.formats.microcontroller.core import Contents, Ecosystem, export_format, write_archive
+from edgepack.formats.microcontroller.core import (
+    CORTEX_M,
+    AnyCore,
+    Contents,
+    Ecosystem,
+    RiscvCore,
+    export_format,
+    write_archive,
+)
 
 __all__ = ["ARDUINO"]
+
+_RISCV = (
+    RiscvCore("rv32imc", ("esp32c3",)),
+    RiscvCore("rv32imac", ("esp32c5", "esp32c6", "esp32h2")),
+    RiscvCore("rv32imafc", ("esp32p4",)),
+)
+_CORES: Mapping[str, AnyCore] = {**CORTEX_M, **{core.name: core for core in _RISCV}}
+
+
+def _folders(core: AnyCore) -> Sequence[str]:
+    return core.targets if isinstance(core, RiscvCore) else (core.folder,)
+
 
 _ECOSYSTEM = Ecosystem(
     "A library for the Arduino IDE",
@@ -20,6 +41,9 @@ _ECOSYSTEM = Ecosystem(
     pattern=r"[A-Za-z0-9](?:[A-Za-z0-9 _.-]{0,61}[A-Za-z0-9_-])?",
     include="src",
     library="src",
+    cores=_CORES,
+    which="a Cortex-M with its FPU, or an Espressif chip",
+    folders=_folders,
     example="run.ino.j2",
     language="cpp",
     more=lambda job, values: {"authors": ", ".join(job.package.authors) or "edgepack"},

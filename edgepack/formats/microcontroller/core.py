@@ -16,6 +16,7 @@ from edgepack.render.names import unique_identifiers
 from edgepack.render.templates import render
 
 __all__ = [
+    "CORTEX_M",
     "AnyCore",
     "Contents",
     "Core",
@@ -62,7 +63,7 @@ class Core:
 
     @property
     def folder(self) -> str:
-        """Where Arduino looks for a precompiled library."""
+        """Where its library lies: where Arduino looks for a precompiled one."""
         return f"{self.name}/{self.fpu}-hard"
 
 
@@ -72,7 +73,8 @@ class RiscvCore:
 
     Attributes:
         name: gcc's ``-march``, and the library's folder.
-        targets: those of ESP-IDF whose cores have these extensions and the same float ABI, and perhaps more.
+        targets: Espressif's names of chips whose cores have these extensions, and perhaps more, and the same
+            float ABI.
     """
 
     name: str
@@ -86,6 +88,7 @@ class RiscvCore:
 
 AnyCore = Core | RiscvCore
 
+#: By LLVM's name.
 CORTEX_M: Mapping[str, AnyCore] = {
     core.name: core
     for core in (
@@ -105,7 +108,8 @@ class Ecosystem:
         readme: ``NAME.md.j2`` says how such a package is installed.
         rule: how a package may be called, for the error; ``pattern`` is the same as a regular expression.
         include: folder of the headers.
-        library: folder of the libraries, in a folder for each core.
+        library: folder of the libraries, in folders for each core.
+        folders: those of a core.
         cores: by name, those that it knows.
         which: the cores in words, for refusals.
         example: template of the program that the README prints, in ``language``.
@@ -120,6 +124,7 @@ class Ecosystem:
     include: str
     library: str
     cores: Mapping[str, AnyCore] = field(default_factory=lambda: CORTEX_M)
+    folders: Callable[[AnyCore], Sequence[str]] = lambda core: (core.folder,)
     which: str = "each with an FPU"
     example: str = "main.c.j2"
     language: str = "c"
@@ -216,13 +221,15 @@ def _library_entries(job: ExportJob, ecosystem: Ecosystem) -> list[Entry]:
     for core, bundle in zip(_cores(job, ecosystem), job.bundles, strict=True):
         static: Path | None = bundle.artifact("static")
         assert static is not None, "refused before"
-        entries.append(Entry(f"{ecosystem.library}/{core.folder}/lib{job.name}.a", static))
+        for folder in ecosystem.folders(core):
+            entries.append(Entry(f"{ecosystem.library}/{folder}/lib{job.name}.a", static))
     return [*entries, *job.licenses()]
 
 
 def _values(job: ExportJob, ecosystem: Ecosystem, title: str) -> dict[str, object]:
     """What the templates name."""
     manifest, package = job.bundle.manifest, job.package
+    cores = _cores(job, ecosystem)
     tensors = (*manifest.inputs, *manifest.outputs)
     names = unique_identifiers([tensor.name[:60] for tensor in tensors], taken=_TAKEN)
     return {
@@ -231,7 +238,8 @@ def _values(job: ExportJob, ecosystem: Ecosystem, title: str) -> dict[str, objec
         "version": job.version,
         "macro": manifest.name.upper(),
         "option": f"EDGEPACK_{manifest.name.upper()}",
-        "cores": _cores(job, ecosystem),
+        "cores": cores,
+        "hard_float": all(isinstance(core, Core) for core in cores),
         "summary": package.summary
         or f"{manifest.name}, compiled ahead of time by edgepack {manifest.edgepack}",
         "homepage": package.homepage,
