@@ -38,7 +38,7 @@ from edgepack.pipeline.job import WARNINGS
 from edgepack.plan.types import Plan
 from edgepack.progress import Progress
 from edgepack.render import sources
-from edgepack.render.model import TrustedKey, Variant, render_model
+from edgepack.render.model import Execution, TrustedKey, Variant, render_model
 from edgepack.render.names import model_symbol
 from edgepack.render.params_file import write_params
 from edgepack.resources import TEMPLATES
@@ -120,10 +120,12 @@ def _write_sources(recipe: Recipe, variants: Sequence[Variant], blob: Path, layo
         variants,
         params_id=params_id,
         params_mode=recipe.params_mode,
-        cpu_arch=recipe.device.arch,
-        threads=recipe.device.threads,
-        heterogeneous=recipe.device.heterogeneous,
-        keep_denormals=recipe.options.strict_math,
+        execution=Execution(
+            cpu_arch=recipe.device.arch,
+            threads=recipe.device.threads,
+            heterogeneous=recipe.device.heterogeneous,
+            keep_denormals=recipe.options.strict_math,
+        ),
         trusted=TrustedKey(recipe.params_key, layout) if recipe.params_key else None,
     )
     for name, text in texts.items():

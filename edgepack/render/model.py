@@ -16,7 +16,7 @@ from edgepack.render.sources import MODEL_SOURCE, kernels_object
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
 
-__all__ = ["TrustedKey", "Variant", "render_model"]
+__all__ = ["Execution", "TrustedKey", "Variant", "render_model"]
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,30 @@ class TrustedKey:
     layout: bytes
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How a library's kernels are run.
+
+    Attributes:
+        cpu_arch: "x86_64", "aarch64", "arm", "riscv64", "wasm32"; others get no feature check.
+        threads: threads of a session that asks for none.
+        heterogeneous: the cores differ in speed: a thread's tasks are claimed in several pieces.
+        keep_denormals: kernels compute with denormal numbers as the caller's mode says, instead of with zeros
+            in their place.
+    """
+
+    cpu_arch: str
+    threads: int = 1
+    heterogeneous: bool = False
+    keep_denormals: bool = False
+
+
 def render_model(
     variants: Sequence[Variant],
     *,
     params_id: bytes,
     params_mode: ParamsMode,
-    cpu_arch: str,
-    threads: int,
-    heterogeneous: bool,
-    keep_denormals: bool = False,
+    execution: Execution,
     trusted: TrustedKey | None = None,
 ) -> dict[str, str]:
     """The generated C of a model: ``src/model.c``, ``include/<name>.h``, ``src/loader/config.h``.
@@ -65,11 +80,7 @@ def render_model(
     Args:
         variants: in the order in which the loader tries them.
         params_id: what :func:`edgepack.render.params_file.write_params` returned.
-        cpu_arch: "x86_64", "aarch64", "arm", "riscv64", "wasm32"; others get no feature check.
-        threads: threads of a session that asks for none.
-        heterogeneous: the cores differ in speed: a thread's tasks are claimed in several pieces.
-        keep_denormals: kernels compute with denormal numbers as the caller's mode says, instead of with
-            zeros in their place.
+        execution: how the kernels are run.
         trusted: who may give the library other params; None: nobody.
 
     Raises:
@@ -85,16 +96,16 @@ def render_model(
     values = (
         model_values(plan, params_mode == "embed")
         | {
-            "variants": [_variant(v, i, len(variants), cpu_arch) for i, v in enumerate(variants)],
+            "variants": [_variant(v, i, len(variants), execution.cpu_arch) for i, v in enumerate(variants)],
             "largest": largest,
             "arena_bytes": largest["arena_bytes"],
             "params_id": _bytes(params_id),
             "params_key": _bytes(trusted.key if trusted is not None else b""),
             "params_layout": _bytes(trusted.layout if trusted is not None else b""),
-            "arch": _arch(cpu_arch),
-            "threads": max(1, threads),
-            "heterogeneous": heterogeneous,
-            "keep_denormals": keep_denormals,
+            "arch": _arch(execution.cpu_arch),
+            "threads": max(1, execution.threads),
+            "heterogeneous": execution.heterogeneous,
+            "keep_denormals": execution.keep_denormals,
             **_gpu_sizes(variants),
             "gpu_apis": sorted({variant.plan.gpu_api.upper() for variant in variants} - {""}),
         }

@@ -16,7 +16,7 @@ import pytest
 from edgepack.bundle.layout import check_name, default_name
 from edgepack.errors import ConfigError
 from edgepack.plan.types import TensorSpec
-from edgepack.render.model import Variant, render_model
+from edgepack.render.model import Execution, Variant, render_model
 from edgepack.render.sources import runtime_files
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
@@ -74,7 +74,7 @@ def _check(compiler: Sequence[str], headers: Sequence[str], folder: Path, most: 
     names = [*KNOWN, *lower, *random.Random(1).sample(capital, min(most, len(capital)))]
     inputs = tuple(TensorSpec(name, "float32", (2,)) for name in dict.fromkeys(names))
     plan = replace(mini_plan(), steps=(), kernels=(), inputs=inputs)
-    options = {"params_id": bytes(32), "cpu_arch": "x86_64", "threads": 1, "heterogeneous": False}
+    options = {"params_id": bytes(32), "execution": Execution("x86_64")}
     files = render_model([Variant("host", plan)], params_mode="file", **options)  # type: ignore[arg-type]
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def test_the_example_of_firmware_has_arrays_that_no_function_is_called(tmp_path:
     names = ["printf", "memcpy", "exp", "y0", "index", "main", "memory", "session", "edgepack_now_ns", "open"]
     inputs = tuple(TensorSpec(name, "float32", (2,)) for name in names)
     plan = replace(mini_plan(), steps=(), kernels=(), inputs=inputs)
-    options = {"params_id": bytes(32), "cpu_arch": "arm", "threads": 1, "heterogeneous": False}
+    options = {"params_id": bytes(32), "execution": Execution("arm")}
     files = render_model([Variant("board", plan)], params_mode="embed", **options)  # type: ignore[arg-type]
     for path, content in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

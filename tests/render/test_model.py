@@ -12,7 +12,7 @@ from edgepack.errors import ConfigError, InternalError
 from edgepack.plan.dtypes import DTYPE_BYTES, DTYPE_CODE
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.plan.types import Arena, ParamsMode, Plan, Step, TensorSpec
-from edgepack.render.model import Variant, render_model
+from edgepack.render.model import Execution, Variant, render_model
 from edgepack.render.sources import runtime_files
 from edgepack.resources import TEMPLATES
 from tests.support.mini import WARNINGS, make_sources, mini_plan, run
@@ -30,9 +30,7 @@ def render(
         [Variant("device", plan, requires)],
         params_id=bytes(range(32)),
         params_mode=mode,
-        cpu_arch=arch,
-        threads=4,
-        heterogeneous=heterogeneous,
+        execution=Execution(arch, 4, heterogeneous),
     )
 
 

@@ -29,7 +29,7 @@ from edgepack.plan.types import (
     Step,
     TensorSpec,
 )
-from edgepack.render.model import Variant, render_model
+from edgepack.render.model import Execution, Variant, render_model
 from edgepack.render.params_file import write_params
 from edgepack.render.project import render_project
 from edgepack.render.sources import (
@@ -238,10 +238,7 @@ def make_sources(
         [Variant("device", plan, tuple(requires))],
         params_id=params_id,
         params_mode=mode,
-        cpu_arch=arch,
-        threads=threads,
-        heterogeneous=heterogeneous,
-        keep_denormals=keep_denormals,
+        execution=Execution(arch, threads, heterogeneous, keep_denormals),
     ) | render_project(
         plan,
         kernels=[kernels_object(0, 1)],
