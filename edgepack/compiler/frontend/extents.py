@@ -15,17 +15,28 @@ from edgepack.plan.limits import Limits
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["check_extents", "check_nodes", "stored_bytes"]
+__all__ = ["MOST_OPERANDS", "check_extents", "check_nodes", "stored_bytes"]
+
+#: Of one node: a Concat of 2,500 takes minutes in TVM's passes, one of 5,000 ends in SIGSEGV.
+MOST_OPERANDS = 1024
 
 
 def check_nodes(model: onnx.ModelProto, limits: Limits) -> None:
-    """Raises ModelError for a model that would have too many nodes with its functions written out."""
+    """Raises ModelError for a model that would have too many nodes with its functions written out, and for a
+    node with more operands than TVM's passes, which go through them recursively, can take."""
     count = expanded_nodes(model)
     if count > limits.nodes:
         raise ModelError(
             f"The model has {count} nodes with its functions written out; {limits.nodes} are allowed.",
             hint="If that is meant, give --max-nodes.",
         )
+    for index, node in enumerate(model.graph.node):
+        if len(node.input) > MOST_OPERANDS:
+            raise ModelError(
+                f"The {node.op_type} node {node_name(node, index)} has {len(node.input)} operands; "
+                f"{MOST_OPERANDS} are compiled at most.",
+                hint="Compute it in steps, of some hundred operands each.",
+            )
 
 
 def check_extents(model: onnx.ModelProto, limits: Limits) -> None:

@@ -226,6 +226,13 @@ def test_limits_are_the_users(tmp_path: Path) -> None:
     frontend.prepare(tmp_path / "model.onnx", Sizes(limits=Limits(4000, 4)), tmp_path)
 
 
+def test_a_node_has_no_more_operands_than_the_compiler_bears(tmp_path: Path) -> None:
+    """A Concat of 5,000 constants ended the worker by SIGSEGV."""
+    model = computed(lambda g: g.op("Concat", *(g.const([1.0]) for _ in range(1025)), axis=0))
+    error = refusal(model, tmp_path)
+    assert "Concat" in error.message and "has 1025 operands; 1024 are compiled at most" in error.message
+
+
 def test_by_default_constants_may_grow_to_eight_times_those_of_the_model() -> None:
     assert Limits().constants(1 << 20) == 512 << 20
     assert Limits().constants(1 << 30) == 8 << 30
