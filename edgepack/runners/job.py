@@ -188,19 +188,21 @@ def _passable(text: str) -> bool:
 
 
 def _needed(cwd: Path) -> Iterator[tuple[str, Path]]:
-    """What the program reads, and the program; not the params where they are in it.
+    """What the program reads, and the program: of a bundle what its manifest lists; not the params where they
+    are in it.
 
     Raises:
         ConfigError: a link leads out of the bundle: nothing but the bundle is copied to a device. Or a name
             that no bundle has.
     """
-    embedded = (cwd / MANIFEST).is_file() and load_manifest(cwd).params.mode == "embed"
+    manifest = load_manifest(cwd) if (cwd / MANIFEST).is_file() else None
+    listed = None if manifest is None else {file.path for file in manifest.files}
     for folder in FOLDERS:
-        if embedded and folder == "params":
+        if manifest is not None and manifest.params.mode == "embed" and folder == "params":
             continue
         for path in sorted((cwd / folder).rglob("*")):
-            if path.is_file():
-                name = path.relative_to(cwd).as_posix()
+            name = path.relative_to(cwd).as_posix()
+            if path.is_file() and (listed is None or name in listed):
                 yield name, inside(cwd, _plain(cwd, name))
 
 

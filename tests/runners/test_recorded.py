@@ -161,10 +161,15 @@ def test_only_the_bundle_is_copied_to_a_device(small_bundle: Bundle, tmp_path: P
     from edgepack.runners.job import _needed
 
     root = shutil.copytree(small_bundle.path, tmp_path / "copy")
-    assert list(_needed(root))
+    before = list(_needed(root))
+    assert before
     (tmp_path / "secret").write_text("secret")
     (root / "test" / "more").symlink_to(tmp_path / "secret")
-    with pytest.raises(ConfigError, match="'test/more', which does not lie in it"):
+    (root / "test" / "own.txt").write_text("a user's")
+    assert list(_needed(root)) == before
+    (root / "test" / "input_0.bin").unlink()
+    (root / "test" / "input_0.bin").symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match=r"'test/input_0\.bin', which does not lie in it"):
         list(_needed(root))
 
 
