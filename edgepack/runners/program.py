@@ -119,6 +119,13 @@ def _run_at(
     if result["status"] not in STATUSES and str(result.get("code")) not in refusals:
         code = _shortened(result.get("code") or result["status"])
         message = _shortened(result.get("message") or "it gave no reason").rstrip(".")
+        if code == "EP_E_UNSUPPORTED" and (asked := _threads_of(arguments)) > 1:
+            raise ConfigError(
+                f"The bundle's program computes on one thread, not {asked}: "
+                f"{'firmware' if selected.device.bare_metal else 'its platform'} has no more.",
+                hint="Leave --threads out. Tasks of a system of your own share a run by `caller_threads` "
+                "(docs/c-api.md).",
+            )
         if code == "EP_E_CPU":
             message += f" (missing: {_shortened(call(['info']).get('missing_cpu_features'))})"
         raise CheckFailedError(f"The bundle's program refused to run ({code}): {message}.")
@@ -158,6 +165,12 @@ def threads_arguments(threads: int | None) -> list[str]:
     if threads < 1:
         raise ConfigError(f"{threads} threads cannot run anything.", hint="Use --threads 1 or more.")
     return ["--threads", str(threads)]
+
+
+def _threads_of(arguments: Sequence[str | Path]) -> int:
+    """What :func:`threads_arguments` asked for; 1 where nothing was."""
+    parts = [str(part) for part in arguments]
+    return int(parts[parts.index("--threads") + 1]) if "--threads" in parts else 1
 
 
 @contextmanager

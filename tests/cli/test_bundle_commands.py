@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from edgepack.api import Bundle
+from edgepack.api import Bundle, pack
 from edgepack.cli.main import main
 from tests.support import fake
 from tests.support.manifest import seal
@@ -134,6 +134,19 @@ def test_bench_reports_what_the_loader_measured(
         word in out for word in ("median", "p90", "p99", "first result", "peak memory", "Add_0, Relu_0")
     )
     assert "emulator" not in out
+
+
+def test_threads_that_firmware_does_not_have_are_refused_by_name(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which("qemu-system-arm") is None:
+        pytest.skip("there is no qemu-system-arm")
+    fake.install("ok", monkeypatch.setattr)
+    bundle = pack(small_model, "cortex-m4", tmp_path / "small")
+    for command in (("bench", bundle.path, "--runs", 1), ("verify", bundle.path)):
+        err = run(capsys, *command, "--threads", 4, code=2)
+        assert "computes on one thread, not 4: firmware has no more." in err
+        assert "1 thread" in run(capsys, *command, "--threads", 1)
 
 
 def test_the_profile_names_rules_and_sets_steps_against_the_peak(
