@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import edgepack
 from benchmarks.markdown import table
-from edgepack import abi
 from edgepack.compiler.frontend.reference import tolerances
 from edgepack.config.device import load_device
 from edgepack.errors import EdgepackError
@@ -215,18 +214,16 @@ def _prepared(session: Session, inputs: Mapping[str, np.ndarray]) -> tuple[Run, 
     """One run of a bundle into the same arrays each time, and these."""
     arrays = [np.ascontiguousarray(inputs[spec.name]) for spec in session.inputs]
     results = [_aligned(spec.shape, spec.dtype) for spec in session.outputs]
-    sources = (abi.ConstBuffer * max(1, len(arrays)))(
-        *(abi.ConstBuffer(array.ctypes.data, array.nbytes) for array in arrays)
-    )
-    targets = (abi.Buffer * max(1, len(results)))(
-        *(abi.Buffer(array.ctypes.data, array.nbytes) for array in results)
-    )
-    call, handle = session._api.session_run, session._handle
+    pool = session._pool
+    assert pool is not None
+    (call,) = pool.calls
+    for index, array in enumerate((*arrays, *results)):
+        call.words[2 * index] = array.ctypes.data
     kept = (arrays, results)
 
     def run() -> object:
         assert kept
-        return call(handle, sources, len(arrays), targets, len(results))
+        return call.function(*call.arguments)
 
     return run, results
 

@@ -7,6 +7,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from edgepack.abi_pool import ClosedError, Pool, PreparedCall, address_of, cores
 from edgepack.abi_structs import (
     Api,
     Buffer,
@@ -17,7 +18,6 @@ from edgepack.abi_structs import (
     Quantization,
     SessionHandle,
     Tensor,
-    Users,
     backend_of,
 )
 from edgepack.resources import TEMPLATES
@@ -25,17 +25,21 @@ from edgepack.resources import TEMPLATES
 __all__ = [
     "Api",
     "Buffer",
+    "ClosedError",
     "ConstBuffer",
     "Descriptor",
     "Header",
     "Model",
     "Options",
+    "Pool",
+    "PreparedCall",
     "Quantization",
     "SessionHandle",
     "Status",
     "Tensor",
-    "Users",
+    "address_of",
     "backend_of",
+    "cores",
     "header",
 ]
 

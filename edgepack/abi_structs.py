@@ -1,5 +1,4 @@
-"""The structs of ``edgepack/runtime.h`` as ctypes sees them, and who uses a session. A wheel has this file as
-one of its modules.
+"""The structs of ``edgepack/runtime.h`` as ctypes sees them. A wheel has this file as one of its modules.
 
 Only the functions behind the descriptor are called: the header's inline functions are not in a library.
 
@@ -9,11 +8,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes as c
-import os
-import threading
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 __all__ = [
     "Api",
@@ -25,7 +19,6 @@ __all__ = [
     "Quantization",
     "SessionHandle",
     "Tensor",
-    "Users",
     "backend_of",
 ]
 
@@ -120,9 +113,8 @@ class Api(c.Structure):
         ),
         (
             "session_run",
-            c.CFUNCTYPE(
-                _STATUS, SessionHandle, c.POINTER(ConstBuffer), c.c_size_t, c.POINTER(Buffer), c.c_size_t
-            ),
+            # The buffers are addresses of arrays of ConstBuffer and of Buffer: ctypes converts them sooner.
+            c.CFUNCTYPE(_STATUS, SessionHandle, c.c_void_p, c.c_size_t, c.c_void_p, c.c_size_t),
         ),
         ("session_begin", c.c_void_p),
         ("session_work", c.c_void_p),
@@ -174,66 +166,3 @@ def backend_of(api: Api, model: Model) -> str:
     text = c.create_string_buffer(512)
     api.model_backend(c.byref(model), text, len(text))
     return text.value.decode("utf-8", "replace")
-
-
-class Users:
-    """The calls that are in a session, in any thread: its end waits for them, as the library itself does not.
-
-    Attributes:
-        open: whether the session may be called.
-    """
-
-    def __init__(self) -> None:
-        self.open = True
-        self._ended = False
-        self._alone()
-        _all_users.add(self)
-
-    def _alone(self) -> None:
-        """Begins without calls. A child of a fork has none of its parent's threads, whatever they held."""
-        self._changed = threading.Condition()
-        self._calls: list[list[int]] = []
-
-    @contextmanager
-    def call(self) -> Iterator[bool]:
-        """Keeps the session open while the body of the ``with`` runs, if it was (True)."""
-        # A list of its own for each call, for one thread may have several.
-        call = [threading.get_ident()]
-        try:
-            with self._changed:
-                if self.open:
-                    self._calls.append(call)
-                entered = self.open
-            yield entered
-        finally:
-            with self._changed:
-                self._calls = [other for other in self._calls if other is not call]
-                self._changed.notify_all()
-
-    def end(self, destroy: Callable[[], None]) -> None:
-        """Lets no further call in, waits for those that are, and calls ``destroy`` if nobody did.
-
-        Raises:
-            RuntimeError: a call of this thread is in the session (a signal's handler interrupted it): to wait
-                for it would have no end.
-        """
-        with self._changed:
-            if [threading.get_ident()] in self._calls:
-                raise RuntimeError("the session cannot be closed by the call that it would have to wait for")
-            self.open = False
-            self._changed.wait_for(lambda: not self._calls)
-            if not self._ended:
-                self._ended = True
-                destroy()
-
-
-_all_users: weakref.WeakSet[Users] = weakref.WeakSet()
-
-
-def _forget_the_parents_calls() -> None:
-    for users in list(_all_users):
-        users._alone()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_the_parents_calls)

@@ -33,12 +33,20 @@ __all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack", "sign"
 
 
 @guarded
-def load(bundle: Bundle | PathLike, *, threads: int | None = None, check: bool = False) -> Session:
+def load(
+    bundle: Bundle | PathLike,
+    *,
+    threads: int | None = None,
+    sessions: int | None = None,
+    check: bool = False,
+) -> Session:
     """Open a bundle for this machine through its C ABI.
 
     Args:
         bundle: the bundle or its folder.
-        threads: how many compute; default what the device's profile says.
+        threads: how many compute in a run; default what the device's profile says.
+        sessions: how many runs there are at once, from any threads; further ones wait. Default the number of
+            cores. For many runs at once, ``threads=1`` is soonest done with all of them.
         check: compare all of the library and of the params with their hashes first, at the cost of reading
             them. Without it, the library's size, headers and what the system's loader reads are looked at,
             and of the params the header: weights that were damaged later are not seen.
@@ -48,7 +56,7 @@ def load(bundle: Bundle | PathLike, *, threads: int | None = None, check: bool =
     """
     from edgepack.session import Session
 
-    return Session(bundle, threads=threads, check=check)
+    return Session(bundle, threads=threads, sessions=sessions, check=check)
 
 
 @guarded

@@ -176,11 +176,13 @@ class Bundle:
         return self.manifest.model_dump(mode="json")
 
     @guarded
-    def load(self, *, threads: int | None = None, check: bool = False) -> Session:
+    def load(
+        self, *, threads: int | None = None, sessions: int | None = None, check: bool = False
+    ) -> Session:
         """Open it in this process: see :func:`edgepack.load`."""
         from edgepack.session import Session
 
-        return Session(self, threads=threads, check=check)
+        return Session(self, threads=threads, sessions=sessions, check=check)
 
 
 def _result(given: Measurement | Verification | PathLike) -> Path | dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import onnx
 import pytest
 
 import edgepack
-import edgepack.session
 from edgepack.api import Bundle
 from edgepack.errors import CheckFailedError, ConfigError, InternalError, ModelError
 from edgepack.runners import verify
+from edgepack.session import opened_model
 from tests.support import fake
 
 
@@ -70,8 +71,8 @@ def test_a_defect_in_firmware_is_an_internal_error(tmp_path: Path, monkeypatch: 
         ("edgepack.runners.verify.verify", lambda bundle: bundle.verify()),
         ("edgepack.runners.bench.bench", lambda bundle: bundle.bench()),
         ("edgepack.packed_bundle.load_manifest", lambda bundle: Bundle(bundle.path)),
-        ("edgepack.session._open_library", edgepack.load),
-        ("edgepack.session._open_library", lambda bundle: edgepack.Session(bundle.path)),
+        ("edgepack.session.opened_model._open_library", edgepack.load),
+        ("edgepack.session.opened_model._open_library", lambda bundle: edgepack.Session(bundle.path)),
         ("edgepack.toolchains.resolve", lambda _: edgepack.cross_compiler("host")),
     ],
 )
@@ -102,7 +103,7 @@ def test_errors_on_purpose_and_mistaken_calls_stay_what_they_are(small_bundle: B
     with pytest.raises(ConfigError, match="bench has no option 'runs_ms'"):
         small_bundle.bench(runs_ms=3)  # type: ignore[call-arg]
     with pytest.raises(CheckFailedError, match="does not export"):
-        edgepack.session._descriptor(edgepack.session.ctypes.CDLL(None), "no_such_symbol")  # type: ignore[attr-defined]
+        opened_model._descriptor(ctypes.CDLL(None), "no_such_symbol")
 
 
 def test_what_the_callers_own_code_raises_reaches_the_caller(small_model: Path, tmp_path: Path) -> None:
@@ -144,5 +145,5 @@ def test_an_option_of_a_wrong_type_is_one_sentence(options: dict[str, Any], mess
 
 def test_a_model_in_memory_is_told_to_be_written_to_a_file() -> None:
     with pytest.raises(ConfigError, match="not a value of type ModelProto") as caught:
-        edgepack.pack(onnx.ModelProto(producer_name="somebody" * 20))  # type: ignore[arg-type]
+        edgepack.pack(onnx.ModelProto(producer_name="somebody" * 20))
     assert "onnx.save" in caught.value.hint

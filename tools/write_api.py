@@ -149,11 +149,16 @@ def _items(title: str, text: str) -> list[str]:
 
 def _prose(text: str) -> str:
     """Paragraphs on a line each; what is indented behind `::` is code."""
-    parts = []
+    groups: list[tuple[bool, list[str]]] = []
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         code = all(line.startswith("    ") for line in paragraph.splitlines())
-        parts.append(_code(textwrap.dedent(paragraph)) if code else _line(paragraph))
-    return "\n\n".join(parts)
+        if code and groups and groups[-1][0]:
+            groups[-1][1].append(paragraph)
+        else:
+            groups.append((code, [paragraph]))
+    return "\n\n".join(
+        _code(textwrap.dedent("\n\n".join(group))) if code else _line(group[0]) for code, group in groups
+    )
 
 
 def _line(text: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgepack import abi, abi_structs
+from edgepack import abi, abi_pool, abi_structs
 from edgepack.bundle.layout import SBOM
 from edgepack.bundle.manifest import Manifest
 from edgepack.formats.archives import Entry, write_zip
@@ -220,6 +220,7 @@ def _write(job: ExportJob) -> Sequence[str]:
     }
     texts[f"{module}/_runtime.py"] = (TEMPLATES / _TEMPLATES / "_runtime.py").read_text(encoding="utf-8")
     texts[f"{module}/_structs.py"] = Path(abi_structs.__file__).read_text(encoding="utf-8")
+    texts[f"{module}/_pool.py"] = Path(abi_pool.__file__).read_text(encoding="utf-8")
     texts[f"{module}/py.typed"] = ""
     readme = render(f"{_TEMPLATES}/readme.md.j2", values)
     texts[f"{info}/METADATA"] = render(f"{_TEMPLATES}/METADATA.j2", {**values, "readme": readme})
