@@ -133,6 +133,29 @@ def _dims(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
     return {name: int(text) for name, text in pairs.items()}
 
 
+def _constants(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
+    del ctx, param
+    constants = {}
+    for name, text in _pairs("INPUT=16000", values).items():
+        try:
+            constants[name] = tuple(_number(part) for part in text.split(","))
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is no number, nor several with commas.") from None
+    return constants
+
+
+def _number(text: str) -> float:
+    plain = text.strip().lower()
+    if plain in {"true", "false"}:
+        return plain == "true"
+    try:
+        return int(plain)
+    except ValueError:
+        return float(plain)
+
+
 def _maxima(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
     sizes = _dims(ctx, param, values)
     if 0 in sizes.values():
@@ -171,6 +194,13 @@ def model_options(function: _F) -> _F:
         ),
         click.option(
             "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
+        ),
+        click.option(
+            "--const",
+            multiple=True,
+            callback=_constants,
+            metavar="INPUT=16000",
+            help="An input becomes a constant: a number, or as many as it has elements, with commas.",
         ),
         click.option(
             "--max",

@@ -132,3 +132,21 @@ def test_a_check_and_the_reading_of_a_model_have_a_time(
 def test_a_time_of_0_is_no_limit(small_model: Path) -> None:
     assert main(["check", str(small_model), "--timeout", "0", "--quiet"]) == 0
     assert edgepack.check(small_model, timeout=0).ok
+
+
+def test_constants_are_numbers(
+    small_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Any] = []
+
+    def check_model(*arguments: Any) -> None:
+        seen.append(arguments[2].const)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr("edgepack.checking.check_model", check_model)
+    assert main(["check", str(small_model), "--const", "sr=16000", "--const", "a=b=1,-2,true,0.5", "-q"]) == 2
+    assert seen == [{"sr": (16000,), "a=b": (1, -2, True, 0.5)}]
+    for text in ("sr", "sr=", "sr=loud", "sr=1,,2"):
+        assert main(["check", str(small_model), "--const", text, "-q"]) == 2
+        assert "Invalid value for '--const'" in capsys.readouterr().err
+    assert len(seen) == 1
