@@ -12,7 +12,7 @@ from pathlib import Path
 from edgepack.owned import ours_alone, private_folder
 from edgepack.paths import cache_dir
 
-__all__ = ["save_log"]
+__all__ = ["is_log", "save_log"]
 
 _KEEP = 20
 _NAME = re.compile(r"edgepack-.+-[0-9]{8}-[0-9]{6}-[a-z0-9_]{8}\.log", re.DOTALL)
@@ -36,6 +36,11 @@ def save_log(name: str, text: str) -> Path | None:
     return None
 
 
+def is_log(name: str) -> bool:
+    """Whether a file of this name is a log that :func:`save_log` wrote."""
+    return _NAME.fullmatch(name) is not None
+
+
 def _folders() -> Iterator[Path]:
     with suppress(OSError):
         yield private_folder(cache_dir() / "logs")
@@ -49,7 +54,7 @@ def _forget_old(folder: Path, newest: Path) -> None:
         others = [
             path
             for path in folder.glob("edgepack-*.log")
-            if path != newest and _NAME.fullmatch(path.name) and ours_alone(path.lstat())
+            if path != newest and is_log(path.name) and ours_alone(path.lstat())
         ]
         for old in sorted(others, key=lambda path: path.stat().st_mtime)[: -_KEEP + 1]:
             old.unlink()

@@ -40,7 +40,7 @@ toolchains/freestanding.py:link_freestanding toolchains/zig.py:preparation updat
 
 #: By descriptors of folders that belong to this user alone (``OwnFolder``); links are not followed.
 BY_DESCRIPTOR = """
-owned.py:remove owned.py:rename pipeline/cache.py:_forget
+owned.py:remove owned.py:rename pipeline/cache.py:forget_entry
 pipeline/cache.py:_forget_file pipeline/cache_entry.py:write_entry pipeline/cache_secret.py:_make
 release/unit_files.py:_take
 release/work.py:_remove_unless_needed release/work.py:_write release/work.py:publish

@@ -39,6 +39,7 @@ COMMANDS = {
     "inspect": "Show what a bundle or a model file holds.",
     "devices": "List the devices, or show one.",
     "toolchains": "List the toolchains, or show one.",
+    "cache": "Show what the cache folder holds, and make it smaller.",
     "doctor": "Say what is missing on this machine, and how to get it.",
 }
 

@@ -35,9 +35,19 @@ from edgepack.resources import PACKAGE
 from edgepack.temporary import try_lock
 from edgepack.version import __version__
 
-__all__ = ["Cache", "compile_key", "import_key", "objects_key", "source_digest", "tool_versions"]
+__all__ = [
+    "Cache",
+    "cache_limit",
+    "compile_key",
+    "forget_entry",
+    "import_key",
+    "lock_entry",
+    "objects_key",
+    "source_digest",
+    "tool_versions",
+]
 
-#: Bytes that the cache may hold unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
+#: Bytes that the results may take unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
 DEFAULT_LIMIT = 4 << 30
 
 #: edgepack's sources that decide on the results of a task, relative to the package.
@@ -150,7 +160,7 @@ class Cache:
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
         self.root = (root or cache_dir()) / "results-3"
-        self.limit = _limit() if limit is None else limit
+        self.limit = cache_limit() if limit is None else limit
         self._warned = False
 
     def fetch(self, key: str, directory: Path) -> bool:
@@ -174,7 +184,7 @@ class Cache:
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             if isinstance(error, NotOursError):
                 self._warn(error)
-            _forget(root, key)
+            forget_entry(root, key)
             return False
         with suppress(OSError):
             os.utime(self.root / key / ENTRY)  # it was used now
@@ -202,7 +212,7 @@ class Cache:
         with ExitStack() as stack:
             try:
                 root = stack.enter_context(own_folder(private_folder(self.root)))
-                while (lock := _locked(root, f".lock-{key}")) is None:
+                while (lock := lock_entry(root, key)) is None:
                     progress("wait for the same work of another process", "")
                     check_time()
                     time.sleep(TICK)
@@ -233,11 +243,12 @@ class Cache:
             total += size
             abandoned = entry.name.startswith(".") and used < newest - 3600
             if entry.name != keep and (abandoned or total > self.limit):
-                _forget(root, entry.name)
+                forget_entry(root, entry.name)
 
 
-def _locked(root: OwnFolder, name: str) -> int | None:
-    """The descriptor of a file that this process has locked; None where another one has."""
+def lock_entry(root: OwnFolder, key: str) -> int | None:
+    """The descriptor of a lock file of an entry that this process has locked; None where another one has."""
+    name = f".lock-{key}"
     lock = root.open(name, os.O_RDWR | os.O_CREAT)
     with suppress(FileNotFoundError):
         if try_lock(lock) and os.path.samestat(os.fstat(lock), root.status(name)):
@@ -252,13 +263,15 @@ def _forget_file(root: OwnFolder, name: str) -> None:
         os.unlink(path, **where)
 
 
-def _forget(root: OwnFolder, key: str) -> None:
-    """Remove an entry such that nobody meets half of it."""
+def forget_entry(root: OwnFolder, key: str) -> None:
+    """Remove an entry of the open folder ``root`` such that nobody meets half of it."""
     with suppress(OSError), root.hidden(".old-") as grave:
         root.rename(key, grave, "entry")
 
 
-def _limit() -> int:
+def cache_limit() -> int:
+    """Bytes that the results may take: ``EDGEPACK_CACHE_BYTES``, or :data:`DEFAULT_LIMIT`. Raises ConfigError
+    for a value that is no number of bytes."""
     text = os.environ.get("EDGEPACK_CACHE_BYTES", "")
     if not text:
         return DEFAULT_LIMIT

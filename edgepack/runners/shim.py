@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.errors import CheckFailedError
+from edgepack.pipeline.compiler_cache import compiler_cache
 from edgepack.process import Completed, ask, execute, run_checked
 from edgepack.resources import TEMPLATES
 from edgepack.runners import native, qemu_user
 from edgepack.runners.base import Call, DeviceLike, Runner
-from edgepack.temporary import cache_folder, temporary_folder
+from edgepack.temporary import temporary_folder
 from edgepack.toolchains.zig import OPTIMISED_LIBRARIES
 
 __all__ = [
@@ -112,7 +113,7 @@ class ZigCc:
     def __init__(self, arch: str, folder: Path, what: str) -> None:
         self.folder, self.what = folder, what
         self._command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-gnu.{_GLIBC}"]
-        cache = str(cache_folder("zig"))
+        cache = str(compiler_cache())
         self._environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
 
     def __call__(self, *arguments: str | Path) -> None:

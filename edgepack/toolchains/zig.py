@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
+from edgepack.pipeline.compiler_cache import compiler_cache
 from edgepack.process import background
-from edgepack.temporary import cache_folder, temporary_folder
+from edgepack.temporary import temporary_folder
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.zig_ios import libc_file
 
@@ -59,7 +60,7 @@ class ZigToolchain(Toolchain):
     @cached_property
     def environment(self) -> dict[str, str]:
         # Without these zig writes beside the sources, or fails where there is no home.
-        cache = str(_without_leftovers(cache_folder("zig")))
+        cache = str(_without_leftovers(compiler_cache()))
         return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, **super().environment}
 
     @cached_property
