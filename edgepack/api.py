@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from edgepack.option_checks import check_options
 from edgepack.options import CheckKeywords, PackageKeywords, PackKeywords, PackOptions, PathLike
 from edgepack.packed_bundle import Bundle
 from edgepack.progress import Progress
+from edgepack.spelling import spelled
 
 if TYPE_CHECKING:
     from edgepack.config.device import Device
@@ -122,7 +124,13 @@ def check(
     from edgepack.checking import check_model
 
     check_options({"model": model, "device": device, **options}, "check")
-    return check_model(Path(model), device, PackOptions(**options), undisturbed(progress))
+    found = check_model(Path(model), device, PackOptions(**options), undisturbed(progress))
+    return replace(
+        found,
+        message=spelled(found.message),
+        hint=spelled(found.hint),
+        warnings=tuple(map(spelled, found.warnings)),
+    )
 
 
 @guarded

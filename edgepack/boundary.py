@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from edgepack.errors import ConfigError, EdgepackError, InternalError
 from edgepack.log import save_log
 from edgepack.progress import Progress
+from edgepack.spelling import spelled
 from edgepack.version import __version__
 
 __all__ = ["guarded", "internal_error", "undisturbed"]
@@ -34,7 +35,8 @@ class _CallersError(BaseException):
 
 
 def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function of the API: whatever it raises is an EdgepackError.
+    """Decorate a function of the API: whatever it raises is an EdgepackError, which names options as its
+    caller gives them (:mod:`edgepack.spelling`).
 
     A file that the system refuses becomes a ConfigError, any other exception an InternalError with a saved
     log. A call with arguments that the function does not have stays a TypeError, and what :func:`undisturbed`
@@ -45,7 +47,9 @@ def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return function(*args, **kwargs)
-        except EdgepackError:
+        except EdgepackError as error:
+            error.message, error.hint = spelled(error.message), spelled(error.hint)
+            error.args = (error.message,)
             raise
         except _CallersError as carrier:
             raise carrier.error from carrier.error.__cause__

@@ -21,6 +21,7 @@ from edgepack.formats.words import check_words
 from edgepack.options import PathLike
 from edgepack.registry import EXPORT_FORMATS
 from edgepack.signing.sums import SIGNATURES, secret_key, sign_file, signature_files
+from edgepack.spelling import spelled
 from edgepack.storage import refusal, writing_to
 from edgepack.temporary import remove_dead, temporary_folder
 
@@ -141,7 +142,7 @@ def _warn_of_signatures(formats: Sequence[ExportFormat], sources: Sequence[Sourc
     signed = [source.root for source in sources if signature_files(source.root)]
     if signed and not all(one.whole for one in formats):
         text = f"{signed[0]} is signed, its packages are not (--sign-key): they hold other files."
-        warnings.warn(text, EdgepackWarning, stacklevel=4)
+        warnings.warn(spelled(text), EdgepackWarning, stacklevel=4)
 
 
 def _check_alike(sources: Sequence[SourceBundle]) -> None:

@@ -33,8 +33,8 @@ SECTIONS = {
     ),
 }
 _INTRODUCTION = """\
-Everything is an attribute of the module: `import edgepack`. What goes wrong is an `EdgepackError`. Written by
-`tools/write_api.py` from the docstrings.
+Everything is an attribute of the module: `import edgepack`. What goes wrong is an `EdgepackError`, whose hint
+names options as these functions take them. Written by `tools/write_api.py` from the docstrings.
 """
 _HEADING = re.compile(r"^(Args|Attributes|Returns|Raises):$", re.MULTILINE)
 

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from edgepack.cli.output import Settings, hint_lines, say, settings_of
 from edgepack.cli.signals import run_cleanly
 from edgepack.errors import EdgepackError, EdgepackWarning
 from edgepack.printable import printable
+from edgepack.spelling import at_the_command_line
 from edgepack.version import __version__
 
 __all__ = ["cli", "main"]
@@ -40,6 +42,7 @@ COMMANDS = {
     "devices": "List the devices, or show one.",
     "toolchains": "List the toolchains, or show one.",
     "cache": "Show what the cache folder holds, and make it smaller.",
+    "completion": "Print what makes a shell complete commands, options and names.",
     "doctor": "Say what is missing on this machine, and how to get it.",
 }
 
@@ -61,6 +64,12 @@ class _LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands' names, without importing them all, and the options."""
+        named = [(name, text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=text) for name, text in named]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -108,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     settings = Settings()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), at_the_command_line():
         warnings.simplefilter("always", EdgepackWarning)
         warnings.showwarning = _show_warning
         return _answer(arguments, settings)

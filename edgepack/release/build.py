@@ -26,6 +26,7 @@ from edgepack.release.matrix import Unit
 from edgepack.release.work import WorkFolder
 from edgepack.runners.program import STATUSES
 from edgepack.runners.verify import verify
+from edgepack.spelling import at_the_command_line
 from edgepack.temporary import temporary_folder
 
 __all__ = ["BUNDLE", "Failure", "Job", "Outcome", "build", "failure_of", "package_record"]
@@ -92,7 +93,8 @@ def build(job: Job) -> Outcome:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EdgepackWarning)
         try:
-            guarded(_build)(job, work)
+            with at_the_command_line():  # whose options the project's fields stand for
+                guarded(_build)(job, work)
             failure = None
         except EdgepackError as error:
             failure = _placed(failure_of(error), job.unit)

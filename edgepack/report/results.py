@@ -102,13 +102,13 @@ def read_bench(source: Path | Mapping[str, Any], manifest: Manifest) -> BenchRes
     if result.variant and result.variant not in {*names, manifest.device.name}:
         raise ConfigError(
             f"The measurement is of kernels for {result.variant[:60]!r}, which the bundle has not.",
-            hint="Measure this bundle: edgepack bench BUNDLE --profile --json.",
+            hint="Measure this bundle: `edgepack bench BUNDLE --profile --json`.",
         )
     steps = len(manifest.code(result.variant).steps)
     if result.steps_us and len(result.steps_us) != steps:
         raise ConfigError(
             f"The measurement has {len(result.steps_us)} steps and the bundle {steps}: it is another's.",
-            hint="Measure this bundle: edgepack bench BUNDLE --profile --json.",
+            hint="Measure this bundle: `edgepack bench BUNDLE --profile --json`.",
         )
     return result
 
@@ -123,19 +123,19 @@ def read_verification(source: Path | Mapping[str, Any], manifest: Manifest) -> V
     if [output.name for output in result.outputs] != [tensor.name for tensor in manifest.outputs]:
         raise ConfigError(
             "The verification has other outputs than the bundle: it is another's.",
-            hint="Verify this bundle: edgepack verify BUNDLE --json.",
+            hint="Verify this bundle: `edgepack verify BUNDLE --json`.",
         )
     names = {manifest.device.name, *(record.name for record in manifest.variants)}
     if others := [one.name for one in result.variants if one.name not in names]:
         raise ConfigError(
             f"The verification is of kernels for {others[0][:60]!r}, which the bundle has not.",
-            hint="Verify this bundle: edgepack verify BUNDLE --json.",
+            hint="Verify this bundle: `edgepack verify BUNDLE --json`.",
         )
     return result
 
 
 def _read(source: Path | Mapping[str, Any], kind: type[_R], command: str) -> _R:
-    hint = f"Give what `edgepack {command} BUNDLE --json` printed."
+    hint = f"Give the result of `edgepack {command} BUNDLE --json`."
     where = str(source) if isinstance(source, Path) else "The result"
     data = read_json(source, hint) if isinstance(source, Path) else source
     return validated(data, kind, f"{where} is no result of `edgepack {command}`", hint)

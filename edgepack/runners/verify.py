@@ -12,6 +12,7 @@ from edgepack.bundle.manifest import Manifest
 from edgepack.errors import CheckFailedError
 from edgepack.options import RunOptions
 from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments, understood
+from edgepack.spelling import spelled
 
 __all__ = ["OutputCheck", "VariantCheck", "Verification", "verify"]
 
@@ -93,8 +94,10 @@ class Verification:
         """What the result does not show, in sentences."""
         names = dict.fromkeys(output.name for output in self.outputs if output.vacuous)
         return tuple(
-            f"the check of output {name} shows nothing: its tolerance exceeds every recorded value, so zeros "
-            "pass; record another input (pack --input, --seed)"
+            spelled(
+                f"the check of output {name} shows nothing: its tolerance exceeds every recorded value, so "
+                "zeros pass; record another input (pack --input, --seed)"
+            )
             for name in names
         )
 

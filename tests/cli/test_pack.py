@@ -66,7 +66,7 @@ def test_half_precision_is_for_gpus_and_cpus_that_compute_in_it(small_model: Pat
     for device in ("linux-x86_64", "cuda-desktop", "opencl-generic"):
         with pytest.raises(ConfigError, match=r"since compute capability 8\.0, and .* has others"):
             pack(small_model, device, tmp_path / "out", precision="tf32")
-    assert "--weights float16" in error.value.hint
+    assert 'weights="float16"' in error.value.hint
     with pytest.raises(ConfigError, match="No kernels compute with precision 'fp8'"):
         pack(small_model, "opencl-generic", tmp_path / "out", precision="fp8")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()

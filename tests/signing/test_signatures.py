@@ -348,7 +348,7 @@ def test_packages_are_signed(small_bundle: Bundle, keys: Path, tmp_path: Path) -
 
     export(copy, formats, place, sign_key=keys / "m.sec", force=True, **options)
     sign(copy, keys / "m.sec")
-    with pytest.warns(EdgepackWarning, match=r"bundle is signed, its packages are not \(--sign-key\)"):
+    with pytest.warns(EdgepackWarning, match=r"bundle is signed, its packages are not \(`sign_key=`\)"):
         export(copy, formats, place, force=True, **options)
     # The prefix is the same as before; the archive holds a signature now: the one over it is gone.
     assert sorted(place.iterdir()) == sorted({*made} - {made[3]})
