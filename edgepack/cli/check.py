@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgepack.cli.catalogue import note_alias
-from edgepack.cli.options import json_option, kernel_options, limit_option, model_options
+from edgepack.cli.grouped import GroupedCommand
+from edgepack.cli.options import device_option, json_option, kernel_options, limit_option, model_options
 from edgepack.cli.output import (
     Settings,
     heading,
@@ -31,9 +32,9 @@ __all__ = ["command"]
 MOST_NODES = 5
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-d", "--device", default="host", show_default=True, help="Name of a device, or its YAML file.")
+@device_option
 @model_options
 @kernel_options
 @limit_option

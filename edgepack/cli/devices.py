@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from edgepack.cli.catalogue import list_all, note_alias, show_one
+from edgepack.cli.complete import device_names
 from edgepack.cli.output import Settings, table, verbosity_options
 
 __all__ = ["command"]
 
 
 @click.command("devices")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=device_names)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @verbosity_options
 def command(name: str | None, as_json: bool, settings: Settings) -> None:

@@ -9,7 +9,7 @@ import click
 
 from edgepack.cli.catalogue import note_alias
 from edgepack.cli.install_command import install_commands, missing
-from edgepack.cli.options import runner_option, sdk_option
+from edgepack.cli.options import device_option, runner_option, sdk_option
 from edgepack.cli.output import Settings, heading, print_json, progress, say, table, verbosity_options
 from edgepack.errors import ToolchainError
 from edgepack.printable import printable
@@ -21,7 +21,7 @@ __all__ = ["command"]
 
 
 @click.command("doctor")
-@click.option("--device", default="host", show_default=True, help="A device's name, or its YAML file.")
+@device_option
 @sdk_option
 @runner_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

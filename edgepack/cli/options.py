@@ -8,10 +8,12 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from edgepack.cli.complete import device_names, format_names, runner_names, toolchain_names
 from edgepack.plan.gpu_target import Precision
 
 __all__ = [
     "custom_option",
+    "device_option",
     "format_option",
     "json_option",
     "kernel_options",
@@ -22,6 +24,7 @@ __all__ = [
     "run_options",
     "runner_option",
     "sdk_option",
+    "toolchain_option",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -29,9 +32,30 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 #: Of the commands that run a program where the user says.
 runner_option = click.option(
     "--runner",
+    shell_complete=runner_names,
     metavar="NAME[:PLACE]",
     help="What runs the program: native, qemu, ssh:USER@HOST, ...  [default: this machine, or the device's]",
 )
+
+#: Of those that take a model.
+device_option = click.option(
+    "-d",
+    "--device",
+    default="host",
+    show_default=True,
+    shell_complete=device_names,
+    help="Name of a device, a chip or a board, or a device's YAML file.",
+)
+
+
+def toolchain_option(default: str) -> Callable[[_F], _F]:
+    """Of those that compile C; ``default`` says what is taken without it."""
+    return click.option(
+        "--toolchain",
+        shell_complete=toolchain_names,
+        help=f"Name of a toolchain, or its YAML file.  [default: {default}]",
+    )
+
 
 #: Of those that compile.
 limit_option = click.option(
@@ -63,6 +87,7 @@ def format_option(*, required: bool = False) -> Callable[[_F], _F]:
         "--format",
         "formats",
         multiple=True,
+        shell_complete=format_names,
         required=required,
         metavar="NAME",
         help="Package that is made of the bundle: tar.gz, zip, ... (`edgepack export --help` lists them); "
@@ -248,6 +273,7 @@ def run_options(function: _F) -> _F:
         click.option(
             "--device",
             metavar="NAME|FILE",
+            shell_complete=device_names,
             help="Whose settings of the runner are taken.  [default: this machine's of the bundle's device]",
         ),
         click.option(

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
+from edgepack.cli.course import Course, shown_seconds
 from edgepack.printable import printable
 
 __all__ = [
@@ -130,15 +131,21 @@ def table(rows: Sequence[Sequence[str]], *, header: Sequence[str] = (), right: S
 
 
 @contextmanager
-def progress(settings: Settings) -> Iterator[Callable[[str, str], None]]:
+def progress(
+    settings: Settings, stages: Mapping[str, float] | None = None
+) -> Iterator[Callable[[str, str], None]]:
     """A callback ``(stage, detail)`` that shows what is being done, on standard error.
 
     On a terminal it is one line with a running clock; else a line per stage; with ``--quiet`` nothing.
+
+    Args:
+        stages: the work's stages in their order, with their usual seconds: the line on a terminal then has
+            the share of the whole that is done and, if it takes long, the time that is left.
     """
     if settings.quiet:
         yield lambda _stage, _detail: None
     elif sys.stderr.isatty():
-        with _live() as show:
+        with _live(stages) as show:
             yield show
     else:
         yield _Lines()
@@ -157,15 +164,28 @@ class _Lines:
 
 
 @contextmanager
-def _live() -> Iterator[Callable[[str, str], None]]:
+def _live(stages: Mapping[str, float] | None) -> Iterator[Callable[[str, str], None]]:
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    course = Course(stages or {})
+
+    class _ShareColumn(ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            share, left = course.look()
+            remaining = "" if left is None else f", about {shown_seconds(left)} left"
+            return Text(f"{share:4.0%}{remaining}" if stages else "")
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), text, TimeElapsedColumn(), *([_ShareColumn()] if stages else []))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("start", total=None)
 
         def show(stage: str, detail: str) -> None:
+            course.enter(stage)
             bar.update(task, description=printable(f"{stage}: {detail}" if detail else stage))
 
         yield show

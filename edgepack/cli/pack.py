@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgepack.cli.catalogue import note_alias
+from edgepack.cli.course import PACK
+from edgepack.cli.grouped import GroupedCommand
 from edgepack.cli.options import (
+    device_option,
     format_option,
     json_option,
     kernel_options,
@@ -17,6 +20,7 @@ from edgepack.cli.options import (
     model_options,
     package_options,
     sdk_option,
+    toolchain_option,
 )
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.printable import printable
@@ -38,17 +42,17 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
     return files
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-d", "--device", default="host", show_default=True, help="Name of a device, or its YAML file.")
+@device_option
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The bundle's folder.  [default: ./NAME-DEVICE]"
 )
 @click.option(
-    "--name", help="C identifier that names library, header and symbol.  [default: from the file's name]"
+    "--name", help="Of library, header and symbol, as a C identifier.  [default: from the file's name]"
 )
 @model_options
-@click.option("--toolchain", help="Name of a toolchain, or its YAML file.  [default: the device's]")
+@toolchain_option("the device's")
 @sdk_option
 @click.option(
     "--params",
@@ -94,15 +98,18 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -> None:
     """Compile MODEL (an ONNX file) into a bundle for a device."""
     from edgepack import api
+    from edgepack.formats.wheel import import_line
 
     note_alias(settings, options["device"])
-    with progress(settings) as show:
+    with progress(settings, PACK) as show:
         bundle = api.pack(**options, cache=not no_cache, progress=show)
     if as_json:
         seconds = {stage: round(value, 3) for stage, value in bundle.stage_seconds.items()}
         print_json({"bundle": str(bundle.path), "seconds": seconds, "manifest": bundle.inspect()})
         return
     say(_summary(bundle, settings))
+    if "wheel" in options["formats"]:
+        say(f"wheel: {import_line(bundle.manifest.name)}")
 
 
 def _summary(bundle: Bundle, settings: Settings) -> str:
@@ -111,6 +118,8 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())
     about = f"{manifest.model.file} for {manifest.device.name}: {_shown(bundle.path)} ({total:.1f} s)"
+    if manifest.name != Path(manifest.model.file).stem:
+        about += f", named {manifest.name}"
     lines = [printable(about)]
     if not settings.quiet:
         for part in (files_table(manifest), memory_table(manifest), footprint_table(manifest)):

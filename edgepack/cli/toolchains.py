@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from edgepack.cli.catalogue import list_all, show_one
+from edgepack.cli.complete import toolchain_names
 from edgepack.cli.output import Settings, verbosity_options
 
 __all__ = ["command"]
 
 
 @click.command("toolchains")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=toolchain_names)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @verbosity_options
 def command(name: str | None, as_json: bool, settings: Settings) -> None:

@@ -9,7 +9,7 @@ import click
 from typing_extensions import Unpack
 
 from edgepack.cli.catalogue import note_alias
-from edgepack.cli.options import custom_option, json_option, limit_options, run_options
+from edgepack.cli.options import custom_option, json_option, limit_options, run_options, toolchain_option
 from edgepack.cli.output import Settings, print_json, progress, say, verbosity_options
 from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes
@@ -46,9 +46,7 @@ __all__ = ["command"]
     metavar="N",
     help="Sign this number too, higher for later params: devices can refuse older ones.",
 )
-@click.option(
-    "--toolchain", help="Name of a toolchain, or its YAML file.  [default: what has the name of the bundle's]"
-)
+@toolchain_option("what has the name of the bundle's")
 @custom_option
 @limit_options
 @click.option("--force", is_flag=True, help="Replace a file at the output.")

@@ -1,0 +1,38 @@
+"""``pack --help`` in groups."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from edgepack.cli.check import command as check
+from edgepack.cli.grouped import MODEL_GROUPS
+from edgepack.cli.main import main
+from edgepack.cli.pack import command as pack
+
+
+def test_every_option_of_pack_and_check_is_in_one_group() -> None:
+    grouped = [name for names in MODEL_GROUPS.values() for name in names]
+    assert len(grouped) == len(set(grouped))
+    for command in (pack, check):
+        options = {param.name for param in command.params if param.param_type_name == "option"}
+        assert options <= set(grouped)
+    assert {param.name for param in pack.params} == {*grouped, "model"}
+
+
+def test_the_ten_options_that_are_used_most_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "--help"]) == 0
+    out = capsys.readouterr().out
+    titles = re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE)
+    assert titles == ["Most used", "Model", "Device", "Speed", "Size", "Output", "Limits", "Other"]
+    first = out.split("Most used:")[1].split("\nModel:")[0]
+    assert len(re.findall(r"^  (?:-\w, )?--", first, re.MULTILINE)) == len(MODEL_GROUPS["Most used"]) == 10
+    assert first.lstrip().startswith("-d, --device")
+    assert out.split("Other:")[1].split()[:2] == ["-h,", "--help"]
+
+
+def test_check_has_the_groups_of_which_it_has_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--help"]) == 0
+    titles = re.findall(r"^(\w[\w ]+):$", capsys.readouterr().out, re.MULTILINE)
+    assert titles == ["Most used", "Model", "Speed", "Size", "Output", "Limits", "Other"]
