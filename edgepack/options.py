@@ -34,7 +34,7 @@ class PackOptions:
     """What a user may choose for a bundle.
 
     Attributes:
-        name: C identifier that names library, header and symbol; default from the file's name.
+        name: of library, header and symbol, as a C identifier; default from the file's name.
         shapes: an input's name to its shape, where the model leaves it open.
         dims: a symbolic dimension's name to its value.
         const: an input's name to a number, or as many as it has elements: the input becomes a constant, and

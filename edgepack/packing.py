@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from edgepack.bundle.assemble import assemble
 from edgepack.bundle.firmware import project as firmware
-from edgepack.bundle.layout import check_name, default_name
+from edgepack.bundle.layout import chosen_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import Workplace, check_destination, workplace
 from edgepack.config.device import Device, computes_float16, load_device, load_variant
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
-from edgepack.errors import ConfigError, ModelError
+from edgepack.errors import ConfigError, EdgepackWarning, ModelError
 from edgepack.files import as_text, is_file
 from edgepack.formats.platform import npm
 from edgepack.option_checks import check_optimize
@@ -32,7 +33,9 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.plan.targets import Target
 from edgepack.plan.types import ParamsMode, Plan
+from edgepack.printable import printable
 from edgepack.progress import Progress, Stages
+from edgepack.spelling import spelled
 from edgepack.storage import writing_to
 from edgepack.toolchains import resolve
 
@@ -67,7 +70,7 @@ def _pack(
     profile = load_device(device) if isinstance(device, str | os.PathLike) else device
     require_gpu(profile.gpu, profile.name)
     compiler = resolve(profile, options.toolchain, options.sdk)
-    name = check_name(options.name) if options.name is not None else default_name(model)
+    name = _name(model, options)
     params_mode = _params_mode(options, profile)
     destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
     check_destination(destination, force=options.force, model=model)
@@ -116,6 +119,17 @@ def _pack(
         place.publish(force=options.force)
     stages.end()
     return destination
+
+
+def _name(model: Path, options: PackOptions) -> str:
+    """What the model is called. An EdgepackWarning says where that is not quite what the user wrote."""
+    if options.name is None:
+        return default_name(model)
+    name = chosen_name(options.name)
+    if name != options.name:
+        text = f"--name: {printable(options.name)!r} is no C identifier; the model is called {name}"
+        warnings.warn(spelled(text), EdgepackWarning, stacklevel=5)
+    return name
 
 
 def _variants(device: Device) -> list[Device]:

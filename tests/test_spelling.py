@@ -130,7 +130,7 @@ MISTAKES: dict[str, tuple[Callable[[Path, Bundle, Path], object], str]] = {
         lambda model, bundle, _: edgepack.pack(model, output=bundle.path),
         "force=True",
     ),
-    "a name": (lambda model, _, out: edgepack.pack(model, output=out / "b", name="int"), "`name=`"),
+    "a name": (lambda model, _, out: edgepack.pack(model, output=out / "b", name="int"), 'name="model_int"'),
     "firmware": (
         lambda model, _, out: edgepack.pack(model, "cortex-m4", out / "b", params="file"),
         'params="file"',

@@ -12,7 +12,16 @@ from edgepack.errors import ConfigError
 from edgepack.files import as_text
 from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS
 
-__all__ = ["MANIFEST", "SBOM", "SUMS", "BundleLayout", "check_name", "default_name", "find_bundle"]
+__all__ = [
+    "MANIFEST",
+    "SBOM",
+    "SUMS",
+    "BundleLayout",
+    "check_name",
+    "chosen_name",
+    "default_name",
+    "find_bundle",
+]
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
@@ -38,27 +47,50 @@ _PREFIXES = frozenset(
     c3 cp currency dbm fs group lc mcgif mq msocmdtextf pp sem shm unique uoi x509
     """.split()  # noqa: SIM905
 )
+#: ``<name>_open`` or ``<name>_run`` is a function of the loader program.
+_OF_THE_LOADER = frozenset({"command", "json"})
 # Keywords, and what a header named after the model would collide with.
 _RESERVED = (
     C_KEYWORDS
     | CPP_CLASS_KEYWORDS
     | _HEADERS
     | _PREFIXES
+    | _OF_THE_LOADER
     | {"main", "runtime", "edgepack", "platform", "model", "null", "linux", "unix"}
 )
 
 
 def default_name(model: Path) -> str:
     """The model file's stem as a lower-case C identifier: ``ResNet-18 (v2).onnx`` gives ``resnet_18_v2``."""
-    stem = (
-        unicodedata.normalize("NFKD", as_text(model.stem)).encode("ascii", "ignore").decode("ascii").lower()
-    )
-    name = re.sub(r"[^a-z0-9]+", "_", stem).strip("_")[:MAX_NAME].rstrip("_")
+    name = _identifier(as_text(model.stem)).lower()
     if not name:
         return "model_1"
-    if name[0].isdigit() or name in _RESERVED or keyword.iskeyword(name):
+    if name in _RESERVED or keyword.iskeyword(name):
         name = f"model_{name}"[:MAX_NAME]
     return name
+
+
+def chosen_name(text: str) -> str:
+    """The name that a user chose, as a C identifier: ``2nd-net`` gives ``model_2nd_net``, ``Net18`` itself.
+
+    Raises:
+        ConfigError: nothing of it can be in one, or it is reserved.
+    """
+    name = _identifier(text)
+    if not name:
+        raise ConfigError(
+            f"Nothing of the name {text!r} can be in a C identifier.",
+            hint="Use letters, digits and single underscores: --name resnet18.",
+        )
+    return check_name(name)
+
+
+def _identifier(text: str) -> str:
+    """``text`` as a C identifier of at most 48 characters; "" where it has no ASCII letter and no digit."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
+    name = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")
+    name = f"model_{name}" if name[:1].isdigit() else name
+    return name[:MAX_NAME].rstrip("_")
 
 
 def check_name(name: str) -> str:
@@ -75,7 +107,7 @@ def check_name(name: str) -> str:
     if name.lower() in _RESERVED:
         raise ConfigError(
             f"The name {name!r} is reserved: by C or C++, or for one of their headers.",
-            hint="Choose another one with --name.",
+            hint=f"Choose another one: --name model_{name}.",
         )
     return name
 

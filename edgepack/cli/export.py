@@ -41,6 +41,8 @@ def command(settings: Settings, as_json: bool, **options: Any) -> None:
     """Make packages that an ecosystem's own tools install, of a BUNDLE or of several of one model."""
     del settings
     from edgepack import api
+    from edgepack.bundle.manifest import load_manifest
+    from edgepack.formats.wheel import import_line
 
     made = api.export(**options)
     if as_json:
@@ -48,3 +50,5 @@ def command(settings: Settings, as_json: bool, **options: Any) -> None:
         return
     for path in made:
         say(printable(str(path)))
+        if path.suffix == ".whl":
+            say(f"  {import_line(load_manifest(options['bundles'][0]).name)}")

@@ -30,7 +30,7 @@ from edgepack.printable import printable
 from edgepack.render.templates import render
 from edgepack.resources import TEMPLATES
 
-__all__ = ["WHEEL", "module_name", "platform_tags"]
+__all__ = ["WHEEL", "import_line", "module_name", "platform_tags"]
 
 _TEMPLATES = "formats/wheel"
 _NAME = r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]"
@@ -100,6 +100,11 @@ def module_name(name: str) -> str:
     """What is imported: the model's name, unless that is a word of Python or a module of its library."""
     taken = keyword.iskeyword(name) or name in _RESERVED_MODULES or name.lower() in _RESERVED_MODULES
     return f"{name}_model" if taken else name
+
+
+def import_line(name: str) -> str:
+    """The statement that imports the package of a model of this name."""
+    return f"import {module_name(name)}"
 
 
 def _linux_tags(manifest: Manifest) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.bundle.layout import BundleLayout, check_name, default_name, find_bundle
+from edgepack.bundle.layout import BundleLayout, check_name, chosen_name, default_name, find_bundle
 from edgepack.errors import ConfigError
 
 
@@ -35,6 +35,33 @@ def test_default_name_is_a_c_identifier(file: str, name: str) -> None:
 def test_name_that_is_no_identifier_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"identifier|reserved"):
         check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("ResNet18", "ResNet18"),
+        ("2net", "model_2net"),
+        ("my-net v2", "my_net_v2"),
+        ("a__b", "a_b"),
+        ("_a", "a"),
+        ("bért", "bert"),
+        ("a" * 49, "a" * 48),
+        ("1" * 48, f"model_{'1' * 42}"),
+    ],
+)
+def test_a_chosen_name_becomes_an_identifier_as_a_files_does(given: str, name: str) -> None:
+    assert chosen_name(given) == check_name(name) == name
+    assert default_name(Path(f"{given}.onnx")) == name.lower()
+
+
+@pytest.mark.parametrize(
+    ("given", "what"), [("", "Nothing"), ("模型", "Nothing"), ("-", "Nothing"), ("int", "rese")]
+)
+def test_a_chosen_name_that_can_be_none_is_refused(given: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as caught:
+        chosen_name(given)
+    assert "--name " in caught.value.hint
 
 
 def test_suffixes_follow_the_operating_system() -> None:

@@ -165,7 +165,8 @@ def test_an_existing_output_is_refused_before_anything_is_compiled(
         (["."], 3, "is a folder"),
         (["{model}", "--device", "rasberrypi4"], 2, "raspberrypi4"),
         (["{model}", "--toolchain", "zigg"], 2, "zig"),
-        (["{model}", "--name", "a-b"], 2, "'a-b' is not a C identifier"),
+        (["{model}", "--name", "-"], 2, "Nothing of the name '-' can be in a C identifier"),
+        (["{model}", "--name", "int"], 2, "--name model_int"),
         (["{model}", "--input", "input=nowhere.npy"], 2, "nowhere.npy for input input does not exist"),
     ],
 )
@@ -178,6 +179,30 @@ def test_wrong_arguments_are_clear_errors_and_leave_nothing(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert entries(tmp_path) == []
+
+
+def test_the_name_that_is_taken_is_said(small_model: Path, tmp_path: Path) -> None:
+    done = fake.run("ok", "pack", str(small_model), "-q", "--name", "2nd net", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "warning: --name: '2nd net' is no C identifier; the model is called model_2nd_net" in done.stderr
+    assert done.stdout.splitlines()[0].endswith(", named model_2nd_net")
+    model = Path(shutil.copy(small_model, tmp_path / "3 small.onnx"))
+    done = fake.run("ok", "pack", str(model), "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "is no C identifier" not in done.stderr
+    assert done.stdout.splitlines()[0].endswith(", named model_3_small")
+
+
+def test_the_name_to_import_a_wheel_by_is_said(small_model: Path, tmp_path: Path) -> None:
+    given = (str(small_model), "-q", "--name", "html", "-o", "out", "--format", "wheel")
+    done = fake.run("ok", "pack", *given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "wheel: import html_model" in done.stdout.splitlines()
+    done = fake.run("ok", "export", "out", "--format", "wheel", "-o", "dist", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    file, line = done.stdout.splitlines()
+    assert file.endswith(".whl")
+    assert line == "  import html_model"
 
 
 def test_a_missing_compiler_is_found_before_the_model_is_compiled(small_model: Path, tmp_path: Path) -> None:

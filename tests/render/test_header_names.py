@@ -124,7 +124,9 @@ def test_no_macro_of_windows_breaks_a_header(language: str, tmp_path: Path) -> N
     _check(compiler, [*WINDOWS, *HEADERS], tmp_path, 2000)
 
 
-@pytest.mark.parametrize("name", ["errno", "stdio", "time", "string", "sem", "x509", "Windows"])
+@pytest.mark.parametrize(
+    "name", ["errno", "stdio", "time", "string", "sem", "x509", "Windows", "json", "command"]
+)
 def test_a_model_is_not_named_as_a_header_or_what_its_functions_collide_with(name: str) -> None:
     with pytest.raises(ConfigError, match="is reserved"):
         check_name(name)
