@@ -129,7 +129,9 @@ def test_params_of_all_variants_can_be_embedded(tmp_path: Path) -> None:
 )
 def test_a_variant_that_does_not_fit_is_refused(variant: str, message: str, tmp_path: Path) -> None:
     device = tmp_path / "mine.yaml"
-    device.write_text(yaml.safe_dump({"extends": "linux-x86_64", "variants": variant.split(", ")}), encoding="utf-8")
+    device.write_text(
+        yaml.safe_dump({"extends": "linux-x86_64", "variants": variant.split(", ")}), encoding="utf-8"
+    )
     with pytest.raises(ConfigError, match=message):
         edgepack.pack(save(build("mlp"), tmp_path), str(device), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -254,7 +254,5 @@ def _wrong(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], array: Any) 
     if not isinstance(array, np.ndarray):
         return TypeError(f"{name} is a value of type {type(array).__name__}, the model takes a NumPy array")
     if array.dtype != dtype:
-        return TypeError(
-            f"{name} is {array.dtype}, the model takes {dtype}: convert it, x.astype(\"{dtype}\")"
-        )
+        return TypeError(f'{name} is {array.dtype}, the model takes {dtype}: convert it, x.astype("{dtype}")')
     return ValueError(f"{name} has shape {array.shape}, the model takes {shape}")
