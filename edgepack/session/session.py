@@ -50,7 +50,6 @@ class Session:
 
         import edgepack
 
-
         async def main() -> None:
             with edgepack.load("dist/resnet18-host", threads=1) as session:
 
@@ -60,7 +59,6 @@ class Session:
                 images = [np.full((1, 3, 224, 224), value, np.float32) for value in range(8)]
                 for outputs in await asyncio.gather(*map(answer, images)):
                     print(*outputs)
-
 
         asyncio.run(main())
 
