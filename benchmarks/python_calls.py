@@ -10,9 +10,12 @@ least is nearer to what a call takes.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import operator
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import table
 
 import edgepack
+from edgepack.abi import ConstBuffer
 
 Call = Callable[[], object]
 
@@ -124,6 +128,51 @@ def measure(model: onnx.ModelProto, rounds: int, batch: int, folder: Path) -> di
     return {"native": [one * 1e3 for one in native.runs_ms], **times}
 
 
+def parts() -> dict[str, Call]:
+    """Ways to do what a call is made of; a function of C that returns at once stands for the run."""
+    array = np.ones((4, 8), np.float32)
+    function = ctypes.CDLL(None).memcmp
+    place = ctypes.cast(function, ctypes.c_void_p).value
+    types = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    releasing, holding = ctypes.CFUNCTYPE(*types)(place), ctypes.PYFUNCTYPE(*types)(place)
+    pointer = ctypes.POINTER(ConstBuffer)
+    typed = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, ctypes.c_size_t)(place)
+    buffers = (ConstBuffer * 1)()
+    words = (ctypes.c_size_t * 2)()
+    kept = (ctypes.c_void_p(place), ctypes.c_void_p(place), ctypes.c_size_t(0))
+    changed, users, key = threading.Condition(), {}, object()
+
+    def condition() -> None:
+        with changed:
+            pass
+        with changed:
+            changed.notify_all()
+
+    def claim() -> None:
+        user = [0]
+        if users.setdefault(key, user) is user:
+            del users[key]
+
+    return {
+        "call, pointers to structs": lambda: typed(buffers, buffers, 0),
+        "call, integers": lambda: releasing(place, place, 0),
+        "call, kept objects of ctypes": lambda: releasing(*kept),
+        "the same, Python's lock kept": lambda: holding(*kept),
+        "address, array.ctypes.data": lambda: array.ctypes.data,
+        "address, __array_interface__": lambda: array.__array_interface__["data"][0],
+        "address, c_char.from_buffer": lambda: ctypes.addressof(ctypes.c_char.from_buffer(array)),
+        "address, the array's object read at its offset": lambda: (
+            ctypes.c_void_p.from_address(id(array) + object.__basicsize__).value
+        ),
+        "struct made for a call": lambda: (ConstBuffer * 1)(ConstBuffer(place, 4)),
+        "field of a struct set": lambda: setattr(buffers[0], "data", 4),
+        "element of an array set": lambda: operator.setitem(words, 0, 4),
+        "a session claimed under a lock": condition,
+        "a session claimed in a dict": claim,
+        "an empty call of Python": lambda: None,
+    }
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(
@@ -131,7 +180,13 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--batch", type=int, default=100, help="calls that are timed at once")
+    parser.add_argument("--parts", action="store_true", help="what a call is made of, instead")
     arguments = parser.parse_args()
+    if arguments.parts:
+        timed = _in_turns(parts(), arguments.rounds, arguments.batch)
+        rows = [[name, f"{min(one):.2f}"] for name, one in timed.items()]
+        print(table(["us, least", ""], rows))
+        return
     rows, header = [], [""]
     for name, model in models().items():
         with tempfile.TemporaryDirectory() as folder:

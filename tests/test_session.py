@@ -564,6 +564,27 @@ def _ends(process: multiprocessing.process.BaseProcess) -> int | None:
     return process.exitcode
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_of_a_fork_during_a_run_runs_in_another_session(small_bundle: Bundle) -> None:
+    """That of the run stays busy there for ever."""
+    session = edgepack.load(small_bundle, sessions=1)
+    expected = session.run(random_input())["output"]
+    slow = slowed(session)
+    running = threading.Thread(target=session.run, args=(random_input(),))
+    running.start()
+    assert slow.inside.wait(60)
+
+    def child() -> None:
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run(random_input())["output"], expected)
+        session.close()
+
+    assert _ends(multiprocessing.get_context("fork").Process(target=child)) == 0
+    slow.go_on.set()
+    running.join(60)
+    session.close()
+
+
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there is no fork here")
 @pytest.mark.parametrize("asleep", [True, False])
 @pytest.mark.parametrize("how", ["run", "close", "exit", "another"])

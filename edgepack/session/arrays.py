@@ -19,6 +19,7 @@ __all__ = ["Inputs", "Outputs", "numpy_dtype"]
 # numpy has no bfloat16: its bits.
 _NUMPY = {"bfloat16": "uint16"}
 _Array, _empty = np.ndarray, np.empty
+_PLAIN = {dict, list, tuple}
 _address, _view = ctypes.addressof, ctypes.c_char.from_buffer
 
 
@@ -33,9 +34,10 @@ class _Side(ABC):
     kind: str
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
-        # Tuples of no class of their own, which are taken apart sooner.
-        self._places = tuple((spec.name, numpy_dtype(spec), spec.shape) for spec in specs)
         self._names = [spec.name for spec in specs]
+        # Tuples of no class of their own, which are taken apart sooner.
+        self._by_name = tuple((spec.name, numpy_dtype(spec), spec.shape) for spec in specs)
+        self._by_index = tuple((index, *place[1:]) for index, place in enumerate(self._by_name))
 
     def take(self, given: Any, addresses: list[int]) -> Sequence[Any]:
         """The arrays that the library gets for what a caller gave; ``addresses`` gets theirs.
@@ -49,41 +51,35 @@ class _Side(ABC):
         # Each of these lines is a part of every run: what is wrong, or has to be copied, is looked for once
         # it is known that something is. `is` takes a quarter of the time of `==` of dtypes; `carray`, which
         # says contiguous, aligned and writable, a third of asking for each; an index half of a strict `zip`.
-        before, index, kind = len(addresses), 0, type(given)
+        before, kind = len(addresses), type(given)
+        if kind is _Array:
+            given, kind = (given,), tuple
+        places = self._by_name if kind is dict else self._by_index
+        values = []  # of their own: a caller's list or mapping may change during the run
         try:
-            values: Sequence[Any] = given if kind is tuple else self._listed(given, kind)
-            for _, dtype, shape in self._places:
-                value = values[index]
-                if (
-                    type(value) is not _Array
-                    or value.dtype is not dtype
-                    or value.shape != shape
-                    or not value.flags.carray
-                ):
-                    break
-                addresses.append(_address(_view(value)))  # type: ignore[arg-type]
-                index += 1
-            if index == len(values) == len(self._places):
-                return values
+            if kind in _PLAIN and len(given) == len(places):
+                for key, dtype, shape in places:
+                    value = given[key]
+                    if (
+                        type(value) is not _Array
+                        or value.dtype is not dtype
+                        or value.shape != shape
+                        or not value.flags.carray
+                    ):
+                        break
+                    addresses.append(_address(_view(value)))  # type: ignore[arg-type]
+                    values.append(value)
+                else:
+                    return values
         except (IndexError, KeyError, ValueError):  # ValueError: an array without elements
             pass
         del addresses[before:]
         return self._take_slowly(given, addresses)
 
-    def _listed(self, given: Any, kind: type[Any]) -> Sequence[Any]:
-        """What nobody else changes during the run. Raises KeyError for what has to be looked at first."""
-        if kind is _Array:
-            return (given,)
-        if kind is list:
-            return tuple(given)
-        if kind is not dict or len(given) != len(self._places):
-            raise KeyError
-        return list(map(given.__getitem__, self._names))
-
     def _take_slowly(self, given: Any, addresses: list[int]) -> Sequence[Any]:
         arrays = [
             self._checked(name, dtype, shape, value)
-            for (name, dtype, shape), value in zip(self._places, self._in_order(given), strict=True)
+            for (name, dtype, shape), value in zip(self._by_name, self._in_order(given), strict=True)
         ]
         addresses += [address_of(array) for array in arrays]
         return arrays
@@ -157,7 +153,7 @@ class Outputs(_Side):
     def make(self, addresses: list[int]) -> dict[str, NDArray[Any]]:
         """New arrays by name; ``addresses`` gets theirs."""
         arrays = {}
-        for name, dtype, shape in self._places:
+        for name, dtype, shape in self._by_name:
             arrays[name] = array = _empty(shape, dtype)
             addresses.append(address_of(array))
         return arrays
