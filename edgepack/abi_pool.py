@@ -10,8 +10,9 @@ import ctypes as c
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import Any
 
@@ -77,9 +78,9 @@ class Pool:
     use, another one is made if fewer than ``limit`` are there, else the run waits. Their end waits for the
     runs, as the library itself does not.
 
-    Which run has which session stands in one dict, for ``setdefault`` decides who gets it, and notes it, in
-    one step that no other thread and no signal comes between: a lock would cost more than the rest of a
-    small model's run.
+    There is no lock: who uses which session stands in one dict, for ``setdefault`` decides who gets it, and
+    notes it, in one step that no other thread and no signal's handler comes between. A lock costs more than
+    the rest of a small model's run, and stays held where a handler raises at the wrong moment.
 
     Args:
         make: makes a session; what it raises for the first one reaches the caller, later ones are done
@@ -96,13 +97,15 @@ class Pool:
         self.limit = limit
         self.calls: list[PreparedCall] = []
         self._make = make
-        self._making = 0
         self._lost: list[PreparedCall] = []
-        self._ended = False
-        self._waiting = 0
-        # A list of its own for each call, for one thread may have several.
+        # Who uses what: sessions and, by keys of their own, other calls. A user is a list, as one thread may
+        # be in several calls.
         self._users: dict[object, list[int]] = {}
-        self._changed = threading.Condition()
+        # Places of sessions, and who makes one there; nobody any more where there is one.
+        self._places: dict[int, list[int]] = {0: []}
+        self._end_claims: dict[str, list[int]] = {}
+        self._ended = False
+        self._waiting: deque[Any] = deque()
         self.calls.append(make())
         _all_pools.add(self)
 
@@ -155,8 +158,7 @@ class Pool:
             yield
         finally:
             self._users.pop(key, None)
-            if self._waiting:
-                self._wake()
+            self._wake()
 
     def end(self, destroy: Callable[[Sequence[PreparedCall]], None]) -> None:
         """Lets no further call in, waits for those that are, and calls ``destroy``, if nobody did, with all
@@ -166,84 +168,111 @@ class Pool:
             RuntimeError: a call of this thread is in a session (a signal's handler interrupted it): to wait
                 for it would have no end.
         """
-        if any(user[0] == get_ident() for user in list(self._users.values())):
+        user = [get_ident()]
+        if user in list(self._users.values()):
             raise RuntimeError("the session cannot be closed by the call that it would have to wait for")
-        with self._changed:
-            self.open = False
-            self._changed.notify_all()
-            while self._users or self._making:
-                self._sleep()
-            if not self._ended:
-                self._ended = True
+        self.open = False
+        self._wake_all()
+        while self._users:
+            self._sleep(lambda: not self._users)
+        if self._end_claims.setdefault("end", user) is user:
+            try:
                 destroy([*self.calls, *self._lost])
+            finally:
+                self._ended = True
+                self._wake_all()
+        while not self._ended:
+            self._sleep(lambda: self._ended)
 
     def _wait_for_one(self, user: list[int]) -> PreparedCall:
         """A session that is noted as this user's, as soon as there is one."""
-        while True:
-            with self._changed:
-                # Noted as waiting before it looks, as who gives one back looks after it is given back.
-                self._waiting += 1
-                try:
-                    for call in self.calls:
-                        if self._users.setdefault(call, user) is user:
-                            return call
-                    if not self.open:
-                        raise ClosedError
-                    if len(self.calls) + self._making >= self.limit:
-                        self._sleep()
-                        continue
-                    self._making += 1
-                finally:
-                    self._waiting -= 1
-            self._make_another()
+        found: list[PreparedCall] = []
 
-    def _make_another(self) -> None:
-        made = []
+        def look() -> bool:
+            for call in self.calls:
+                if self._users.setdefault(call, user) is user:
+                    found.append(call)
+                    return True
+            return not self.open
+
+        while not look():
+            place = next((n for n in range(self.limit) if self._places.setdefault(n, user) is user), None)
+            if place is None:
+                self._sleep(look)
+            else:
+                self._make_another(place, user)
+            if found:
+                break
+        if not found:
+            raise ClosedError
+        return found[0]
+
+    def _make_another(self, place: int, user: list[int]) -> None:
+        key = object()
         try:
-            made.append(self._make())
+            self._users[key] = user
+            if self.open:
+                self.calls.append(self._make())
+                self._places[place] = []
         except Exception:
             # Memory or threads for more are not there: those that are have to do.
             self.limit = len(self.calls)
         finally:
-            with self._changed:
-                self.calls += made
-                self._making -= 1
-                self._changed.notify_all()
+            if self._places[place] is user:
+                del self._places[place]
+            self._users.pop(key, None)
+            self._wake()
 
-    def _sleep(self) -> None:
-        """Waits for :meth:`_wake`, with the lock held, or for a second: a signal's handler that raises may
-        have come between the end of a call and its notice."""
-        self._waiting += 1
+    def _sleep(self, look: Callable[[], bool]) -> None:
+        """Waits for :meth:`_wake`, unless ``look`` finds what is waited for; a second at most: a signal's
+        handler that raises may have come between the end of a call and its notice."""
+        waiting, woken = threading.Lock(), False
+        waiting.acquire()
         try:
-            self._changed.wait(1)
+            # Before it looks, as who gives one back looks for who waits when it is given back.
+            self._waiting.append(waiting)
+            if not look():
+                woken = waiting.acquire(timeout=1)
         finally:
-            self._waiting -= 1
+            try:
+                self._waiting.remove(waiting)
+            except ValueError:
+                if not woken:
+                    self._wake()  # it was this one's turn, which is of no use to it
 
     def _give_back(self, user: list[int]) -> None:
         """Also what a call got that did not come to know of it: a signal's handler raised."""
         for key, other in list(self._users.items()):
             if other is user:
                 del self._users[key]
+        for place, other in list(self._places.items()):
+            if other is user:
+                del self._places[place]
 
     def _wake(self) -> None:
-        with self._changed:
-            if self.open:
-                self._changed.notify()
-            else:
-                self._changed.notify_all()
+        """Lets one go on that waits, or all if the end is among what they wait for."""
+        if not self.open:
+            self._wake_all()
+            return
+        with suppress(IndexError):
+            self._waiting.popleft().release()
+
+    def _wake_all(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._waiting.popleft().release()
 
     def _forked(self) -> None:
         """A child of a fork has none of its parent's other threads: what they held stays theirs."""
-        self._changed = threading.Condition()
-        self._waiting = self._making = 0
+        self._waiting.clear()
         here = get_ident()
         for key, user in list(self._users.items()):
             if user[0] != here:
                 del self._users[key]
-                if key in self.calls:
-                    # The library says that it is running, for ever.
-                    self._lost += [call for call in self.calls if call is key]
+                # Of a session, the library says that it is running, for ever.
+                self._lost += [call for call in self.calls if call is key]
         self.calls = [call for call in self.calls if call not in self._lost]
+        self._places = {number: [] for number in range(len(self.calls))}
 
 
 _all_pools: weakref.WeakSet[Pool] = weakref.WeakSet()

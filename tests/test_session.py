@@ -347,6 +347,38 @@ print(wrong, end="")
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]", "")
 
 
+def test_what_signals_handlers_raise_leaves_no_session_in_use(small_bundle: Bundle) -> None:
+    program = """
+import ctypes, sys, threading, time, numpy as np, edgepack
+session = edgepack.load(sys.argv[1], threads=1, sessions=2)
+x = np.ones(session.inputs[0].shape, "f4")
+threading.excepthook = lambda *_: None
+end = time.monotonic() + 3
+def run():
+    while time.monotonic() < end:
+        try:
+            session.run(x)
+        except KeyboardInterrupt:
+            pass
+threads = [threading.Thread(target=run) for _ in range(4)]
+sys.setswitchinterval(1e-5)
+[one.start() for one in threads]
+raised = ctypes.pythonapi.PyThreadState_SetAsyncExc
+while time.monotonic() < end:
+    for one in threads:
+        raised(ctypes.c_ulong(one.ident), ctypes.py_object(KeyboardInterrupt))
+    time.sleep(0.001)
+[one.join(60) for one in threads]
+assert not any(one.is_alive() for one in threads)
+assert not session._pool._users
+session.run(x)
+session.close()
+"""
+    command = [sys.executable, "-c", program, str(small_bundle.path)]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 class Slow:
     """The library's functions, of which a run waits until it may go on; what was called, in order."""
 
