@@ -170,7 +170,7 @@ def test_weights_in_float16_take_half_of_the_params(packed: Pack, tmp_path: Path
 
 def test_a_detector_gives_its_boxes_and_how_many_there_are(tmp_path: Path) -> None:
     model = save(detector(), tmp_path)
-    assert "--max found=24" in edgepack.check(model).hint
+    assert 'maxima={"found": 24}' in edgepack.check(model).hint
     bundle = edgepack.pack(model, output=tmp_path / "out", maxima={"found": 20})
     assert bundle.verify().ok
     inputs = random_inputs(detector(), 3)
@@ -229,7 +229,7 @@ def test_a_dimension_that_is_not_bound_is_named_with_its_option(tmp_path: Path) 
     with pytest.raises(ModelError) as caught:
         edgepack.pack(save(build("bert"), tmp_path), "host", tmp_path / "out", cache=False)
     assert "sequence" in str(caught.value)
-    assert "--dim" in str(caught.value)
+    assert "dims={" in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
