@@ -85,7 +85,7 @@ def profile_entries(
         us = sum(steps_us[i] for i in indices)
         steps = [manifest.steps[i] for i in indices]
         members = [
-            kernels[s.kernel] if s.kernel else KernelRecord(symbol="", rule="copy", bytes_moved=s.copied)
+            kernels[s.kernel] if s.kernel else KernelRecord(symbol="copy", rule="copy", bytes_moved=s.copied)
             for s in steps
         ]
         flops = sum(kernel.flops for kernel in members)

@@ -76,11 +76,14 @@ def check_bound(
     options = [f"--dim {name}={usual[name]}" for name in by_name]
     options += [f"--shape {suggested_shape(item, {**sizes, **usual})}" for item in by_shape]
     lines = [f"{item.name!r} ({described(item.shape)}): {', '.join(_open(item, sizes))}" for item in missing]
-    count = len({(dim if "'" in dim else item.name) for item in missing for dim in _open(item, sizes)})
+    # A name is one size wherever it stands; a dimension without one is that input's own.
+    sizes_to_choose = {
+        dim if "'" in dim else (item.name, dim) for item in missing for dim in _open(item, sizes)
+    }
     raise ModelError(
         f"Input {lines[0]} {'are' if len(_open(missing[0], sizes)) > 1 else 'is'} not bound"
         + (f"; and input {'; input '.join(lines[1:])}." if len(lines) > 1 else "."),
-        hint=f"Choose {'its size' if count == 1 else 'their sizes'}, for example: {' '.join(options)}",
+        hint=f"Choose {'its size' if len(sizes_to_choose) == 1 else 'their sizes'}, for example: {' '.join(options)}",
     )
 
 

@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.denormals import denormals
 from edgepack.compiler.frontend.binding import dimension, input_dtype, model_inputs, unbound_dims
 from edgepack.compiler.frontend.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.rewrites import REWRITES
@@ -65,6 +64,8 @@ def _denormals(tensor: onnx.TensorProto, folder: Path) -> int:
     """How many of a tensor's numbers are denormal, wherever its data lie."""
     import numpy as np
     import onnx
+
+    from edgepack.compiler.denormals import denormals
 
     kinds: dict[int, np.dtype[Any]] = {
         onnx.TensorProto.FLOAT: np.dtype("<f4"),
