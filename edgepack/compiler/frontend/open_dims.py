@@ -80,10 +80,11 @@ def check_bound(
     sizes_to_choose = {
         dim if "'" in dim else (item.name, dim) for item in missing for dim in _open(item, sizes)
     }
+    one_or_more = "its size" if len(sizes_to_choose) == 1 else "their sizes"
     raise ModelError(
         f"Input {lines[0]} {'are' if len(_open(missing[0], sizes)) > 1 else 'is'} not bound"
         + (f"; and input {'; input '.join(lines[1:])}." if len(lines) > 1 else "."),
-        hint=f"Choose {'its size' if len(sizes_to_choose) == 1 else 'their sizes'}, for example: {' '.join(options)}",
+        hint=f"Choose {one_or_more}, for example: {' '.join(options)}",
     )
 
 
