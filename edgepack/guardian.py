@@ -174,8 +174,9 @@ def _guard(token: str, parent: int) -> None:
             break
     for group in running.values():
         _kill(group)
-    # One that was just being started has its environment only a moment later.
-    for _ in range(0 if bye else 5):
+    # One that was just being started has its environment only a moment later; where the parent said goodbye,
+    # an interrupt may have come between the start of a process and its note.
+    for _ in range(1 if bye else 5):
         for pid, marked in _marked(token):
             if marked not in over:
                 _kill(pid)
