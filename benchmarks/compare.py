@@ -42,7 +42,7 @@ from real_networks import default_cache
 from work import Work, work_of
 
 import edgepack
-from edgepack.compiler.frontend.sampling import random_inputs
+from edgepack.compiler.frontend.onnx.sampling import random_inputs
 
 #: Seconds that one turn of an engine should take; it makes as many runs as fit, within limits.
 TURN_SECONDS = 0.25

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from real_networks import LISTED, PREFIXES, cached
 
-from edgepack.compiler.frontend.onnxruntime_session import optimise
+from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise
 from tests.models import NETWORKS, audio, families, recurrent, transformers, video, vision
 from tests.models.light import light
 

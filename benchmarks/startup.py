@@ -31,7 +31,7 @@ from markdown import replace_section, table
 from networks import BENCHMARKS, save
 
 import edgepack
-from edgepack.compiler.frontend.sampling import random_inputs
+from edgepack.compiler.frontend.onnx.sampling import random_inputs
 
 #: Names of the three ways.
 WAYS = ("process", "first result", "session")

@@ -20,7 +20,7 @@ import onnx
 from onnx import helper
 from peak import Machine
 
-from edgepack.compiler.frontend.onnxruntime_session import create_session
+from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 
 __all__ = ["Layer", "Work", "work_of"]
 

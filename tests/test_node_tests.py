@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.compiler.frontend.binding import bind
+from edgepack.compiler.frontend.onnx.binding import bind
 from tests.support.compiled import Compiled
 from tests.support.node_tests import SAMPLE, check, load_tests
 

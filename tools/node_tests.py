@@ -286,7 +286,7 @@ def _run(session: Any, inputs: Mapping[str, Any]) -> list[Any]:
 def _bound(model: Any) -> Any:
     import onnx
 
-    from edgepack.compiler.frontend.binding import bind
+    from edgepack.compiler.frontend.onnx.binding import bind
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from edgepack.compiler.frontend.rewrites import REWRITES
+from edgepack.compiler.frontend.onnx.rewrites import REWRITES
 from tests.support.node_tests import NodeTest, load_tests
 
 __all__ = ["contributed", "table", "write"]
@@ -32,9 +32,9 @@ An operator that is not here is refused with a sentence that names it. Inputs th
 
 The shapes that depend on data are those of Compress, NonMaxSuppression, NonZero and Unique; with a maximum
 of entries ([varying-sizes.md](varying-sizes.md)) their tests pass too, which
-`pytest -m slow tests/compiler/frontend/test_maxima.py` runs. Random numbers with a seed are constants, the
-same in every run: what `onnx.reference` draws, by NumPy's `RandomState(seed)` (the Mersenne Twister MT19937).
-Without a seed they are refused, and a Multinomial always is.
+`pytest -m slow tests/compiler/frontend/onnx/test_maxima.py` runs. Random numbers with a seed are constants,
+the same in every run: what `onnx.reference` draws, by NumPy's `RandomState(seed)` (the Mersenne Twister
+MT19937). Without a seed they are refused, and a Multinomial always is.
 
 Opsets are those of the tests' models; older ones go through the same converters. Types are those of the tests
 that pass, inputs and outputs together.
@@ -64,7 +64,7 @@ CONTRIBUTED = """\
 
 ONNX Runtime's transformer optimiser and Optimum write operators of the domain `com.microsoft`. These
 become standard ones, and then the kernels of attention and norms; each is compared with ONNX Runtime
-(`tests/compiler/frontend/test_rewrites.py`, `test_contrib.py`). Forms that its CPU kernels lack are
+(`tests/compiler/frontend/onnx/test_rewrites.py`, `test_contrib.py`). Forms that its CPU kernels lack are
 refused, and a `GroupQueryAttention` with a past, or whose lengths are no constants.
 `SimplifiedLayerNormalization`, which has no domain of its own, belongs to them."""
 

@@ -128,10 +128,10 @@ DEFECTS = (
     Defect(
         "frontend",
         "an integer convolution forgets the zero points of its weights",
-        "edgepack/compiler/frontend/rewrites/quantised.py",
+        "edgepack/compiler/frontend/onnx/rewrites/quantised.py",
         "value.astype(np.int32) - shift",
         "value.astype(np.int32)",
-        ("tests/compiler/frontend/test_rewrites.py",),
+        ("tests/compiler/frontend/onnx/test_rewrites.py",),
     ),
     Defect(
         "render",

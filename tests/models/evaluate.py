@@ -14,9 +14,9 @@ __all__ = ["random_inputs", "run_in_float64", "run_onnxruntime", "run_relax"]
 def random_inputs(
     model: onnx.ModelProto, seed: int = 0, dims: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Seeded inputs as :func:`edgepack.compiler.frontend.sampling.random_inputs` draws them."""
-    from edgepack.compiler.frontend.binding import bind
-    from edgepack.compiler.frontend.sampling import random_inputs as draw
+    """Seeded inputs as :func:`edgepack.compiler.frontend.onnx.sampling.random_inputs` draws them."""
+    from edgepack.compiler.frontend.onnx.binding import bind
+    from edgepack.compiler.frontend.onnx.sampling import random_inputs as draw
 
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
@@ -26,7 +26,7 @@ def random_inputs(
 
 def run_onnxruntime(model: onnx.ModelProto | Path, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Outputs in the order of the graph, without graph optimisations."""
-    from edgepack.compiler.frontend.onnxruntime_session import create_session
+    from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 
     session = create_session(onnx.load(model) if isinstance(model, Path) else model)
     return [np.asarray(array) for array in session.run(None, dict(inputs))]

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgepack.compiler.frontend.onnxruntime_session import create_session
+from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 
 __all__ = ["LIGHT", "light", "light_path"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.compiler.frontend.binding import bind
+from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.errors import ConfigError
 from edgepack.files import list_files
 from edgepack.release.build import Job, build

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from edgepack.compiler.frontend.onnx import ImportedModel, import_model
-from edgepack.compiler.frontend.reference import tolerances
+from edgepack.compiler.frontend.base import ImportedModel
+from edgepack.compiler.frontend.onnx import import_model
+from edgepack.compiler.frontend.onnx.reference import tolerances
 from edgepack.compiler.graph.lower import Forms, Lowered, lower
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
 from edgepack.compiler.planner.build import Built, build_plan

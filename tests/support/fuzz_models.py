@@ -134,7 +134,7 @@ def _run(case: int) -> tuple[int, str]:
 
 
 def _load(folder: Path) -> tuple[int, str]:
-    from edgepack.compiler.frontend import onnx as frontend
+    from edgepack.compiler.frontend.onnx import frontend
 
     try:
         frontend.load(folder)

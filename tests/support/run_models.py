@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from edgepack.compiler.frontend.onnxruntime_session import Level, create_session
+from edgepack.compiler.frontend.onnx.onnxruntime_session import Level, create_session
 
 
 def main(folder: Path, name: str) -> None:

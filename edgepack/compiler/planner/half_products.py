@@ -2,7 +2,7 @@
 that float16 holds, where no sum can leave float16.
 
 A sum of a block of products (emit/register_tile.py) is at most :data:`HALF_BLOCK` times the largest
-weight times the largest value that was read in the recorded run (frontend/large_values.py).
+weight times the largest value that was read in the recorded run (frontend/onnx/large_values.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which constants are stored as float16: large ones whose values all are float16 numbers.
 
 The frontend has rounded the weights of convolutions, products and tables to such numbers
-(frontend/weights.py), and folding keeps most of them what they are. What is no float16 number any more stays
-float32, so that storing never changes a result.
+(frontend/onnx/weights.py), and folding keeps most of them what they are. What is no float16 number any more
+stays float32, so that storing never changes a result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LEAST", "is_half", "lost", "mark_half_weights", "said"]
 #: Largest error of a rounded constant, by Euclidean norm: normal numbers are off by at most 2**-11 each.
 MOST_LOST = 2.0**-10
 
-#: Elements of the smallest constant that is worth converting at each use (frontend/weights.py).
+#: Elements of the smallest constant that is worth converting at each use (frontend/onnx/weights.py).
 LEAST = 512
 
 

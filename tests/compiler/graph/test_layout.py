@@ -217,7 +217,7 @@ def test_no_more_transposes_than_the_layouts_need(name: str) -> None:
     ["resnet18", "mobilenetv2", "mobilenetv3", "efficientnet", "light_squeezenet"],
 )
 def test_classifier_has_one_transpose_at_its_input(network: str) -> None:
-    from edgepack.compiler.frontend.binding import bind
+    from edgepack.compiler.frontend.onnx.binding import bind
     from tests.models import DIMS
 
     model = build(network)

@@ -171,7 +171,7 @@ def test_softmax_of_large_and_infinite_logits(library: Library, registers: str, 
 
 @pytest.mark.parametrize("network", ["bert", "vit", "segformer", "convnext"])
 def test_norms_and_softmaxes_of_networks_are_served(network: str) -> None:
-    from edgepack.compiler.frontend.binding import bind
+    from edgepack.compiler.frontend.onnx.binding import bind
 
     onnx_model = build(network)
     bind(onnx_model, shapes={}, dims=DIMS.get(network, {}))

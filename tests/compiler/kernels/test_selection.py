@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.maxima.prepare import padded_results, with_counts, with_maxima
-from edgepack.compiler.frontend.reference_run import run_reference
-from edgepack.compiler.frontend.standard_evaluator import evaluate
+from edgepack.compiler.frontend.onnx.maxima.prepare import padded_results, with_counts, with_maxima
+from edgepack.compiler.frontend.onnx.reference_run import run_reference
+from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.errors import ModelError
 from tests.models.builder import Graph
 from tests.models.counted import CHOICES

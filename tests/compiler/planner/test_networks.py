@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.binding import bind
+from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.planner.arena import Request, lower_bound
 from tests.models import DIMS, LARGE, NETWORKS, build
 from tests.models.evaluate import random_inputs

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from edgepack.compiler.frontend.sampling import random_inputs
+from edgepack.compiler.frontend.onnx.sampling import random_inputs
 from tests.models.builder import Graph
 
 __all__ = ["IMAGE", "NOT_MEASURED", "ROWS", "TOKENS", "Row", "between", "integers", "one", "row"]

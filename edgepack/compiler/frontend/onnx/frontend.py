@@ -1,0 +1,380 @@
+"""The frontend for ONNX: reads, checks and normalises a file, imports it as Relax with static shapes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.base import HalfWeights, ImportedModel, Sizes
+from edgepack.compiler.frontend.onnx import reference, summary
+from edgepack.compiler.frontend.onnx.binding import bind, input_dtype, model_inputs
+from edgepack.compiler.frontend.onnx.blame import blaming_invalid
+from edgepack.compiler.frontend.onnx.converters import convert
+from edgepack.compiler.frontend.onnx.custom import (
+    Detachable,
+    custom_nodes,
+    declare,
+    detached,
+    reattached,
+)
+from edgepack.compiler.frontend.onnx.cut import declared_values, open_model, static_shape
+from edgepack.compiler.frontend.onnx.external_data import read_tensor, save_with_data
+from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
+from edgepack.compiler.frontend.onnx.half import has_half
+from edgepack.compiler.frontend.onnx.import_failures import ImportFailures
+from edgepack.compiler.frontend.onnx.large_values import note_large_values, seen_values
+from edgepack.compiler.frontend.onnx.maxima.apply import Padding
+from edgepack.compiler.frontend.onnx.maxima.prepare import check_combinations, with_maxima
+from edgepack.compiler.frontend.onnx.maxima.suggest import check_sizes
+from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
+from edgepack.compiler.frontend.onnx.normalise import normalise
+from edgepack.compiler.frontend.onnx.quantised_weights import warn_of_quantised_weights
+from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
+from edgepack.compiler.frontend.onnx.support import RefusedNodesError, check_operators, node_name
+from edgepack.compiler.frontend.onnx.weights import round_weights
+from edgepack.errors import EdgepackError, ModelError
+from edgepack.plan.custom import CustomOperator
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
+from edgepack.plan.model_summary import ModelSummary
+from edgepack.plan.types import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
+    import tvm
+
+__all__ = ["import_file", "import_model", "load", "model_files", "prepare", "record", "summarise"]
+
+#: What :func:`prepare` leaves: the normalised model, its large weights, and its inputs.
+_MODEL, _WEIGHTS, _SIGNATURE = "model.onnx", "weights.bin", "signature.json"
+
+
+def model_files(model: Path) -> tuple[Path, ...]:
+    """The ONNX file and its external data files, sorted. Raises ModelError if it cannot be read."""
+    return (model, *external_files(model))
+
+
+def summarise(model: Path) -> ModelSummary:
+    """What is in an ONNX file. Raises ModelError if it cannot be read."""
+    with blaming_invalid(model):
+        return summary.summarise(model)
+
+
+def prepare(model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
+    """Read, check, bind and normalise the model; :func:`load` takes what is then in ``folder``. Returns
+    warnings.
+
+    Raises:
+        ModelError: the file cannot be read, or the model not be compiled.
+        ConfigError: ``sizes`` do not fit the model.
+    """
+    with blaming_invalid(model):
+        return _prepare(model, sizes, folder)
+
+
+def _prepare(model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
+    check_combinations(sizes)
+    batches: list[str] = []
+    bound = open_model(model, sizes, batches)
+    declare(bound, sizes.custom)
+    try:
+        normal, inputs, padding = _normalised(bound, sizes.custom, sizes.maxima, sizes.limits)
+    except RefusedNodesError as error:
+        bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
+        cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
+        raise _with_cuts(error, cuts, bound) from error
+    half_weights = _half_weights(bound, sizes)
+    kept = round_weights(normal) if half_weights != "never" else ()
+    save_with_data(normal, folder / _MODEL, _WEIGHTS)  # protocol buffers end at 2 GB
+    tensors = [name for node in bound.graph.node for name in node.output]
+    signature = {
+        "inputs": [asdict(spec) for spec in inputs],
+        "tensors": tensors,
+        "half_weights": half_weights,
+        "padding": None if padding is None else asdict(padding),
+    }
+    (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
+    return (*batches, *warn_of_quantised_weights(bound), *kept)
+
+
+def record(
+    model: Path, sizes: Sizes, folder: Path, *, seed: int, inputs: Mapping[str, Path]
+) -> tuple[str, ...]:
+    """Record inputs and what ONNX Runtime makes of them in ``folder / "recorded"``; returns warnings.
+
+    Raises:
+        ConfigError: a given input does not fit.
+        ModelError: ONNX Runtime cannot run the model.
+    """
+    import onnx
+
+    signature = _signature(folder)
+    # A float16 model's own arithmetic is its reference, whose tolerance covers rounded weights.
+    rounded = folder / _MODEL if signature["half_weights"] == "always" else None
+    with blaming_invalid(model), flushed_denormals(not sizes.strict_math):
+        warned = reference.record(
+            model,
+            _inputs(folder),
+            sizes,
+            seed=seed,
+            inputs=inputs,
+            directory=folder / "recorded",
+            changed=reference.Changed(rounded, _padding(signature)),
+        )
+        if sizes.precision == "fp16":
+            warned += note_large_values(onnx.load(str(folder / _MODEL)), folder)
+    return warned
+
+
+def load(folder: Path) -> ImportedModel:
+    """The Relax module of what :func:`prepare` left in ``folder``; ModelError if TVM cannot import it."""
+    import onnx
+
+    normal = onnx.load(str(folder / _MODEL), load_external_data=False)
+    try:
+        imported = _imported(normal, _inputs(folder), folder)
+        half_weights = _signature(folder)["half_weights"]
+        return replace(imported, half_weights=half_weights, seen=seen_values(folder))
+    except RefusedNodesError as error:
+        names = set(_signature(folder)["tensors"])
+        cuts = suggest_cuts(normal, error.tensors, partial(_not_imported_in, folder=folder), names)
+        raise _with_cuts(error, cuts, normal) from error
+
+
+def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
+    """The Relax module of an ONNX file, without anything written.
+
+    Args:
+        path: an ``.onnx`` file; external data lies beside it.
+        shapes: whole shapes of inputs, by input name.
+        dims: sizes of named dimensions.
+
+    Raises:
+        ModelError: the file cannot be read, or the model not be compiled.
+        ConfigError: ``shapes`` or ``dims`` do not fit the model.
+    """
+    model = read_model(path)
+    bind(model, shapes=shapes, dims=dims)
+    return import_model(model)
+
+
+def import_model(model: onnx.ModelProto, maxima: Mapping[str, int] | None = None) -> ImportedModel:
+    """The Relax module of a model whose inputs all have static shapes (see :func:`import_file`); ``maxima``
+    are those of :class:`~edgepack.compiler.frontend.base.Sizes`."""
+    return _imported(*_normalised(model, (), maxima)[:2])
+
+
+def _normalised(
+    model: onnx.ModelProto,
+    custom: Sequence[CustomOperator] = (),
+    maxima: Mapping[str, int] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...], Padding | None]:
+    """The model as the importer takes it, its inputs, and with ``maxima`` what its outputs are."""
+    if not model.graph.output:
+        raise ModelError(
+            "The model's graph has no outputs: there is nothing to compute.", hint="Export it again."
+        )
+    inputs = model_inputs(model)
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") is not None:
+            input_dtype(value)
+    nodes: Sequence[Detachable] = custom_nodes(model, custom)
+    padding = None
+    if maxima:
+        model, nodes, padding = with_maxima(model, maxima, limits)
+    normal = _normal(model, nodes, limits)
+    _check_static(normal)
+    specs = tuple(
+        TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
+    )
+    return normal, specs, padding
+
+
+def _padding(signature: Mapping[str, Any]) -> Padding | None:
+    """What :func:`prepare` noted of the outputs of a model with maxima."""
+    found = signature["padding"]
+    if found is None:
+        return None
+    counts = {name: (tensor, axis) for name, (tensor, axis) in found["counts"].items()}
+    return Padding(found["shapes"], counts, found["most"])
+
+
+def _refused_in(part: onnx.ModelProto, custom: Sequence[CustomOperator]) -> Sequence[str]:
+    """Tensors of nodes of a part of the model that cannot be compiled, as far as it is seen without TVM."""
+    bind(part, shapes={}, dims={})
+    declare(part, custom)
+    try:
+        _normalised(part, custom)
+    except RefusedNodesError as error:
+        return error.tensors
+    return ()
+
+
+def _not_imported_in(part: onnx.ModelProto, folder: Path) -> Sequence[str]:
+    """Tensors of nodes of a part of a normalised model that TVM cannot import."""
+    try:
+        _convert(part, folder)
+    except RefusedNodesError as error:
+        return error.tensors
+    return ()
+
+
+def _with_cuts(
+    error: RefusedNodesError, cuts: Sequence[Mapping[str, Any]], model: onnx.ModelProto
+) -> ModelError:
+    refused = error.refused or [
+        {"operator": node.op_type, "nodes": [node_name(node, index)], "reason": error.message}
+        for index, node in enumerate(model.graph.node)
+        if not set(error.tensors).isdisjoint(node.output)
+    ]
+    said = {"hint": error.hint, "detail": error.detail}
+    return ModelError(error.message, **said, refused=refused, cuts=cuts)
+
+
+def _normal(model: onnx.ModelProto, nodes: Sequence[Detachable], limits: Limits) -> onnx.ModelProto:
+    """The normalised model; what the user computes in C is not looked at."""
+    bare = detached(model, nodes) if nodes else model
+    normal = normalise(bare, limits) if bare.graph.node else bare
+    check_sizes(normal)
+    check_operators(normal)
+    return reattached(normal, model, nodes) if nodes else normal
+
+
+def _imported(
+    normal: onnx.ModelProto, inputs: tuple[TensorSpec, ...], folder: Path = Path()
+) -> ImportedModel:
+    module, nodes = _convert(normal, folder)
+    outputs = _output_specs(module, [value.name for value in normal.graph.output])
+    operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
+    return ImportedModel(module, Signature(inputs, outputs, nodes), operators)
+
+
+def _signature(folder: Path) -> dict[str, Any]:
+    """What :func:`prepare` noted of the model."""
+    signature: dict[str, Any] = json.loads((folder / _SIGNATURE).read_text(encoding="utf-8"))
+    return signature
+
+
+def _inputs(folder: Path) -> tuple[TensorSpec, ...]:
+    inputs = _signature(folder)["inputs"]
+    return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in inputs)
+
+
+def _half_weights(bound: onnx.ModelProto, sizes: Sizes) -> HalfWeights:
+    """How weights are stored: as the user says, else as the model has them where that costs no time."""
+    if sizes.weights is not None:
+        return "always" if sizes.weights == "float16" else "never"
+    return "where it is fast" if has_half(bound.graph) else "never"
+
+
+def _check_static(model: onnx.ModelProto) -> None:
+    """Refuses nodes whose outputs' shapes are known at run time only: the first ones, not what reads them."""
+    values = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    unknown: set[str] = set()
+    found: dict[str, tuple[str, str]] = {}
+    for index, node in enumerate(model.graph.node):
+        for name in node.output:
+            tensor = values[name].type.tensor_type if name in values else None
+            if tensor is None or not tensor.HasField("shape") or static_shape(values[name]) is not None:
+                continue
+            unknown.add(name)
+            if unknown.isdisjoint(node.input):
+                found[name] = (node.op_type, node_name(node, index))
+    for first, (operator, node) in found.items():
+        raise RefusedNodesError(
+            f"The shape of {first!r} depends on values that are known at run time only ({operator}, {node}).",
+            hint="Export the model with static shapes, or make what decides the shape a constant.",
+            refused=[
+                {"operator": operator, "nodes": [node], "reason": "the shape of its output depends on values"}
+                for operator, node in dict.fromkeys(found.values())
+            ],
+            tensors=list(found),
+        )
+
+
+def _convert(model: onnx.ModelProto, folder: Path) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """The Relax module, and the names of the nodes that its variables ``n<index>_`` stand for; weights that
+    are not in the model lie in ``folder``.
+
+    Raises:
+        RefusedNodesError: names all nodes that cannot be imported, as far as the shapes of their outputs are
+            known, so that those behind them can be tried.
+    """
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+    names: list[str] = []
+    failures = ImportFailures(model)
+
+    class Importer(ONNXGraphImporter):  # type: ignore[misc]
+        """Asks our own converters first, and goes on behind a node that fails."""
+
+        def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+            """Nothing: ``check_operators`` did, which also knows our own converters."""
+
+        def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
+            array = read_tensor(tensor_proto, folder)
+            return tvm.runtime.tensor(array.reshape(tuple(tensor_proto.dims)))
+
+        def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
+            name = attrs["tvm_custom"]["name"]
+            failures.enter(op_name, name)
+            try:
+                value = convert(self.bb, op_name, inputs, attrs, opset)
+                if value is None:
+                    value = super()._convert_operator(op_name, inputs, attrs, opset)
+            except EdgepackError as error:
+                raise failures.of_node(error) from None
+            except Exception as error:  # the converters raise what they happen to raise
+                failures.note(error)
+                instead = failures.stand_in(self.bb)
+                if instead is None:
+                    raise
+                return instead
+            if isinstance(value, relax.Call | relax.Var) and name:
+                value = self.bb.emit(value, name_hint=f"n{len(names)}_")
+                names.append(name)
+            elif isinstance(value, relax.Call):
+                value = self.bb.normalize(value)  # the next converter asks for its shape
+            return value
+
+    importer = Importer({}, "float32")
+    try:
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = importer.from_onnx(model.graph, default_opset(model))
+    except EdgepackError:
+        raise
+    except Exception as error:
+        raise failures.refusal(error) from error
+    if failures:
+        raise failures.refusal(None)
+    return module, tuple(names)
+
+
+def _output_specs(module: tvm.IRModule, names: Sequence[str]) -> tuple[TensorSpec, ...]:
+    from tvm import relax
+
+    result = module["main"].ret_ty
+    types = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    specs = []
+    for name, ty in zip(names, types, strict=True):
+        if not isinstance(ty, relax.TensorType) or ty.shape is None:
+            raise ModelError(f"Output {name!r} is not a tensor of known shape.")
+        try:
+            shape = tuple(int(size) for size in ty.shape.values)
+        except (TypeError, AttributeError) as error:
+            raise ModelError(
+                f"The shape of output {name!r} is only known at run time ({ty.shape})."
+            ) from error
+        specs.append(TensorSpec(name, str(ty.dtype), shape))
+    return tuple(specs)

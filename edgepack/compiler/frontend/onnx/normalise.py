@@ -1,0 +1,166 @@
+"""Brings a bound model into the form that TVM's importer reads well: constants folded, standard operators
+only.
+
+ONNX Runtime's basic optimiser does most of it (offline, about 0.4 s): it folds constants, shape arithmetic
+and batch normalisation, and removes what does nothing. What it leaves, ``rewrites`` decomposes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
+from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
+from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
+from edgepack.compiler.frontend.onnx.half import compute_in_float32
+from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
+from edgepack.compiler.frontend.onnx.narrow_types import retype
+from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
+from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
+from edgepack.errors import ModelError
+from edgepack.plan.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["fold_constants", "normalise", "unrolled"]
+
+#: Optimisers of ONNX Runtime's basic level that hinder fusion here: MatMul and Add of rank 3 would become a
+#: Gemm of rank 2 between two reshapes, which keep the epilogue (GELU, residual) apart from the product.
+DISABLED = ("MatMulAddFusion",)
+
+
+def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.ModelProto:
+    """An equivalent model for the importer; inputs and outputs keep their names, order and types.
+
+    Args:
+        model: all input shapes static (:func:`edgepack.compiler.frontend.onnx.binding.bind`), weights loaded.
+        limits: how much may become of it.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    import onnx
+
+    model = unrolled(model, limits=limits)
+    if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
+        model.graph.value_info.extend(_value_types(model))
+    model = rewrites.apply(model)
+    retype(model)
+    return _with_shapes(model)
+
+
+def unrolled(
+    model: onnx.ModelProto, *, widen: bool = True, limits: Limits = DEFAULT_LIMITS
+) -> onnx.ModelProto:
+    """The model without functions and control flow, its constants folded.
+
+    Args:
+        widen: compute float16 and bfloat16 in float32.
+        limits: how much may become of the model.
+    """
+    model = _inline_functions(model)
+    check_known(model, rewrites.REWRITES)
+    _freeze_initializers(model)
+    model = _folded(compute_in_float32(model) if widen else model, limits)
+    while rewrites.unroll(model):
+        model = _folded(model, limits)
+    return model
+
+
+def _folded(model: onnx.ModelProto, limits: Limits) -> onnx.ModelProto:
+    check_extents(model, limits)
+    model = fold_constants(model, limits)
+    if any(node.op_type in ("Shape", "Constant") for node in model.graph.node):
+        model = fold_constants(
+            model, limits
+        )  # functions are inlined after constants are folded: fold theirs too
+    check_extents(model, limits)  # of sizes that were constants to be folded
+    return model
+
+
+def fold_constants(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.ModelProto:
+    """The model after ONNX Runtime's basic optimiser: standard operators, constants folded.
+
+    What ONNX Runtime refuses though the standard allows it (a newer opset, an element type that it has no
+    kernel for) is folded by the standard's own evaluator. What would take more than
+    ``limits`` allow stays as it is.
+
+    Raises:
+        ModelError: the model is not valid.
+    """
+    largest = limits.constants(stored_bytes(model))
+    try:
+        return optimise(model, disabled=DISABLED, largest=largest)
+    except Exception as error:  # onnxruntime's errors share no base class of their own
+        refusal = error
+    _check_valid(model, refusal)
+    try:
+        return optimise(for_onnxruntime(model), disabled=DISABLED, largest=largest)
+    except Exception:  # as above
+        return standard_evaluator.fold(model)
+
+
+def _check_valid(model: onnx.ModelProto, refusal: Exception) -> None:
+    """Raises ModelError with what ONNX Runtime says of a model that ONNX's own checker refuses as well."""
+    import onnx
+
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        for value in inferred.graph.output:
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.shape.SetInParent()  # the checker wants one, and binding removed it
+        onnx.checker.check_model(inferred)
+    except Exception as error:  # the checker's, or that of inference, or of protocol buffers above 2 GB
+        raise _refused(refusal) from error
+
+
+def _value_types(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    try:
+        return value_types(model)
+    except Exception as error:  # as above
+        raise _refused(error) from error
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, its values and outputs annotated, in place."""
+    inferred = infer_shapes(model).graph
+    del model.graph.value_info[:], model.graph.output[:]
+    model.graph.value_info.extend(inferred.value_info)
+    model.graph.output.extend(inferred.output)
+    return model
+
+
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Inlines the model's own functions, and standard operators that the importer lacks but ONNX defines."""
+    model = inlined(model)
+
+    def lacking(node: onnx.NodeProto) -> bool:
+        key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+        if key == ("", "LayerNormalization"):
+            return any(node.output[1:])  # its mean and deviation, which the importer does not know
+        if key == ("", "RMSNormalization"):
+            axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+            return axis == 0 or axis < -1  # the importer's may be over all axes, which it cannot
+        return not is_importable(node) and key not in rewrites.REWRITES and not is_refused(node)
+
+    return write_out(model, lacking)
+
+
+def _freeze_initializers(model: onnx.ModelProto) -> None:
+    """Makes initializers that are listed as inputs (all are, up to IR version 3) constants, in place."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, 4)
+
+
+def _refused(error: Exception) -> ModelError:
+    text = str(error).split(" : ", 2)[-1].strip()
+    return ModelError(
+        "ONNX Runtime refuses the model.",
+        hint="Check the model with onnx.checker.check_model and run it with onnxruntime.",
+        detail=text,
+    )

@@ -1,0 +1,136 @@
+"""ONNX-to-ONNX rewrites of what TVM's importer lacks or gets wrong; each is tested against ONNX Runtime.
+
+A rewrite takes one node and writes standard nodes that compute the same. They run after constants are folded,
+so that axes, sizes and scales are constants, and shapes are known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgepack.compiler.frontend.onnx.rewrites import (
+    automatic_padding,
+    caches,
+    contrib,
+    contrib_attention,
+    control_flow,
+    decompose,
+    forms,
+    grid_sample,
+    legacy,
+    linear,
+    narrow,
+    quantised,
+    resize,
+    roi_align,
+    sampling,
+    scatter,
+    text,
+    trees,
+)
+from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, Rewrite
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["CONTROL_FLOW", "REWRITES", "apply", "unroll"]
+
+#: (domain, operator) and what rewrites it; a rewrite leaves the nodes alone that need no change.
+REWRITES: dict[tuple[str, str], Rewrite] = {
+    ("", "AffineGrid"): grid_sample.affine_grid,
+    ("", "BatchNormalization"): forms.batch_normalization,
+    ("", "Cast"): narrow.cast,
+    ("", "CastLike"): narrow.cast,
+    ("", "Col2Im"): linear.col2im,
+    ("", "Conv"): automatic_padding.conv,
+    ("", "ConvInteger"): quantised.conv_integer,
+    ("", "ConvTranspose"): decompose.conv_transpose,
+    ("", "DFT"): linear.dft,
+    ("", "DeformConv"): sampling.deform_conv,
+    ("", "DequantizeLinear"): narrow.dequantize,
+    ("", "Det"): linear.det,
+    ("", "Dropout"): forms.dropout,
+    ("", "Elu"): forms.elu,
+    ("", "Equal"): decompose.equal_bool,
+    ("", "EyeLike"): forms.eye_like,
+    ("", "GridSample"): grid_sample.grid_sample,
+    ("", "If"): control_flow.if_,
+    ("", "IsInf"): forms.is_inf,
+    ("", "LRN"): decompose.local_response_normalization,
+    ("", "Loop"): control_flow.loop,
+    ("", "LpNormalization"): decompose.lp_normalization,
+    ("", "MaxPool"): sampling.max_pool_with_indices,
+    ("", "MaxUnpool"): sampling.max_unpool,
+    ("", "Mod"): forms.floor_mod,
+    ("", "OneHot"): decompose.one_hot,
+    ("", "Pad"): forms.pad_with_value,
+    ("", "Pow"): forms.power,
+    ("", "QLinearConv"): quantised.qlinear_conv,
+    ("", "QLinearMatMul"): quantised.qlinear_matmul,
+    ("", "QuantizeLinear"): narrow.quantize,
+    ("", "ReduceMax"): forms.reduce_bool,
+    ("", "ReduceMin"): forms.reduce_bool,
+    ("", "ReverseSequence"): caches.reverse_sequence,
+    ("", "Resize"): resize.resize,
+    ("", "RoiAlign"): roi_align.roi_align,
+    ("", "STFT"): linear.stft,
+    ("", "Scan"): control_flow.scan,
+    ("", "ScatterElements"): scatter.scatter,
+    ("", "ScatterND"): scatter.scatter,
+    ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
+    ("", "Slice"): legacy.slice_attributes,
+    ("", "SpaceToDepth"): forms.space_to_depth,
+    ("", "TensorScatter"): caches.tensor_scatter,
+    ("", "TfIdfVectorizer"): text.tf_idf_vectorizer,
+    ("", "Trilu"): forms.trilu,
+    ("", "Unsqueeze"): forms.scalar_axes,
+    ("", "Upsample"): resize.resize,
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): trees.array_feature_extractor,
+    ("ai.onnx.ml", "Binarizer"): trees.binarizer,
+    ("ai.onnx.ml", "TreeEnsemble"): trees.tree_ensemble,
+    ("com.microsoft", "Attention"): contrib_attention.attention,
+    ("com.microsoft", "BiasGelu"): decompose.gelu,
+    ("com.microsoft", "EmbedLayerNormalization"): contrib.embed_layer_norm,
+    ("com.microsoft", "FastGelu"): decompose.fast_gelu,
+    ("com.microsoft", "FusedConv"): contrib.fused_conv,
+    ("com.microsoft", "FusedGemm"): contrib.fused_gemm,
+    ("com.microsoft", "FusedMatMul"): contrib.fused_matmul,
+    ("com.microsoft", "Gelu"): decompose.gelu,
+    ("com.microsoft", "GroupQueryAttention"): contrib_attention.group_query_attention,
+    ("com.microsoft", "MultiHeadAttention"): contrib_attention.multi_head_attention,
+    ("com.microsoft", "QuickGelu"): decompose.quick_gelu,
+    ("com.microsoft", "RotaryEmbedding"): contrib_attention.rotary_embedding,
+    ("com.microsoft", "SkipLayerNormalization"): contrib.skip_layer_norm,
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): contrib.skip_simplified_layer_norm,
+}
+
+
+#: Those of nodes with graphs inside, which bring nodes that other rewrites, or they themselves, apply to.
+CONTROL_FLOW = {key: REWRITES[key] for key in (("", "If"), ("", "Loop"), ("", "Scan"))}
+
+
+def unroll(model: onnx.ModelProto) -> bool:
+    """Replaces control flow by what it does, in place; whether there was any. What was inside may have some.
+
+    Raises:
+        ModelError: a node does what is known at run time only.
+    """
+    if not any((node.domain, node.op_type) in CONTROL_FLOW for node in model.graph.node):
+        return False
+    Editor(model).run(CONTROL_FLOW)
+    return True
+
+
+def inline_known_branches(model: onnx.ModelProto) -> None:
+    """Replaces each If whose condition depends on constants alone by the branch that is taken, in place; also
+    those in such a branch. ONNX Runtime's optimiser is not asked: it ends with SIGSEGV on some."""
+    before: list[str] = []
+    while (found := [node.output[0] for node in model.graph.node if node.op_type == "If"]) != before:
+        before = found
+        Editor(model).run({("", "If"): control_flow.known_if})
+
+
+def apply(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model after every rewrite that matches one of its nodes."""
+    editor = Editor(model)
+    return editor.run(REWRITES)

@@ -1,0 +1,195 @@
+"""Which operators can be compiled, and why the others cannot. Knows names only: no TVM is needed to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from edgepack.compiler.frontend.onnx.function_bodies import has_function_body
+from edgepack.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = [
+    "IMPORTABLE",
+    "REFUSED",
+    "RefusedNodesError",
+    "check_known",
+    "check_operators",
+    "is_importable",
+    "is_refused",
+    "unsupported_nodes",
+]
+
+#: Standard operators that TVM's importer converts and that can be planned statically.
+# fmt: off
+IMPORTABLE = frozenset(
+    (
+        "Abs", "Acos", "Acosh", "Add", "AffineGrid", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan",
+        "Atanh", "AveragePool", "BatchNormalization", "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot",
+        "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant",
+        "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "Cosh", "CumProd", "CumSum", "DepthToSpace",
+        "DequantizeLinear", "Div", "Dropout", "DynamicQuantizeLinear", "Einsum", "Elu", "Equal", "Erf",
+        "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gelu",
+        "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Greater", "GreaterOrEqual",
+        "GRU", "GridSample", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity",
+        "InstanceNormalization", "IsInf", "IsNaN", "LRN", "LSTM", "LayerNormalization", "LeakyRelu", "Less",
+        "LessOrEqual", "Log", "LogSoftmax", "LpPool", "MatMul", "MatMulInteger", "Max", "MaxPool",
+        "MaxRoiPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "Min", "Mish", "Mod", "Mul",
+        "Neg", "Not", "OneHot", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "RMSNormalization", "RNN",
+        "Range", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax",
+        "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape",
+        "Resize", "RoiAlign", "Round", "Scatter", "ScatterElements", "ScatterND", "Selu", "Shape",
+        "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+        "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu",
+        "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+    )
+)
+# fmt: on
+
+#: Operators that the importer may know but that cannot be compiled to a static plan, with the reason.
+REFUSED = {
+    "SequenceMap": "control flow, which depends on values known at run time only",
+    **dict.fromkeys(
+        ("NonZero", "NonMaxSuppression", "Unique", "Compress"), "the shape of its output depends on values"
+    ),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
+        "random numbers without a seed",
+    ),
+    "Multinomial": "random numbers",
+}
+
+_WHAT_TO_TRY = {
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
+        "Give the node a seed, for the same numbers in every run, or make its result an input (--inputs).",
+    ),
+    "Multinomial": "Cut the model before it (--outputs) and draw on the host.",
+    "NonZero": "Cut the model before it (--outputs) and compute the rest on the host.",
+    "NonMaxSuppression": "Export the model without its post-processing, and do that on the host.",
+}
+
+
+class RefusedNodesError(ModelError):
+    """Nodes of the model cannot be compiled.
+
+    Args:
+        tensors: names of outputs of these nodes, of each at least one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        detail: str = "",
+        refused: Sequence[Mapping[str, Any]] = (),
+        tensors: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, detail=detail, refused=refused)
+        self.tensors = tuple(tensors)
+
+
+def is_importable(node: onnx.NodeProto) -> bool:
+    """Whether the importer converts this node."""
+    return node.domain in ("", "ai.onnx") and node.op_type in IMPORTABLE
+
+
+def is_refused(node: onnx.NodeProto) -> bool:
+    """Whether a static plan cannot hold the node, whatever the standard says of it."""
+    return node.domain in ("", "ai.onnx") and node.op_type in REFUSED
+
+
+def unsupported_nodes(
+    model: onnx.ModelProto, rewritten: Container[tuple[str, str]] = ()
+) -> dict[str, list[str]]:
+    """Names of the nodes that cannot be compiled, by operator (``domain.Operator`` for a custom one).
+
+    Those in ``rewritten`` (domain and operator), the model's own functions, and operators that ONNX defines
+    by simpler ones count as supported, if ``rewritten`` is given at all.
+    """
+    found: dict[str, list[str]] = {}
+    for index, node in _unsupported(model, rewritten):
+        found.setdefault(_qualified(node), []).append(node_name(node, index))
+    return found
+
+
+def _unsupported(
+    model: onnx.ModelProto, rewritten: Container[tuple[str, str]]
+) -> Iterator[tuple[int, onnx.NodeProto]]:
+    own = {(function.domain, function.name) for function in model.functions}
+    for index, node in enumerate(model.graph.node):
+        key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+        bodies = bool(rewritten) and not is_refused(node)
+        if is_importable(node) or key in rewritten or (bodies and (key in own or has_function_body(*key))):
+            continue
+        yield index, node
+
+
+def node_name(node: onnx.NodeProto, index: int) -> str:
+    """The node's name, or what identifies one without: its first output, or its index."""
+    return str(node.name) or next((f"the node of {name}" for name in node.output if name), f"node {index}")
+
+
+def check_known(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> None:
+    """Refuses models with operators that ONNX does not know, which ONNX Runtime would refuse less clearly.
+
+    Args:
+        model: as read, the model's own functions inlined.
+        rewritten: (domain, operator) of those that a rewrite will replace.
+
+    Raises:
+        RefusedNodesError: names these operators, and all others that cannot be compiled.
+    """
+    import onnx
+
+    found = unsupported_nodes(model, rewritten)
+    known = {op for op in found if "." not in op and onnx.defs.has(op, "")}
+    if found.keys() - known:
+        _refuse(model, rewritten)
+
+
+def check_operators(model: onnx.ModelProto) -> None:
+    """Raises RefusedNodesError that names *all* operators that cannot be compiled, with their nodes."""
+    if unsupported_nodes(model):
+        _refuse(model, ())
+
+
+def _refuse(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> NoReturn:
+    found = unsupported_nodes(model, rewritten)
+    lines = list(_report(found))
+    names = ", ".join(found)
+    hint = next((_WHAT_TO_TRY[op] for op in found if op in _WHAT_TO_TRY), "")
+    if not hint and any("." in op for op in found):
+        hint = (
+            "Operators of other domains are unknown here: export the model with standard operators (ai.onnx)."
+        )
+    raise RefusedNodesError(
+        f"The model has {'an operator' if len(found) == 1 else f'{len(found)} operators'} "
+        f"that edgepack cannot compile: {names}.",
+        hint=hint or "Replace them before export, or cut the model with --inputs and --outputs.",
+        detail="\n".join(lines),
+        refused=[{"operator": op, "nodes": nodes, "reason": _reason(op)} for op, nodes in found.items()],
+        tensors=[name for _, node in _unsupported(model, rewritten) for name in node.output if name],
+    )
+
+
+def _report(found: dict[str, list[str]]) -> Iterator[str]:
+    for op, nodes in found.items():
+        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        reason = f" ({REFUSED[op]})" if op in REFUSED else ""
+        yield f"{op}{reason}: {', '.join(nodes[:5])}{more}"
+
+
+def _reason(op: str) -> str:
+    if op in REFUSED:
+        return REFUSED[op]
+    if op.startswith("com.microsoft."):
+        return "unknown here, or not in this form, which ONNX Runtime's CPU kernels may lack too"
+    return "an operator of another domain, unknown here" if "." in op else "no converter for it"
+
+
+def _qualified(node: onnx.NodeProto) -> str:
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"

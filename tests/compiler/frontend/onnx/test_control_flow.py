@@ -1,0 +1,179 @@
+"""If, Loop and Scan: unrolled or chosen from as ONNX Runtime runs them, or refused in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgepack.compiler.frontend.onnx import import_model
+from edgepack.compiler.frontend.onnx.rewrites.control_flow import MOST_NODES
+from edgepack.errors import ModelError
+from tests.support.compiled import Compiled
+
+Values = Sequence[onnx.ValueInfoProto]
+
+
+def floats(name: str, *shape: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def scalar(name: str, dtype: int = TensorProto.INT64) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, [])
+
+
+def graph(
+    nodes: Sequence[onnx.NodeProto], inputs: Values, outputs: Values, **constants: object
+) -> onnx.GraphProto:
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    return helper.make_graph(list(nodes), "g", list(inputs), list(outputs), tensors)
+
+
+def model(of: onnx.GraphProto, opset: int = 17) -> onnx.ModelProto:
+    return helper.make_model(of, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+node = helper.make_node
+YES = scalar("go", TensorProto.BOOL), scalar("on", TensorProto.BOOL)
+ON = node("Identity", ["go"], ["on"])
+
+
+def trips(count: object = None) -> onnx.ModelProto:
+    """A carried value, one of the graph around, a result of each trip; the count is an input if not given."""
+    body = graph(
+        [
+            ON,
+            node("Add", ["s", "outer"], ["t"]),
+            node("Cast", ["i"], ["step"], to=TensorProto.FLOAT),
+            node("Mul", ["t", "step"], ["each"]),
+        ],
+        [scalar("i"), YES[0], floats("s", 2, 3)],
+        [YES[1], floats("t", 2, 3), floats("each", 2, 3)],
+    )
+    inputs = [floats("x", 2, 3), floats("outer", 3)]
+    outputs = [floats("y", 2, 3), helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 2, 3])]
+    repeat = node("Loop", ["n", "", "x"], ["y", "z"], body=body, name="repeat")
+    if count is None:
+        return model(graph([repeat], [*inputs, scalar("n")], outputs))
+    return model(graph([repeat], inputs, outputs, n=np.int64(count)))  # type: ignore[call-overload]
+
+
+def until(start: object = None) -> onnx.ModelProto:
+    """Goes on while a carried number is small; an If inside depends on the trip."""
+    more, less = (
+        graph([node(op, ["s", "two"], [op])], [], [floats(op, 3)], two=np.float32(2)) for op in ("Mul", "Sub")
+    )
+    body = graph(
+        [
+            node("Add", ["k", "one"], ["k1"]),
+            node("Less", ["k1", "five"], ["on"]),
+            node("Greater", ["i", "one"], ["late"]),
+            node("If", ["late"], ["s1"], then_branch=more, else_branch=less),
+        ],
+        [scalar("i"), YES[0], scalar("k"), floats("s", 3)],
+        [YES[1], scalar("k1"), floats("s1", 3)],
+        one=np.int64(1),
+    )
+    loop = node("Loop", ["", "yes", "k0", "x"], ["k", "y"], body=body, name="until")
+    constants = {"five": np.int64(5), "yes": True}
+    if start is None:
+        return model(graph([loop], [floats("x", 3), scalar("k0")], [floats("y", 3)], **constants))
+    return model(graph([loop], [floats("x", 3)], [floats("y", 3)], k0=np.int64(0), **constants))
+
+
+def choice(other: int = 3) -> onnx.ModelProto:
+    """The sign of a sum decides; one branch has a constant, or another shape."""
+    relu = graph([node("Relu", ["x"], ["a"])], [], [floats("a", 3)])
+    if other != 3:
+        mul = graph([node("Concat", ["x", "x"], ["b"], axis=0)], [], [floats("b", 6)])
+    else:
+        mul = graph([node("Mul", ["x", "w"], ["b"])], [], [floats("b", 3)], w=np.float32([1, 2, 3]))
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], keepdims=0),
+        node("Greater", ["s", "zero"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=relu, else_branch=mul, name="choose"),
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    return model(graph(nodes, [floats("x", 3)], [result], zero=np.float32(0)))
+
+
+def scanned() -> onnx.ModelProto:
+    """A small recurrent cell along the second axis, from the end to the beginning."""
+    body = graph(
+        [
+            node("MatMul", ["e", "weights"], ["p"]),
+            node("Add", ["p", "h"], ["q"]),
+            node("Tanh", ["q"], ["h1"]),
+            node("Identity", ["h1"], ["out"]),
+        ],
+        [floats("h", 4), floats("e", 4)],
+        [floats("h1", 4), floats("out", 4)],
+    )
+    scan = node(
+        "Scan",
+        ["h0", "x"],
+        ["last", "y"],
+        body=body,
+        num_scan_inputs=1,
+        scan_input_axes=[1],
+        scan_input_directions=[1],
+        scan_output_axes=[-1],
+        scan_output_directions=[1],
+    )
+    weights = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    inputs, outputs = [floats("x", 4, 5), floats("h0", 4)], [floats("last", 4), floats("y", 4, 5)]
+    return model(graph([scan], inputs, outputs, weights=weights))
+
+
+def scanned_batch() -> onnx.ModelProto:
+    """Up to opset 8 each item of a batch is scanned by itself."""
+    body = graph(
+        [node("Add", ["s", "e"], ["t"]), node("Identity", ["t"], ["out"])],
+        [floats("s", 2), floats("e", 2)],
+        [floats("t", 2), floats("out", 2)],
+    )
+    scan = node("Scan", ["", "s0", "x"], ["last", "y"], body=body, num_scan_inputs=1)
+    inputs, outputs = [floats("s0", 3, 2), floats("x", 3, 4, 2)], [floats("last", 3, 2), floats("y", 3, 4, 2)]
+    return model(graph([scan], inputs, outputs), opset=8)
+
+
+MODELS: Mapping[str, onnx.ModelProto] = {
+    "trips": trips(4),
+    "until": until(0),
+    "choice": choice(),
+    "scanned": scanned(),
+    "scanned, a batch": scanned_batch(),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled(MODELS, tmp_path_factory.mktemp("control"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_against_onnxruntime(compiled: Compiled, name: str) -> None:
+    for seed in (1, 2, 3):  # the sum of the inputs has both signs
+        compiled.check(name, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("refused", "name", "why"),
+    [
+        (trips(), "repeat", "trip count"),
+        (trips(0), "repeat", "no trips"),
+        (trips(MOST_NODES), "repeat", str(MOST_NODES)),
+        (until(), "until", "whether it goes on"),
+        (choice(6), "choose", "shapes"),
+    ],
+)
+def test_what_is_known_at_run_time_only_is_refused(refused: onnx.ModelProto, name: str, why: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        import_model(refused)
+    assert name in caught.value.message
+    assert why in caught.value.message
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
