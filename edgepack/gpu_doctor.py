@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from edgepack.config.device import Device
 from edgepack.config.host_gpu import ASK_DEVICES, GPU_HINT
-from edgepack.pipeline.cache import tool_versions
+from edgepack.pipeline.versions import tool_versions
 from edgepack.plan.cuda_driver import nvrtc_for, takes_cubins
 from edgepack.process import ask
 from edgepack.runners import native

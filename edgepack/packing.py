@@ -24,11 +24,12 @@ from edgepack.formats.platform import npm
 from edgepack.option_checks import check_optimize
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.paths import cache_dir
-from edgepack.pipeline.cache import Cache, tool_versions
+from edgepack.pipeline.cache import Cache
 from edgepack.pipeline.compile import Compiler, Imported
 from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
+from edgepack.pipeline.versions import tool_versions
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.plan.targets import Target

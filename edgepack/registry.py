@@ -1,10 +1,10 @@
 """How edgepack finds its parts: frontends, toolchains, object and package formats, runners, executors.
 
 Each kind is a :class:`Registry`: names that stand for objects in modules, which are imported when they are
-asked for. The built-in ones are listed here; another package adds its own by an entry point of the kind's
-group (``[project.entry-points."edgepack.runners"]``). One precedence holds for all kinds: built in, then
-installed packages in the order of their distributions' names. So no package can change what a built-in name
-means.
+asked for. The built-in ones are listed here, or are the packages in a folder; another package adds its own by
+an entry point of the kind's group (``[project.entry-points."edgepack.runners"]``). One precedence holds for
+all kinds: built in, then installed packages in the order of their distributions' names. So no package can
+change what a built-in name means.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from edgepack.errors import ConfigError
+from edgepack.resources import PACKAGE
 
 __all__ = [
     "EXECUTORS",
@@ -39,15 +40,25 @@ class Registry:
         noun: what a user calls one (``compiler family``).
         group: the entry point group by which other packages bring theirs.
         built_in: name to ``module`` or ``module:attribute``.
+        room: a package of edgepack's, each package of which is one more that is built in, under its name.
     """
 
     noun: str
     group: str
     built_in: Mapping[str, str] = field(default_factory=dict)
+    room: str = ""
 
     def names(self) -> list[str]:
         """All names that :meth:`find` knows, sorted."""
-        return sorted({*self.built_in, *(point.name for point in self._installed())})
+        return sorted({*self.own(), *(point.name for point in self._installed())})
+
+    def own(self) -> dict[str, str]:
+        """Those that edgepack itself brings: name to ``module`` or ``module:attribute``."""
+        if not self.room:
+            return dict(self.built_in)
+        folder = PACKAGE.parent.joinpath(*self.room.split("."))
+        found = {file.parent.name: f"{self.room}.{file.parent.name}" for file in folder.glob("*/__init__.py")}
+        return {**dict(sorted(found.items())), **self.built_in}
 
     def __contains__(self, name: str) -> bool:
         return name in self.names()
@@ -59,8 +70,8 @@ class Registry:
             ConfigError: there is none (the message has the nearest and all known names), or the package that
                 brings it cannot be imported.
         """
-        if name in self.built_in:
-            module, _, attribute = self.built_in[name].partition(":")
+        if place := self.own().get(name):
+            module, _, attribute = place.partition(":")
             found = import_module(module)
             return getattr(found, attribute) if attribute else found
         for point in self._installed():
@@ -75,7 +86,7 @@ class Registry:
 
     def origin(self, name: str) -> str:
         """The package that brings the name, with its version (``my-parts 1.2``); "" for a built-in one."""
-        if name not in self.built_in:
+        if name not in self.own():
             for point in self._installed():
                 if point.name == name and point.dist is not None:
                     return f"{point.dist.name} {point.dist.version}"
@@ -95,12 +106,9 @@ class Registry:
         return sorted(points, key=lambda point: (point.dist.name if point.dist else "", point.name))
 
 
-#: Modules of the protocol :class:`edgepack.compiler.frontend.base.Frontend`, by the suffix of their files.
-FRONTENDS = Registry(
-    "frontend",
-    "edgepack.frontends",
-    {"onnx": "edgepack.compiler.frontend.onnx"},
-)
+#: Packages, or modules, of the protocol :class:`edgepack.compiler.frontend.base.Frontend`, by the name of the
+#: format. Which of them reads a model is found out by the worker (:mod:`edgepack.compiler.frontend.choose`).
+FRONTENDS = Registry("frontend", "edgepack.frontends", room="edgepack.compiler.frontend")
 
 #: Subclasses of :class:`edgepack.toolchains.base.Toolchain`: a compiler family each.
 TOOLCHAINS = Registry(

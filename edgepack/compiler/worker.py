@@ -19,8 +19,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.choose import choose, frontend_of
+from edgepack.compiler.memory import limit_to_available
 from edgepack.compiler.openable import openable_folder, openable_paths
 from edgepack.compiler.reporter import Reporter
+from edgepack.guardian import end_with_parent
 
 if TYPE_CHECKING:
     from edgepack.compiler.frontend.base import Frontend, HalfWeights, ImportedModel, Sizes
@@ -59,15 +62,15 @@ class Events(Reporter):
 
 
 def _frontend(job: dict[str, Any]) -> Frontend:
-    from edgepack.registry import FRONTENDS
-
-    frontend: Frontend = FRONTENDS.find(job["frontend"])
-    return frontend
+    """What reads the job's model: as the job says, or as the model's file does."""
+    return frontend_of(job["frontend"] or choose(Path(job["model"])))
 
 
 def _read(job: dict[str, Any], folder: Path, events: Events) -> dict[str, Any]:
     del folder, events
-    return {"files": [str(file) for file in _frontend(job).model_files(Path(job["model"]))]}
+    model = Path(job["model"])
+    name = choose(model)
+    return {"frontend": name, "files": [str(file) for file in frontend_of(name).model_files(model)]}
 
 
 def _summarise(job: dict[str, Any], folder: Path, events: Events) -> dict[str, Any]:
@@ -257,9 +260,6 @@ def run_job(folder: Path, events: Events) -> None:
 
 def main() -> int:
     """Does the jobs whose folders are on stdin, until it ends."""
-    from edgepack.compiler.memory import limit_to_available
-    from edgepack.guardian import end_with_parent
-
     end_with_parent()
     faulthandler.enable()  # a native crash, of ONNX Runtime's say, then leaves Python's stack in the log
     limit_to_available()

@@ -14,12 +14,9 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache as memoise
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgepack.apple_metal import metal_version
 from edgepack.deadline import TICK, check_time
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.files import sha256_file
@@ -28,12 +25,12 @@ from edgepack.paths import cache_dir
 from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
 from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.sources import source_digest
+from edgepack.pipeline.versions import package_versions
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.progress import Progress
 from edgepack.registry import FRONTENDS
-from edgepack.resources import PACKAGE
 from edgepack.temporary import try_lock
-from edgepack.version import __version__
 
 __all__ = [
     "Cache",
@@ -43,60 +40,10 @@ __all__ = [
     "import_key",
     "lock_entry",
     "objects_key",
-    "source_digest",
-    "tool_versions",
 ]
 
 #: Bytes that the results may take unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
 DEFAULT_LIMIT = 4 << 30
-
-#: edgepack's sources that decide on the results of a task, relative to the package.
-#: The packages that may have NVRTC.
-_NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu11", "nvidia-cuda-nvrtc-cu12")
-
-_SOURCES = {
-    "import": ("compiler/frontend", "compiler/worker.py", "plan"),
-    "compile": ("compiler", "plan", "objectfiles/elf/relocatable.py"),
-    "objects": ("toolchains", "objectfiles"),
-}
-
-
-def tool_versions(gpu: str = "") -> dict[str, str]:
-    """Versions of the packages that decide on a bundle's content, read without importing them.
-
-    Args:
-        gpu: by what a GPU is driven that it has kernels for.
-    """
-    versions = {"edgepack": __version__}
-    for package in ("apache-tvm", "numpy", "onnx", "onnxruntime"):
-        versions[package] = _version(package) or "none"
-    if gpu == "cuda":
-        versions |= {package: found for package in _NVRTC if (found := _version(package))}
-    if gpu == "metal" and (found := metal_version()):
-        versions["metal"] = found
-    return versions
-
-
-def _version(package: str) -> str:
-    """Of an installed package; "" where it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
-@memoise
-def source_digest(task: str) -> str:
-    """SHA-256 over edgepack's own sources that decide on the results of a task (``import``, ``compile``): a
-    change there must not be answered from the cache."""
-    root = PACKAGE
-    digest = hashlib.sha256()
-    for part in _SOURCES[task]:
-        path = root / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def import_key(job: ImportJob, model_digest: str) -> str:
@@ -108,13 +55,12 @@ def import_key(job: ImportJob, model_digest: str) -> str:
     """
     what = job.to_json()
     what["model"] = model_digest
-    what["frontend"] = [job.frontend, FRONTENDS.origin(job.frontend)]
     for one in what["custom"]:
         one["source"] = Path(one["source"]).name  # its content is only looked at when the bundle is made
         one["reference"] = sha256_file(Path(one["reference"])) if one["reference"] else ""
     what["expected"] = {name: sha256_file(path) for name, path in job.expected.items()}
     what["inputs"] = {name: sha256_file(path) for name, path in job.inputs.items()}
-    return _key(job.task, what)
+    return _key(job.task, what, job.frontend)
 
 
 def compile_key(job: CompileJob, imported_key: str) -> str:
@@ -127,6 +73,7 @@ def compile_key(job: CompileJob, imported_key: str) -> str:
     return _key(
         job.task,
         {**job.to_json(), "imported": imported_key},
+        job.frontend,
         job.target.api if isinstance(job.target, GpuTarget) else "",
     )
 
@@ -142,8 +89,15 @@ def objects_key(version: str, command: Sequence[str], sources: Mapping[str, Mapp
     return _key("objects", {"version": version, "command": list(command), "files": sources})
 
 
-def _key(task: str, what: dict[str, Any], gpu: str = "") -> str:
-    decides = {"task": task, **what, "versions": tool_versions(gpu), "sources": source_digest(task)}
+def _key(task: str, what: dict[str, Any], frontend: str = "", gpu: str = "") -> str:
+    """``frontend`` and ``gpu``: what reads the model, and what drives the GPU, where these take part."""
+    decides = {
+        "task": task,
+        **what,
+        "frontend": [frontend, FRONTENDS.origin(frontend)],
+        "versions": package_versions(task, frontend, gpu),
+        "sources": source_digest(task, frontend),
+    }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgepack.files import combined_digest
@@ -13,13 +13,9 @@ from edgepack.pipeline.job import CompileJob, ImportJob, Job, ReadJob, Summarise
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.progress import Stages
-from edgepack.registry import FRONTENDS
 from edgepack.temporary import temporary_folder
 
-__all__ = ["Compiler", "Imported", "frontend_of", "summarise"]
-
-#: What reads files whose suffix says nothing.
-_DEFAULT_FRONTEND = "onnx"
+__all__ = ["Compiler", "Imported", "ModelIdentity", "identify", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,32 @@ class Imported:
     frontend: str
 
 
-def frontend_of(model: Path) -> str:
-    """The name of the frontend that reads a file: that of its suffix, where there is one of this name."""
-    suffix = model.suffix.lower().removeprefix(".")
-    return suffix if suffix in FRONTENDS else _DEFAULT_FRONTEND
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What a model is, wherever it lies.
+
+    Attributes:
+        digest: SHA-256 over its files, in hex.
+        frontend: name of what reads them.
+    """
+
+    digest: str
+    frontend: str
+
+
+def identify(model: Path, worker: Worker, folder: Path) -> ModelIdentity:
+    """Have the worker look what reads a model, and which files belong to it.
+
+    Args:
+        folder: for the worker's job; must exist.
+
+    Raises:
+        EdgepackError: as :meth:`Worker.run`.
+    """
+    answer = worker.run(ReadJob(model), folder)
+    # The worker's encoding is UTF-8, whatever this process's is.
+    files = (os.fsdecode(file.encode("utf-8", "surrogateescape")) for file in answer["files"])
+    return ModelIdentity(combined_digest(Path(file) for file in files), answer["frontend"])
 
 
 class Compiler:
@@ -65,13 +83,11 @@ class Compiler:
         """
         folder.mkdir(parents=True)
         self._worker.progress("read model", "")
-        answer = self._worker.run(ReadJob(job.model, job.frontend), folder)
-        # The worker's encoding is UTF-8, whatever this process's is.
-        files = (os.fsdecode(file.encode("utf-8", "surrogateescape")) for file in answer["files"])
-        digest = combined_digest(Path(file) for file in files)
-        key = import_key(job, digest)
+        found = identify(job.model, self._worker, folder)
+        job = replace(job, frontend=found.frontend)
+        key = import_key(job, found.digest)
         self._do(job, key, folder)
-        return Imported(folder, digest, key, job.frontend)
+        return Imported(folder, found.digest, key, found.frontend)
 
     def compile_model(self, job: CompileJob, imported: Imported, folder: Path) -> None:
         """Compile an imported model for a target, in ``folder``, which is made.
@@ -110,4 +126,4 @@ def summarise(model: Path) -> ModelSummary:
         Worker(progress=stages) as worker,
         temporary_folder() as folder,
     ):
-        return ModelSummary.from_json(worker.run(SummariseJob(model, frontend_of(model)), Path(folder)))
+        return ModelSummary.from_json(worker.run(SummariseJob(model), Path(folder)))

@@ -41,20 +41,20 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class ReadJob:
-    """Which files does a model consist of? The answer is ``{"files": [path, ...]}``.
+    """Which files does a model consist of, and what reads them? The answer is
+    ``{"frontend": name, "files": [path, ...]}``.
 
     Attributes:
-        frontend: name of what reads the model's format.
+        model: the model's file, whose suffix or contents say what format it has.
     """
 
     model: Path
-    frontend: str
 
     task: ClassVar[str] = "read"
     results: ClassVar[tuple[str, ...]] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {"frontend": self.frontend, "model": str(self.model.absolute())}
+        return {"frontend": "", "model": str(self.model.absolute())}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _OfModel:
     """What of a model is taken, whatever is done with it.
 
     Attributes:
-        frontend: name of what reads the model's format.
+        frontend: name of what reads the model's format; "" for what its file says.
         shapes: whole shapes of inputs, by name.
         dims: sizes of named dimensions.
         batch: what a batch of 1, written in the model, is changed to; 0 leaves it.
@@ -84,7 +84,7 @@ class _OfModel:
     """
 
     model: Path
-    frontend: str
+    frontend: str = ""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     cut_inputs: Sequence[str] = ()

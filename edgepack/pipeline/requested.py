@@ -10,7 +10,6 @@ from edgepack.config.custom import load_custom
 from edgepack.errors import ConfigError
 from edgepack.files import is_file
 from edgepack.options import PackOptions, PathLike
-from edgepack.pipeline.compile import frontend_of
 from edgepack.pipeline.job import CheckJob, ImportJob
 from edgepack.pipeline.suggested_cuts import names_of
 from edgepack.plan.targets import Target
@@ -40,7 +39,6 @@ def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:
     """What all jobs have that read a model."""
     return {
         "model": model,
-        "frontend": frontend_of(model),
         "shapes": {key: tuple(int(n) for n in shape) for key, shape in (options.shapes or {}).items()},
         "dims": {key: int(size) for key, size in (options.dims or {}).items()},
         "cut_inputs": names_of(options.cut_inputs),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 from edgepack.exporting import export_bundles
 from edgepack.formats.archives import epoch
-from edgepack.pipeline.cache import tool_versions
+from edgepack.pipeline.versions import tool_versions
 from edgepack.registry import EXPORT_FORMATS
 from edgepack.release.attestations import write_attestations
 from edgepack.release.build import BUNDLE, package_record

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -18,11 +17,10 @@ from edgepack.bundle.manifest import ModelRecord
 from edgepack.config.custom import load_custom
 from edgepack.config.device import load_variant
 from edgepack.errors import ToolchainError
-from edgepack.files import combined_digest, sha256_file
+from edgepack.files import sha256_file
 from edgepack.formats.archives import epoch
-from edgepack.pipeline.cache import tool_versions
-from edgepack.pipeline.compile import frontend_of
-from edgepack.pipeline.job import ReadJob
+from edgepack.pipeline.compile import ModelIdentity, identify
+from edgepack.pipeline.versions import tool_versions
 from edgepack.pipeline.worker_process import Worker
 from edgepack.registry import EXPORT_FORMATS, FRONTENDS, RUNNERS, TOOLCHAINS
 from edgepack.release.matrix import Unit
@@ -32,15 +30,15 @@ from edgepack.runners import select_runner
 from edgepack.temporary import temporary_folder
 from edgepack.toolchains import resolve
 
-__all__ = ["model_digests", "unit_key", "verifying_runner"]
+__all__ = ["identify_models", "unit_key", "verifying_runner"]
 
 #: Of a device's runner: what says where it lies on this machine, not what the bundle is.
 _OF_THIS_MACHINE = ("program", "sysroot", "environment", "options", "timeout")
 _FOLDERS = ("sysroot", "sdk")
 
 
-def model_digests(files: Sequence[Path]) -> dict[Path, str]:
-    """SHA-256 over all files of each model: the file itself and what it refers to.
+def identify_models(files: Sequence[Path]) -> dict[Path, ModelIdentity]:
+    """What each model is: of the file itself and what it refers to.
 
     Raises:
         ModelError: one cannot be read.
@@ -50,9 +48,7 @@ def model_digests(files: Sequence[Path]) -> dict[Path, str]:
         for number, path in enumerate(dict.fromkeys(files)):
             place = folder / str(number)
             place.mkdir()
-            answer = worker.run(ReadJob(path, frontend_of(path)), place)
-            names = (os.fsdecode(file.encode("utf-8", "surrogateescape")) for file in answer["files"])
-            found[path] = combined_digest(Path(name) for name in names)
+            found[path] = identify(path, worker, place)
     return found
 
 
@@ -68,11 +64,11 @@ def verifying_runner(unit: Unit) -> tuple[str, str]:
         return "", f"the machine that built it has no runner {profile.runner.name} for it"
 
 
-def unit_key(unit: Unit, model_digest: str, runner: str) -> str:
+def unit_key(unit: Unit, model: ModelIdentity, runner: str) -> str:
     """SHA-256, in hex, over all that decides on a unit's files and on what is said of them.
 
     Args:
-        model_digest: one of :func:`model_digests`.
+        model: one of :func:`identify_models`.
         runner: what verifies it here.
 
     Raises:
@@ -81,17 +77,16 @@ def unit_key(unit: Unit, model_digest: str, runner: str) -> str:
     """
     toolchain = resolve(unit.profile, unit.options.toolchain)
     profiles = [unit.profile, *(load_variant(unit.profile, one) for one in unit.profile.variants)]
-    frontend = frontend_of(unit.path)
     decides = {
         "name": unit.name,
-        "model": [ModelRecord.__name__, unit.path.name, model_digest],
+        "model": [ModelRecord.__name__, unit.path.name, model.digest],
         "options": _options(unit),
         "devices": [_without_places(profile.model_dump(mode="json")) for profile in profiles],
         "toolchain": [_without_places(toolchain.config.model_dump(mode="json")), toolchain.version()],
         "package": asdict(unit.package),
         "formats": {name: EXPORT_FORMATS.origin(name) for name in unit.formats},
         "parts": {
-            "frontend": [frontend, FRONTENDS.origin(frontend)],
+            "frontend": [model.frontend, FRONTENDS.origin(model.frontend)],
             "family": TOOLCHAINS.origin(toolchain.config.family),
             "runner": [runner, RUNNERS.origin(runner) if runner else ""],
         },

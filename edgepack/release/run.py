@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from edgepack.deadline import TICK
 from edgepack.errors import ConfigError, EdgepackError
 from edgepack.owned import check_around
+from edgepack.pipeline.compile import ModelIdentity
 from edgepack.registry import EXECUTORS
 from edgepack.release.assemble import Assembly, assemble
 from edgepack.release.build import Failure, Job, Outcome, build, failure_of
-from edgepack.release.identity import model_digests, unit_key, verifying_runner
+from edgepack.release.identity import identify_models, unit_key, verifying_runner
 from edgepack.release.index import Index, load_index
 from edgepack.release.matrix import Unit, matches, units_of
 from edgepack.release.measure import Measurements, Slower, load_measurements, measure, slower_units
@@ -289,21 +290,21 @@ def _planned(
     loaded: ProjectFile, options: ReleaseOptions, work: WorkFolder, earlier: Earlier
 ) -> list[Planned]:
     units = _chosen(loaded, options.only)
-    digests: dict[Path, str | Failure] = {}
+    models: dict[Path, ModelIdentity | Failure] = {}
     for path in dict.fromkeys(unit.path for unit in units):
         try:
-            digests |= model_digests([path])
+            models |= identify_models([path])
         except EdgepackError as error:
-            digests[path] = failure_of(error)
-    return [_planned_unit(unit, digests[unit.path], work, earlier) for unit in units]
+            models[path] = failure_of(error)
+    return [_planned_unit(unit, models[unit.path], work, earlier) for unit in units]
 
 
-def _planned_unit(unit: Unit, digest: str | Failure, work: WorkFolder, earlier: Earlier) -> Planned:
-    if isinstance(digest, Failure):
-        return Planned(unit, failure=digest)
+def _planned_unit(unit: Unit, model: ModelIdentity | Failure, work: WorkFolder, earlier: Earlier) -> Planned:
+    if isinstance(model, Failure):
+        return Planned(unit, failure=model)
     try:
         runner, not_run = verifying_runner(unit)
-        key = unit_key(unit, digest, runner)
+        key = unit_key(unit, model, runner)
     except EdgepackError as error:
         return Planned(unit, failure=failure_of(error))
     built = work.built(unit, key) or earlier.built(unit.name, unit.place, key)

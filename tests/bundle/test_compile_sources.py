@@ -25,7 +25,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that packs of this process compile; the cache knows none of them."""
     fake.install("ok", monkeypatch.setattr)
     digest, salt = edgepack.pipeline.cache.source_digest, secrets.token_hex()
-    monkeypatch.setattr(edgepack.pipeline.cache, "source_digest", lambda task: digest(task) + salt)
+    monkeypatch.setattr(edgepack.pipeline.cache, "source_digest", lambda *of: digest(*of) + salt)
     names: list[str] = []
     compile_c = Toolchain.compile_c
 

@@ -15,8 +15,9 @@ from edgepack.deadline import OutOfTimeError, time_limit
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.owned import OwnFolder
 from edgepack.pipeline import cache as cache_module
-from edgepack.pipeline.cache import Cache, compile_key, import_key, source_digest, tool_versions
+from edgepack.pipeline.cache import Cache, compile_key, import_key
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
+from edgepack.pipeline.versions import package_versions
 from edgepack.plan.target import CpuTarget
 
 KEY = "k" * 64
@@ -175,25 +176,12 @@ def test_keys_depend_on_versions_and_sources(tmp_path: Path, monkeypatch: pytest
 
     before = keys()
     assert before[0] != before[1]
-    newer = {**tool_versions(), "apache-tvm": "0.99"}
-    monkeypatch.setattr(cache_module, "tool_versions", lambda gpu="": newer)
+    newer = {**package_versions("compile", "onnx"), "apache-tvm": "0.99"}
+    monkeypatch.setattr(cache_module, "package_versions", lambda *of: newer)
     assert not set(keys()) & set(before)
-    monkeypatch.setattr(cache_module, "tool_versions", tool_versions)
-    monkeypatch.setattr(cache_module, "source_digest", lambda task: f"another one of {task}")
+    monkeypatch.setattr(cache_module, "package_versions", package_versions)
+    monkeypatch.setattr(cache_module, "source_digest", lambda *of: f"another one of {of}")
     assert not set(keys()) & set(before)
-
-
-def test_a_kernel_does_not_decide_on_the_import() -> None:
-    assert source_digest("import") != source_digest("compile")
-    parts = cache_module._SOURCES
-    assert not any("kernels" in part or part == "compiler" for part in parts["import"])
-
-
-def test_versions_of_all_that_decides_are_known() -> None:
-    assert set(tool_versions()) == {"edgepack", "apache-tvm", "numpy", "onnx", "onnxruntime"}
-    assert "none" not in tool_versions().values()
-    assert "nvidia-cuda-nvrtc-cu12" in tool_versions("cuda")
-    assert len(source_digest("compile")) == 64
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

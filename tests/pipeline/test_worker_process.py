@@ -63,8 +63,9 @@ def test_one_process_does_several_jobs_with_results_progress_and_warnings(
 ) -> None:
     seen: list[tuple[str, str]] = []
     with fake_worker(mode, progress=lambda stage, detail: seen.append((stage, detail))) as worker:
-        assert worker.run(ReadJob(Path("net.onnx"), "onnx"), directory) == {
-            "files": [str(Path("net.onnx").absolute())]
+        assert worker.run(ReadJob(Path("net.onnx")), directory) == {
+            "frontend": "onnx",
+            "files": [str(Path("net.onnx").absolute())],
         }
         assert worker.run(import_job(), directory) is None
         assert json.loads((directory / WARNINGS).read_text()) == ["the worker is not the real one"]

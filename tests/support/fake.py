@@ -18,7 +18,7 @@ import edgepack.pipeline.cache
 import edgepack.pipeline.worker_process
 import edgepack.release.processes
 from edgepack.files import combined_digest
-from edgepack.pipeline.cache import source_digest
+from edgepack.pipeline.sources import source_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,10 +41,10 @@ def install(mode: str, replace: Callable[[Any, str, Any], None] = setattr) -> No
     replace(edgepack.release.processes, "job_command", lambda: job)
 
 
-def _source_digest(task: str) -> str:
-    """As :func:`edgepack.pipeline.cache.source_digest`, over the fake worker's own sources too."""
+def _source_digest(task: str, frontend: str = "") -> str:
+    """As :func:`edgepack.pipeline.sources.source_digest`, over the fake worker's own sources too."""
     own = [] if task == "objects" else sorted(Path(__file__).parent.glob("*.[cp]*"))
-    return source_digest(task) + combined_digest(own)
+    return source_digest(task, frontend) + combined_digest(own)
 
 
 def run(

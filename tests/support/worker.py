@@ -207,7 +207,7 @@ def run(mode: str, directory: Path) -> None:
     if mode == f"hang:{job['task']}":
         hang(directory)
     if job["task"] == "read":
-        result = {"files": [job["model"]]}
+        result = {"frontend": "onnx", "files": [job["model"]]}
     elif job["task"] == "import":
         event(event="stage", name="import")
         event(event="warning", text="the worker is not the real one")

@@ -1,4 +1,11 @@
-"""What a frontend is: a module that reads the files of one model format and makes Relax modules of them."""
+"""What a frontend is: a package that reads the models of one format and makes Relax modules of them.
+
+Each package of this folder is a frontend, under the name of its format, and is found by being there; another
+package brings one by an entry point (``edgepack.frontends``). What all formats share are the modules beside
+these packages: ``choose.py`` (which frontend reads a model), and what this module defines.
+
+A frontend runs in the worker's process.
+"""
 
 from __future__ import annotations
 
@@ -83,9 +90,15 @@ class ImportedModel:
 
 
 class Frontend(Protocol):
-    """The functions of a frontend's module, in the order in which they are called.
+    """The functions of a frontend's package, in the order in which they are called.
 
-    All raise ModelError for a file that cannot be read or compiled. Only :meth:`load` may import TVM.
+    All raise ModelError for a file that cannot be read or compiled. Only :meth:`load` may import TVM, and
+    importing the package imports nothing that takes long: all of them are imported where the suffix of a
+    model's file says nothing.
+
+    Two more names are optional. ``SUFFIXES``: the suffixes of the format's files (``(".pt2",)``), beside its
+    name. ``recognises(model: Path) -> bool``: whether a file of another suffix is of the format, by its first
+    bytes; it does not raise.
     """
 
     def model_files(self, model: Path) -> tuple[Path, ...]:

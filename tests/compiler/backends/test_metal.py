@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgepack.compiler.backends.metal import metal_source, write_metal
-from edgepack.pipeline.cache import tool_versions
+from edgepack.pipeline.versions import package_versions, tool_versions
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch, Step
 from edgepack.resources import TEMPLATES
@@ -114,6 +114,7 @@ def test_xcode_compiles_it(triple: str, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     before = tool_versions("metal")
     assert before["metal"] == "Apple metal version 1"
+    assert package_versions("compile", "onnx", "metal")["metal"] == before["metal"]
     made = write_metal({}, triple, tmp_path, pytest.fail)
     assert [binary.kind for binary in made] == ["source", "metallib"]
     assert (tmp_path / made[1].file).read_bytes() == b"MTLB"

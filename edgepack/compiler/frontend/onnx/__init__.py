@@ -1,4 +1,8 @@
-"""The frontend for ONNX, and all that knows that format."""
+"""The frontend for ONNX, and all that knows that format.
+
+``frontend.py`` has the functions of the protocol (:class:`edgepack.compiler.frontend.base.Frontend`), each of
+which is a few calls of the other modules. Importing it imports neither ``onnx`` nor TVM.
+"""
 
 from edgepack.compiler.frontend.onnx.frontend import (
     import_file,
@@ -9,5 +13,15 @@ from edgepack.compiler.frontend.onnx.frontend import (
     record,
     summarise,
 )
+from edgepack.compiler.frontend.onnx.recognise import recognises
 
-__all__ = ["import_file", "import_model", "load", "model_files", "prepare", "record", "summarise"]
+__all__ = [
+    "import_file",
+    "import_model",
+    "load",
+    "model_files",
+    "prepare",
+    "recognises",
+    "record",
+    "summarise",
+]

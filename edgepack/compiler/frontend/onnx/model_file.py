@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.recognise import IR_VERSION_TAG
 from edgepack.compiler.frontend.onnx.structure import check_structure, raw_bytes, tensors_of
 from edgepack.compiler.frontend.onnx.unread import drop_unread_constants
 from edgepack.compiler.memory import check_room
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = ["default_opset", "external_files", "read_model"]
-
-#: First byte of every ONNX file that known exporters write: field 1 (ir_version), wire type varint.
-IR_VERSION_TAG = 0x08
 
 #: Of an offset or a length: files have less than 2^63 bytes.
 _DIGITS = 19
