@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgepack.render.sources import kernels_object
 from tests.runtime.conftest import VARIANTS, Build
 from tests.support.mini import WARNINGS, MiniBundle, make_sources, run
 
@@ -53,6 +54,7 @@ MEMORY = (
     "thread_failure",
     "refusals",
 )
+PHASES = ("around", "unclaimed", "late", "end")
 WRAPPED = (
     *("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "pthread_create"),
     *(
@@ -87,6 +89,20 @@ def link(bundle: MiniBundle, variant: str, source: str, extra: tuple[str, ...] =
 def test_runs(build: Build, variant: str, name: str) -> None:
     bundle = build(variant)
     run([link(bundle, variant, "runs.c"), name, bundle.root])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", PHASES)
+def test_phases(build: Build, variant: str, name: str) -> None:
+    """Of a program of which the runtime is a part."""
+    bundle = build(variant)
+    cc, flags = VARIANTS[variant]
+    program = bundle.root / "objects" / "phases"
+    if not program.exists():
+        kernels = bundle.root / kernels_object(0, 1)
+        sources = [HERE / "phases.c", kernels, "-o", program, "-lpthread", "-lm"]
+        run([*cc, *WARNINGS, *flags, *bundle.includes, *sources])
+    run([program, name, bundle.root])
 
 
 @pytest.mark.parametrize("variant", ["gcc", "address"])

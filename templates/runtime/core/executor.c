@@ -9,17 +9,29 @@
  *
  * Why this is right. `phase` changes only after all of the phase's tasks were counted in `done`, each of them
  * by the thread that did it, after it did it; the release of `phase` and the acquire of whoever reads it
- * order all of a step before the next. A claim replaces the value of `next` that says that the piece is free,
- * and values only grow: if it succeeds, the piece was free then, so its phase was not over and its run is
- * still going on, however late the thread comes. Numbers may wrap around: each share that holds tasks in any
- * step is claimed from in each run, so what is compared is never further apart than a run is long.
+ * order all of a step before the next. A piece is claimed by replacing the value of its share's `next`.
+ * Whoever claims has read `next` first and then seen that the phase still goes on: a value that a later phase
+ * left would have shown that phase too. So a thread that comes late, however late, leaves; and if the phase
+ * ends after it looked, its piece was claimed, `next` has changed, and its claim fails.
+ *
+ * Numbers wrap around. Values of `next` tell EP_SPAN phases apart, and none is older than half of that and
+ * one run: a share that nobody claims from, because no step that is run has tasks for it, is brought up to
+ * date by ep_shares_renew. So no old value looks like one of this phase. What is left: a thread that stands
+ * still between looking and claiming until EP_SPAN / 2 phases or more have gone by, and then finds the very
+ * number that it had read.
  * SPDX-License-Identifier: Apache-2.0 */
 enum {
     EP_WAIT_SPINS = 200, /* 1 to 9 us; then yield: on a shared core, spinning starves the one waited for */
     EP_GRACE_SPINS = 32, /* 0.3 to 1.5 us; then others' pieces: what these read is in the others' caches */
     EP_DYNAMIC_PIECES = 8,
-    EP_PIECES = 16 /* more than any share has */
+    EP_PIECES = 16, /* more than any share has */
+    EP_SPAN_BITS = 28
 };
+
+/* How many phases the values of ep_share.next tell apart. */
+#define EP_SPAN (1u << EP_SPAN_BITS)
+
+typedef char ep_span_is_all[(uint64_t)EP_SPAN * EP_PIECES == (uint64_t)UINT32_MAX + 1 ? 1 : -1];
 
 /* Some of a step's tasks. */
 typedef struct ep_slice {
@@ -70,16 +82,27 @@ static ep_slice ep_part(uint32_t count, uint32_t parts, uint32_t part) {
 }
 
 /* Claims the first of a share's `count` pieces that is free: its number, or `count`. */
-static uint32_t ep_claim_piece(ep_share *share, uint32_t phase, uint32_t count) {
+static uint32_t ep_claim_piece(ep_session_impl *session, uint32_t share, uint32_t phase, uint32_t count) {
+    uint32_t *place = &session->shares[share].next;
     uint32_t base = phase * EP_PIECES;
     for (;;) {
-        uint32_t next = EP_LOAD_RELAXED(&share->next);
-        uint32_t piece = next - base;
-        if ((int32_t)piece < 0) { /* from an earlier phase */
-            piece = 0;
+        uint32_t next = EP_LOAD(place); /* before the phase: see above */
+        uint32_t piece = next - base < EP_PIECES ? next - base : 0;
+        if (piece >= count || EP_LOAD_RELAXED(&session->sync.phase) != phase) {
+            return count;
         }
-        if (piece >= count || ep_claim(&share->next, next, base + piece + 1)) {
-            return piece < count ? piece : count;
+        if (ep_claim(place, next, base + piece + 1)) {
+            return piece;
+        }
+    }
+}
+
+/* Called before a run that begins with `phase` and is over at `limit`: twice in EP_SPAN phases, shares from
+ * which nobody may have claimed for long get a number of today. */
+static void ep_shares_renew(ep_session_impl *session, uint32_t phase, uint32_t limit) {
+    if ((phase ^ limit) >> (EP_SPAN_BITS - 1) != 0) {
+        for (uint32_t i = 0; i < session->threads; i++) {
+            EP_STORE(&session->shares[i].next, phase * EP_PIECES);
         }
     }
 }
@@ -93,7 +116,7 @@ static uint32_t ep_do_share(ep_session_impl *session, uint32_t step, uint32_t ph
     uint32_t pieces = whole.count < most ? whole.count : most;
     uint32_t done = 0;
     for (;;) {
-        uint32_t piece = ep_claim_piece(&session->shares[share], phase, pieces);
+        uint32_t piece = ep_claim_piece(session, share, phase, pieces);
         if (piece == pieces) {
             return done;
         }
@@ -134,7 +157,7 @@ static uint32_t ep_serial_steps(const ep_descriptor *descriptor, uint32_t step) 
  * they are one piece, of share 0. */
 static void ep_do_serial(ep_session_impl *session, uint32_t step, uint32_t phase, uint32_t thread,
                          uint32_t count) {
-    if (ep_claim_piece(&session->shares[0], phase, 1) != 0) {
+    if (ep_claim_piece(session, 0, phase, 1) != 0) {
         return;
     }
     for (uint32_t i = step; i < step + count; i++) {
@@ -155,14 +178,15 @@ static void ep_do_phase(ep_session_impl *session, uint32_t step, uint32_t phase,
     }
 }
 
-/* All that one thread does in the run that is over when phase `limit` would begin. */
+/* All that one thread does in the run that is over when phase `limit` would begin; nothing if it is over. */
 static void ep_walk(ep_session_impl *session, uint32_t thread, uint32_t limit) {
     const uint32_t *current = &session->sync.phase;
+    uint32_t steps = session->head.descriptor->step_count;
     ep_float_mode before = ep_flush_denormals();
     for (;;) {
         uint32_t phase = EP_LOAD(current);
-        uint32_t step = phase - (limit - session->head.descriptor->step_count);
-        if ((int32_t)(phase - limit) >= 0) {
+        uint32_t step = phase - (limit - steps);
+        if (step >= steps) {
             break;
         }
         for (unsigned spins = 0; EP_LOAD(current) == phase; spins++) {

@@ -51,9 +51,10 @@ static void ep_note_caller(ep_session_impl *session) {
 
 #endif
 
-/* Returns when there is another run than `seen`: its number. A worker that is about to sleep counts itself
- * before it looks a last time, and ep_pool_kick looks at the count after it has published the run: one of
- * them sees the other. */
+/* Returns when there is another run than `seen`, or none any more: its number. A worker that is about to
+ * sleep counts itself before it looks a last time, and ep_pool_kick looks at the count after it has published
+ * the run: one of them sees the other. Numbers wrap around: one that slept through 2^32 runs, all of them too
+ * short to wake it, misses one run, which the others do without it, but not the end. */
 static uint32_t ep_pool_wait(ep_worker *worker, uint32_t seen) {
     ep_session_impl *session = worker->session;
     ep_sync *sync = &session->sync;
@@ -66,7 +67,7 @@ static uint32_t ep_pool_wait(ep_worker *worker, uint32_t seen) {
     }
     ep_monitor_lock(&session->monitor);
     __atomic_fetch_add(&sync->sleepers, 1u, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&sync->run, __ATOMIC_SEQ_CST) == seen) {
+    while (__atomic_load_n(&sync->run, __ATOMIC_SEQ_CST) == seen && EP_LOAD(&sync->stop) == 0) {
         ep_monitor_wait(&session->monitor);
     }
     __atomic_fetch_sub(&sync->sleepers, 1u, __ATOMIC_SEQ_CST);

@@ -181,8 +181,10 @@ static ep_status ep_buffers_check(const ep_descriptor *descriptor, const ep_cons
 static void ep_session_ready(ep_session_impl *session) {
     EP_STORE_RELAXED(&session->sync.failed, 0u);
     session->last_ns = session->step_ns != NULL ? ep_platform_now_ns() : 0;
-    EP_STORE(&session->sync.limit,
-             EP_LOAD_RELAXED(&session->sync.phase) + session->head.descriptor->step_count);
+    uint32_t phase = EP_LOAD_RELAXED(&session->sync.phase);
+    uint32_t limit = phase + session->head.descriptor->step_count;
+    ep_shares_renew(session, phase, limit);
+    EP_STORE(&session->sync.limit, limit);
 }
 
 /* Checks the buffers and takes the session; whoever comes second while it runs is told so. */
