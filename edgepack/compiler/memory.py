@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["at_most", "check_room", "limit_to_available"]
+__all__ = ["at_most", "check_room", "limit_to_available", "ran_out"]
 
 #: Memory that libraries ask for and never touch, in bytes.
 _UNTOUCHED = 1 << 30
@@ -32,6 +32,12 @@ def check_room(nbytes: int) -> None:
         rooms.append(None if soft == resource.RLIM_INFINITY else soft - _taken())
     if any(room is not None and nbytes > room for room in rooms):
         raise MemoryError(f"{nbytes} bytes")
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that there is no more memory: Python's and NumPy's are MemoryErrors, that of
+    TVM, which is C++, is called ``std::bad_alloc`` in an error of its own."""
+    return isinstance(error, MemoryError) or "std::bad_alloc" in str(error)
 
 
 @contextmanager

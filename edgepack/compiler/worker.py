@@ -236,7 +236,8 @@ _TASKS = {
 
 
 def run_job(folder: Path, events: Events) -> None:
-    """Does one job; an EdgepackError is an event, anything else ends the process."""
+    """Does one job; an EdgepackError, or that memory ran out, is an event, anything else ends the process."""
+    from edgepack.compiler.memory import ran_out
     from edgepack.errors import EdgepackError
 
     try:
@@ -245,15 +246,17 @@ def run_job(folder: Path, events: Events) -> None:
         if job["task"] != "read":  # which answers with paths
             job = openable_paths(job)
         result = _TASKS[job["task"]](job, folder, events)
-    except MemoryError:
-        hint = "Compile it on a machine with more memory, or cut it into parts (--inputs, --outputs)."
-        said = {"message": "Compiling the model takes more memory than there is.", "hint": hint, "detail": ""}
-        events.send(event="error", **{"class": "ModelError"}, **said)
     except EdgepackError as error:
         name = next(c.__name__ for c in type(error).__mro__ if c.__module__ == EdgepackError.__module__)
         said = {"message": error.message, "hint": error.hint, "detail": error.detail}
         data = {key: getattr(error, key, ()) for key in ("refused", "cuts")}
         events.send(event="error", **{"class": name}, **said, **data)
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        hint = "Compile it on a machine with more memory, or cut it into parts (--inputs, --outputs)."
+        said = {"message": "Compiling the model takes more memory than there is.", "hint": hint, "detail": ""}
+        events.send(event="error", **{"class": "ModelError"}, **said)
     else:
         events.send(event="done", result=result)
 

@@ -17,9 +17,19 @@ from typing import Any, Literal
 import numpy as np
 from tvm.tirx import PrimFunc
 
+from edgepack.compiler.memory import ran_out
 from edgepack.plan.custom import CFunction
 
-__all__ = ["Array", "Implementation", "Operand", "OperandKind", "Packing", "RuleError", "Stage"]
+__all__ = [
+    "Array",
+    "Implementation",
+    "Operand",
+    "OperandKind",
+    "Packing",
+    "RuleError",
+    "Stage",
+    "is_the_machines",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +37,18 @@ OperandKind = Literal["param", "output", "packed", "temp", "scratch", "prefetch"
 
 
 class RuleError(Exception):
-    """A rule does not serve this fused group; the text says why."""
+    """A rule does not serve this fused group; the text says why.
+
+    What else a rule raises is a defect of it, or of TVM, and no reason to refuse the model: the next rule is
+    tried, and the user is told (RecursionError too: the worker's limit is the same everywhere). But for what
+    is the machine's and not the model's, :func:`is_the_machines`.
+    """
+
+
+def is_the_machines(error: Exception) -> bool:
+    """Whether an error of a rule comes from the machine that compiles: no memory, no file, a package that is
+    not whole. It ends the job: another rule's kernels would be taken for the model's, and cached."""
+    return ran_out(error) or isinstance(error, OSError | ImportError)
 
 
 @dataclass(frozen=True)

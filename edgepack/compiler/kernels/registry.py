@@ -1,7 +1,8 @@
 """The rules that there are, and the kernels that they choose for each fused group of operators.
 
 Rules are found by looking into every module of ``kernels/cpu``. A rule that fails is reported, and the next
-one is tried: a schedule that does not apply is never a crash and never silent.
+one is tried: a schedule that does not apply is never a crash and never silent. What fails for want of memory
+is no rule's fault and ends the job (:class:`~edgepack.compiler.kernels.contract.RuleError` has the line).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NoReturn, TypeVar
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels import cpu
-from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.contract import Implementation, RuleError, is_the_machines
 from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.rule import OTHER_DTYPE, PairRule, Rule
 from edgepack.plan.target import CpuTarget
@@ -144,7 +145,7 @@ class _Choice:
         except RuleError as error:
             self._note(rule, str(error))
         except Exception as error:  # a defect in a rule costs speed, not the model
-            reason = _reason(error)
+            reason = _defect(error)
             self.warn(f"kernel {self.fused.title}: rule {rule.name} failed ({reason}); a slower rule is used")
             self._note(rule, f"it failed ({reason})")
         return None
@@ -167,7 +168,7 @@ def with_prefetch(
     try:
         return implementation.with_prefetch(nbytes)
     except Exception as error:  # as above
-        warn(f"rule {implementation.rule} cannot fetch ahead ({_reason(error)}); a later kernel may wait")
+        warn(f"rule {implementation.rule} cannot fetch ahead ({_defect(error)}); a later kernel may wait")
         return None
 
 
@@ -192,12 +193,15 @@ def implement_pair(
             return rule.implement(first, second, target, constants)
         except RuleError:
             continue
-        except Exception as error:
-            reason = _reason(error)
+        except Exception as error:  # as above
+            reason = _defect(error)
             warn(f"kernels {first.name} and {second.name}: no kernel for both ({reason}); they stay two")
     raise RuleError(f"no rule serves {first.name} and {second.name} together")
 
 
-def _reason(error: Exception) -> str:
+def _defect(error: Exception) -> str:
+    """A rule's defect in a few words. Raises the error again if it is the machine's."""
+    if is_the_machines(error):
+        raise error
     text = str(error).strip()
     return text.splitlines()[-1] if text else type(error).__name__

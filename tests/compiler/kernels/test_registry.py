@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import onnx
 import pytest
+import tvm
 
 from edgepack.compiler.kernels import registry
-from edgepack.compiler.kernels.registry import PAIR_RULES, RULES, find_rules
+from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.registry import PAIR_RULES, RULES, find_rules, implement_pair, with_prefetch
 from edgepack.compiler.kernels.rule import Rule
 from tests.models.builder import Graph
 from tests.support.compiled import Compiled
@@ -107,6 +110,65 @@ def test_a_rule_that_fails_is_told_and_the_next_one_serves(
     rules = {kernel.rule for kernel in compiled.plan("m").kernels}
     assert "generic" in rules and "rowwise" not in rules
     compiled.check("m")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        tvm.error.InternalError("std::bad_alloc"),
+        OSError(28, "No space left on device"),
+        ImportError("edgepack.compiler.kernels.cpu.emit"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_machine_lacks_is_no_reason_for_other_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    _replace(monkeypatch, replace(ROWWISE, apply=fails))  # type: ignore[arg-type]
+    with pytest.raises(type(error)):
+        Compiled({"m": _softmax()}, tmp_path).plan("m")
+
+
+def _implement_pair_by(rule: Callable[..., Implementation], warn: Callable[[str], None]) -> None:
+    group = SimpleNamespace(name="m")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "PAIR_RULES", (SimpleNamespace(implement=rule),))
+        implement_pair(group, group, None, (), warn)  # type: ignore[arg-type]
+
+
+def test_nor_is_it_one_against_a_pair_or_a_prefetch() -> None:
+    def fails(*_: object) -> Implementation:
+        raise MemoryError
+
+    said: list[str] = []
+    with pytest.raises(MemoryError):
+        _implement_pair_by(fails, said.append)
+    with pytest.raises(MemoryError):
+        with_prefetch(Implementation("rowwise", (), with_prefetch=fails), 64, said.append)
+    assert not said
+
+
+def test_expressions_that_are_too_deep_for_a_rule_are_a_defect_of_the_rule() -> None:
+    def fails(*_: object) -> Implementation:
+        raise RecursionError("too deep")
+
+    said: list[str] = []
+    with pytest.raises(RuleError):
+        _implement_pair_by(fails, said.append)
+    assert with_prefetch(Implementation("rowwise", (), with_prefetch=fails), 64, said.append) is None
+    assert [text.count("(too deep)") for text in said] == [1, 1]
+
+
+def test_an_interrupt_is_no_rules_defect() -> None:
+    def fails(*_: object) -> Implementation:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _implement_pair_by(fails, print)
 
 
 def test_a_rule_is_not_tried_on_dtypes_that_it_does_not_take(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import TensorProto, helper
 
 import edgepack
@@ -255,9 +256,14 @@ def test_scales_of_a_resize_may_lie_in_a_column(tmp_path: Path) -> None:
     frontend.prepare(tmp_path / "model.onnx", Sizes(), tmp_path)
 
 
-def test_too_little_memory_is_said_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [MemoryError(), tvm.error.InternalError("std::bad_alloc")], ids=["Python", "TVM"]
+)
+def test_too_little_memory_is_said_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def task(*_: object) -> None:
-        raise MemoryError
+        raise error
 
     heard = fuzz_models.Heard()
     monkeypatch.setitem(worker._TASKS, "read", task)
