@@ -16,28 +16,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from onnx import ModelProto
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from edgepack.compiler.kernels.cpu.conv import winograd
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines, all_lines
+from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import all_lines
+from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
+from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.target import CpuTarget
 from tests.models.single import conv
-from tests.support.compiled import plan_of, target_with
+from tests.support.compiled import groups_of, plan_of, target_with
 from tests.support.executor import Executor, host_target
 
-#: A form: square tile or lines of Winograd's, None for the direct convolution, and whether it is fused.
-Form = tuple[int | Lines | None, bool]
+#: Rows and columns of a Winograd tile's outputs.
+Outputs = tuple[int, int]
 
 #: (height and width, input channels, output channels, kernel, stride): ResNet-18's first layer and stages.
 IMAGES = [
@@ -143,38 +143,26 @@ def grouped(size: int, channels: int, kernel: tuple[int, int], groups: int) -> t
     return label, conv((1, every, height, size), every, kernel, pads=pads, group=groups)
 
 
-def lines(model: ModelProto) -> Iterator[tuple[str, Lines]]:
-    """Name and tiles of each filter along each side of a layer."""
-    seen: list[Conv2d] = []
-    patches = {"winograd_lines": lambda conv, *_: seen.append(conv), "winograd_tile": lambda *_: 0}
-    with mock.patch.multiple(winograd, **patches):
-        plan_of(model)
-    for one in all_lines(seen[-1]):
-        yield f"F({one.m}, {one.filter.r}) {('down', 'along')[one.axis]}", one
+def lines(model: ModelProto, target: CpuTarget) -> Iterator[tuple[str, Outputs]]:
+    """Name and outputs of the tiles of each filter along each side of a layer."""
+    groups = [fused for fused, _ in groups_of(model, target)]
+    (found,) = [one for one in groups if one.anchor is not None and one.anchor.kind in CONVOLUTIONS]
+    for one in all_lines(Conv2d.of(anchored(found, CONVOLUTIONS))):
+        yield f"F({one.m}, {one.filter.r}) {('down', 'along')[one.axis]}", one.outputs
 
 
-def squares(taps: int) -> list[tuple[str, int]]:
-    """Name and m of each square tile of a window of so many taps."""
-    return [(f"F{m}", m) for m in SQUARES.get(taps, ())]
+def squares(taps: int) -> list[tuple[str, Outputs]]:
+    """Name and outputs of each square tile of a window of so many taps."""
+    return [(f"F{m}", (m, m)) for m in SQUARES.get(taps, ())]
 
 
-def forms(tiles: Iterable[tuple[str, int | Lines]]) -> dict[str, Form]:
-    """All forms of a layer, by name."""
-    found: dict[str, Form] = {"direct": (None, True)}
-    for name, tile in tiles:
-        found |= {f"{name} fused": (tile, True), f"{name} split": (tile, False)}
+def forms(tiles: Iterable[tuple[str, Outputs]]) -> dict[str, Given]:
+    """The schedules of all forms of a layer, by name."""
+    found: dict[str, Given] = {"direct": {"conv2d.winograd": None}}
+    for name, outputs in tiles:
+        fused, split = (WinogradSchedule(outputs=outputs, form=form) for form in ("fused", "split"))
+        found |= {f"{name} fused": {"conv2d.winograd": fused}, f"{name} split": {"conv2d.winograd": split}}
     return found
-
-
-@contextmanager
-def _forced(tile: int | Lines | None, fused: bool) -> Iterator[None]:
-    with mock.patch.multiple(
-        winograd,
-        winograd_tile=lambda *_: tile if isinstance(tile, int) else 0,
-        winograd_lines=lambda *_: tile,
-        worth_fusing=lambda *_: fused,
-    ):
-        yield
 
 
 def _aligned(nbytes: int) -> np.ndarray:
@@ -216,12 +204,11 @@ def median_ms(executor: Executor, name: str, built: Built, runs: int) -> float:
     return statistics.median(times[5:])
 
 
-def row(label: str, model: ModelProto, choice: dict[str, Form], target: CpuTarget, runs: int) -> None:
+def row(label: str, model: ModelProto, choice: dict[str, Given], target: CpuTarget, runs: int) -> None:
     """Prints the medians of a layer's forms, and what the cost model chooses."""
     built = {}
-    for index, (name, form) in enumerate(choice.items()):
-        with _forced(*form):
-            built[name] = plan_of(model, f"f{index}", target)
+    for index, (name, given) in enumerate(choice.items()):
+        built[name] = plan_of(model, f"f{index}", target, given=given)
     with tempfile.TemporaryDirectory() as folder:
         executor = Executor(built, Path(folder), target)
         times = {name: median_ms(executor, name, built[name], runs) for name in built}
@@ -294,7 +281,7 @@ def main() -> None:
     else:
         layers = [(*signal(*layer), []) for layer in SIGNALS]
     for label, model, tiles in layers:
-        others = [] if options.kind == "images" else lines(model)
+        others = [] if options.kind == "images" else lines(model, target)
         row(label, model, forms([*tiles, *others]), target, options.runs)
 
 

@@ -195,6 +195,7 @@ def _built(
             lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, large=large
         )
     from edgepack.compiler.planner.build import build_plan
+    from edgepack.compiler.planner.measured import Measured
 
     return build_plan(
         lowered,
@@ -203,7 +204,7 @@ def _built(
         name=name,
         symbol_prefix=prefix,
         reporter=events,
-        seen=imported.seen,
+        measured=Measured(imported.seen),
     )
 
 

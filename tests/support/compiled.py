@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ import onnx
 from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.reference import tolerances
+from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.lower import Forms, Lowered, lower
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
+from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.compiler.planner.build_gpu import build_gpu_plan
+from edgepack.compiler.planner.measured import Measured
+from edgepack.compiler.planner.program import read_program
 from edgepack.errors import EdgepackError
 from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import GpuTarget
@@ -33,6 +38,7 @@ __all__ = [
     "Compiled",
     "Library",
     "assert_close",
+    "groups_of",
     "on_register_files",
     "plan_of",
     "target_with",
@@ -56,6 +62,9 @@ FREE_COPIES = GpuSpeed(bandwidth=1e9, peak=1e9, launch=0, copy=0, link=1e9)
 
 #: Bytes of the largest model that is kept imported and lowered; networks are compiled once.
 KEPT = 1 << 20
+
+#: No schedules.
+NOTHING: Given = MappingProxyType({})
 
 _lowered: dict[str, tuple[ImportedModel, Lowered]] = {}
 
@@ -92,14 +101,32 @@ def plan_of(
     name: str = "m",
     target: Target | None = None,
     maxima: Mapping[str, int] | None = None,
+    given: Given = NOTHING,
 ) -> Built:
-    """The plan of a model whose input shapes are static; ``maxima`` are those of ``--max``."""
+    """The plan of a model whose input shapes are static.
+
+    Args:
+        maxima: those of ``--max``.
+        given: schedules of all fused groups by rule, in place of those that the rules would propose.
+    """
     imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
     if isinstance(target, GpuTarget):
         return build_gpu_plan(lowered, imported.signature, target, name=name, symbol_prefix=f"{name}_")
     return build_plan(
-        lowered, imported.signature, target or host_target(), name=name, symbol_prefix=f"{name}_"
+        lowered,
+        imported.signature,
+        target or host_target(),
+        name=name,
+        symbol_prefix=f"{name}_",
+        measured=Measured(schedules=lambda fused: given),
     )
+
+
+def groups_of(model: onnx.ModelProto, target: CpuTarget) -> list[tuple[FusedGroup, frozenset[int]]]:
+    """The fused groups of a model, each with the parameters that are constant."""
+    _, lowered = _lower(model, {}, preferred_forms(target))
+    calls = read_program(lowered).calls
+    return [(c.fused, frozenset(i for i, a in enumerate(c.arguments) if a.kind == "constant")) for c in calls]
 
 
 def _lower(model: onnx.ModelProto, maxima: Mapping[str, int], forms: Forms) -> tuple[ImportedModel, Lowered]:
@@ -124,6 +151,7 @@ class Compiled:
         target: the CPU that the kernels are chosen for; None: this machine's.
         machine: the CPU that they are compiled for, if another.
         maxima: those of ``--max``, by name of the model.
+        given: schedules in place of those that the rules would propose, by name of the model, then by rule.
     """
 
     def __init__(
@@ -134,13 +162,15 @@ class Compiled:
         *,
         machine: CpuTarget | None = None,
         maxima: Mapping[str, Mapping[str, int]] | None = None,
+        given: Mapping[str, Given] | None = None,
     ) -> None:
         self.models = dict(models)
         self._errors: dict[str, EdgepackError] = {}
         built: dict[str, Built] = {}
         for number, (name, model) in enumerate(models.items()):
             try:
-                built[name] = plan_of(model, f"m{number}", target, (maxima or {}).get(name))
+                schedules = (given or {}).get(name, NOTHING)
+                built[name] = plan_of(model, f"m{number}", target, (maxima or {}).get(name), schedules)
             except EdgepackError as error:
                 self._errors[name] = error
         self._executor = Executor(built, folder, machine or target)

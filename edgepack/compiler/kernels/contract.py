@@ -17,7 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from tvm.tirx import PrimFunc
 
-from edgepack.compiler.memory import ran_out
+from edgepack.compiler.kernels.errors import RuleError, is_the_machines
+from edgepack.compiler.kernels.schedule import Schedule
 from edgepack.plan.custom import CFunction
 
 __all__ = [
@@ -34,21 +35,6 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 OperandKind = Literal["param", "output", "packed", "temp", "scratch", "prefetch"]
-
-
-class RuleError(Exception):
-    """A rule does not serve this fused group; the text says why.
-
-    What else a rule raises is a defect of it, or of TVM, and no reason to refuse the model: the next rule is
-    tried, and the user is told (RecursionError too: the worker's limit is the same everywhere). But for what
-    is the machine's and not the model's, :func:`is_the_machines`.
-    """
-
-
-def is_the_machines(error: Exception) -> bool:
-    """Whether an error of a rule comes from the machine that compiles: no memory, no file, a package that is
-    not whole. It ends the job: another rule's kernels would be taken for the model's, and cached."""
-    return ran_out(error) or isinstance(error, OSError | ImportError)
 
 
 @dataclass(frozen=True)
@@ -108,7 +94,8 @@ class Implementation:
         packed: constants in the kernels' own layouts.
         temps: bytes of each temp.
         scratch: bytes of each scratch buffer of one thread.
-        parameters: what the rule chose, for reports.
+        schedule: what the rule decided; None of a rule that has no class of schedules.
+        parameters: what reports say beside the schedule.
         flops: floating point operations of one execution, computed directly.
         slow: whether the kernels compute one element at a time, or gather what they read
             (``kernels/estimate.py`` says what that costs).
@@ -126,6 +113,7 @@ class Implementation:
     packed: tuple[Packing, ...] = ()
     temps: tuple[int, ...] = ()
     scratch: tuple[int, ...] = ()
+    schedule: Schedule | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     flops: int = 0
     slow: bool = False
@@ -134,3 +122,8 @@ class Implementation:
     weights: int = 0
     c_function: CFunction | None = None
     with_prefetch: Callable[[int], Implementation] | None = None
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What the rule chose, for reports."""
+        return {**(self.schedule.printed() if self.schedule else {}), **self.parameters}

@@ -2,7 +2,7 @@
 
 Rules are found by looking into every module of ``kernels/cpu``. A rule that fails is reported, and the next
 one is tried: a schedule that does not apply is never a crash and never silent. What fails for want of memory
-is no rule's fault and ends the job (:class:`~edgepack.compiler.kernels.contract.RuleError` has the line).
+is no rule's fault and ends the job (:class:`~edgepack.compiler.kernels.errors.RuleError` has the line).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import NoReturn, TypeVar
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -19,6 +19,7 @@ from edgepack.compiler.kernels import cpu
 from edgepack.compiler.kernels.contract import Implementation, RuleError, is_the_machines
 from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.rule import OTHER_DTYPE, PairRule, Rule
+from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["PAIR_RULES", "RULES", "find_rules", "implement", "implement_pair", "with_prefetch"]
@@ -74,6 +75,7 @@ def implement(
     warn: Callable[[str], None],
     *,
     fast_only: bool = False,
+    given: Given = MappingProxyType({}),
 ) -> Implementation:
     """The implementation of a fused group by the first fast rule that serves it, else by the fastest other.
 
@@ -85,8 +87,10 @@ def implement(
         constants: indices of its parameters that are constant at every call.
         warn: is told in one sentence of a rule that failed in a way that it did not foresee.
         fast_only: RuleError where no fast rule serves it.
+        given: schedules in place of those that the rules would propose. One that does not fit is told, and
+            the rule proposes its own.
     """
-    return _Choice(fused, target, constants, warn).made(fast_only)
+    return _Choice(fused, target, constants, warn, given).made(fast_only)
 
 
 class _Choice:
@@ -97,9 +101,15 @@ class _Choice:
     """
 
     def __init__(
-        self, fused: FusedGroup, target: CpuTarget, constants: frozenset[int], warn: Callable[[str], None]
+        self,
+        fused: FusedGroup,
+        target: CpuTarget,
+        constants: frozenset[int],
+        warn: Callable[[str], None],
+        given: Given,
     ) -> None:
         self.fused, self.target, self.constants, self.warn = fused, target, constants, warn
+        self.given = given
         self.refused = ""
 
     def made(self, fast_only: bool) -> Implementation:
@@ -140,8 +150,11 @@ class _Choice:
         return rule.serves == "anchor" or (rule.serves == "blocks" and self.fused.anchor is None)
 
     def _tried(self, rule: Rule) -> Implementation | None:
+        schedule = self.given.get(rule.name)
+        if schedule is None and rule.name in self.given:
+            return None
         try:
-            return rule.implement(self.fused, self.target, self.constants)
+            return self._scheduled(rule, schedule)
         except RuleError as error:
             self._note(rule, str(error))
         except Exception as error:  # a defect in a rule costs speed, not the model
@@ -149,6 +162,17 @@ class _Choice:
             self.warn(f"kernel {self.fused.title}: rule {rule.name} failed ({reason}); a slower rule is used")
             self._note(rule, f"it failed ({reason})")
         return None
+
+    def _scheduled(self, rule: Rule, schedule: Schedule | None) -> Implementation:
+        try:
+            return rule.implement(self.fused, self.target, self.constants, schedule)
+        except ScheduleError as error:
+            if schedule is None:  # it does not fit what the rule itself proposed: a defect
+                raise
+            self.warn(
+                f"kernel {self.fused.title}: a schedule of {rule.name} was given that does not fit: {error}"
+            )
+            return rule.implement(self.fused, self.target, self.constants)
 
     def _note(self, rule: Rule, reason: str) -> None:
         if not self._is_fast(rule) or reason in NOT_FOR_SUCH:

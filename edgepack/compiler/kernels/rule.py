@@ -28,6 +28,7 @@ from typing import Literal
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.plan.dtypes import DTYPES
 from edgepack.plan.target import CpuTarget
 
@@ -42,8 +43,9 @@ FLOAT32 = frozenset({"float32"})
 PRODUCTS = FLOAT32 | {"float64", "int32", "int16", "int8", "uint8"}
 EVERY_DTYPE = frozenset(DTYPES)
 
-#: (fused group, target, indices of its parameters that are constant at every call) -> implementation
-Apply = Callable[[FusedGroup, CpuTarget, frozenset[int]], Implementation]
+#: (fused group, target, indices of its parameters that are constant at every call) -> implementation; of a
+#: rule with a class of schedules also the one that is given, if one is.
+Apply = Callable[..., Implementation]
 
 #: (first, second fused group, target, for each of them its constant parameters) -> implementation
 ApplyToPair = Callable[[FusedGroup, FusedGroup, CpuTarget, Sequence[frozenset[int]]], Implementation]
@@ -63,6 +65,7 @@ class Rule:
         serves: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
             for one with an anchor; "rest": what nothing else serves, slowly.
         backend: what its kernels run on, which is the name of the package that the rule lies in.
+        schedule: the class of what it decides; None for a rule that takes none.
     """
 
     name: str
@@ -73,15 +76,28 @@ class Rule:
     warning: str = ""
     serves: Literal["anchor", "blocks", "rest"] = "anchor"
     backend: str = "cpu"
+    schedule: type[Schedule] | None = None
 
-    def implement(self, fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+    def implement(
+        self,
+        fused: FusedGroup,
+        target: CpuTarget,
+        constants: frozenset[int],
+        schedule: Schedule | None = None,
+    ) -> Implementation:
         """The fused group's kernels. RuleError if the rule does not serve it.
 
         Args:
             constants: indices of its parameters that are constant at every call.
+            schedule: in place of what the cost model would propose; ScheduleError if it does not fit.
         """
         _check_dtypes(self.dtypes, [fused])
-        return self.apply(fused, target, constants)
+        if schedule is None:
+            return self.apply(fused, target, constants)
+        if type(schedule) is not self.schedule:
+            raise ScheduleError(f"{type(schedule).__name__} is no schedule of {self.name}")
+        schedule.check_types()
+        return self.apply(fused, target, constants, schedule)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from edgepack.compiler.planner.constants import ConstantPool
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
 from edgepack.compiler.planner.half_products import mark_half_products
 from edgepack.compiler.planner.half_weights import mark_half_weights
+from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.program import Call, Program, Value, read_program
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
 from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
-from edgepack.plan.seen_values import NOTHING_SEEN, SeenValues
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Argument, Plan, Signature, Step
 
@@ -57,7 +57,7 @@ def build_plan(
     name: str,
     symbol_prefix: str,
     reporter: Reporter | None = None,
-    seen: SeenValues = NOTHING_SEEN,
+    measured: Measured = NOTHING_MEASURED,
 ) -> Built:
     """Selects kernels for every call and lays everything out.
 
@@ -66,7 +66,7 @@ def build_plan(
         name: the model's name, a C identifier.
         symbol_prefix: C identifier that starts every kernel's symbol.
         reporter: is told of each kernel and warning.
-        seen: of the model's values, which says where float16 is safe.
+        measured: of the model and its kernels, which decides with the rules.
 
     Raises:
         ModelError: for what a static plan cannot hold.
@@ -74,8 +74,8 @@ def build_plan(
     program = read_program(lowered)
     if target.half_weights:
         mark_half_weights(program)
-    kept = mark_half_products(program, signature.nodes, seen) if target.half_products else ()
-    selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter())
+    kept = mark_half_products(program, signature.nodes, measured.seen) if target.half_products else ()
+    selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured.schedules)
     for text in kept:
         selector.warn(text)
     if target.half_weights and not target.converts_float16:

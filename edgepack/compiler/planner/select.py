@@ -13,6 +13,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
 from edgepack.compiler.kernels.estimate import bytes_moved, estimated_cycles, work_of
 from edgepack.compiler.kernels.registry import implement, implement_pair, with_prefetch
+from edgepack.compiler.kernels.schedule import Schedules, nothing_given
 from edgepack.compiler.planner.parts import Part
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.reporter import Reporter
@@ -62,8 +63,15 @@ class KernelSelector:
         warnings: what the user is told.
     """
 
-    def __init__(self, program: Program, target: CpuTarget, prefix: str, reporter: Reporter) -> None:
-        self.target, self.prefix, self.reporter = target, prefix, reporter
+    def __init__(
+        self,
+        program: Program,
+        target: CpuTarget,
+        prefix: str,
+        reporter: Reporter,
+        schedules: Schedules = nothing_given,
+    ) -> None:
+        self.target, self.prefix, self.reporter, self.schedules = target, prefix, reporter, schedules
         self.functions: dict[str, PrimFunc] = {}
         self.kernels: dict[str, Kernel] = {}
         self.warnings: list[str] = []
@@ -120,7 +128,14 @@ class KernelSelector:
         warnings: list[str] = []
         found, refused = None, ""
         try:
-            found = implement(fused, self.target, key[2], warnings.append, fast_only=fast_only)
+            found = implement(
+                fused,
+                self.target,
+                key[2],
+                warnings.append,
+                fast_only=fast_only,
+                given=self.schedules(fused),
+            )
         except RuleError as error:
             refused = str(error)
         made = _Tried(fused, found, fast_only, refused, warnings)
@@ -203,7 +218,7 @@ class KernelSelector:
             len(stage.operands),
             operators,
             implementation.rule,
-            implementation.parameters,
+            implementation.chosen,
             implementation.flops // runs if last else 0,
             bytes_moved // runs if last else 0,
             implementation.c_function,

@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
 from edgepack.compiler.kernels.cpu.emit.register_tile import HALF_BLOCK
 from edgepack.compiler.planner.build import Built, build_plan
+from edgepack.compiler.planner.measured import Measured
 from edgepack.config.device import computes_float16, load_device
 from edgepack.plan.seen_values import SeenValues
 from edgepack.plan.target import CpuTarget, with_precision
@@ -103,7 +104,7 @@ def _planned(factor: float, *, scale: float = 1.0, large: bool = False, target: 
         target,
         name="m",
         symbol_prefix="m_",
-        seen=SeenValues(frozenset(names if large else ()), dict.fromkeys(names, factor)),
+        measured=Measured(SeenValues(frozenset(names if large else ()), dict.fromkeys(names, factor))),
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,8 +11,10 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.conv import cost, winograd, winograd_input, winograd_output
+from edgepack.compiler.kernels.cpu.conv import cost
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import split_into_panels
+from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
+from edgepack.compiler.kernels.schedule import Given
 from edgepack.plan.target import CpuTarget
 from tests.models.evaluate import random_inputs, run_in_float64
 from tests.models.single import conv, gelu, silu
@@ -68,17 +69,22 @@ SENTINELS = ("odd", "asymmetric", "groups", "residual", "batch", "one tile", "ma
 CASES = [(way, name) for way in WAYS for name in (MODELS if way == WAYS[0] else SENTINELS)]
 
 
-@contextmanager
-def forced(tile: int, form: str, registers: str) -> Iterator[CpuTarget]:
-    """A target for which Winograd's kernels are those of ``way``, while the context lasts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "winograd_tile", lambda *_: tile)
-        patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
-        if registers == "128x16" and form != "fused":
-            patch.setattr(winograd_input, "staged_input", lambda _: True)
-            patch.setattr(winograd_output, "staged_output", lambda _: True)
-        l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
-        yield target_with(registers, threads=2, l2_bytes=l2_bytes)
+def given(tile: int, form: str, registers: str = "") -> Given:
+    """The schedule of a way."""
+    staged = True if registers == "128x16" and form != "fused" else None
+    schedule = WinogradSchedule(
+        outputs=(tile, tile),
+        form="split" if form == "split" else "fused",
+        staged_input=staged,
+        staged_output=staged,
+    )
+    return {"conv2d.winograd": schedule}
+
+
+def target_of(form: str, registers: str) -> CpuTarget:
+    """A target on which blocks are as small as a way's form says."""
+    l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
+    return target_with(registers, threads=2, l2_bytes=l2_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +94,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Compile
     @cache
     def compiled(way: Way) -> Compiled:
         models = {name: MODELS[name] for on, name in CASES if on == way}
-        with forced(*way) as target:
-            return Compiled(models, tmp_path_factory.mktemp("winograd"), target)
+        folder = tmp_path_factory.mktemp("winograd")
+        return Compiled(models, folder, target_of(*way[1:]), given=dict.fromkeys(models, given(*way)))
 
     return compiled
 
@@ -145,8 +151,8 @@ STRIDED: dict[str, tuple[int, onnx.ModelProto]] = {
 )
 def test_a_stride_of_two_over_phases(tile: int, form: str, registers: str, tmp_path: Path) -> None:
     models = {name: model for name, (m, model) in STRIDED.items() if m == tile}
-    with forced(tile, form, registers) as target:
-        compiled = Compiled(models, tmp_path, target)
+    schedules = dict.fromkeys(models, given(tile, form, registers))
+    compiled = Compiled(models, tmp_path, target_of(form, registers), given=schedules)
     for name, model in models.items():
         assert f"conv2d.winograd{tile}" in {kernel.rule for kernel in compiled.plan(name).kernels}
         inputs = random_inputs(model, 9)
@@ -176,10 +182,8 @@ CUT: dict[str, onnx.ModelProto] = {
 @pytest.mark.parametrize("tile", [2, 4])
 def test_what_only_cut_tiles_would_need_is_not_multiplied(tile: int, tmp_path: Path) -> None:
     """One thread multiplies all tiles, apart by position; what is left out is poison, not zero."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "winograd_tile", lambda *_: tile)
-        patch.setattr(winograd, "worth_fusing", lambda *_: False)
-        compiled = Compiled(CUT, tmp_path, target_with("512x32", threads=1))
+    schedules = dict.fromkeys(CUT, given(tile, "split"))
+    compiled = Compiled(CUT, tmp_path, target_with("512x32", threads=1), given=schedules)
     for name, model in CUT.items():
         inputs = random_inputs(model, 9)
         expected = run_in_float64(model, inputs)[0]
@@ -236,10 +240,7 @@ def test_panels_are_shared_evenly_where_that_costs_little() -> None:
 def test_few_column_blocks_are_shared_by_all_threads() -> None:
     """A product of one block of output channels would be one task."""
     model = conv((1, 256, 14, 14), 32, (3, 3), pads=PADS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "winograd_tile", lambda *_: 4)
-        patch.setattr(winograd, "worth_fusing", lambda *_: False)
-        plan = plan_of(model, target=replace(host_target(), threads=2)).plan
+    plan = plan_of(model, target=replace(host_target(), threads=2), given=given(4, "split")).plan
     kernels = {kernel.symbol for kernel in plan.kernels if "winograd" in kernel.rule}
     assert all(step.tasks >= 2 for step in plan.steps if step.kernel in kernels)
 

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.conv import winograd
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFilter
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import all_lines
+from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
+from edgepack.compiler.kernels.schedule import Given
 from tests.models.evaluate import random_inputs, run_in_float64
 from tests.models.single import conv, gelu, silu
 from tests.support.compiled import Compiled, plan_of, target_with
@@ -45,6 +45,21 @@ MODELS: dict[str, onnx.ModelProto] = {
     "one tile": conv((1, 3, 2), 4, (5,), pads=(4, 4)),
 }
 
+
+def _given(model: onnx.ModelProto, which: int, form: str) -> Given:
+    """The first or the last of the tiles of a model's convolution, fused or split."""
+    node = next(node for node in model.graph.node if node.op_type == "Conv")
+    weights = next(one for one in model.graph.initializer if one.name == node.input[1])
+    strides = next(a.ints for a in node.attribute if a.name == "strides")
+    tiles = []
+    for rank, along in enumerate(zip(reversed(weights.dims[2:]), reversed(strides), strict=True)):
+        taps, stride = along
+        filters = FILTERS.get(taps, FILTERS[4]) if taps > 1 and stride == 1 else ()
+        tiles += [(f.m, 1) if rank else (1, f.m) for f in filters]
+    schedule = WinogradSchedule(outputs=tiles[which], form="split" if form == "split" else "fused")
+    return {"conv2d.winograd": schedule}
+
+
 #: Which of the sides and filters, form and register file.
 Way = tuple[int, str, str]
 WAYS: tuple[Way, ...] = ((0, "fused", "512x32"), (-1, "split", "256x16"), (-1, "small blocks", "128x16"))
@@ -58,13 +73,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Compile
     @cache
     def compiled(way: Way) -> Compiled:
         which, form, registers = way
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(winograd, "winograd_tile", lambda *_: 0)
-            patch.setattr(winograd, "winograd_lines", lambda conv, *_: all_lines(conv)[which])
-            patch.setattr(winograd, "worth_fusing", lambda *_: form != "split")
-            l2_bytes = 32 * 1024 if form == "small blocks" else 1024 * 1024
-            target = target_with(registers, threads=2, l2_bytes=l2_bytes)
-            return Compiled(MODELS, tmp_path_factory.mktemp("lines"), target)
+        l2_bytes = 32 * 1024 if form == "small blocks" else 1024 * 1024
+        target = target_with(registers, threads=2, l2_bytes=l2_bytes)
+        given = {name: _given(model, which, form) for name, model in MODELS.items()}
+        return Compiled(MODELS, tmp_path_factory.mktemp("lines"), target, given=given)
 
     return compiled
 

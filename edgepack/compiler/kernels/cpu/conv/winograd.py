@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import gcd
 from typing import Any
 
 from tvm import tirx
@@ -29,10 +28,8 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.conv.cost import winograd_lines, winograd_tile, worth_fusing
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.half_gemm import computes_in_half
-from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, panels_of
 from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
@@ -44,50 +41,32 @@ from edgepack.compiler.kernels.cpu.conv.winograd_product import (
     ProductBuffers,
     Span,
 )
-from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS
+from edgepack.compiler.kernels.cpu.conv.winograd_schedule import Tiles, WinogradSchedule, propose
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import input_row_groups, output_row_groups
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
+from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Winograd", "winograd"]
 
-#: Panels of one block of the fused form.
-BLOCK_PANELS = 6
+#: All is left to the cost model.
+OPEN = WinogradSchedule()
 
 
-def winograd(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def winograd(
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: WinogradSchedule = OPEN
+) -> Implementation:
     """Rules ``conv2d.winograd2``, ``3`` and ``4``, and ``conv2d.winograd1x4`` and ``1x6``."""
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    if (squares := _squares(conv, found, target)) is not None:
-        return squares.build()
     half = found.half_products and computes_in_half(conv, target)
-    if lines := winograd_lines(conv, target, 2 if half else 1):
-        return Winograd(lines, found, target).build()
-    raise RuleError("the direct convolution is estimated to be faster")
-
-
-def _squares(conv: Conv2d, found: AnchoredGroup, target: CpuTarget) -> Winograd | None:
-    """By tiles that are squares, if that is estimated to be faster."""
-    taps = conv.kernel[0]
-    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or (conv.groups > 1 and conv.planes):
-        return None
-    phases, plain = None, not conv.planes and conv.groups == 1
-    if conv.strides == (1, 1):
-        m = winograd_tile(conv.side_by_side(), target, conv)
-    elif conv.strides == (2, 2) and plain and target.pointer_registers >= POINTERS:  # else it spills
-        m = winograd_tile(Phases(conv, 1).conv, target, conv)
-        phases = Phases(conv, m) if m else None
-    else:
-        return None
-    if m == 0:
-        return None
-    whole = phases.conv if phases else conv
-    tiles = Geometry(whole.side_by_side(), m, volume=whole if whole.planes else None)
-    return Winograd(tiles, found, target, phases)
+    schedule = propose(conv, target, given, 2 if half else 1)
+    if schedule is None:
+        raise RuleError("the direct convolution is estimated to be faster")
+    return Winograd(conv, found, target, schedule).build()
 
 
 class Winograd(KernelBuilder):
@@ -97,60 +76,43 @@ class Winograd(KernelBuilder):
     [positions][slots][columns of the tile].
 
     Args:
-        geometry: tiles of the output of a convolution of stride 1.
-        phases: what its input is made of first, if it is not the group's own.
+        schedule: of which nothing is open.
     """
 
     def __init__(
-        self,
-        geometry: Geometry | Lines,
-        fused: AnchoredGroup,
-        target: CpuTarget,
-        phases: Phases | None = None,
-        prefetch_bytes: int = 0,
+        self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, schedule: WinogradSchedule
     ) -> None:
-        conv = geometry.conv
-        super().__init__(geometry.rule, target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes)
-        self.fused, self.phases, self.given = fused, phases, geometry
-        self.tile = tile_for(target, geometry.segment or geometry.count, conv.group_out, self.dtype)
+        assert schedule.outputs is not None
+        assert schedule.register_tile is not None
+        tiles = Tiles.of(conv, schedule.outputs)
+        geometry, self.phases = tiles.geometry, tiles.phases
+        super().__init__(geometry.rule, target, dtype=conv.dtype, prefetch_bytes=schedule.prefetch_bytes)
+        self.conv, self.fused, self.schedule = conv, fused, schedule
+        self.tile = Tile(*schedule.register_tile)
         panels = panels_of(geometry, self.tile.rows, target.threads)
         self.panels = Panels(geometry, self.tile, target, panels)
-        self.block_panels = self._block_panels()
-        self.form = "fused" if worth_fusing(self.panels, self.block_panels) else "split"
-        if self.form == "split" and self._parts() == 1 and isinstance(geometry, Geometry):
-            geometry = replace(geometry, sorted=conv.batch == 1)
+        self.fuses, self.block, self.parts = (
+            schedule.form == "fused",
+            schedule.block or 0,
+            schedule.parts or 0,
+        )
+        if self.parts == 1 and isinstance(geometry, Geometry):
+            geometry = replace(geometry, sorted=geometry.conv.batch == 1)
             panels = panels_of(geometry, self.tile.rows, target.threads, even=False)
             self.panels = Panels(geometry, self.tile, target, panels, whole=True)
         self.geometry = geometry
 
-    def _block_panels(self) -> int:
-        """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
-        panels = self.panels
-        row = panels.positions * (panels.geometry.row + self.tile.columns) * self.element_bytes
-        fits = self.target.l2_bytes // 2 // (self.tile.rows * row)
-        return max(1, min(fits, BLOCK_PANELS, -(-panels.count // self.target.threads)))
-
-    def _parts(self) -> int:
-        """Parts of the panels that are tasks of their own in the split form, so that threads can share them.
-
-        Each part reads the weights again.
-        """
-        threads, blocks = self.target.threads, self.panels.column_blocks
-        if blocks >= 4 * threads:
-            return 1
-        return min(threads // gcd(blocks, threads), self.panels.count)
-
     @property
     def slots(self) -> int:
         """Tiles that M holds."""
-        if self.form == "fused":  # an odd number spreads the places of a tile over the sets of the caches
-            return self.block_panels * self.panels.largest | 1
-        return min(self.panels.geometry.count, -(-self.panels.count // self._parts()) * self.panels.largest)
+        if self.fuses:  # an odd number spreads the places of a tile over the sets of the caches
+            return self.block * self.panels.largest | 1
+        return min(self.panels.geometry.count, -(-self.panels.count // self.parts) * self.panels.largest)
 
     @property
     def v_slots(self) -> int:
         """Tiles that V holds: with those that only later filters need."""
-        return self.geometry.most_slots(self.slots) if self.form == "fused" else self.geometry.slots
+        return self.geometry.most_slots(self.slots) if self.fuses else self.geometry.slots
 
     @property
     def _group_elements(self) -> int:
@@ -158,16 +120,7 @@ class Winograd(KernelBuilder):
         return self.panels.positions * self.v_slots * self.geometry.row
 
     def parameters(self) -> dict[str, Any]:
-        found = {
-            "tile": f"{self.tile.rows}x{self.tile.columns}",
-            "form": self.form,
-        }
-        if self.prefetch_bytes:
-            found["ahead"] = str(self.prefetch_bytes)
-        return {
-            **found,
-            **({"slots": str(self.slots)} if self.form == "fused" else {"parts": str(self._parts())}),
-        }
+        return {"slots": str(self.slots)} if self.fuses else {}
 
     def packing(self) -> Packing:
         """The transformed weights."""
@@ -190,7 +143,7 @@ class Winograd(KernelBuilder):
         if self.phases:
             stages.append(self.phases.stage(self.target, self.fused.operand(0)))
             temps.append(self.phases.nbytes)
-        if self.form == "fused":
+        if self.fuses:
             stages.append(self._fused())
         else:
             stages += [self._split_input(), self._split_product()]
@@ -201,14 +154,17 @@ class Winograd(KernelBuilder):
             (self.packing(),),
             temps=tuple(temps),
             scratch=tuple(self.e.scratch_bytes),
+            schedule=self.schedule,
             parameters=self.parameters(),
             flops=(self.phases.whole if self.phases else g.conv).flops,
             multiply_adds=panels.positions * g.count * panels.depth * g.conv.out_channels,
             weights=panels.weight_bytes,
-            with_prefetch=lambda nbytes: Winograd(
-                self.given, self.fused, self.target, self.phases, nbytes
-            ).build(),
+            with_prefetch=self._with_prefetch,
         )
+
+    def _with_prefetch(self, nbytes: int) -> Implementation:
+        schedule = replace(self.schedule, prefetch_bytes=nbytes)
+        return Winograd(self.conv, self.fused, self.target, schedule).build()
 
     # Operands ---------------------------------------------------------------------------------------------
 
@@ -225,18 +181,18 @@ class Winograd(KernelBuilder):
     def _reader(self, e: Emitter, x: Any, u: Any) -> InputTiles | InputLines:
         """What transforms the input ``x``; behind the weights ``u`` are zeros."""
         g, zeros = self.geometry, self.panels.weight_elements
-        return (
-            InputLines(e, g, x, u, zeros)
-            if isinstance(g, Lines)
-            else InputTiles(e, g, self.target, x, u, zeros)
-        )
+        if isinstance(g, Lines):
+            return InputLines(e, g, x, u, zeros)
+        rows = input_row_groups(g.m, self.target, staged=bool(self.schedule.staged_input))
+        return InputTiles(e, g, rows, x, u, zeros)
 
     def _writer(self, y: Any, extra: dict[int, Any]) -> OutputTiles | OutputLines:
         """What transforms products, and writes the output ``y``."""
         e, g, width = self.e, self.geometry, self.tile.columns
         if isinstance(g, Lines):
             return OutputLines(e, g, self.fused, y, extra, width)
-        return OutputTiles(e, g, self.target, self.fused, y, extra, width)
+        rows = output_row_groups(g.m, self.target, staged=bool(self.schedule.staged_output))
+        return OutputTiles(e, g, rows, self.fused, y, extra, width)
 
     def _prefetched(self) -> Any:
         return self.e.prefetched(self.prefetch_bytes) if self.prefetch_bytes else None
@@ -257,7 +213,7 @@ class Winograd(KernelBuilder):
         output = self._writer(y, extra)
         lo, hi = e.task_range()
         count = e.let(hi - lo)
-        blocks = e.let(div(count + (self.block_panels - 1), self.block_panels))
+        blocks = e.let(div(count + (self.block - 1), self.block))
         size = e.let(tirx.truncdiv(count + blocks - 1, tirx.max(blocks, index(1))))
 
         def block(b: Any) -> None:
@@ -321,7 +277,7 @@ class Winograd(KernelBuilder):
     def _split_product(self) -> Stage:
         """Tasks: (block of output channels, part of the panels)."""
         e, g, panels, width = self.e, self.geometry, self.panels, self.tile.columns
-        parts, slots, blocks = self._parts(), self.slots, panels.group_blocks
+        parts, slots, blocks = self.parts, self.slots, panels.group_blocks
         v, u = self._transformed_input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements)
@@ -354,4 +310,6 @@ class Winograd(KernelBuilder):
         return e.stage(panels.column_blocks * parts)
 
 
-RULE = Rule("conv2d.winograd", order=200, dtypes=FLOAT32, apply=winograd, heeds_pitch=True)
+RULE = Rule(
+    "conv2d.winograd", order=200, dtypes=FLOAT32, apply=winograd, heeds_pitch=True, schedule=WinogradSchedule
+)

@@ -16,14 +16,11 @@ from edgepack.compiler.kernels.cpu.conv.planes import first_plane
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
 from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_line, each_vector
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
+    RowGroups,
     Transform,
-    input_row_sets,
     input_rows,
-    input_stages,
-    staged_input,
 )
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, run_lengths
-from edgepack.plan.target import CpuTarget
 
 __all__ = ["InputTiles"]
 
@@ -32,13 +29,12 @@ class InputTiles:
     """Reads tiles of the input ``x`` and writes their transforms to V, [a * a][slots][IC of a group].
 
     Args:
+        rows: which rows of a tile are computed together.
         zeros, zero_at: buffer and element at which zeros begin that stand for a row in the padding.
     """
 
-    def __init__(self, e: Emitter, g: Geometry, target: CpuTarget, x: Any, zeros: Any, zero_at: int) -> None:
-        self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
-        self.row_sets, self.staged = input_row_sets(g.m, target), staged_input(target)
-        self.stages = input_stages(g.m, target)
+    def __init__(self, e: Emitter, g: Geometry, rows: RowGroups, x: Any, zeros: Any, zero_at: int) -> None:
+        self.e, self.g, self.rows, self.x, self.zeros, self.zero_at = e, g, rows, x, zeros, zero_at
 
     def read(self, v: Any, tile: Any, slot: Any, slots: int, group: Any) -> None:
         """V of one tile and group of channels."""
@@ -67,10 +63,10 @@ class InputTiles:
             return tuple(0 <= g.m * t - conv.pad_left + j < conv.width for j in range(g.a))
 
         def body(valid: Sequence[bool]) -> None:
-            if self.staged:
+            if self.rows.staged:
                 self._in_stages(rows, valid, target, count)
                 return
-            for row_set in self.row_sets:
+            for row_set in self.rows.at_once:
                 self._at_once(row_set, rows, valid, target, count)
 
         e.switch(run_lengths(g.columns, inside), tx, body)
@@ -137,6 +133,6 @@ class InputTiles:
             for j, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
                 e.vstore(v, to + c + j * pitch, e.f32(0, lanes) if value is None else value, lanes)
 
-        for row_set in self.stages:
+        for row_set in self.rows.stages:
             each_line(e, count, range(inside[0], inside[-1] + 1), partial(column, row_set))
         each_line(e, count, range(g.a), line)

@@ -59,6 +59,11 @@ class Lines:
         return self.filter.m
 
     @property
+    def outputs(self) -> tuple[int, int]:
+        """Rows and columns of a tile's outputs."""
+        return (1, self.m) if self.axis == 1 else (self.m, 1)
+
+    @property
     def image(self) -> Conv2d:
         """The convolution of images as they lie in memory."""
         return self.conv

@@ -10,14 +10,12 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
 from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_line, each_vector
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
+    RowGroups,
     Transform,
     output_lines,
-    output_row_sets,
     output_rows,
-    staged_output,
 )
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.plan.target import CpuTarget
 
 __all__ = ["OutputTiles"]
 
@@ -49,6 +47,7 @@ class OutputTiles:
     """Reads products M, [a * a][slots][columns], and writes tiles of the output, with the epilogue.
 
     Args:
+        rows: which rows of a tile are computed together.
         y: the output, and ``extra`` what the epilogue reads, by parameter.
         columns: width of the register tile, and of a row of M.
     """
@@ -57,14 +56,14 @@ class OutputTiles:
         self,
         e: Emitter,
         g: Geometry,
-        target: CpuTarget,
+        rows: RowGroups,
         fused: AnchoredGroup,
         y: Any,
         extra: dict[int, Any],
         columns: int,
     ) -> None:
-        self.e, self.g, self.fused, self.y, self.extra, self.columns = e, g, fused, y, extra, columns
-        self.row_sets, self.staged = output_row_sets(g.m, target), staged_output(target)
+        self.e, self.g, self.rows, self.fused = e, g, rows, fused
+        self.y, self.extra, self.columns = y, extra, columns
 
     def write(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> None:
         """The output of one tile, ``width`` channels from ``column`` on."""
@@ -84,7 +83,7 @@ class OutputTiles:
             else:
                 part(rows, g.m)
 
-        if self.staged:
+        if self.rows.staged:
             self._columns(at.products, width)
         rest = conv.out_height % g.m
         if rest:
@@ -113,10 +112,10 @@ class OutputTiles:
             for j, value in enumerate(line[:columns]):
                 self._store(tile, (c, i, j), value, lanes)
 
-        if self.staged:
+        if self.rows.staged:
             self._lines(tile.products, width, rows, emit)
             return
-        for row_set in self.row_sets:
+        for row_set in self.rows.at_once:
             if these := [row for row in row_set if row < rows]:
                 self._rows(tile.products, these, width, emit)
 

@@ -16,6 +16,7 @@ over the lines read it, and no more than one line is in registers at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -28,13 +29,13 @@ from edgepack.plan.target import CpuTarget
 
 __all__ = [
     "POINTERS",
+    "RowGroups",
     "Transform",
     "in_blocks",
-    "input_row_sets",
+    "input_row_groups",
     "input_rows",
-    "input_stages",
     "output_lines",
-    "output_row_sets",
+    "output_row_groups",
     "output_rows",
     "staged_input",
     "staged_output",
@@ -102,7 +103,32 @@ def in_blocks(u: Array, columns: int, zeros: int, groups: int) -> Array:
     return np.concatenate([*parts, np.zeros(zeros, np.float32)])
 
 
-def input_row_sets(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
+@dataclass(frozen=True)
+class RowGroups:
+    """Which rows of a tile are computed together.
+
+    Attributes:
+        at_once: the groups, each of which reads the tile anew.
+        staged: whether the columns are stored first, then read row by row, and ``stages`` the rows of the
+            columns that are computed together then.
+    """
+
+    at_once: tuple[tuple[int, ...], ...]
+    staged: bool
+    stages: tuple[tuple[int, ...], ...]
+
+
+def input_row_groups(m: int, target: CpuTarget, *, staged: bool) -> RowGroups:
+    """Those of a transform of inputs, staged or not."""
+    return RowGroups(_input_row_sets(m, target), staged, _input_stages(m, target))
+
+
+def output_row_groups(m: int, target: CpuTarget, *, staged: bool) -> RowGroups:
+    """Those of a transform of outputs, staged or not."""
+    return RowGroups(_output_row_sets(m, target), staged, (tuple(range(m)),))
+
+
+def _input_row_sets(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of a transformed input tile that are computed together.
 
     Their first halves are kept in registers, and so are the constants, where arithmetic does not read them
@@ -118,7 +144,7 @@ def input_row_sets(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     return ((1,), (2,), (3,), (4,), (0,), (5,))
 
 
-def output_row_sets(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
+def _output_row_sets(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows of an output tile that are computed together."""
     if m == 2:
         return ((0, 1),)
@@ -143,7 +169,7 @@ def staged_input(target: CpuTarget) -> bool:
     return staged_output(target) or target.separate_multiply_add
 
 
-def input_stages(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
+def _input_stages(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
     """The rows that are computed together in the first stage of a transform of inputs.
 
     32-bit ARM has 14 registers for pointers: six rows and six places do not fit. Rows 1 to 4 need four rows.
