@@ -63,7 +63,7 @@ def load(
 
 @guarded
 def pack(
-    model: PathLike,
+    model: PathLike | Any,
     device: PathLike | Device = "host",
     output: PathLike | None = None,
     *,
@@ -73,7 +73,8 @@ def pack(
     """Compile a model into a bundle.
 
     Args:
-        model: an ONNX file.
+        model: an ONNX file, or an ``onnx.ModelProto`` with its weights, which is called by ``name``, else by
+            its graph's name, and recorded as a file of that name.
         device: a device's name, a path to its YAML file, or the device.
         output: the bundle's folder; default ``<name>-<device>`` in the working directory.
         progress: called with a stage's name and a detail; what it raises ends the pack and reaches the caller
@@ -86,13 +87,15 @@ def pack(
     """
     from edgepack.exporting import check_formats, export_bundles, signer_of
     from edgepack.packing import pack_model
+    from edgepack.pipeline.model_objects import model_file
 
     check_options({"model": model, "device": device, "output": output, **options})
     chosen = PackOptions(**options)
     package = _package(options)
     check_formats(chosen.formats, package)
     key = signer_of(chosen.sign_key, chosen.formats)
-    folder, seconds = pack_model(Path(model), device, output, chosen, undisturbed(progress))
+    with model_file(model, chosen.name) as file:
+        folder, seconds = pack_model(file, device, output, chosen, undisturbed(progress))
     if chosen.formats:
         export_bundles([folder], chosen.formats, folder.parent, package, force=chosen.force, key=key)
     return Bundle(folder, stage_seconds=seconds)
@@ -100,7 +103,7 @@ def pack(
 
 @guarded
 def check(
-    model: PathLike,
+    model: PathLike | Any,
     device: PathLike | Device = "host",
     *,
     progress: Progress | None = None,
@@ -109,7 +112,7 @@ def check(
     """Say what would become of a model on a device, without compiling it.
 
     Args:
-        model: an ONNX file.
+        model: as for :func:`pack`.
         device: a device's name, a path to its YAML file, or the device. No compiler for it is needed.
         progress: as for :func:`pack`.
         options: ``shapes``, ``dims``, ``cut_inputs``, ``cut_outputs``, ``set_batch``, ``optimize``,
@@ -122,14 +125,20 @@ def check(
         ConfigError, ModelError, InternalError: the model cannot be read, or a size is missing.
     """
     from edgepack.checking import check_model
+    from edgepack.pipeline.model_objects import model_file, without_folder
 
     check_options({"model": model, "device": device, **options}, "check")
-    found = check_model(Path(model), device, PackOptions(**options), undisturbed(progress))
+    with model_file(model) as file:
+        found = check_model(file, device, PackOptions(**options), undisturbed(progress))
+
+    def shown(text: str) -> str:
+        return spelled(without_folder(text, model, file))
+
     return replace(
         found,
-        message=spelled(found.message),
-        hint=spelled(found.hint),
-        warnings=tuple(map(spelled, found.warnings)),
+        message=shown(found.message),
+        hint=shown(found.hint),
+        warnings=tuple(map(shown, found.warnings)),
     )
 
 

@@ -13,8 +13,12 @@ from typing import Any, get_args
 from edgepack.errors import ConfigError
 from edgepack.options import CheckKeywords, PackOptions, RunKeywords, RunOptions
 from edgepack.plan.target import Optimize
+from edgepack.registry import object_kind
 
 __all__ = ["check_optimize", "check_options", "check_run", "check_seconds", "check_whole"]
+
+
+_MODEL_HINT = "Give the path of a file that torch.onnx.export, tf2onnx or the like has written."
 
 
 def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
@@ -40,7 +44,8 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
             continue
         wanted, fits = types[name]
         if not fits(value):
-            raise ConfigError(f"{name} of {function} is {wanted}, not {_shown(value)}.", hint=_hint(value))
+            hint = _MODEL_HINT if name == "model" else "See help(edgepack.PackOptions)."
+            raise ConfigError(f"{name} of {function} is {wanted}, not {_shown(value)}.", hint=hint)
 
 
 def check_optimize(value: str) -> None:
@@ -85,18 +90,16 @@ def _shown(value: Any) -> str:
     return f"the {kind} {text}" if len(text) <= 60 and text.isprintable() else f"a value of type {kind}"
 
 
-def _hint(value: Any) -> str:
-    if type(value).__name__ == "ModelProto":
-        return "Write the model to a file: onnx.save(model, path)."
-    return "See help(edgepack.PackOptions)."
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
 def _is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
+
+
+def _is_model(value: Any) -> bool:
+    return _is_path(value) or bool(object_kind(value))
 
 
 def _is_device(value: Any) -> bool:
@@ -167,7 +170,7 @@ _EXPORT_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "force": ("True or False", _is_flag),
 }
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "model": ("the path of a file", _is_path),
+    "model": ("the path of a file, or a model in memory (onnx.ModelProto)", _is_model),
     "device": ("a device's name, the path of its YAML file, or a Device", _is_device),
     "output": ("the path of a folder", _is_path),
     "name": ("a text", _is_text),

@@ -24,11 +24,13 @@ __all__ = [
     "EXPORT_FORMATS",
     "FRONTENDS",
     "KINDS",
+    "MODEL_OBJECTS",
     "OBJECT_FORMATS",
     "PLATFORM_FILES",
     "RUNNERS",
     "TOOLCHAINS",
     "Registry",
+    "object_kind",
 ]
 
 
@@ -109,6 +111,14 @@ class Registry:
 #: Packages, or modules, of the protocol :class:`edgepack.compiler.frontend.base.Frontend`, by the name of the
 #: format. Which of them reads a model is found out by the worker (:mod:`edgepack.compiler.frontend.choose`).
 FRONTENDS = Registry("frontend", "edgepack.frontends", room="edgepack.compiler.frontend")
+
+#: Objects of :class:`edgepack.pipeline.model_objects.ModelObject`, by what :func:`object_kind` says of the
+#: models in memory that they make files of.
+MODEL_OBJECTS = Registry(
+    "kind of model in memory",
+    "edgepack.model_objects",
+    {"onnx.ModelProto": "edgepack.pipeline.model_objects:ONNX"},
+)
 
 #: Subclasses of :class:`edgepack.toolchains.base.Toolchain`: a compiler family each.
 TOOLCHAINS = Registry(
@@ -215,4 +225,20 @@ EXECUTORS = Registry(
 )
 
 #: All kinds, for whoever lists or checks them.
-KINDS = (FRONTENDS, TOOLCHAINS, OBJECT_FORMATS, PLATFORM_FILES, EXPORT_FORMATS, RUNNERS, EXECUTORS)
+KINDS = (
+    FRONTENDS,
+    MODEL_OBJECTS,
+    TOOLCHAINS,
+    OBJECT_FORMATS,
+    PLATFORM_FILES,
+    EXPORT_FORMATS,
+    RUNNERS,
+    EXECUTORS,
+)
+
+
+def object_kind(model: object) -> str:
+    """The name in :data:`MODEL_OBJECTS` of an object's class, or of one that it is derived from: its package
+    and its own name (``onnx.ModelProto``); "" where there is none. Nothing is imported."""
+    names = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(model).__mro__)
+    return next((name for name in names if name in MODEL_OBJECTS), "")

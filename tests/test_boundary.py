@@ -143,7 +143,8 @@ def test_an_option_of_a_wrong_type_is_one_sentence(options: dict[str, Any], mess
     assert message in caught.value.message
 
 
-def test_a_model_in_memory_is_told_to_be_written_to_a_file() -> None:
-    with pytest.raises(ConfigError, match="not a value of type ModelProto") as caught:
-        edgepack.pack(onnx.ModelProto(producer_name="somebody" * 20))
-    assert "onnx.save" in caught.value.hint
+def test_a_model_in_memory_of_an_unknown_kind_is_told_to_be_written_to_a_file() -> None:
+    with pytest.raises(ConfigError, match="not a value of type GraphProto") as caught:
+        edgepack.pack(onnx.GraphProto(name="somebody" * 20))
+    assert "onnx.ModelProto" in caught.value.message
+    assert "torch.onnx.export" in caught.value.hint

@@ -4,7 +4,9 @@ Each package of this folder is a frontend, under the name of its format, and is 
 package brings one by an entry point (``edgepack.frontends``). What all formats share are the modules beside
 these packages: ``choose.py`` (which frontend reads a model), and what this module defines.
 
-A frontend runs in the worker's process.
+A frontend runs in the worker's process, and is always given a file. A model that is an object in memory, an
+``onnx.ModelProto`` say, is written to one first by the process that has it: a format whose models are such
+objects has a :class:`edgepack.pipeline.model_objects.ModelObject` too.
 """
 
 from __future__ import annotations
