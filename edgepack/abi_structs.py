@@ -16,22 +16,10 @@ __all__ = [
     "Descriptor",
     "Model",
     "Options",
-    "Quantization",
     "SessionHandle",
     "Tensor",
     "backend_of",
 ]
-
-
-class Quantization(c.Structure):
-    """``ep_quantization``."""
-
-    _fields_ = (
-        ("scale", c.POINTER(c.c_float)),
-        ("zero_point", c.POINTER(c.c_int32)),
-        ("count", c.c_uint32),
-        ("axis", c.c_int32),
-    )
 
 
 class Tensor(c.Structure):
@@ -40,7 +28,7 @@ class Tensor(c.Structure):
     _fields_ = (
         ("name", c.c_char_p),
         ("shape", c.POINTER(c.c_int64)),
-        ("quantization", c.POINTER(Quantization)),
+        ("reserved", c.c_void_p),
         ("nbytes", c.c_uint64),
         ("dtype", c.c_uint32),
         ("rank", c.c_uint32),

@@ -69,14 +69,6 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class QuantizationRecord(_Record):
-    """real = scale * (stored - zero_point), per tensor or along ``axis``."""
-
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int | None = None
-
-
 class Tensor(_Record):
     """An input or output: dense, row-major, little-endian."""
 
@@ -84,7 +76,6 @@ class Tensor(_Record):
     dtype: DtypeName
     shape: tuple[Extent, ...]
     nbytes: int = Field(ge=0, description="bytes of the dense tensor")
-    quantization: QuantizationRecord | None = None
 
 
 class ModelRecord(_Record):

@@ -178,7 +178,6 @@ class MemoryMap:
     left: int = _LEFT
     right: int = WIDTH - _RIGHT
     top: int = _TOP
-    bottom: int = _TOP + _MAP
     curve_top: int = _TOP + _MAP + _BETWEEN
     curve_bottom: int = _TOP + _MAP + _BETWEEN + _CURVE
     height: int = _TOP + _MAP + _BETWEEN + _CURVE + _AXIS

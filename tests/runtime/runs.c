@@ -129,7 +129,7 @@ static void descriptor(const char *root) {
     CHECK(d->inputs[0].dtype == EP_FLOAT32 && d->inputs[0].rank == 2 && d->inputs[0].nbytes == 6400);
     CHECK(memcmp(d->inputs[0].shape, shape, sizeof shape) == 0);
     CHECK(strcmp(d->inputs[1].name, "small.numbers") == 0 && d->inputs[1].dtype == EP_INT8);
-    CHECK(d->inputs[1].quantization == NULL && d->outputs[3].quantization == NULL);
+    CHECK(d->inputs[1].reserved == NULL && d->outputs[3].reserved == NULL);
     CHECK(strcmp(d->outputs[3].name, "\xc2\xb5*/\"") == 0 && d->outputs[3].dtype == EP_INT64);
     CHECK(d->step_tasks[0] == 8 && d->step_tasks[1] == 100 && d->step_tasks[3] == 1);
     CHECK(d->default_threads == 2 && d->alignment == 64);

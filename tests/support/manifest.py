@@ -48,7 +48,7 @@ def example(**changes: Any) -> Manifest:
         },
         "toolchain": {"name": "zig", "family": "zig", "version": "zig 0.14.0"},
         "tools": {"apache-tvm": "0.27.0", "numpy": "2.0.0"},
-        "inputs": [{**tensor, "quantization": {"scale": [0.5], "zero_point": [3]}}],
+        "inputs": [tensor],
         "outputs": [{**tensor, "name": "output"}],
         "params": {"mode": "file", "file": "params/net.params", "nbytes": 96, "id": "cd" * 32, "tensors": 2},
         "memory": {"arena": 256, "lower_bound": 250, "peak_step": 0, "scratch_per_thread": 64},

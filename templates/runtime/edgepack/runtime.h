@@ -163,19 +163,11 @@ static inline uint32_t ep_dtype_bytes(uint32_t dtype) {
     }
 }
 
-/* real = scale * (stored - zero_point); count is 1 (whole tensor) or the extent of `axis`. */
-typedef struct ep_quantization {
-    const float *scale;
-    const int32_t *zero_point;
-    uint32_t count;
-    int32_t axis; /* -1: the whole tensor */
-} ep_quantization;
-
 /* A dense tensor in row-major (C) order. */
 typedef struct ep_tensor {
     const char *name;
-    const int64_t *shape;                /* rank numbers; null for a scalar */
-    const ep_quantization *quantization; /* null: none */
+    const int64_t *shape; /* rank numbers; null for a scalar */
+    const void *reserved; /* null */
     uint64_t nbytes;
     uint32_t dtype;
     uint32_t rank;
