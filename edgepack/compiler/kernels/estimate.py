@@ -18,6 +18,8 @@ from tvm.tirx import PrimFunc
 
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
+from edgepack.compiler.kernels.expressions.nodes import Node, name_of
+from edgepack.compiler.kernels.expressions.visitor import Visitor
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
@@ -32,9 +34,6 @@ __all__ = [
     "slow_cycles",
     "work_of",
 ]
-
-#: Operations that an elementary function is.
-CALL_OPERATIONS = 20
 
 #: What part of the arithmetic units a kernel keeps busy that is not slow.
 EFFICIENCY = 0.5
@@ -72,7 +71,7 @@ def work_of(function: PrimFunc) -> Work:
     except RuleError:  # another form (argmax, sort, scatter): some operations for each element
         nbytes = sum(map(_size, function.params))
         return Work(nbytes // 2, nbytes, False)
-    operations = sum(prod(b.extents) * max(1, _operations(b.value)) for b in blocks)
+    operations = sum(prod(b.extents) * max(1, _Operations().visit(b.value, None)) for b in blocks)
     return Work(operations, _moved(function, blocks), any(b.reductions for b in blocks))
 
 
@@ -131,21 +130,26 @@ def _moving(work: Work, target: CpuTarget) -> float:
     return work.nbytes / (CACHE_BYTES if work.nbytes <= target.l2_bytes else MEMORY_BYTES)
 
 
-def _operations(x: Any) -> int:
-    """Of one element; positions count nothing."""
-    kind = type(x).__name__
-    if kind in {"TensorLoad", "FloatImm", "IntImm", "Var"}:
+class _Operations(Visitor[None, int]):
+    """Counts the operations of one element; positions count nothing."""
+
+    def visit_load(self, node: Node, context: None) -> int:
         return 0
-    if kind == "Call":
-        name = str(x.op.name).rpartition(".")[2]
-        if name == "if_then_else":
-            return max(_operations(x.args[1]), _operations(x.args[2]))
-        return CALL_OPERATIONS + sum(_operations(a) for a in x.args)
-    if kind == "Select":
-        return 1 + sum(_operations(a) for a in (x.condition, x.true_value, x.false_value))
-    if kind in {"Cast", "Not"}:
-        return 1 + _operations(x.value if kind == "Cast" else x.a)
-    if not hasattr(x, "a") or not hasattr(x, "b"):
+
+    def visit_variable(self, node: Node, context: None) -> int:
+        return 0
+
+    def visit_select(self, node: Node, context: None) -> int:
+        """Both sides of a selection are computed, one of a branch."""
+        condition, yes, no = self.operands(node, context)
+        if node.operation.name == "if_then_else":
+            return max(yes, no)
+        return node.operation.cost + condition + yes + no
+
+    def visit_operation(self, node: Node, context: None) -> int:
+        # A multiply-add is one operation.
+        fused = node.operation.name == "add" and "mul" in map(name_of, node.operands)
+        return (0 if fused else node.operation.cost) + sum(self.operands(node, context))
+
+    def visit_other(self, node: Node, context: None) -> int:
         return 1
-    fused = kind == "Add" and "Mul" in {type(x.a).__name__, type(x.b).__name__}
-    return (0 if fused else 1) + _operations(x.a) + _operations(x.b)

@@ -19,6 +19,8 @@ from tvm.tirx import Buffer, IntImm
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.expressions.nodes import name_of, operands_of, operation_of
+from edgepack.compiler.kernels.expressions.operations import Kind
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, arranged, factors_of, variables_of
 from edgepack.compiler.kernels.gpu.nests import Nest, Nests, expanded, substituted
 
@@ -87,7 +89,7 @@ class _Finder:
         positions = _positions(score.indices, exponentials.result)
         if positions != _positions(exponentials.result.indices, exponentials.result):
             raise RuleError("exponentials at other positions")
-        added, largest = self._reduced(sums, "Add"), self._reduced(maxima, "Max")
+        added, largest = self._reduced(sums, "add"), self._reduced(maxima, "max")
         if not _is_load(added) or added.source != exponential.source:
             raise RuleError("a sum of other numbers")
         places = [_positions(added.indices, sums.result)]
@@ -138,10 +140,10 @@ class _Finder:
     def _difference(self, nest: Nest) -> Any:
         """The score less the row's maximum whose exponential a nest is."""
         value = expanded(nest.result.value, self._nests.inlined)
-        if nest.reduction is not None or type(value).__name__ != "Call" or not _named(value, "exp"):
+        if nest.reduction is not None or name_of(value) != "exp":
             raise RuleError("no exponential")
         difference = value.args[0]
-        if type(difference).__name__ != "Sub" or not _is_load(difference.b):
+        if name_of(difference) != "sub" or not _is_load(difference.b):
             raise RuleError("no exponential of a difference")
         return difference
 
@@ -159,13 +161,13 @@ class _Finder:
             raise RuleError("two scores")
         return products[0]
 
-    def _reduced(self, nest: Nest, kind: str) -> Any:
+    def _reduced(self, nest: Nest, name: str) -> Any:
         """What a sum or a maximum is of."""
         block = nest.reduction
         if block is None or nest.result is not block:
             raise RuleError("no reduction alone")
         value: Any = block.value
-        if type(value).__name__ != kind or (kind == "Add" and float(getattr(block.init, "value", 1)) != 0):
+        if name_of(value) != name or (name == "add" and float(getattr(block.init, "value", 1)) != 0):
             raise RuleError("another reduction")
         own = [_is_load(x) and x.source == block.target for x in (value.a, value.b)]
         if sum(own) != 1:
@@ -242,7 +244,7 @@ def _positions(indices: Sequence[Any], block: Block) -> list[Any]:
     sizes = dict(zip(block.iters, block.extents, strict=True))
     found: list[Any] = []
     for at in indices:
-        if type(at).__name__ == "IntImm" and int(at.value) == 0:
+        if name_of(at) == "integer" and int(at.value) == 0:
             found.append(None)
         elif at in sizes:
             found.append(at if sizes[at] > 1 else None)
@@ -263,7 +265,7 @@ def _same_row(element: Any, number: Any, nest: Nest, reads: Sequence[Any]) -> No
     """
     axes = {v: axis for axis, v in enumerate(reads) if v is not None}
     for at, written in zip(number.indices, nest.result.indices, strict=True):
-        axis = axes.get(written) if type(written).__name__ == "Var" else None
+        axis = axes.get(written) if name_of(written) == "variable" else None
         if axis is not None and not at.same_as(element.indices[axis]):
             raise RuleError("it reads another row")
 
@@ -311,15 +313,12 @@ def _is_in_order(block: Block) -> bool:
 def _quotient(x: Any) -> tuple[Any, Any, bool] | None:
     """The loads of an exponential and of the sum that it is divided by, and whether NaN becomes 0; None for
     another expression."""
-    kind = type(x).__name__
-    if kind == "Div" and _is_load(x.a) and _is_load(x.b):
+    operation = operation_of(x)
+    if operation.name == "div" and _is_load(x.a) and _is_load(x.b):
         return x.a, x.b, False
-    if kind == "Select":
-        condition, zero, kept = x.condition, x.true_value, x.false_value
-    elif kind == "Call" and _named(x, "if_then_else"):
-        condition, zero, kept = x.args
-    else:
+    if operation.kind is not Kind.SELECT:
         return None
+    condition, zero, kept = operands_of(x)
     inner = _quotient(kept)
     tested = _tested_for_nan(condition)
     if inner is None or tested is None or float(getattr(zero, "value", 1)) != 0:
@@ -330,32 +329,28 @@ def _quotient(x: Any) -> tuple[Any, Any, bool] | None:
 
 def _tested_for_nan(condition: Any) -> Any:
     """What a condition tests for NaN; None for another condition."""
-    kind = type(condition).__name__
-    if kind == "Call" and _named(condition, "isnan"):
+    name = name_of(condition)
+    if name == "isnan":
         return condition.args[0]
-    if kind == "LT" and float(getattr(condition.a, "value", 1)) == 0 and type(condition.b).__name__ == "Cast":
+    if name == "lt" and float(getattr(condition.a, "value", 1)) == 0 and name_of(condition.b) == "cast":
         return _tested_for_nan(condition.b.value)
-    if kind == "NE" and tvm_ffi.structural_equal(condition.a, condition.b, map_free_vars=False):
+    if name == "ne" and tvm_ffi.structural_equal(condition.a, condition.b, map_free_vars=False):
         return condition.a
     return None
 
 
 def _without_number(x: Any) -> tuple[Any, float]:
     """An expression without the numbers that it is multiplied by, and their product."""
-    if type(x).__name__ == "Mul":
+    if name_of(x) == "mul":
         for number, other in ((x.a, x.b), (x.b, x.a)):
-            if type(number).__name__ == "FloatImm":
+            if name_of(number) == "float":
                 inner, scale = _without_number(other)
                 return inner, scale * float(number.value)
     return x, 1.0
 
 
 def _is_load(x: Any) -> bool:
-    return type(x).__name__ == "TensorLoad"
-
-
-def _named(call: Any, name: str) -> bool:
-    return str(call.op.name).rpartition(".")[2] == name
+    return name_of(x) == "load"
 
 
 def _loads(x: Any) -> list[Any]:

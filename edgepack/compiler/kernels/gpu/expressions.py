@@ -19,6 +19,9 @@ from tvm.tirx import Buffer, Var
 
 from edgepack.compiler.kernels.contract import Operand, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, operation_of
+from edgepack.compiler.kernels.expressions.operations import INTEGERS, OPERATIONS, Kind, form_for
+from edgepack.compiler.kernels.expressions.visitor import Visitor
 from edgepack.compiler.kernels.gpu.code import Code, c_type
 
 __all__ = ["Environment", "Evaluator", "flat_position", "unravelled"]
@@ -27,30 +30,8 @@ Expr = Any
 #: Texts of variables, by variable.
 Environment = Mapping[Any, str]
 
-_OPERATORS = {
-    **{"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"},
-    **{"BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "LShift": "<<", "RShift": ">>"},
-    **{"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=", "And": "&&", "Or": "||"},
-}
-_COMPARISONS = {"EQ", "NE", "LT", "LE", "GT", "GE"}
-_BITWISE = {
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-    "shift_left": "<<",
-    "shift_right": ">>",
-}
-
-#: TIR's names of functions on float32 to C's. Those that the GPU's C has under the same name, with the
-#: arguments' type.
-_FUNCTIONS = {
-    **{name: name for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "pow")},
-    **{name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "atan2")},
-    **{name: name for name in ("asinh", "acosh", "atanh", "erf", "floor", "ceil", "trunc", "fmod")},
-    **{"fabs": "fabs", "nearbyint": "rint", "round": "rint", "log1p": "log1p", "hypot": "hypot"},
-    **{"copysign": "copysign"},
-}
-_CLASSES = {"isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite"}
+#: What has its own type in a position too.
+_VALUES = {Kind.LOAD, Kind.SELECT, Kind.FUNCTION, Kind.HINT}
 
 
 def flat_position(texts: list[str], shape: tuple[int, ...]) -> str:
@@ -80,7 +61,7 @@ def _sum(text: str) -> str:
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
-class Evaluator:
+class Evaluator(Visitor[Environment, str]):
     """Writes the value of expressions.
 
     Args:
@@ -137,35 +118,37 @@ class Evaluator:
 
     def position(self, x: Expr, env: Environment) -> str:
         """An integer expression as an int."""
-        kind = type(x).__name__
-        if kind == "IntImm":
+        operation = operation_of(x)
+        if operation.name == "integer":
             return str(int(x.value))
-        if kind == "Var":
+        if operation.kind is Kind.VARIABLE:
             return self._variable(x, env)
-        if kind == "Cast":
-            whole = _is_integer(_dtype(x.value))
+        if operation.kind is Kind.CAST:
+            whole = dtype_of(x.value) in INTEGERS
             return self.position(x.value, env) if whole else f"(int)({self.value(x, env)})"
-        if kind in {"TensorLoad", "Call", "Select"} or _dtype(x) == "bool":
+        if operation.kind in _VALUES or dtype_of(x) == "bool":
             return f"(int)({self.value(x, env)})"
-        a, b = self.position(x.a, env), self.position(x.b, env)
-        return self._arithmetic(kind, a, b, x, "int")
+        node = Node(x, operation)
+        return self._spelt(node, [self.position(operand, env) for operand in node.operands], "int32")
 
     def _variable(self, x: Any, env: Environment) -> str:
         if x not in env:
             raise RuleError(f"the position depends on {x.name}, which is unknown")
         return env[x]
 
-    def _arithmetic(self, kind: str, a: str, b: str, x: Any, ctype: str) -> str:
-        if kind in _OPERATORS:
-            return _folded(kind, a, b) or f"({a} {_OPERATORS[kind]} {b})"
-        if kind in {"Min", "Max"}:
-            return f"{kind.lower()}(({ctype})({a}), ({ctype})({b}))"
-        if kind in {"FloorDiv", "FloorMod"}:
-            if _never_negative(x.a) and _never_negative(x.b):
-                return f"({a} {'/' if kind == 'FloorDiv' else '%'} {b})"
-            suffix = "64" if ctype.endswith("int64") else ""
-            return f"floor_{'div' if kind == 'FloorDiv' else 'mod'}{suffix}({a}, {b})"
-        raise RuleError(f"a {kind} has no form on a GPU")
+    def _spelt(self, node: Node, texts: list[str], dtype: str) -> str:
+        """An operation on what is written of its operands, which are computed in ``dtype``."""
+        operation = node.operation
+        if (folded := _folded(operation.name, texts)) is not None:
+            return folded
+        if operation.positive and all(_never_negative(x) for x in node.operands):
+            operation = OPERATIONS[operation.positive]
+        form = form_for(operation.gpu, dtype)
+        if form is None:
+            raise RuleError(f"{operation.name} of {dtype} has no form on a GPU")
+        used_twice = [form.count(f"{{{n}}}") > 1 for n in range(len(texts))]
+        texts = [self.named(x, dtype) if twice else x for x, twice in zip(texts, used_twice, strict=True)]
+        return str(form.format(*texts, type=c_type(dtype)))
 
     # Values ----------------------------------------------------------------------------------------------
 
@@ -177,58 +160,44 @@ class Evaluator:
 
     def _is_read(self, x: Expr) -> bool:
         """Whether an expression reads memory, under a condition or without one."""
-        kind = type(x).__name__
-        if kind == "TensorLoad":
-            return x.source not in self.given
-        return kind == "Select" or (kind == "Call" and str(x.op.name).endswith("if_then_else"))
+        kind = operation_of(x).kind
+        return kind is Kind.SELECT or (kind is Kind.LOAD and x.source not in self.given)
 
     def _read_once(self, x: Expr, env: Environment, shared: dict[int, list[tuple[Any, str]]]) -> str:
         alike = shared.setdefault(tvm_ffi.structural_hash(x), [])
         for other, name in alike:
             if tvm_ffi.structural_equal(x, other):
                 return name
-        name = self.named(self._value(x, env), _dtype(x))
+        name = self.named(self._value(x, env), dtype_of(x))
         alike.append((x, name))
         return name
 
     def _value(self, x: Expr, env: Environment) -> str:
-        kind, dtype = type(x).__name__, _dtype(x)
-        ctype = c_type(dtype)
-        if kind == "IntImm":
-            number = int(x.value)
-            return str(number) if dtype in {"int32", "bool"} else f"({ctype}){number}"
-        if kind == "FloatImm":
-            return _number(float(x.value))
-        if kind == "Var":
-            return f"({ctype}){self._variable(x, env)}"
-        if kind == "Cast":
-            return self._cast(x, env, ctype)
-        if kind == "TensorLoad":
-            return self._load(x, env)
-        if kind == "Select":
-            return self._choice(x.condition, x.true_value, x.false_value, env)
-        if kind in {"Not", "BitwiseNot"}:
-            return f"({'!' if kind == 'Not' or dtype == 'bool' else '~'}{self.value(x.a, env)})"
-        if kind == "Mod" and dtype == "float32":
-            return f"fmod({self.value(x.a, env)}, {self.value(x.b, env)})"
-        if kind == "Call":
-            return self._call(x, env)
-        if kind in _COMPARISONS and _is_position(x.a) and _is_position(x.b):
-            return f"({self.position(x.a, env)} {_OPERATORS[kind]} {self.position(x.b, env)})"
-        return self._arithmetic(kind, self.value(x.a, env), self.value(x.b, env), x, c_type(_dtype(x.a)))
+        c_type(dtype_of(x))  # RuleError for a type that no GPU computes with
+        return self.visit(x, env)
 
-    def _cast(self, x: Any, env: Environment, ctype: str) -> str:
-        inner, source, dtype = self.value(x.value, env), _dtype(x.value), _dtype(x)
+    def visit_constant(self, node: Node, env: Environment) -> str:
+        if node.operation.name == "float":
+            return _number(node.number)
+        return str(node.number) if node.dtype in {"int32", "bool"} else f"({c_type(node.dtype)}){node.number}"
+
+    def visit_variable(self, node: Node, env: Environment) -> str:
+        return f"({c_type(node.dtype)}){self._variable(node.expr, env)}"
+
+    def visit_cast(self, node: Node, env: Environment) -> str:
+        (operand,), dtype = node.operands, node.dtype
+        inner, source = self.value(operand, env), dtype_of(operand)
         if dtype == "bool":
             return f"({inner} != 0)"
         if dtype == "float16" != source:
             return f"ROUND_HALF((float)({inner}))"
         if (source, dtype) == ("float16", "float32"):
             return inner
-        return inner if source == dtype else f"({ctype})({inner})"
+        return inner if source == dtype else f"({c_type(dtype)})({inner})"
 
-    def _choice(self, condition: Any, a: Any, b: Any, env: Environment) -> str:
+    def visit_select(self, node: Node, env: Environment) -> str:
         """What is read on one side only is read under the condition."""
+        condition, a, b = node.operands
         test = self.value(condition, env)
         if test in {"0", "1"}:
             return self.value(a if test == "1" else b, env)
@@ -236,34 +205,25 @@ class Evaluator:
             texts = [self.value(x, env) for x in (a, b)]
         return f"({test} ? {texts[0]} : {texts[1]})"
 
-    def _call(self, x: Any, env: Environment) -> str:
-        name = str(x.op.name).rpartition(".")[2]
-        if name == "if_then_else":
-            return self._choice(x.args[0], x.args[1], x.args[2], env)
-        if name == "likely":
-            return self.value(x.args[0], env)
-        if name in _BITWISE or name == "bitwise_not":
-            texts = [self.value(a, env) for a in x.args]
-            return f"(~{texts[0]})" if name == "bitwise_not" else f"({texts[0]} {_BITWISE[name]} {texts[1]})"
-        if name in _CLASSES and _dtype(x.args[0]) == "float32":
-            return f"({_CLASSES[name]}({self.value(x.args[0], env)}) != 0)"
-        if name == "abs" and _dtype(x).startswith("int"):
-            text = self.named(self.value(x.args[0], env), _dtype(x))
-            return f"({text} < 0 ? -{text} : {text})"
-        if name == "sigmoid" and _dtype(x) == "float32":
-            return f"(1.0f / (1.0f + exp(-({self.value(x.args[0], env)}))))"
-        known = {"abs": "fabs", **_FUNCTIONS}
-        if name in known and all(_dtype(a) == "float32" for a in x.args):
-            return f"{known[name]}({', '.join(self.value(a, env) for a in x.args)})"
-        raise RuleError(f"the function {name} of {_dtype(x)} has no form on a GPU")
+    def visit_hint(self, node: Node, env: Environment) -> str:
+        return self.value(node.operands[0], env)
+
+    def visit_operation(self, node: Node, env: Environment) -> str:
+        operands = node.operands
+        if node.operation.kind is Kind.COMPARE and all(_is_position(x) for x in operands):
+            return self._spelt(node, [self.position(x, env) for x in operands], "int32")
+        return self._spelt(node, [self.value(x, env) for x in operands], dtype_of(operands[0]))
+
+    def visit_other(self, node: Node, env: Environment) -> str:
+        raise RuleError(f"{node.operation.name} has no form on a GPU")
 
     def named(self, text: str, dtype: str) -> str:
         """The text bound to a name, so that it is computed once; as it is where it may not be computed
         always."""
         return text if self._guarded else self.code.let(c_type(dtype), text)
 
-    def _load(self, x: Any, env: Environment) -> str:
-        buffer: Buffer = x.source
+    def visit_load(self, node: Node, env: Environment) -> str:
+        x, buffer = node.expr, node.expr.source
         if buffer in self.given:
             return self.given[buffer]
         if buffer in self.kept:
@@ -301,19 +261,11 @@ class Evaluator:
         return text if self._guarded else self.code.let("int", text, "i")
 
 
-def _dtype(x: Any) -> str:
-    return str(x.ty.dtype) if hasattr(x.ty, "dtype") else str(x.ty)
-
-
-def _is_integer(dtype: str) -> bool:
-    return dtype.startswith(("int", "uint"))
-
-
 def _is_position(x: Any) -> bool:
     """Whether an integer expression reads no tensor, so that it stays in the range of an int."""
     found: list[Any] = []
     tvm_ffi.structural_walk(x, [(TensorLoad, found.append), (Call, found.append)])
-    return not found and _is_integer(_dtype(x))
+    return not found and dtype_of(x) in INTEGERS
 
 
 def _never_negative(x: Any) -> bool:
@@ -349,14 +301,15 @@ def _number(value: float) -> str:
     return f"({text})" if single < 0 else text
 
 
-def _folded(kind: str, a: str, b: str) -> str | None:
+def _folded(name: str, texts: list[str]) -> str | None:
     """Sums and products of numbers, and with 0 or 1."""
-    if a.isdigit() and b.isdigit() and kind in {"Add", "Mul"}:
-        return str(int(a) + int(b) if kind == "Add" else int(a) * int(b))
-    if kind == "Add" and "0" in (a, b):
+    if name not in {"add", "mul"}:
+        return None
+    a, b = texts
+    if a.isdigit() and b.isdigit():
+        return str(int(a) + int(b) if name == "add" else int(a) * int(b))
+    if name == "add" and "0" in texts:
         return b if a == "0" else a
-    if kind == "Mul" and "1" in (a, b) and (a.isdigit() or b.isdigit()):
+    if name == "mul" and "1" in texts:
         return b if a == "1" else a
-    if kind == "Mul" and a.isdigit() and b.isdigit() and "0" in (a, b):
-        return "0"
     return None

@@ -9,6 +9,8 @@ import numpy as np
 from tvm import sym
 
 from edgepack.compiler.kernels.contract import Array, Packing
+from edgepack.compiler.kernels.expressions.nodes import name_of, operands_of, operation_of
+from edgepack.compiler.kernels.expressions.operations import Kind
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, variables_of
 
@@ -24,16 +26,13 @@ def _is_multiple(x: Any, of: int) -> bool:
 def loaded(factor: Any) -> tuple[Any, Sequence[Any]] | None:
     """The tensor that a factor reads, and the conditions under which it is not 0; None for another
     expression."""
-    if type(factor).__name__ == "TensorLoad":
+    if name_of(factor) == "load":
         return factor, ()
-    if type(factor).__name__ == "Select":
-        parts = (factor.condition, factor.true_value, factor.false_value)
-    elif type(factor).__name__ == "Call" and str(factor.op.name).endswith("if_then_else"):
-        parts = tuple(factor.args)
-    else:
+    if operation_of(factor).kind is not Kind.SELECT:
         return None
+    parts = operands_of(factor)
     inner = loaded(parts[1])
-    zero = type(parts[2]).__name__ == "FloatImm" and float(parts[2].value) == 0.0
+    zero = name_of(parts[2]) == "float" and float(parts[2].value) == 0.0
     return (inner[0], (parts[0], *inner[1])) if inner is not None and zero else None
 
 
@@ -57,7 +56,7 @@ def contiguous(
         return False
     others = set().union(*(variables_of(x) for x in (*load.indices[:-1], *condition)))
     parts = sym.detect_linear_equation(load.indices[-1], [innermost])
-    if innermost in others or len(parts) != 2 or type(parts[0]).__name__ != "IntImm":
+    if innermost in others or len(parts) != 2 or name_of(parts[0]) != "integer":
         return False
     whole = extent % count == 0 and int(load.source.shape[-1]) % count == 0
     return int(parts[0]) == 1 and whole and _is_multiple(parts[1], count)
@@ -67,7 +66,7 @@ def packed_columns(product: MatrixProduct, kernel: Kernel, dtype: str) -> Packin
     """The second factor column by column, its terms in order, for each member of the batch; None unless it is
     a constant of this dtype in memory, with a dimension for each variable, or for both parts of one."""
     factor = product.factors[1]
-    if type(factor).__name__ != "TensorLoad" or kernel.stored(factor.source) != dtype:
+    if name_of(factor) != "load" or kernel.stored(factor.source) != dtype:
         return None
     param = kernel.constant(factor.source)
     wanted = [variable for name in "bnk" for variable, _ in product.order[name]]
@@ -94,7 +93,7 @@ def _dimensions(index: Any, extent: int, product: MatrixProduct) -> list[tuple[A
     where it is another expression."""
     if extent == 1:
         return []
-    if type(index).__name__ == "Var":
+    if name_of(index) == "variable":
         return [(index, extent)]
     for split in product.splits.values():
         if split.groups * split.size == extent and sym.Analyzer().can_prove_equal(index, split.whole):

@@ -25,6 +25,7 @@ from tvm.tirx import Buffer, IntImm, Var
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.expressions.nodes import name_of
 from edgepack.compiler.kernels.gpu.nests import expanded, substituted
 from edgepack.compiler.kernels.gpu.strides import contiguous_in
 
@@ -166,7 +167,7 @@ def _divisors(variable: Any, factors: Sequence[Any]) -> set[int]:
     quotients: list[Any] = []
     for x in factors:
         tvm_ffi.structural_walk(x, (tirx.FloorDiv, quotients.append))
-    constant = [x for x in quotients if x.a.same_as(variable) and type(x.b).__name__ == "IntImm"]
+    constant = [x for x in quotients if x.a.same_as(variable) and name_of(x.b) == "integer"]
     return {int(x.b.value) for x in constant}
 
 
@@ -193,13 +194,13 @@ def _order(
 def factors_of(block: Block) -> tuple[Any, Any]:
     """What is multiplied in a block. RuleError if the block is no sum of products of float32 numbers."""
     value: Any = block.value
-    if type(value).__name__ != "Add" or str(block.target.dtype) != "float32":
+    if name_of(value) != "add" or str(block.target.dtype) != "float32":
         raise RuleError("no sum of products of float32 numbers")
-    is_target = [type(x).__name__ == "TensorLoad" and x.source == block.target for x in (value.a, value.b)]
+    is_target = [name_of(x) == "load" and x.source == block.target for x in (value.a, value.b)]
     if sum(is_target) != 1 or float(getattr(block.init, "value", 1)) != 0.0:
         raise RuleError("no sum of products of float32 numbers")
     term = value.b if is_target[0] else value.a
-    if type(term).__name__ != "Mul":
+    if name_of(term) != "mul":
         raise RuleError("no sum of products of float32 numbers")
     return term.a, term.b
 

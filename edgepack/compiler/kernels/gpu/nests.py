@@ -12,12 +12,14 @@ from math import prod
 from typing import Any
 
 import tvm_ffi
-from tvm.ir import Call, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.tirx import Buffer, Var
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
+from edgepack.compiler.kernels.expressions.nodes import name_of, nodes_in
+from edgepack.compiler.kernels.expressions.operations import Kind
 
 __all__ = ["Nest", "Nests", "expanded", "find_nests", "substituted"]
 
@@ -181,9 +183,7 @@ def _reads(block: Block) -> list[Any]:
 
 def _calls(block: Block) -> bool:
     """Whether a block calls elementary functions."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(block.value, (Call, found.append))
-    return any(str(call.op.name).rpartition(".")[2] not in {"if_then_else", "likely"} for call in found)
+    return any(node.operation.kind is Kind.FUNCTION for node in nodes_in(block.value))
 
 
 def _is_identity(indices: tuple[Any, ...], block: Block, spatial: tuple[Any, ...] | None = None) -> bool:
@@ -193,6 +193,6 @@ def _is_identity(indices: tuple[Any, ...], block: Block, spatial: tuple[Any, ...
         return False
     sizes = dict(zip(block.iters, block.extents, strict=True))
     return all(
-        at.same_as(v) or (sizes[v] == 1 and type(at).__name__ == "IntImm" and int(at.value) == 0)
+        at.same_as(v) or (sizes[v] == 1 and name_of(at) == "integer" and int(at.value) == 0)
         for at, v in zip(indices, variables, strict=True)
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.expressions.nodes import name_of
 from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
@@ -28,10 +29,10 @@ LEAST_TERMS = 32
 #: With more results, each has a work item of its own unless it has very many terms.
 MANY_RESULTS, MANY_TERMS = 1 << 16, 512
 
-_COMBINED = {"Add": "{a} + {b}", "Mul": "{a} * {b}", "Max": "max({a}, {b})", "Min": "min({a}, {b})"}
+_COMBINED = {"add": "{a} + {b}", "mul": "{a} * {b}", "max": "max({a}, {b})", "min": "min({a}, {b})"}
 
 #: What sums and products start from; a maximum may start from any number.
-_NEUTRAL = {"Add": 0.0, "Mul": 1.0}
+_NEUTRAL = {"add": 0.0, "mul": 1.0}
 
 
 def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
@@ -89,20 +90,20 @@ def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
 def combination(block: Block) -> str:
     """How two partial results become one. RuleError for what is no sum, product, maximum or minimum."""
     value: Any = block.value
-    kind = type(value).__name__
-    if kind not in _COMBINED or str(block.target.dtype) not in {"float32", "int32"}:
+    name = name_of(value)
+    if name not in _COMBINED or str(block.target.dtype) not in {"float32", "int32"}:
         raise RuleError("no reduction that can be split")
     if not any(_is_target(x, block) for x in (value.a, value.b)):
         raise RuleError("no reduction that can be split")
     # Each work item starts from it.
-    neutral = _NEUTRAL.get(kind)
+    neutral = _NEUTRAL.get(name)
     if neutral is not None and float(getattr(block.init, "value", "nan")) != neutral:
         raise RuleError("a sum or product that starts from another number")
-    return _COMBINED[kind]
+    return _COMBINED[name]
 
 
 def _is_target(x: Any, block: Block) -> bool:
-    return type(x).__name__ == "TensorLoad" and x.source == block.target
+    return name_of(x) == "load" and x.source == block.target
 
 
 def power_of_two(number: int) -> int:

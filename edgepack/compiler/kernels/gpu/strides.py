@@ -9,6 +9,7 @@ from tvm import sym
 from tvm.ir import TensorLoad
 
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.expressions.nodes import name_of
 
 __all__ = ["contiguous", "contiguous_in"]
 
@@ -31,7 +32,7 @@ def contiguous_in(expression: Any, block: Block) -> set[Any]:
     found = set()
     for variable in block.iters:
         coefficients = sym.detect_linear_equation(last, [variable])
-        if len(coefficients) and type(coefficients[0]).__name__ == "IntImm" and int(coefficients[0]) == 1:
+        if len(coefficients) and name_of(coefficients[0]) == "integer" and int(coefficients[0]) == 1:
             found.add(variable)
     return found
 

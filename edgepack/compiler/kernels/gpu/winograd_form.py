@@ -20,6 +20,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Packing, RuleError
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side, transformed
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
+from edgepack.compiler.kernels.expressions.nodes import name_of
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import (
     SELECTIONS,
@@ -96,9 +97,9 @@ def filtering(fused: FusedGroup, kernel: Kernel, block: Block) -> Filtering:
     if len(summed) != TAPS or len(taps) not in (2, 3):
         raise RuleError("no sum over a window of 3x3 and channels")
     data, weights = (expanded(x, kernel.evaluator.inlined) for x in factors_of(block))
-    if type(weights).__name__ != "TensorLoad" or selections_in(data) > SELECTIONS:
+    if name_of(weights) != "load" or selections_in(data) > SELECTIONS:
         raise RuleError("the weights, or what is convolved, are computed on the way")
-    axes = {v: axis for axis, v in enumerate(weights.indices) if type(v).__name__ == "Var"}
+    axes = {v: axis for axis, v in enumerate(weights.indices) if name_of(v) == "variable"}
     column = [v for v in axes if v not in block.reductions and sizes[v] > 1]
     if len(column) != 1 or not set(summed) <= set(axes) or _others(weights) != len(axes):
         raise RuleError("the weights have other dimensions")

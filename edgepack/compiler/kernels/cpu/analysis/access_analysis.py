@@ -22,11 +22,10 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import Value, storage_dtype
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, Vectors
+from edgepack.compiler.kernels.expressions.nodes import Node
+from edgepack.compiler.kernels.expressions.operations import Operation
 
 __all__ = ["Accesses", "Axes", "analyse_accesses", "gathers", "merge_axes"]
-
-#: What an elementary function costs, in additions.
-CALL_COST = 20
 
 #: Branches that the analysis of one expression follows.
 MOST_BRANCHES = 64
@@ -150,19 +149,15 @@ class _Recorder(Vectors):
         self.found.computed |= {name for name, _ in made.terms}
         return made
 
-    def _positions(self, kind: str, a: Affine, b: Affine) -> Any:
-        if kind not in {"Add", "Sub", "Mul"}:
+    def _positions(self, operation: Operation, a: Affine, b: Affine) -> Any:
+        if operation.name not in {"add", "sub", "mul"}:
             self._mark_unmergeable(a, b)
-        return super()._positions(kind, a, b)
+        return super()._positions(operation, a, b)
 
-    def _binary(self, kind: str, x: Expr, a: Any, b: Any) -> Any:
-        self.found.cost += not (isinstance(a, Affine) and isinstance(b, Affine))
-        return super()._binary(kind, x, a, b)
-
-    def _call(self, x: Expr, env: Mapping[Any, Affine]) -> Any:
-        if not str(getattr(x.op, "name", "")).endswith(".if_then_else"):
-            self.found.cost += CALL_COST
-        return super()._call(x, env)
+    def operate(self, node: Node, operands: Sequence[Any]) -> Any:
+        if not all(isinstance(x, Affine) for x in operands):
+            self.found.cost += node.operation.cost
+        return super().operate(node, operands)
 
 
 def analyse_accesses(
@@ -200,7 +195,7 @@ def analyse_accesses(
         recorder = _Recorder(variables.child(), blocks, pointers, set(computed), facts)
         recorder.found.unmergeable = total.unmergeable
         try:
-            recorder.evaluate(value, env)
+            recorder.visit(value, env)
         except NeedsBranch as branch:
             total.unmergeable |= {name for name, _ in branch.position.terms}
             pending += [{**facts, branch.position: True}, {**facts, branch.position: False}]

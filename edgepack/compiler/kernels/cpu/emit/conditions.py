@@ -8,6 +8,7 @@ from typing import Any
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.values import Values
+from edgepack.compiler.kernels.expressions.operations import Operation
 
 __all__ = ["Conditions", "Crosswise", "NeedsBranch", "NeedsSplit"]
 
@@ -89,10 +90,11 @@ class Conditions(Values):
         at = -offset // step + 1 if step > 0 else -(offset // step)
         return at if d.lane_step else self.origin + at * self.lanes
 
-    def _positions(self, kind: str, a: Affine, b: Affine) -> Any:
-        found = super()._positions(kind, a, b)
-        if found is None and kind in {"Max", "Min"} and self.lane_variable and self._cuttable(a - b):
-            return a if self._at_most(b - a) == (kind == "Max") else b
+    def _positions(self, operation: Operation, a: Affine, b: Affine) -> Any:
+        found = super()._positions(operation, a, b)
+        name = operation.name
+        if found is None and name in {"max", "min"} and self.lane_variable and self._cuttable(a - b):
+            return a if self._at_most(b - a) == (name == "max") else b
         return found
 
     def _quotient(self, x: Affine, divisor: int) -> tuple[Any, Any]:

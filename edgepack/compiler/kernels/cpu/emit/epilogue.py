@@ -13,28 +13,13 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.affine import IndexVariables
+from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES, Arithmetic, Value, calls_libm, vector_form
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.values import DTYPES, Value, Values
-from edgepack.compiler.kernels.cpu.emit.vector_math import (
-    UNARY,
-    elementary,
-    is_nan,
-    maximum,
-    minimum,
-    quotient,
-)
-from edgepack.compiler.kernels.cpu.emit.vector_power import power
+from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of
+from edgepack.compiler.kernels.expressions.visitor import Visitor
 
 __all__ = ["Epilogue"]
-
-BINARY = {"Add", "Sub", "Mul", "Div", "Max", "Min", "LT", "LE", "GT", "GE", "EQ", "NE", "And", "Or"}
-
-
-#: Calls that are evaluated on the accumulators. Not those of angles, which where these are large call libm: a
-#: call takes all vector registers.
-CALLS = (UNARY.keys() - {"tirx.sin", "tirx.cos", "tirx.tan"}) | {"tirx.pow", "tirx.isnan"}
 
 
 class Epilogue:
@@ -57,13 +42,14 @@ class Epilogue:
         self.blocks = tuple(blocks)
         self.anchor = anchor
         self.shape = tuple(int(d) for d in anchor.shape)
-        self._known = {anchor, *(block.target for block in blocks)}
+        self._computed = {anchor, *(block.target for block in blocks)}
         self._params = tuple(params)
         self._param_index = {param: i for i, param in enumerate(params)}
         self.params: list[int] = []
         self._elsewhere: set[int] = set()
+        check = _Check(self)
         for block in self.blocks:
-            self._check(block)
+            check.block(block)
 
     @property
     def dense(self) -> tuple[int, ...]:
@@ -75,44 +61,17 @@ class Epilogue:
         """The buffer that the tile's store writes: the last block's, or the anchor's own."""
         return self.blocks[-1].target if self.blocks else self.anchor
 
-    def _check(self, block: Block) -> None:
-        if block.reductions or block.extents != self.shape:
-            raise RuleError(f"{block.name} is not elementwise over the anchor's output")
-        if not all(i.same_as(v) for i, v in zip(block.indices, block.iters, strict=True)):
-            raise RuleError(f"{block.name} does not write its own position")
-        self._check_value(block.value, block)
+    def computes(self, buffer: Any) -> bool:
+        """Whether a buffer is the anchor's, or written by a block."""
+        return buffer in self._computed
 
-    def _check_value(self, x: Any, block: Block) -> None:
-        kind = type(x).__name__
-        if kind == "TensorLoad":
-            self._check_load(x, block)
-        elif kind in BINARY:
-            self._check_value(x.a, block)
-            self._check_value(x.b, block)
-        elif kind == "Select":
-            for part in (x.condition, x.true_value, x.false_value):
-                self._check_value(part, block)
-        elif kind == "Not":
-            self._check_value(x.a, block)
-        elif kind == "Cast" and {str(x.ty.dtype), str(x.value.ty.dtype)} <= DTYPES:
-            self._check_value(x.value, block)
-        elif kind == "Call" and x.op.name in CALLS and str(x.args[0].ty.dtype) == "float32":
-            for argument in x.args:
-                self._check_value(argument, block)
-        elif kind not in {"FloatImm", "IntImm"}:
-            name = str(getattr(getattr(x, "op", None), "name", kind))
-            raise RuleError(f"{block.name} uses {name.rpartition('.')[2]}, which has no vector form here")
-
-    def _check_load(self, x: Any, block: Block) -> None:
-        if x.source in self._known:
-            if not all(i.same_as(v) for i, v in zip(x.indices, block.iters, strict=True)):
-                raise RuleError(f"{block.name} reads another position than its own")
-            return
+    def read_param(self, x: Any, block: Block) -> None:
+        """Takes note of a parameter that a block loads. RuleError for another buffer or another position."""
         param = self._param_index.get(x.source)
         if param is None:
             raise RuleError(f"{block.name} reads a buffer that is computed elsewhere")
         for i in x.indices:
-            if not (type(i).__name__ == "IntImm" or any(i.same_as(v) for v in block.iters)):
+            if not (isinstance(i, tirx.IntImm) or any(i.same_as(v) for v in block.iters)):
                 raise RuleError(f"{block.name} reads a parameter at a computed position")
         if any(i.same_as(block.iters[-1]) for i in x.indices[:-1]):
             raise RuleError(f"{block.name} reads a parameter across its rows")
@@ -141,82 +100,116 @@ class Epilogue:
                 replace ``pointers`` (constant indices into a buffer that starts at the tile cost no
                 arithmetic).
         """
-        values = {self.anchor: value}
+        tail = _Tail(e, lanes, position, {self._params[p]: buffer for p, buffer in pointers.items()})
+        tail.values[self.anchor] = Value(value, lanes, str(self.anchor.dtype))
         for param, (buffer, at) in (here or {}).items():
-            values[self._params[param]] = e.let(e.vload(buffer, at, lanes))
+            source = self._params[param]
+            tail.values[source] = tail.loaded(e.vload(buffer, at, lanes), lanes, str(source.dtype))
         for block in self.blocks:
-            stored = self._value(e, block.value, block, values, position, lanes, pointers)
+            stored = tail.visit(block.value, block)
             # TVM's analyser has no vectors of truth values, so these get no name.
-            values[block.target] = stored if str(block.target.dtype) == "bool" else e.let(stored)
-        return values[self.target]
+            if stored.dtype != "bool":
+                stored = Value(e.let(tail.expr(stored, lanes)), lanes, stored.dtype)
+            tail.values[block.target] = stored
+        return tail.expr(tail.values[self.target], lanes)
 
-    def _value(
-        self,
-        e: Emitter,
-        x: Any,
-        block: Block,
-        values: Mapping[Any, Any],
-        position: Sequence[Any],
-        lanes: int,
-        pointers: Mapping[int, Any],
-    ) -> Any:
-        def again(part: Any) -> Any:
-            return self._value(e, part, block, values, position, lanes, pointers)
 
-        kind = type(x).__name__
-        if kind == "TensorLoad":
-            if x.source in values:
-                return values[x.source]
-            return e.let(self._load(e, x, block, position, lanes, pointers))
-        if kind in {"FloatImm", "IntImm"}:
-            return e.splat(x, lanes)
-        if kind in {"Max", "Min"}:
-            return (maximum if kind == "Max" else minimum)(e, again(x.a), again(x.b))
-        if kind == "Div":
-            return quotient(e, again(x.a), again(x.b))
-        if kind in BINARY:
-            return type(x)(again(x.a), again(x.b))
-        if kind == "Not":
-            return tirx.Not(again(x.a))
-        if kind == "Select":
-            return tirx.Select(again(x.condition), again(x.true_value), again(x.false_value))
-        if kind == "Cast":
-            before = Value(again(x.value), lanes, str(x.value.ty.dtype))
-            return Values(e, lanes, IndexVariables()).cast(before, str(x.ty.dtype)).expr
-        return _call(e, x, [e.let(again(argument)) for argument in x.args], lanes)
+class _Check(Visitor[Block, None]):
+    """Refuses what is not elementwise, or has no vector form, and notes which parameters are read."""
 
-    def _load(
-        self,
-        e: Emitter,
-        x: Any,
-        block: Block,
-        position: Sequence[Any],
-        lanes: int,
-        pointers: Mapping[int, Any],
-    ) -> Any:
+    def __init__(self, epilogue: Epilogue) -> None:
+        self.epilogue = epilogue
+
+    def block(self, block: Block) -> None:
+        if block.reductions or block.extents != self.epilogue.shape:
+            raise RuleError(f"{block.name} is not elementwise over the anchor's output")
+        if not all(i.same_as(v) for i, v in zip(block.indices, block.iters, strict=True)):
+            raise RuleError(f"{block.name} does not write its own position")
+        self.visit(block.value, block)
+
+    def visit_constant(self, node: Node, block: Block) -> None:
+        pass
+
+    def visit_load(self, node: Node, block: Block) -> None:
+        if not self.epilogue.computes(node.expr.source):
+            self.epilogue.read_param(node.expr, block)
+        elif not all(i.same_as(v) for i, v in zip(node.operands, block.iters, strict=True)):
+            raise RuleError(f"{block.name} reads another position than its own")
+
+    def visit_cast(self, node: Node, block: Block) -> None:
+        if not {node.dtype, dtype_of(node.operands[0])} <= DTYPES:
+            self.visit_other(node, block)
+        self.operands(node, block)
+
+    def visit_select(self, node: Node, block: Block) -> None:
+        self.operands(node, block)
+
+    def visit_logical(self, node: Node, block: Block) -> None:
+        self.operands(node, block)
+
+    def visit_operation(self, node: Node, block: Block) -> None:
+        name, dtype = node.operation.name, dtype_of(node.operands[0])
+        if calls_libm(name, dtype):  # and a call takes all vector registers
+            self.visit_other(node, block)
+        try:
+            vector_form(node.operation, dtype)
+        except RuleError:
+            self.visit_other(node, block)
+        self.operands(node, block)
+
+    def visit_other(self, node: Node, block: Block) -> None:
+        raise RuleError(f"{block.name} uses {node.operation.name}, which has no vector form here")
+
+
+class _Tail(Visitor[Block, Value], Arithmetic):
+    """Evaluates blocks at one position of a tile.
+
+    Attributes:
+        position: index of the first element, for each dimension.
+        buffers: the kernel's flat buffers of the parameters.
+        values: of buffers at this position, so far.
+    """
+
+    def __init__(self, e: Emitter, lanes: int, position: Sequence[Any], buffers: Mapping[Any, Any]) -> None:
+        super().__init__(e)
+        self.lanes, self.position, self.buffers = lanes, position, buffers
+        self.values: dict[Any, Value] = {}
+
+    def visit_constant(self, node: Node, block: Block) -> Value:
+        return self.literal(node.expr)
+
+    def visit_load(self, node: Node, block: Block) -> Value:
+        source = node.expr.source
+        if source not in self.values:
+            return self.loaded(self._load(node.expr, block), self.lanes, str(source.dtype))
+        return self.values[source]
+
+    def visit_cast(self, node: Node, block: Block) -> Value:
+        return self.cast(self.visit(node.operands[0], block), node.dtype)
+
+    def visit_select(self, node: Node, block: Block) -> Value:
+        condition, yes, no = (self.expr(v, self.lanes) for v in self.operands(node, block))
+        return Value(tirx.Select(condition, yes, no), self.lanes, node.dtype)
+
+    def visit_logical(self, node: Node, block: Block) -> Value:
+        return self.visit_operation(node, block)
+
+    def visit_operation(self, node: Node, block: Block) -> Value:
+        return self.operated(node.operation, self.operands(node, block), node.dtype)
+
+    def _load(self, x: Any, block: Block) -> Any:
         """A parameter at this position: a vector along the last dimension, or one element for all lanes."""
         at: Any = 0
         along_lanes = False
         for dim, i in zip(x.source.shape, x.indices, strict=True):
             at = at * int(dim)
-            if type(i).__name__ == "IntImm":
+            if isinstance(i, tirx.IntImm):
                 at = at + int(i)
                 continue
             axis = next(n for n, v in enumerate(block.iters) if i.same_as(v))
             along_lanes = along_lanes or axis == len(block.iters) - 1
-            at = position[axis] + at
-        buffer = pointers[self._param_index[x.source]]
+            at = self.position[axis] + at
+        buffer = self.buffers[x.source]
         if along_lanes:
-            return e.vload(buffer, at, lanes)
-        return e.splat(e.load(buffer, index(at)), lanes)
-
-
-def _call(e: Emitter, x: Any, arguments: Sequence[Any], lanes: int) -> Any:
-    """A call of an elementary function."""
-    name = str(x.op.name)
-    if name == "tirx.isnan":
-        return is_nan(e, arguments[0], lanes)
-    if name == "tirx.pow":
-        exponent = float(x.args[1].value) if type(x.args[1]).__name__ == "FloatImm" else None
-        return power(e, arguments[0], arguments[1], lanes, exponent)
-    return elementary(e, name, arguments[0], lanes)
+            return self.e.vload(buffer, at, self.lanes)
+        return self.e.splat(self.e.load(buffer, index(at)), self.lanes)

@@ -33,27 +33,28 @@ def pattern_of(x: Any, lanes: int) -> Pattern | None:
 
 
 def combined_patterns(
-    kind: str, a: Pattern | None, b: Pattern | None, variables: IndexVariables
+    name: str, a: Pattern | None, b: Pattern | None, variables: IndexVariables
 ) -> Pattern | None:
-    """Sums, differences, multiples, and what is greater or less in all lanes; None for all else."""
+    """What an operation makes of two patterns: sums, differences, multiples, and what is greater or less in
+    all lanes; None for all else."""
     if a is None or b is None:
         return None
     pairs = list(zip(a.offsets, b.offsets, strict=True))
-    if kind in {"Add", "Sub"}:
-        sign = 1 if kind == "Add" else -1
+    if name in {"add", "sub"}:
+        sign = 1 if name == "add" else -1
         return Pattern(a.base + b.base * sign, tuple(m + n * sign for m, n in pairs))
-    if kind == "Mul":
+    if name == "mul":
         factor, other = (a, b) if a.base.known and len(set(a.offsets)) == 1 else (b, a)
         if not factor.base.known or len(set(factor.offsets)) > 1:
             return None
         times = factor.base.constant + factor.offsets[0]
         return Pattern(other.base * times, tuple(n * times for n in other.offsets))
-    if kind in {"Max", "Min"}:
+    if name in {"max", "min"}:
         low, high = variables.bounds(a.base - b.base)
         if all(low + m - n >= 0 for m, n in pairs):
-            return a if kind == "Max" else b
+            return a if name == "max" else b
         if all(high + m - n <= 0 for m, n in pairs):
-            return b if kind == "Max" else a
+            return b if name == "max" else a
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
+from tvm.s_tir import SBlockRealize
 
 from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.kernels.contract import RuleError
@@ -54,28 +55,27 @@ def blocks_of(function: Any) -> list[Block]:
 
 
 def _walk(statement: Any, found: list[Block]) -> None:
-    kind = type(statement).__name__
-    if kind == "SeqStmt":
+    if isinstance(statement, tirx.SeqStmt):
         for part in statement.seq:
             _walk(part, found)
-    elif kind == "For":
+    elif isinstance(statement, tirx.For):
         _walk(statement.body, found)
-    elif kind == "SBlockRealize":
+    elif isinstance(statement, SBlockRealize):
         block = statement.block
         if block.name_hint == "root" and not block.iter_vars:
             _walk(block.body, found)
         else:
             found.append(_read(block))
     else:
-        raise RuleError(f"a {kind} outside of a block")
+        raise RuleError(f"a {type(statement).__name__} outside of a block")
 
 
 def _read(block: Any) -> Block:
     store = block.body
-    if type(store).__name__ != "BufferStore":
+    if not isinstance(store, tirx.BufferStore):
         raise RuleError(f"block {block.name_hint!r} is more than one store")
     reductions = tuple(iv.var for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce)
-    init = block.init.value if block.init is not None and type(block.init).__name__ == "BufferStore" else None
+    init = block.init.value if isinstance(block.init, tirx.BufferStore) else None
     return Block(
         block.name_hint,
         tuple(iv.var for iv in block.iter_vars),
@@ -91,7 +91,7 @@ def _read(block: Any) -> Block:
 
 def _table(block: Any, value: Any) -> tuple[Any, tuple[int, ...]] | None:
     """The table of a block that is annotated with its elements: what the positions of its load read."""
-    if TABLE not in block.annotations or type(value).__name__ != "TensorLoad":
+    if TABLE not in block.annotations or not isinstance(value, TensorLoad):
         return None
     found = {buffer for i in value.indices for buffer in read_by(i)}
     return (found.pop(), tuple(int(n) for n in block.annotations[TABLE])) if len(found) == 1 else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -10,23 +9,14 @@ from tvm.tirx import Ramp
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
+from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic, Pattern, Value
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
-from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, narrowed, widened
+from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE
+from edgepack.compiler.kernels.expressions.operations import Kind, Operation
 
-__all__ = ["COMPARISONS", "DTYPES", "FLOATS", "Pattern", "Value", "Values", "storage_dtype"]
+__all__ = ["Pattern", "Value", "Values", "storage_dtype"]
 
 Expr = Any
-
-#: dtypes that have a vector form on every target; those of half precision are moved and converted only.
-DTYPES = {
-    *("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
-    *HALVES,
-}
-
-#: Those of them that are computed with and are no integers.
-FLOATS = {"float32", "float64"}
-
-COMPARISONS = {"LT", "LE", "GT", "GE", "EQ", "NE"}
 
 
 def storage_dtype(dtype: str) -> str:
@@ -34,35 +24,7 @@ def storage_dtype(dtype: str) -> str:
     return "int8" if dtype == "bool" else STORAGE if dtype in HALVES else dtype
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A position for each lane: ``base + offsets[lane]``, the base the same in all lanes."""
-
-    base: Affine
-    offsets: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Value:
-    """``lanes`` elements, or one that stands for all of them.
-
-    Attributes:
-        expr: the elements; those of half precision as they lie in memory.
-        number: the value where it is a constant.
-        low, high: bounds of an integer, where known.
-        pattern: the same whole numbers as positions, where they are known to be such.
-    """
-
-    expr: Expr
-    lanes: int
-    dtype: str
-    number: float | None = None
-    low: int | None = None
-    high: int | None = None
-    pattern: Pattern | None = None
-
-
-class Values:
+class Values(Arithmetic):
     """Makes values and positions of each other, and computes with positions.
 
     Args:
@@ -72,13 +34,8 @@ class Values:
     """
 
     def __init__(self, e: Emitter, lanes: int, variables: IndexVariables) -> None:
-        self.e, self.lanes, self.variables = e, lanes, variables
-
-    def _loaded(self, expr: Expr, lanes: int, dtype: str) -> Value:
-        if dtype == "bool":
-            zero = self.e.splat(tirx.IntImm("int8", 0), lanes)
-            return Value(tirx.NE(self.e.let(expr), zero), lanes, dtype)
-        return Value(self.e.let(expr), lanes, dtype)
+        super().__init__(e)
+        self.lanes, self.variables = lanes, variables
 
     def named(self, value: Any) -> Any:
         if isinstance(value, Value) and value.number is None and value.dtype != "bool":
@@ -102,28 +59,6 @@ class Values:
         assert isinstance(x, Value)
         return x if x.dtype == dtype else self.cast(x, dtype)
 
-    def cast(self, x: Value, dtype: str) -> Value:
-        if dtype not in DTYPES or x.dtype not in DTYPES:
-            raise RuleError(f"{dtype} of {x.dtype} has no vector form")
-        if x.dtype in HALVES:
-            wide = Value(widened(self.e, x.expr, x.lanes, x.dtype), x.lanes, "float32", x.number)
-            return wide if dtype == "float32" else self.cast(wide, dtype)
-        if dtype in HALVES:
-            single = x if x.dtype == "float32" else self.cast(x, "float32")
-            return Value(narrowed(self.e, single.expr, x.lanes, dtype), x.lanes, dtype, x.number)
-        if dtype == "bool":
-            zero = self.e.splat(tirx.const(0, x.dtype), x.lanes)
-            return Value(tirx.NE(x.expr, zero), x.lanes, dtype)
-        if x.dtype == "bool":
-            one, zero = (self.e.splat(tirx.const(v, dtype), x.lanes) for v in (1, 0))
-            return Value(self.e.let(tirx.Select(x.expr, one, zero)), x.lanes, dtype)
-        vector = dtype if x.lanes == 1 else f"{dtype}x{x.lanes}"
-        return Value(self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number)
-
-    def expr(self, x: Value, lanes: int) -> Expr:
-        """The value as ``lanes`` lanes."""
-        return x.expr if x.lanes == lanes else self.e.splat(x.expr, lanes)
-
     def position(self, x: Any) -> Affine:
         """An index as an affine position. RuleError where it differs between lanes in another way."""
         if isinstance(x, Affine):
@@ -139,32 +74,33 @@ class Values:
         bound = self.e.let(expr)
         return self.variables.add(str(bound.name), bound, low, high)
 
-    def _positions(self, kind: str, a: Affine, b: Affine) -> Any:
+    def _positions(self, operation: Operation, a: Affine, b: Affine) -> Any:
         """Arithmetic on positions; None where it has to be done on vectors."""
-        if kind == "Add":
+        name = operation.name
+        if name == "add":
             return a + b
-        if kind == "Sub":
+        if name == "sub":
             return a - b
-        if kind == "Mul" and (a.known or b.known):
+        if name == "mul" and (a.known or b.known):
             return b * a.constant if a.known else a * b.constant
-        if kind in COMPARISONS:
+        if operation.kind is Kind.COMPARE:
             return None
         (a_low, a_high), (b_low, b_high) = (self.variables.bounds(p, self.lanes) for p in (a, b))
-        if kind in {"Max", "Min"}:
+        if name in {"max", "min"}:
             d_low, d_high = self.variables.bounds(a - b, self.lanes)
             if d_low >= 0 or d_high <= 0:
-                return a if (d_low >= 0) == (kind == "Max") else b
+                return a if (d_low >= 0) == (name == "max") else b
             if a.uniform and b.uniform:
-                f = tirx.Max if kind == "Max" else tirx.Min
-                pick = max if kind == "Max" else min
+                f = tirx.Max if name == "max" else tirx.Min
+                pick = max if name == "max" else min
                 expr = f(self.variables.scalar(a), self.variables.scalar(b))
                 return self._variable(expr, pick(a_low, b_low), pick(a_high, b_high))
             return None
-        if kind in {"Div", "FloorDiv", "FloorMod"} and b.known and b.constant > 0:
-            if kind == "Div" and a_low < 0:
+        if name in {"div", "floor_div", "floor_mod"} and b.known and b.constant > 0:
+            if name == "div" and a_low < 0:
                 return None
             quotient, rest = self._quotient(a, b.constant)
-            return rest if kind == "FloorMod" else quotient
+            return rest if name == "floor_mod" else quotient
         return None
 
     def _quotient(self, x: Affine, divisor: int) -> tuple[Any, Any]:

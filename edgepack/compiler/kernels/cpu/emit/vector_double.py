@@ -14,7 +14,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.vector_parts import LOG2_E, settled
 
-__all__ = ["double"]
+__all__ = ["CALLED_LANE_BY_LANE", "FLOAT64_FUNCTIONS", "double"]
 
 Expr = Any
 
@@ -41,9 +41,12 @@ LIBM = {
     *("asinh", "acosh", "atanh", "fmod"),
 }
 
+#: The functions that float64 vectors have.
+FLOAT64_FUNCTIONS = LIBM | INSTRUCTIONS.keys() | {"rsqrt", "sigmoid"}
 
-def double(e: Emitter, name: str, arguments: Sequence[Expr], lanes: int) -> Expr | None:
-    """The TIR intrinsic ``name`` of float64 vectors; None for one that is not known."""
+
+def double(e: Emitter, name: str, arguments: Sequence[Expr], lanes: int) -> Expr:
+    """The function ``name``, one of :data:`FLOAT64_FUNCTIONS`, of float64 vectors."""
     x = e.let(arguments[0])
     if name in INSTRUCTIONS:
         return e.let(tirx.call_llvm_pure_intrin(_float64_of(lanes), INSTRUCTIONS[name], x))
@@ -55,7 +58,7 @@ def double(e: Emitter, name: str, arguments: Sequence[Expr], lanes: int) -> Expr
         return e.let(one / (one + power))
     if name in POLYNOMIALS and lanes > 1 and not e.strict_math:
         return settled(e, POLYNOMIALS[name](e, x, lanes), lanes, "float64")
-    return _libm(e, name, [x, *arguments[1:]], lanes) if name in LIBM else None
+    return _libm(e, name, [x, *arguments[1:]], lanes)
 
 
 def _float64_of(lanes: int) -> str:
@@ -116,6 +119,9 @@ def _power_of_two(e: Emitter, shifted: Expr, more: int, lanes: int) -> Expr:
 
 #: What has a polynomial.
 POLYNOMIALS: dict[str, Callable[[Emitter, Expr, int], Expr]] = {"exp": _exp, "tanh": _tanh}
+
+#: What libm computes, one lane after the other.
+CALLED_LANE_BY_LANE = LIBM - POLYNOMIALS.keys()
 
 
 def _libm(e: Emitter, name: str, arguments: Sequence[Expr], lanes: int) -> Expr:

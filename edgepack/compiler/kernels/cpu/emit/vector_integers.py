@@ -7,6 +7,7 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.vector_parts import scalar_of
 
 __all__ = ["divided"]
 
@@ -19,25 +20,25 @@ EXACT = {"int8": "float32", "uint8": "float32", "int16": "float32", "uint16": "f
 DOUBLES = ("x86_64", "aarch64", "riscv64")
 
 
-def divided(e: Emitter, kind: str, a: Expr, b: Expr, lanes: int, dtype: str) -> Expr:
-    """``Div`` and ``Mod`` truncate; ``FloorDiv`` and ``FloorMod`` round down. What a quotient by zero is, is
+def divided(e: Emitter, name: str, a: Expr, b: Expr, lanes: int, dtype: str) -> Expr:
+    """``div`` and ``mod`` truncate; ``floor_div`` and ``floor_mod`` round down. What a quotient by zero is is
     not defined, as in C.
 
     A quotient of integers of up to 32 bits is that of the numbers, rounded to more digits and truncated: one
     that is no whole number is further from the next one than it is rounded by. By a constant LLVM multiplies.
     """
-    number = b.value if type(b).__name__ == "Broadcast" else b
-    a, b = e.let(a), b if type(number).__name__ == "IntImm" else e.let(b)
-    if type(number).__name__ == "IntImm" or not _by_numbers(e, dtype, lanes):
+    constant = isinstance(scalar_of(b), tirx.IntImm)
+    a, b = e.let(a), b if constant else e.let(b)
+    if constant or not _by_numbers(e, dtype, lanes):
         quotient = e.let(tirx.truncdiv(a, b))
     else:
         wide, whole = (f"{name}x{lanes}" for name in (EXACT[dtype], "int32"))
         ratio = tirx.Cast(whole, e.let(tirx.Cast(wide, a) / tirx.Cast(wide, b)))
         quotient = e.let(ratio if dtype == "int32" else tirx.Cast(f"{dtype}x{lanes}", ratio))
-    if kind == "Div":
+    if name == "div":
         return quotient
     rest = e.let(a - e.let(quotient * b))
-    if kind == "Mod" or (dtype.startswith("uint") and kind == "FloorMod"):
+    if name == "mod" or (dtype.startswith("uint") and name == "floor_mod"):
         return rest
     if dtype.startswith("uint"):
         return quotient
@@ -45,7 +46,7 @@ def divided(e: Emitter, kind: str, a: Expr, b: Expr, lanes: int, dtype: str) -> 
     differs = e.let(tirx.bitwise_xor(rest, b))
     below = tirx.And(tirx.NE(rest, zero), tirx.LT(differs, zero))
     return e.let(
-        tirx.Select(below, *((rest + b, rest) if kind == "FloorMod" else (quotient - one, quotient)))
+        tirx.Select(below, *((rest + b, rest) if name == "floor_mod" else (quotient - one, quotient)))
     )
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "int32_of",
     "largest",
     "polynomial",
+    "scalar_of",
     "settled",
     "two_polynomials",
     "with_sign_of",
@@ -42,6 +43,11 @@ def float32_of(lanes: int) -> str:
 def i32(e: Emitter, value: int, lanes: int) -> Expr:
     """A whole number in every lane."""
     return e.splat(IntImm("int32", value), lanes)
+
+
+def scalar_of(x: Expr) -> Expr:
+    """What is in every lane of a vector that was made of one scalar; the expression itself otherwise."""
+    return x.value if isinstance(x, tirx.Broadcast) else x
 
 
 def polynomial(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes: int) -> Expr:

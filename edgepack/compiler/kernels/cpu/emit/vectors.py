@@ -7,18 +7,19 @@ is a vector load; one that does not depend on the lane is a scalar; any other is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx import BufferLoad, Ramp
+from tvm.tirx import BufferLoad, Ramp, Var
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
+from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES
 from edgepack.compiler.kernels.cpu.emit.conditions import Conditions, Crosswise, NeedsBranch, NeedsSplit
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
-from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE, number_of
+from edgepack.compiler.kernels.cpu.emit.half import STORAGE
 from edgepack.compiler.kernels.cpu.emit.patterns import (
     Loaded,
     combined_patterns,
@@ -28,37 +29,21 @@ from edgepack.compiler.kernels.cpu.emit.patterns import (
 )
 from edgepack.compiler.kernels.cpu.emit.tables import looked_up
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.values import COMPARISONS, DTYPES, FLOATS, Pattern, Value
-from edgepack.compiler.kernels.cpu.emit.vector_double import double
-from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
-from edgepack.compiler.kernels.cpu.emit.vector_math import (
-    UNARY,
-    elementary,
-    is_nan,
-    maximum,
-    minimum,
-    quotient,
-)
-from edgepack.compiler.kernels.cpu.emit.vector_power import power
-from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
+from edgepack.compiler.kernels.cpu.emit.values import Pattern, Value
+from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, operation_of
+from edgepack.compiler.kernels.expressions.operations import Kind
+from edgepack.compiler.kernels.expressions.visitor import Visitor
 
 __all__ = ["NeedsBranch", "NeedsSplit", "Vectors"]
 
 Expr = Any
 
-ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Max", "Min"}
-DIVISIONS = {"Div", "Mod", "FloorDiv", "FloorMod"}
-BITWISE: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "BitwiseAnd": tirx.bitwise_and,
-    "BitwiseOr": tirx.bitwise_or,
-    "BitwiseXor": tirx.bitwise_xor,
-    "LShift": tirx.shift_left,
-    "RShift": tirx.shift_right,
-}
+#: The values of an expression's variables.
+Environment = Mapping[Any, Any]
 
 
-class Vectors(Conditions):
-    """Evaluates expressions at one position.
+class Vectors(Conditions, Visitor[Environment, Any]):
+    """Evaluates expressions at one position, to an Affine, a bool (a decided condition) or a Value.
 
     Args:
         e: where to emit; what is evaluated is bound at the point of evaluation.
@@ -108,7 +93,7 @@ class Vectors(Conditions):
         key = (buffer, tuple(p or i for i, p in zip(positions, patterns, strict=True)))
         if key not in self._memo:
             env = dict(zip(block.iters, positions, strict=True))
-            value = self.evaluate(block.value, env)
+            value = self.visit(block.value, env)
             self._memo[key] = self.named(value)
         return self._memo[key]
 
@@ -130,7 +115,7 @@ class Vectors(Conditions):
                 raise RuleError(f"a read of {buffer.name} that its condition guards")
             found = self._patterned(buffer, at)
             expr = self._gather(buffer, at) if found is None else found
-            loaded = self._loaded(expr, self.lanes, self._stored_dtype(buffer))
+            loaded = self.loaded(expr, self.lanes, self._stored_dtype(buffer))
             return self._as(buffer, loaded)
         address = constant(0)
         for dimension, i in zip(buffer.shape, at, strict=True):
@@ -147,11 +132,11 @@ class Vectors(Conditions):
         array, dtype = self.pointers[buffer], self._stored_dtype(buffer)
         at = self.variables.scalar(address)
         if address.uniform or self.lanes == 1:
-            return self._as(buffer, self._loaded(self.e.load(array, at), 1, dtype))
+            return self._as(buffer, self.loaded(self.e.load(array, at), 1, dtype))
         expr = None if address.lane_step == 1 else self._shuffled(buffer, pattern_of(address, self.lanes))
         if expr is None:
             expr = BufferLoad(array, [Ramp(index(at), index(address.lane_step), self.lanes)])
-        return self._as(buffer, self._loaded(expr, self.lanes, dtype))
+        return self._as(buffer, self.loaded(expr, self.lanes, dtype))
 
     def _stored_dtype(self, buffer: Any) -> str:
         """The dtype of a buffer's elements in memory, where a float32 constant may be stored as float16."""
@@ -193,106 +178,38 @@ class Vectors(Conditions):
 
     # Expressions ------------------------------------------------------------------------------------------
 
-    def evaluate(self, x: Any, env: Mapping[Any, Any]) -> Any:
-        """An Affine, a bool (a decided condition) or a Value."""
-        kind = type(x).__name__
-        if kind == "IntImm":
-            return bool(x.value) if str(x.ty.dtype) == "bool" else self._integer(int(x.value), x)
-        if kind == "FloatImm":
-            return self._number(x)
-        if kind == "Var":
-            return env[x]
-        if kind == "TensorLoad":
-            return self.read(x.source, [self.evaluate(i, env) for i in x.indices])
-        if kind == "Select":
-            return self._choose(x.condition, x.true_value, x.false_value, env)
-        if kind == "Cast":
-            return self._cast(x, env)
-        if kind == "Call":
-            return self._call(x, env)
-        if kind == "Not":
-            a = self.evaluate(x.a, env)
-            return not a if isinstance(a, bool) else Value(tirx.Not(a.expr), a.lanes, "bool")
-        if kind == "BitwiseNot":
-            return self._complement(self.value(self.evaluate(x.a, env), str(x.ty.dtype)))
-        if kind in {"And", "Or"}:
-            return self._logical(kind, x, env)
-        if kind in ARITHMETIC | COMPARISONS | BITWISE.keys() | {"FloorDiv", "FloorMod", "Mod"}:
-            return self._binary(kind, x, self.evaluate(x.a, env), self.evaluate(x.b, env))
-        raise RuleError(f"{kind} has no vector form")
+    def visit_constant(self, node: Node, env: Environment) -> Any:
+        x = node.expr
+        if node.operation.name == "float":
+            return self.literal(x)
+        value = int(node.number)
+        if node.dtype == "bool":
+            return bool(value)
+        return constant(value) if INT32[0] <= value <= INT32[1] else self.literal(x)
 
-    def _number(self, x: Any) -> Value:
-        value, dtype = float(x.value), str(x.ty.dtype)
-        return Value(number_of(value, dtype) if dtype in HALVES else x, 1, dtype, value)
+    def visit_variable(self, node: Node, env: Environment) -> Any:
+        return env[node.expr]
 
-    def _integer(self, value: int, x: Any) -> Any:
-        if INT32[0] <= value <= INT32[1]:
-            return constant(value)
-        return Value(x, 1, str(x.ty.dtype), float(value))
+    def visit_load(self, node: Node, env: Environment) -> Any:
+        return self.read(node.expr.source, self.operands(node, env))
 
-    def _cast(self, x: Any, env: Mapping[Any, Any]) -> Any:
-        value, dtype = self.evaluate(x.value, env), str(x.ty.dtype)
-        position = isinstance(value, Affine) or (isinstance(value, Value) and value.pattern is not None)
-        if position and dtype in {"int32", "int64"}:
-            return value
-        if isinstance(value, bool) and dtype in {"int32", "int64"}:
-            return constant(int(value))
-        source = str(x.value.ty.dtype)
-        return self.cast(self.value(value, "int32" if isinstance(value, Affine) else source), dtype)
-
-    def _call(self, x: Any, env: Mapping[Any, Any]) -> Any:
-        name = str(getattr(x.op, "name", "")).rpartition(".")[2]
-        dtype = str(x.ty.dtype)
-        if name == "if_then_else":
-            return self._choose(x.args[0], x.args[1], x.args[2], env)
-        arguments = [(a, self.evaluate(a, env)) for a in x.args]
-        values = [self.value(v, str(a.ty.dtype)) for a, v in arguments]
-        lanes = max((v.lanes for v in values), default=1)
-        exprs = [self.expr(v, lanes) for v in values]
-        if dtype == "float64" and (doubled := double(self.e, name, exprs, lanes)) is not None:
-            return Value(doubled, lanes, dtype)
-        if f"tirx.{name}" in UNARY and dtype == "float32":
-            return Value(elementary(self.e, f"tirx.{name}", self.e.let(exprs[0]), lanes), lanes, dtype)
-        if name == "pow" and dtype == "float32":
-            result = power(self.e, self.e.let(exprs[0]), exprs[1], lanes, values[1].number)
-            return Value(self.e.let(result), lanes, dtype)
-        if name == "isnan" and values[0].dtype in FLOATS:
-            return Value(is_nan(self.e, exprs[0], lanes), lanes, "bool")
-        raise RuleError(f"{name} has no vector form")
-
-    def _complement(self, x: Value) -> Value:
-        if x.dtype == "bool":
-            return Value(tirx.Not(x.expr), x.lanes, x.dtype)
-        return Value(self.e.let(tirx.bitwise_not(x.expr)), x.lanes, x.dtype)
-
-    def _logical(self, kind: str, x: Any, env: Mapping[Any, Any]) -> Any:
-        absorbing = kind == "Or"
-        a = self.evaluate(x.a, env)
-        if isinstance(a, bool):
-            return a if a == absorbing else self.evaluate(x.b, env)
-        b = self.evaluate(x.b, env)
-        if isinstance(b, bool):
-            return b if b == absorbing else a
-        lanes = max(a.lanes, b.lanes)
-        both = (tirx.Or if absorbing else tirx.And)(self.expr(a, lanes), self.expr(b, lanes))
-        return Value(both, lanes, "bool")
-
-    def _choose(self, condition: Any, yes: Any, no: Any, env: Mapping[Any, Any]) -> Any:
+    def visit_select(self, node: Node, env: Environment) -> Any:
         """A condition on positions is decided here, or by a branch or a cut outside; one on data selects."""
+        condition, yes, no = node.operands
         try:
             decided = self._decide(condition, env)
             guards = False
         except Crosswise:
             decided, guards = None, True
         if decided is not None:
-            return self.evaluate(yes if decided else no, env)
-        chosen = self.evaluate(condition, env)
+            return self.visit(yes if decided else no, env)
+        chosen = self.visit(condition, env)
         if isinstance(chosen, bool):
-            return self.evaluate(yes if chosen else no, env)
+            return self.visit(yes if chosen else no, env)
         self.guarded += guards
         self.selected += 1
-        dtype = str(yes.ty.dtype)
-        a, b = (self.value(self.evaluate(side, env), dtype) for side in (yes, no))
+        dtype = dtype_of(yes)
+        a, b = (self.value(self.visit(side, env), dtype) for side in (yes, no))
         self.selected -= 1
         self.guarded -= guards
         lanes = max(chosen.lanes, a.lanes, b.lanes)
@@ -300,72 +217,86 @@ class Vectors(Conditions):
         result = Value(tirx.Select(mask, a_expr, b_expr), lanes, dtype)
         return result if dtype == "bool" else self.named(result)
 
-    def _decide(self, x: Any, env: Mapping[Any, Any]) -> bool | None:
-        """A condition on positions; None where it depends on data."""
-        kind = type(x).__name__
-        if kind == "Call" and str(getattr(x.op, "name", "")).endswith(".likely"):
-            return self._decide(x.args[0], env)
-        if kind == "Not":
-            inner = self._decide(x.a, env)
-            return None if inner is None else not inner
-        if kind in {"And", "Or"}:
-            first = self._decide(x.a, env)
-            if first is None or first == (kind == "Or"):
-                return first
-            return self._decide(x.b, env)
-        if kind not in COMPARISONS or str(x.a.ty.dtype) not in {"int32", "int64"}:
-            return None
-        a, b = self.evaluate(x.a, env), self.evaluate(x.b, env)
-        if not (isinstance(a, Affine) and isinstance(b, Affine)):
-            return None
-        if kind in {"EQ", "NE"}:
-            equal = self._at_most(a - b) and self._at_most(b - a)
-            return equal == (kind == "EQ")
-        if kind in {"GT", "GE"}:
-            a, b, kind = b, a, {"GT": "LT", "GE": "LE"}[kind]
-        return self._at_most((a - b).plus(1 if kind == "LT" else 0))
+    def visit_cast(self, node: Node, env: Environment) -> Any:
+        (x,), dtype = node.operands, node.dtype
+        value = self.visit(x, env)
+        position = isinstance(value, Affine) or (isinstance(value, Value) and value.pattern is not None)
+        if position and dtype in {"int32", "int64"}:
+            return value
+        if isinstance(value, bool) and dtype in {"int32", "int64"}:
+            return constant(int(value))
+        return self.cast(self.value(value, "int32" if isinstance(value, Affine) else dtype_of(x)), dtype)
 
-    def _binary(self, kind: str, x: Any, a: Any, b: Any) -> Any:
-        dtype = str(x.a.ty.dtype)
-        pattern = None
-        if isinstance(a, Affine) and isinstance(b, Affine):
-            folded = self._positions(kind, a, b)
-            if folded is not None:
-                return folded
-        else:
-            patterns = pattern_of(a, self.lanes), pattern_of(b, self.lanes)
-            pattern = combined_patterns(kind, *patterns, self.variables)
-        if dtype in HALVES:
-            raise RuleError(f"arithmetic on {dtype} has no vector form")
-        left, right = self.value(a, dtype), self.value(b, dtype)
-        lanes = max(left.lanes, right.lanes)
-        p, q = self.expr(left, lanes), self.expr(right, lanes)
-        if kind in COMPARISONS:
-            return Value(type(x)(p, q), lanes, "bool")
-        if kind in BITWISE and dtype != "bool":
-            return Value(self.e.let(BITWISE[kind](p, q)), lanes, dtype)
-        if dtype == "bool":
-            return Value(_logical(kind, p, q), lanes, dtype)
-        if dtype in FLOATS and kind in {"Max", "Min"}:
-            return Value((maximum if kind == "Max" else minimum)(self.e, p, q), lanes, dtype)
-        if kind in DIVISIONS and dtype not in FLOATS:
-            return Value(divided(self.e, kind, p, q, lanes, dtype), lanes, dtype)
-        if kind == "Mod" and dtype == "float32":
-            return Value(remainder(self.e, p, q, lanes), lanes, dtype)
-        if kind not in ARITHMETIC:
-            raise RuleError(f"{kind} of {dtype} has no vector form")
-        ratio = kind == "Div" and dtype == "float32"
-        expr = self.e.let(quotient(self.e, p, q) if ratio else type(x)(p, q))
-        result = Value(expr, lanes, dtype, pattern=pattern)
-        if kind in {"Max", "Min"} and lanes == 1 and dtype in {"int32", "int64"}:
-            return self._clamped(kind, result, a, b)
+    def visit_logical(self, node: Node, env: Environment) -> Any:
+        """What is decided of one side may decide about both; the other is not evaluated then."""
+        first, *others = node.operands
+        a = self.visit(first, env)
+        if not others:
+            return not a if isinstance(a, bool) else self.operated(node.operation, [a], "bool")
+        absorbing = node.operation.name == "or"
+        if isinstance(a, bool):
+            return a if a == absorbing else self.visit(others[0], env)
+        b = self.visit(others[0], env)
+        if isinstance(b, bool):
+            return b if b == absorbing else a
+        return self.operated(node.operation, [a, b], "bool")
+
+    def visit_operation(self, node: Node, env: Environment) -> Any:
+        return self.operate(node, self.operands(node, env))
+
+    def operate(self, node: Node, operands: Sequence[Any]) -> Any:
+        """What an operation makes of positions and values: a position where that is known."""
+        operation, pattern = node.operation, None
+        if len(operands) == 2:
+            a, b = operands
+            if isinstance(a, Affine) and isinstance(b, Affine):
+                folded = self._positions(operation, a, b)
+                if folded is not None:
+                    return folded
+            else:
+                patterns = pattern_of(a, self.lanes), pattern_of(b, self.lanes)
+                pattern = combined_patterns(operation.name, *patterns, self.variables)
+        values = [self.value(v, dtype_of(x)) for v, x in zip(operands, node.operands, strict=True)]
+        found = self.operated(operation, values, node.dtype)
+        if found.dtype == "bool":
+            return found
+        expr = found.expr if isinstance(found.expr, Var) else self.e.let(found.expr)
+        result = Value(expr, found.lanes, found.dtype, pattern=pattern)
+        if operation.name in {"max", "min"} and result.lanes == 1 and result.dtype in {"int32", "int64"}:
+            return self._clamped(operation.name, result, *operands)
         return result
 
-    def _clamped(self, kind: str, result: Value, a: Any, b: Any) -> Any:
+    def _decide(self, x: Any, env: Environment) -> bool | None:
+        """A condition on positions; None where it depends on data."""
+        operation = operation_of(x)
+        name, operands = operation.name, Node(x, operation).operands
+        if operation.kind is Kind.HINT:
+            return self._decide(operands[0], env)
+        if name == "not":
+            inner = self._decide(operands[0], env)
+            return None if inner is None else not inner
+        if operation.kind is Kind.LOGICAL:
+            first = self._decide(operands[0], env)
+            if first is None or first == (name == "or"):
+                return first
+            return self._decide(operands[1], env)
+        if operation.kind is not Kind.COMPARE or dtype_of(operands[0]) not in {"int32", "int64"}:
+            return None
+        a, b = (self.visit(operand, env) for operand in operands)
+        if not (isinstance(a, Affine) and isinstance(b, Affine)):
+            return None
+        if name in {"eq", "ne"}:
+            equal = self._at_most(a - b) and self._at_most(b - a)
+            return equal == (name == "eq")
+        if name in {"gt", "ge"}:
+            a, b, name = b, a, {"gt": "lt", "ge": "le"}[name]
+        return self._at_most((a - b).plus(1 if name == "lt" else 0))
+
+    def _clamped(self, name: str, result: Value, a: Any, b: Any) -> Any:
         """Positions that are read from memory become positions once they are clamped from both sides."""
         ends = [self._ends(a), self._ends(b)]
         lows, highs = [low for low, _ in ends if low is not None], [h for _, h in ends if h is not None]
-        if kind == "Max":
+        if name == "max":
             low, high = max(lows, default=None), max(highs) if len(highs) == 2 else None
         else:
             low, high = min(lows) if len(lows) == 2 else None, min(highs, default=None)
@@ -375,14 +306,3 @@ class Vectors(Conditions):
 
     def _ends(self, x: Any) -> tuple[int | None, int | None]:
         return self.variables.bounds(x) if isinstance(x, Affine) else (x.low, x.high)
-
-
-def _logical(kind: str, p: Expr, q: Expr) -> Expr:
-    """A bitwise operation on truth values, whose vectors have no bits."""
-    if kind == "BitwiseXor":
-        return tirx.Or(tirx.And(p, tirx.Not(q)), tirx.And(tirx.Not(p), q))
-    if kind == "BitwiseAnd":
-        return tirx.And(p, q)
-    if kind == "BitwiseOr":
-        return tirx.Or(p, q)
-    raise RuleError(f"{kind} of truth values has no vector form")

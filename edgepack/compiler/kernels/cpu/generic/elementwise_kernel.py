@@ -279,7 +279,7 @@ class ElementwiseKernel(KernelBuilder):
 
     def _lane_position(self, variables: IndexVariables, i: Expr, step: int, low: int, high: int) -> Affine:
         """The first lane's position of iteration ``i`` from ``low`` on, which is at most ``high``."""
-        if type(i).__name__ == "IntImm":
+        if isinstance(i, tirx.IntImm):
             return constant(low)
         return (variables.add(LANE_VARIABLE, i, 0, (high - low) // step) * step).plus(low)
 
@@ -294,7 +294,7 @@ class ElementwiseKernel(KernelBuilder):
                 env[block.iters[axes[-1]]] = at
             address = address * extent + at
         dtype = str(block.target.dtype)
-        value = reader.value(reader.evaluate(block.value, env), dtype)
+        value = reader.value(reader.visit(block.value, env), dtype)
         self.gathered |= reader.gathered
         self.shuffled |= reader.shuffled
         if dtype == "bool":

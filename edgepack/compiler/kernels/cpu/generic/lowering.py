@@ -228,7 +228,7 @@ def _serial(body: Stmt) -> Stmt:
 def _layout_variables(buffer: Buffer) -> list[Stmt]:
     """Kernels that TVM writes by hand (cumsum, sort) leave the offset of their buffers free: it is 0 here."""
     offset = buffer.elem_offset
-    return [Bind(offset, IntImm(str(offset.ty.dtype), 0))] if type(offset).__name__ == "Var" else []
+    return [Bind(offset, IntImm(str(offset.ty.dtype), 0))] if isinstance(offset, Var) else []
 
 
 def _used_vars(statements: list[Stmt]) -> set[Var]:

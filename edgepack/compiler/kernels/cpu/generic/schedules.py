@@ -25,6 +25,8 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.generic.lowering import implementation_of
+from edgepack.compiler.kernels.expressions.nodes import nodes_in
+from edgepack.compiler.kernels.expressions.operations import Kind
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -32,6 +34,9 @@ __all__ = ["generic", "plain", "rows"]
 
 #: An elementwise expression with at most this many operations is recomputed rather than stored.
 CHEAP_OPERATIONS = 8
+
+#: What counts as one.
+COUNTED = {Kind.ARITHMETIC, Kind.SELECT, Kind.FUNCTION}
 
 #: Selections in the expression of a block at most: TVM's simplifier takes time exponential in those that are
 #: nested in each other's conditions (0.5 s for 6, 50 s for 12).
@@ -294,18 +299,8 @@ def _selections(x: Expr) -> int:
 
 def _operations(x: Expr) -> tuple[int, bool]:
     """Number of nodes that compute, and whether one of them is a call of an elementary function."""
-    count, calls = 0, False
-
-    def visit(node: Expr) -> None:
-        nonlocal count, calls
-        kind = type(node).__name__
-        if kind in {"Add", "Sub", "Mul", "Div", "Max", "Min", "Select", "Call"}:
-            count += 1
-        if kind == "Call" and not node.op.name.endswith("if_then_else"):
-            calls = True
-
-    tvm_ffi.structural_walk(x, (Expr, visit))
-    return count, calls
+    kinds = [node.operation.kind for node in nodes_in(x)]
+    return sum(kind in COUNTED for kind in kinds), Kind.FUNCTION in kinds
 
 
 def _worth_inlining(block: Block, readers: Sequence[Block]) -> bool:

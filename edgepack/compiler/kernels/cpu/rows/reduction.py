@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tvm import tirx
-from tvm.ir import Expr
+from tvm.ir import Expr, TensorLoad
 from tvm.tirx import Var
 
 from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic, Value
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.cpu.emit.vector_math import maximum, minimum
+from edgepack.compiler.kernels.expressions.nodes import operation_of
+from edgepack.compiler.kernels.expressions.operations import Operation
 
 __all__ = ["Reduction", "is_among"]
+
+
+#: What a sum and a product start from.
+_NEUTRAL = {"add": 0, "mul": 1}
 
 
 def is_among(variable: Expr, variables: Sequence[Expr]) -> bool:
@@ -28,13 +33,13 @@ class Reduction:
 
     Attributes:
         block: that accumulates it.
-        combine: TIR's name of the operation: "Add", "Mul", "Max" or "Min".
+        combine: the operation "add", "mul", "max" or "min".
         value: what is accumulated.
         identity: what the accumulator starts from.
     """
 
     block: Block
-    combine: str
+    combine: Operation
     value: Expr
     identity: float
 
@@ -42,13 +47,13 @@ class Reduction:
     def of(cls, block: Block) -> Reduction:
         """The reduction that a block computes. RuleError if it is none of these."""
         value = block.value
-        combine = type(value).__name__
-        if combine not in {"Add", "Mul", "Max", "Min"} or block.init is None:
+        combine = operation_of(value)
+        if combine.name not in {"add", "mul", "max", "min"} or block.init is None:
             raise RuleError(f"{block.name} is not a sum, product, maximum or minimum")
         for accumulator, other in ((value.a, value.b), (value.b, value.a)):
-            if type(accumulator).__name__ == "TensorLoad" and accumulator.source.same_as(block.target):
+            if isinstance(accumulator, TensorLoad) and accumulator.source.same_as(block.target):
                 init = getattr(block.init, "value", None)
-                if init is None or (combine == "Add" and init != 0) or (combine == "Mul" and init != 1):
+                if init is None or init != _NEUTRAL.get(combine.name, init):
                     raise RuleError(f"{block.name} does not start from the identity")
                 return cls(block, combine, other, init)
         raise RuleError(f"{block.name} does not accumulate")
@@ -69,8 +74,5 @@ class Reduction:
 
     def combined(self, e: Emitter, a: Expr, b: Expr) -> Expr:
         """Two partial results as one."""
-        if self.combine in {"Max", "Min"}:
-            if self.dtype == "float32":
-                return (maximum if self.combine == "Max" else minimum)(e, a, b)
-            return (tirx.Max if self.combine == "Max" else tirx.Min)(a, b)
-        return a + b if self.combine == "Add" else a * b
+        values = [Value(x, e.lanes, self.dtype) for x in (a, b)]
+        return Arithmetic(e).operated(self.combine, values, self.dtype).expr

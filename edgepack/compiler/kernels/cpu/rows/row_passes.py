@@ -26,6 +26,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_math import elementary
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.compiler.kernels.cpu.rows.reduction import Reduction
 from edgepack.compiler.kernels.cpu.rows.row_plan import PlannedReduction, RowPlan
+from edgepack.compiler.kernels.expressions.nodes import Node
 
 __all__ = ["LANE", "UNROLL", "Row", "RowBuffers", "emit_row"]
 
@@ -101,7 +102,7 @@ class _Context:
 
     def loop_variable(self, variables: IndexVariables, name: str, i: Expr, step: int, top: int) -> Affine:
         """``i * step``, which is at most ``top``, as a position."""
-        if type(i).__name__ == "IntImm":
+        if isinstance(i, tirx.IntImm):
             return constant(int(i.value) * step)
         return variables.add(name, self.e.let(i * index(step)), 0, top)
 
@@ -170,13 +171,14 @@ class _RowVectors(Vectors):
         self.e.vstore(scratch, where, self.expr(value, self.lanes), self.lanes)
         return value
 
-    def _binary(self, kind: str, x: Any, a: Any, b: Any) -> Any:
+    def operate(self, node: Node, operands: Sequence[Any]) -> Any:
         """A quotient by a row's result is two products, within 2 ulp; LLVM computes the factors once."""
-        divides_row = kind == "Div" and isinstance(a, Value) and a.lanes > 1 and not self.e.strict_math
-        if not divides_row or not any(b is result for result in self.results.values()):
-            return super()._binary(kind, x, a, b)
+        a, b = operands[0], operands[-1]
+        divides = node.operation.name == "div" and isinstance(a, Value) and a.lanes > 1
+        if not divides or self.e.strict_math or not any(b is x for x in self.results.values()):
+            return super().operate(node, operands)
         if b.lanes > 1 or b.dtype != "float32":
-            return super()._binary(kind, x, a, b)
+            return super().operate(node, operands)
         factors = (self.e.splat(factor, a.lanes) for factor in _reciprocal(self.e, b.expr))
         return Value(self.e.let(self.e.let(a.expr * next(factors)) * next(factors)), a.lanes, a.dtype)
 
@@ -270,7 +272,7 @@ class _ReductionPass:
         for n, (column, results) in enumerate(zip(columns, self.row.results, strict=True)):
             env = self._env(column, place)
             reader = _RowVectors(self.context, self.lanes, variables, results, self.number)
-            found = reader.value(reader.evaluate(self.reduction.value, env), self.reduction.dtype)
+            found = reader.value(reader.visit(self.reduction.value, env), self.reduction.dtype)
             value = reader.expr(found, self.lanes)
             if skip and self.lanes > 1:
                 value = self._masked(value, skip)
@@ -355,5 +357,5 @@ class _OutputPass:
                 full[plan.inner[innermost[-1]]] = at
             env = {v: full.get(i, constant(0)) for i, v in enumerate(last.iters)}
             reader = _RowVectors(self.context, lanes, variables, results, None)
-            value = reader.value(reader.evaluate(last.value, env), str(plan.output.dtype))
+            value = reader.value(reader.visit(last.value, env), str(plan.output.dtype))
             self.context.store(variables, full, value, lanes)

@@ -1,0 +1,195 @@
+"""Operations on vectors and scalars of the target: constants, conversions, and everything that is computed.
+
+An operation's meaning is its vector form: in ``expressions/operations.py`` where that is one expression, here
+where it is more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.emit.affine import Affine
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.half import HALVES, narrowed, number_of, widened
+from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
+from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
+from edgepack.compiler.kernels.cpu.emit.vector_math import (
+    UNARY,
+    elementary,
+    is_nan,
+    maximum,
+    minimum,
+    quotient,
+)
+from edgepack.compiler.kernels.cpu.emit.vector_power import power
+from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
+from edgepack.compiler.kernels.expressions.operations import (
+    INTEGERS,
+    NUMBERS,
+    Kind,
+    Operands,
+    Operation,
+    form_for,
+)
+
+__all__ = ["DTYPES", "Arithmetic", "Pattern", "Value", "calls_libm", "vector_form"]
+
+Expr = Any
+
+#: Element types that have vectors on every target; those of half precision are moved and converted only.
+DTYPES = NUMBERS | {"bool"} | HALVES
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A position for each lane: ``base + offsets[lane]``, the base the same in all lanes."""
+
+    base: Affine
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """``lanes`` elements, or one that stands for all of them.
+
+    Attributes:
+        expr: the elements; those of half precision as they lie in memory.
+        number: the value where it is a constant.
+        low, high: bounds of an integer, where known.
+        pattern: the same whole numbers as positions, where they are known to be such.
+    """
+
+    expr: Expr
+    lanes: int
+    dtype: str
+    number: float | None = None
+    low: int | None = None
+    high: int | None = None
+    pattern: Pattern | None = None
+
+
+#: A vector form that asks more of the emitter than those of ``expressions/operations.py``.
+_Form = Callable[[Emitter, Operands], Expr]
+
+
+def _divided(name: str) -> dict[str, _Form]:
+    """The forms of a division of integers."""
+
+    def form(e: Emitter, x: Operands) -> Expr:
+        return divided(e, name, x.exprs[0], x.exprs[1], x.lanes, x.dtype)
+
+    return dict.fromkeys(INTEGERS, form)
+
+
+def _of_floats(form: _Form) -> dict[str, _Form]:
+    return dict.fromkeys(("float32", "float64"), form)
+
+
+def _power(e: Emitter, x: Operands) -> Expr:
+    return power(e, e.let(x.exprs[0]), x.exprs[1], x.lanes, x.numbers[1])
+
+
+#: Vector forms that are more than one expression, by operation and element type.
+_FORMS: Mapping[str, Mapping[str, _Form]] = {
+    "max": _of_floats(lambda e, x: maximum(e, x.exprs[0], x.exprs[1])),
+    "min": _of_floats(lambda e, x: minimum(e, x.exprs[0], x.exprs[1])),
+    "div": {**_divided("div"), "float32": lambda e, x: quotient(e, x.exprs[0], x.exprs[1])},
+    "mod": {**_divided("mod"), "float32": lambda e, x: remainder(e, x.exprs[0], x.exprs[1], x.lanes)},
+    "floor_div": _divided("floor_div"),
+    "floor_mod": _divided("floor_mod"),
+    "isnan": _of_floats(lambda e, x: is_nan(e, x.exprs[0], x.lanes)),
+    "pow": {"float32": _power},
+}
+
+
+def vector_form(operation: Operation, dtype: str) -> _Form:
+    """How an operation on elements of a type is computed.
+
+    Raises:
+        RuleError: if it has no vector form.
+    """
+    if dtype in HALVES:
+        raise RuleError(f"arithmetic on {dtype} has no vector form")
+    name = operation.name
+    form: _Form | None = _FORMS.get(name, {}).get(dtype) or form_for(operation.vector, dtype)
+    if form is not None:
+        return form
+    if dtype == "float32" and f"tirx.{name}" in UNARY:
+        return lambda e, x: elementary(e, f"tirx.{name}", e.let(x.exprs[0]), x.lanes)
+    if dtype == "float64" and name in FLOAT64_FUNCTIONS:
+        return lambda e, x: double(e, name, x.exprs, x.lanes)
+    known = operation.kind not in {Kind.FUNCTION, Kind.OTHER}
+    raise RuleError(f"{name} of {dtype} has no vector form" if known else f"{name} has no vector form")
+
+
+def calls_libm(name: str, dtype: str) -> bool:
+    """Whether the vector form of an operation may be a call of libm for each lane."""
+    if dtype == "float64":
+        return name in CALLED_LANE_BY_LANE
+    return dtype == "float32" and name in {"sin", "cos", "tan", "mod"}
+
+
+class Arithmetic:
+    """Computes with values.
+
+    Args:
+        e: where to emit.
+    """
+
+    def __init__(self, e: Emitter) -> None:
+        self.e = e
+
+    def operated(self, operation: Operation, values: Sequence[Value], dtype: str) -> Value:
+        """What an operation makes of values.
+
+        Args:
+            dtype: of the result.
+
+        Raises:
+            RuleError: if it has no vector form.
+        """
+        form = vector_form(operation, values[0].dtype)
+        lanes = max(v.lanes for v in values)
+        exprs = [self.expr(v, lanes) for v in values]
+        operands = Operands(exprs, values[0].dtype, lanes, [v.number for v in values])
+        return Value(form(self.e, operands), lanes, dtype)
+
+    def expr(self, x: Value, lanes: int) -> Expr:
+        """The value as ``lanes`` lanes."""
+        return x.expr if x.lanes == lanes else self.e.splat(x.expr, lanes)
+
+    def literal(self, x: Any) -> Value:
+        """A constant of TIR."""
+        value, dtype = float(x.value), str(x.ty.dtype)
+        return Value(number_of(value, dtype) if dtype in HALVES else x, 1, dtype, value)
+
+    def loaded(self, expr: Expr, lanes: int, dtype: str) -> Value:
+        """Elements as they lie in memory."""
+        if dtype == "bool":
+            zero = self.e.splat(tirx.IntImm("int8", 0), lanes)
+            return Value(tirx.NE(self.e.let(expr), zero), lanes, dtype)
+        return Value(self.e.let(expr), lanes, dtype)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """A value as one of another element type."""
+        if dtype not in DTYPES or x.dtype not in DTYPES:
+            raise RuleError(f"{dtype} of {x.dtype} has no vector form")
+        if x.dtype in HALVES:
+            wide = Value(widened(self.e, x.expr, x.lanes, x.dtype), x.lanes, "float32", x.number)
+            return wide if dtype == "float32" else self.cast(wide, dtype)
+        if dtype in HALVES:
+            single = x if x.dtype == "float32" else self.cast(x, "float32")
+            return Value(narrowed(self.e, single.expr, x.lanes, dtype), x.lanes, dtype, x.number)
+        if dtype == "bool":
+            zero = self.e.splat(tirx.const(0, x.dtype), x.lanes)
+            return Value(tirx.NE(x.expr, zero), x.lanes, dtype)
+        if x.dtype == "bool":
+            one, zero = (self.e.splat(tirx.const(v, dtype), x.lanes) for v in (1, 0))
+            return Value(self.e.let(tirx.Select(x.expr, one, zero)), x.lanes, dtype)
+        vector = dtype if x.lanes == 1 else f"{dtype}x{x.lanes}"
+        return Value(self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number)
