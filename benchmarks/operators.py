@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import edgepack
 from benchmarks.markdown import table
+from edgepack.client.session import Session
 from edgepack.compiler.frontend.onnx.reference import tolerances
 from edgepack.config.device import load_device
 from edgepack.errors import EdgepackError
 from edgepack.runners import native
-from edgepack.session import Session
 from tests.models.realistic import ROWS, Row
 
 __all__ = ["DEVICES", "LEAST_RATIO", "Measured", "chosen_rows", "measure", "pack_rows", "ready_devices"]

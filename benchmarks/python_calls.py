@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import table
 
 import edgepack
-from edgepack.abi import ConstBuffer
+from edgepack.abi.structs import ConstBuffer
 
 Call = Callable[[], object]
 

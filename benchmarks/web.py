@@ -25,7 +25,7 @@ from markdown import replace_section, table
 from networks import BENCHMARKS, save
 
 import edgepack
-from edgepack.paths import cache_dir
+from edgepack.system.paths import cache_dir
 
 NETWORKS = ("mobilenetv2", "resnet18")
 DEVICES = ("wasm32-wasi", "wasm32-wasi-relaxed")

@@ -13,6 +13,8 @@ from edgepack.version import __version__
 
 if TYPE_CHECKING:
     from edgepack.api import Bundle, check, cross_compiler, export, load, pack, sign
+    from edgepack.client.session import Session
+    from edgepack.commands.update import Update, update
     from edgepack.errors import (
         CheckFailedError,
         ConfigError,
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from edgepack.release.run import Release
     from edgepack.runners.bench import Measurement
     from edgepack.runners.verify import Verification
-    from edgepack.session import Session
-    from edgepack.updating import Update, update
 
 __all__ = [
     "Bundle",
@@ -65,10 +65,10 @@ _PLACES = {
     "ModelCheck": "plan.model_check",
     "PackOptions": "options",
     "Release": "release.run",
-    "Session": "session",
-    "Update": "updating",
+    "Session": "client.session",
+    "Update": "commands.update",
     "Verification": "runners.verify",
-    "update": "updating",
+    "update": "commands.update",
 }
 
 

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from edgepack.boundary import guarded, undisturbed
+from edgepack.client.bundle import Bundle
+from edgepack.config.option_checks import check_options
 from edgepack.errors import ConfigError
-from edgepack.option_checks import check_options
 from edgepack.options import CheckKeywords, PackageKeywords, PackKeywords, PackOptions, PathLike
-from edgepack.packed_bundle import Bundle
-from edgepack.progress import Progress
-from edgepack.spelling import spelled
+from edgepack.system.boundary import guarded, undisturbed
+from edgepack.system.progress import Progress
+from edgepack.text.spelling import spelled
 
 if TYPE_CHECKING:
+    from edgepack.client.session import Session
     from edgepack.config.device import Device
     from edgepack.formats.metadata import PackageMetadata
     from edgepack.plan.model_check import ModelCheck
-    from edgepack.session import Session
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
 __all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack", "sign"]
@@ -56,7 +56,7 @@ def load(
     Returns:
         a session: ``outputs = session.run({"input": array})``. Close it, or use it in a ``with`` statement.
     """
-    from edgepack.session import Session
+    from edgepack.client.session import Session
 
     return Session(bundle, threads=threads, sessions=sessions, check=check)
 
@@ -85,8 +85,8 @@ def pack(
         ConfigError, ModelError, ToolchainError, CheckFailedError, InternalError: see edgepack.errors. Nothing
         is left behind, nor is there after KeyboardInterrupt, and no process runs on.
     """
-    from edgepack.exporting import check_formats, export_bundles, signer_of
-    from edgepack.packing import pack_model
+    from edgepack.commands.export import check_formats, export_bundles, signer_of
+    from edgepack.commands.pack import pack_model
     from edgepack.pipeline.model_objects import model_file
 
     check_options({"model": model, "device": device, "output": output, **options})
@@ -124,7 +124,7 @@ def check(
     Raises:
         ConfigError, ModelError, InternalError: the model cannot be read, or a size is missing.
     """
-    from edgepack.checking import check_model
+    from edgepack.commands.check import check_model
     from edgepack.pipeline.model_objects import model_file, without_folder
 
     check_options({"model": model, "device": device, **options}, "check")
@@ -169,7 +169,7 @@ def export(
         ConfigError: a bundle cannot become such a package, what it should say is wrong, or the key is.
         CheckFailedError: a bundle is damaged.
     """
-    from edgepack.exporting import export_bundles, signer_of
+    from edgepack.commands.export import export_bundles, signer_of
 
     check_options(
         {"bundles": bundles, "formats": formats, "output": output, "force": force, **package}, "export"

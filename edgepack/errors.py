@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = [
     "CheckFailedError",

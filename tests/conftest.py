@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import edgepack.packing
+import edgepack.commands.pack
 import edgepack.pipeline.worker_process
 from edgepack.api import Bundle, pack
 from edgepack.pipeline.worker_process import Worker
-from edgepack.progress import Progress
+from edgepack.system.progress import Progress
 from tests.support import fake
 from tests.support.model import write_model
 
@@ -29,7 +29,7 @@ SECONDS = {
     "targets/test_linux.py": 33,
     "compiler/kernels/test_operators.py": 28,
     "targets/test_chromium.py": 28,
-    "test_process.py": 25,
+    "system/test_process.py": 25,
     "compiler/kernels/test_anchors.py": 22,
     "test_node_tests.py": 20,
     "runtime/test_libraries.py": 20,
@@ -90,5 +90,5 @@ def shared_worker(_worker: Worker) -> Iterator[None]:
         yield _worker
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edgepack.packing, "Worker", lend)
+        patch.setattr(edgepack.commands.pack, "Worker", lend)
         yield

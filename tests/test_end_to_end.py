@@ -18,7 +18,7 @@ import pytest
 
 import edgepack
 from edgepack.errors import ConfigError, ModelError, ToolchainError
-from edgepack.files import list_files
+from edgepack.system.files import list_files
 from tests.models import DIMS, build, save
 from tests.models.counted import detector
 from tests.models.evaluate import random_inputs, run_onnxruntime

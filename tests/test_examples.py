@@ -24,8 +24,8 @@ from edgepack import registry
 from edgepack.api import pack
 from edgepack.bundle.firmware.project import _SUPPORT
 from edgepack.cli.main import cli
+from edgepack.commands.export import source_bundle
 from edgepack.config.device import load_device
-from edgepack.exporting import source_bundle
 from edgepack.formats.aar import java_classes, native_half
 from edgepack.formats.base import ExportJob
 from edgepack.formats.metadata import PackageMetadata

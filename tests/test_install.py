@@ -16,8 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from edgepack.files import list_files, sha256_file
 from edgepack.resources import PACKAGE, data_folder
+from edgepack.system.files import list_files, sha256_file
 from tests.models import build, save
 
 ROOT = Path(__file__).resolve().parents[1]

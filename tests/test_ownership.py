@@ -1,7 +1,7 @@
 """Who deletes, moves, links or writes files by their paths, and why it can mean nothing of others.
 
-``owned.ours_alone`` says what may be believed, ``bundle.writer.check_holds_only`` what may be deleted. A call
-that is new here fails this test until somebody has thought about whose the file is.
+``private_files.ours_alone`` says what may be believed, ``bundle.writer.check_holds_only`` what may be
+deleted. A call that is new here fails this test until somebody has thought about whose the file is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHANGES = {
 #: In a temporary folder of this process alone (``temporary_folder``, ``workplace``, ``replacing``), in which
 #: is nothing that another user could have put there.
 TEMPORARY = """
-apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
+system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
 bundle/assemble.py:_write bundle/assemble.py:_write_sources bundle/checksums.py:write_sums
 bundle/firmware/project.py:_link_flags bundle/firmware/project.py:write_sources formats/deb.py:_write_package
 formats/oci.py:_write objectfiles/coff/format.py:shared objectfiles/coff/format.py:strip_debug
@@ -35,35 +35,35 @@ report/build.py:write_report runners/metal_shim.py:_program runners/program.py:_
 runners/shim.py:compile_kernels
 runners/strangers.py:_copy_folder signing/sums.py:sign_file toolchains/base.py:_hidden
 toolchains/base.py:archive toolchains/emcc.py:_link_with_script
-toolchains/freestanding.py:link_freestanding toolchains/zig.py:preparation updating.py:_trial
+toolchains/freestanding.py:link_freestanding toolchains/zig.py:preparation commands/update.py:_trial
 """
 
 #: By descriptors of folders that belong to this user alone (``OwnFolder``); links are not followed.
 BY_DESCRIPTOR = """
-owned.py:remove owned.py:rename pipeline/cache.py:forget_entry
+system/private_files.py:remove system/private_files.py:rename pipeline/cache.py:forget_entry
 pipeline/cache.py:_forget_file pipeline/cache_entry.py:write_entry pipeline/cache_secret.py:_make
 release/unit_files.py:_take
 release/work.py:_remove_unless_needed release/work.py:_write release/work.py:publish
-temporary.py:_emptied temporary.py:_put_back temporary.py:_remove_if_dead
+system/temporary.py:_emptied system/temporary.py:_put_back system/temporary.py:_remove_if_dead
 """
 
 #: In folders of this user alone that were asked for before: ``private_folder``, ``cache_folder``, the
 #: release's work folder, a temporary folder whose marker and lock are this process's.
 OWN_FOLDER = """
 release/build.py:build release/build.py:stage runners/wine.py:_fill
-runners/wine.py:_prefix temporary.py:_remove toolchains/zig.py:_without_leftovers
+runners/wine.py:_prefix system/temporary.py:_remove toolchains/zig.py:_without_leftovers
 toolchains/zig_ios.py:libc_file
 """
 
 #: One file, by a name that is free or whose file is a file and may be replaced; links are replaced, not
 #: followed. The second word is what must be asked in the same module.
 ASKED = {
-    "atomic.py:replace_file": "",
-    "atomic.py:replace_folder": "",
-    "atomic.py:write_file": "O_EXCL",
+    "system/atomic.py:replace_file": "",
+    "system/atomic.py:replace_folder": "",
+    "system/atomic.py:write_file": "O_EXCL",
     "bundle/writer.py:workplace": "folder.rmdir",  # folders that it made, if they are empty
-    "exporting.py:_forget_signatures": "SIGNATURES",
-    "log.py:_forget_old": "ours_alone",
+    "commands/export.py:_forget_signatures": "SIGNATURES",
+    "system/log.py:_forget_old": "ours_alone",
 }
 
 #: What replaces folders, and what says before that nothing of others is in them.
@@ -73,7 +73,15 @@ FOLDERS = {"bundle/writer.py": "check_destination(", "release/output.py": "check
 DEVELOPERS = {"config/schema.py:write"}
 
 #: Rooms that read files which others may have put there: bundles, releases, what runners get.
-READING = ("bundle/", "release/", "runners/", "report/", "signing/", "exporting.py", "updating.py")
+READING = (
+    "bundle/",
+    "release/",
+    "runners/",
+    "report/",
+    "signing/",
+    "commands/export.py",
+    "commands/update.py",
+)
 #: Who opens a file there by other ways than ``read_regular``, ``find_damage`` and an ``OwnFolder``, and what
 #: it is: this process's own temporary files, data of edgepack's own, the machine's, or a regular file by now.
 OPENED = """

@@ -237,7 +237,7 @@ class _Child:
         import onnx
 
         import edgepack
-        import edgepack.packing
+        import edgepack.commands.pack
         from edgepack.config.device import load_device
         from edgepack.pipeline.worker_process import Worker
         from edgepack.resources import TOOLCHAINS
@@ -254,7 +254,7 @@ class _Child:
             def lend(*, progress: Any) -> Iterator[Worker]:
                 yield worker
 
-            edgepack.packing.Worker = lend  # type: ignore[assignment,misc]
+            edgepack.commands.pack.Worker = lend  # type: ignore[assignment,misc]
             for name in names:
                 test = self._tests[name]
                 with self._outcome(name):

@@ -30,18 +30,18 @@ from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.writer import normalise_modes
 from edgepack.config.device import ArtifactKind
 from edgepack.errors import CheckFailedError
-from edgepack.files import list_files, sha256_file
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes
 from edgepack.objectfiles.loading import loader_digest
 from edgepack.pipeline.job import WARNINGS
 from edgepack.plan.types import Plan
-from edgepack.progress import Progress
 from edgepack.render import sources
 from edgepack.render.model import Execution, TrustedKey, Variant, render_model
 from edgepack.render.names import model_symbol
 from edgepack.render.params_file import write_params
 from edgepack.resources import TEMPLATES
+from edgepack.system.files import list_files, sha256_file
+from edgepack.system.progress import Progress
 
 __all__ = ["assemble"]
 

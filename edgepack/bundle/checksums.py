@@ -10,7 +10,7 @@ from edgepack.bundle.listed_files import find_damage
 from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError
-from edgepack.files import list_files, read_regular, sha256_file
+from edgepack.system.files import list_files, read_regular, sha256_file
 
 __all__ = ["check_sums", "write_sums"]
 

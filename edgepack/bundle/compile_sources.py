@@ -9,10 +9,10 @@ from pathlib import Path
 
 from edgepack.bundle.firmware import project as firmware
 from edgepack.bundle.recipe import Recipe
-from edgepack.files import sha256_file
 from edgepack.pipeline.cache import objects_key
-from edgepack.process import side_by_side
 from edgepack.render import sources
+from edgepack.system.files import sha256_file
+from edgepack.system.process import side_by_side
 
 __all__ = ["compile_sources", "included_files"]
 

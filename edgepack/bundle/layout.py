@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.errors import ConfigError
-from edgepack.files import as_text
 from edgepack.render.names import C_KEYWORDS, CPP_CLASS_KEYWORDS
+from edgepack.system.files import as_text
 
 __all__ = [
     "MANIFEST",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from edgepack.abi import header
+from edgepack.abi.header import header
 from edgepack.bundle.manifest import (
     Artifact,
     BufferRecord,
@@ -30,9 +30,9 @@ from edgepack.bundle.recipe import Compiled, Recipe
 from edgepack.config.device import Device
 from edgepack.config.models import MACHINE
 from edgepack.plan.types import AnyStep, Arena, Copy, Plan, Step, TensorSpec
-from edgepack.printable import printable
 from edgepack.render.model import Variant
 from edgepack.render.names import model_symbol
+from edgepack.text.printable import printable
 from edgepack.version import __version__
 
 __all__ = ["Built", "make_manifest"]

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgepack.files import sha256_file
 from edgepack.plan.types import Plan
+from edgepack.system.files import sha256_file
 
 __all__ = ["params_layout"]
 

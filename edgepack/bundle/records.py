@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from edgepack.bundle.limits import check_limits
 from edgepack.errors import ConfigError
-from edgepack.files import read_regular
+from edgepack.system.files import read_regular
 
 __all__ = ["model_schema", "read_json", "read_versioned", "validated"]
 

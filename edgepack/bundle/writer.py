@@ -1,9 +1,9 @@
 """Writes a folder as one act: made in a hidden folder beside its destination, then renamed into place.
 
-Whatever ends the process in between, the destination is either what it was or complete (``atomic.py``; where
-the system cannot exchange two folders, what was killed between two renames is put back by the next write
-beside it). An error or a signal leaves nothing (`cli/signals.py`); what SIGKILL or a power cut leaves is
-removed by the next write beside it.
+Whatever ends the process in between, the destination is either what it was or complete (``system/atomic.py``;
+where the system cannot exchange two folders, what was killed between two renames is put back by the next
+write beside it). An error or a signal leaves nothing (`cli/signals.py`); what SIGKILL or a power cut leaves
+is removed by the next write beside it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.atomic import replace_folder
 from edgepack.bundle.layout import MANIFEST, SUMS
 from edgepack.bundle.manifest import load_manifest
 from edgepack.errors import ConfigError
-from edgepack.files import as_text, every_entry
 from edgepack.signing.sums import SIGNATURES
-from edgepack.storage import refusal
-from edgepack.temporary import OLD, remove_dead, temporary_folder
+from edgepack.system.atomic import replace_folder
+from edgepack.system.disk_errors import refusal
+from edgepack.system.files import as_text, every_entry
+from edgepack.system.temporary import OLD, remove_dead, temporary_folder
 
 __all__ = ["Workplace", "check_destination", "check_holds_only", "normalise_modes", "workplace"]
 

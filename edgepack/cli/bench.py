@@ -13,8 +13,8 @@ from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.options import RunKeywords
-from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes, human_count
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.runners.bench import Measurement

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgepack.cli.output import Settings, print_json, say, table, verbosity_options
-from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.pipeline.cache_usage import Removed
@@ -56,8 +56,8 @@ def command() -> None:
 @verbosity_options
 def size(as_json: bool, settings: Settings) -> None:
     """Show bytes and entries by kind, and the limits."""
-    from edgepack.paths import cache_dir
     from edgepack.pipeline.cache_usage import cache_kinds
+    from edgepack.system.paths import cache_dir
 
     kinds = cache_kinds()
     total = sum(one.nbytes for one in kinds)
@@ -152,8 +152,8 @@ def clear(yes: bool, kinds: Sequence[Any], as_json: bool, settings: Settings) ->
 
     Without its seal, a release that was made here is built anew where it would have been taken over.
     """
-    from edgepack.paths import cache_dir
     from edgepack.pipeline.cache_usage import remove
+    from edgepack.system.paths import cache_dir
 
     if not yes:
         if as_json or not sys.stdin.isatty():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.cli.output import Settings, print_json, say, table
 from edgepack.errors import ConfigError
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.config.load import Kind

@@ -21,7 +21,7 @@ from edgepack.cli.output import (
     table,
     verbosity_options,
 )
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.plan.model_check import ModelCheck

@@ -12,10 +12,10 @@ from edgepack.cli.install_command import install_commands, missing
 from edgepack.cli.options import device_option, runner_option, sdk_option
 from edgepack.cli.output import Settings, heading, print_json, progress, say, table, verbosity_options
 from edgepack.errors import ToolchainError
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
-    from edgepack.doctor import Diagnosis
+    from edgepack.commands.doctor import Diagnosis
 
 __all__ = ["command"]
 
@@ -35,8 +35,8 @@ def command(device: str, sdk: Path | None, runner: str | None, as_json: bool, se
     if that one cannot. For a device with a GPU: also what compiles its kernels, without which some cannot be
     packed for, and the drivers that this machine has for it.
     """
+    from edgepack.commands.doctor import diagnose
     from edgepack.config.device import load_device
-    from edgepack.doctor import diagnose
 
     note_alias(settings, device)
     profile = load_device(device)

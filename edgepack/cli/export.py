@@ -9,7 +9,7 @@ import click
 
 from edgepack.cli.options import format_option, json_option, package_options
 from edgepack.cli.output import Settings, print_json, say, verbosity_options
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = ["command"]
 

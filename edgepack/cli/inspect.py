@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgepack.cli.output import Settings, heading, print_json, say, table, verbosity_options
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.plan.model_summary import TensorSummary

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgepack.doctor import Diagnosis
+    from edgepack.commands.doctor import Diagnosis
 
 __all__ = ["install_commands", "missing"]
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from edgepack.cli.signals import run_cleanly
-from edgepack.guardian import end_with_parent
 from edgepack.release.processes import do_call
+from edgepack.system.guardian import end_with_parent
 
 __all__ = ["main"]
 

@@ -17,8 +17,8 @@ from click.shell_completion import CompletionItem
 from edgepack.cli.output import Settings, hint_lines, say, settings_of
 from edgepack.cli.signals import run_cleanly
 from edgepack.errors import EdgepackError, EdgepackWarning
-from edgepack.printable import printable
-from edgepack.spelling import at_the_command_line
+from edgepack.text.printable import printable
+from edgepack.text.spelling import at_the_command_line
 from edgepack.version import __version__
 
 __all__ = ["cli", "main"]
@@ -144,7 +144,7 @@ def _answer(arguments: list[str], settings: Settings) -> int:
             return 0
         raise
     except Exception as error:
-        from edgepack.boundary import internal_error
+        from edgepack.system.boundary import internal_error
 
         internal = internal_error(error, f"arguments: {arguments}")
         internal.__cause__ = error

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edgepack.cli.output import Settings, say, verbosity_options
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = ["command"]
 

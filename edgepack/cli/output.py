@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from edgepack.cli.course import Course, shown_seconds
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = [
     "Settings",
@@ -83,8 +83,8 @@ def hint_lines(hint: str) -> str:
 def say(text: str = "", *, end: str = "\n", err: bool = False) -> None:
     """Print lines: the one way from a command to the terminal.
 
-    Whatever in them would act on a terminal is spelled out (:func:`edgepack.printable.printable`), but for
-    line ends and tabs: what may hold one of others is spelled out before it becomes part of a line.
+    Whatever in them would act on a terminal is spelled out (:func:`edgepack.text.printable.printable`), but
+    for line ends and tabs: what may hold one of others is spelled out before it becomes part of a line.
 
     Args:
         end: what follows the text.

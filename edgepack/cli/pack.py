@@ -23,7 +23,7 @@ from edgepack.cli.options import (
     toolchain_option,
 )
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
     from edgepack.api import Bundle

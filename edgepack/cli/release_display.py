@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from edgepack.cli.output import Settings, say
-from edgepack.printable import printable
 from edgepack.release.run import Show, State
+from edgepack.text.printable import printable
 
 __all__ = ["display"]
 

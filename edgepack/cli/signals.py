@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = ["leaving", "run_cleanly"]
 

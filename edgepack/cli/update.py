@@ -11,11 +11,11 @@ from typing_extensions import Unpack
 from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import custom_option, json_option, limit_options, run_options, toolchain_option
 from edgepack.cli.output import Settings, print_json, progress, say, verbosity_options
-from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes
+from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
-    from edgepack.updating import UpdateKeywords
+    from edgepack.commands.update import UpdateKeywords
 
 __all__ = ["command"]
 
@@ -66,7 +66,7 @@ def command(
     **options: Unpack[UpdateKeywords],
 ) -> None:
     """Make new params for BUNDLE's library from a retrained model, signed, and tried by a program."""
-    from edgepack.updating import update
+    from edgepack.commands.update import update
 
     note_alias(settings, options["device"])
     with progress(settings) as show:

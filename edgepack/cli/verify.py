@@ -11,7 +11,7 @@ from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import json_option, run_options
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
 from edgepack.options import RunKeywords
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = ["command"]
 

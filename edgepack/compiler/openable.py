@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from edgepack.files import as_text, is_text
+from edgepack.system.files import as_text, is_text
 
 __all__ = ["openable_folder", "openable_paths"]
 

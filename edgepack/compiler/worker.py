@@ -23,7 +23,7 @@ from edgepack.compiler.frontend.choose import choose, frontend_of
 from edgepack.compiler.memory import limit_to_available
 from edgepack.compiler.openable import openable_folder, openable_paths
 from edgepack.compiler.reporter import Reporter
-from edgepack.guardian import end_with_parent
+from edgepack.system.guardian import end_with_parent
 
 if TYPE_CHECKING:
     from edgepack.compiler.frontend.base import Frontend, HalfWeights, ImportedModel, Sizes

@@ -11,9 +11,9 @@ from edgepack.config.document import read
 from edgepack.config.load import validate
 from edgepack.config.models import Frozen
 from edgepack.errors import ConfigError
-from edgepack.files import is_file
 from edgepack.plan.custom import CustomOperator, CustomOutput
 from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.system.files import is_file
 
 __all__ = ["load_custom"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from edgepack.errors import ConfigError
-from edgepack.files import read_regular
+from edgepack.system.files import read_regular
 
 __all__ = ["Document", "KeyPath", "Origin", "merge", "parse", "read"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from edgepack.config import cpuinfo
 from edgepack.errors import ConfigError
-from edgepack.process import ask
+from edgepack.system.process import ask
 
 __all__ = ["Machine", "describe", "detect", "probe"]
 

@@ -6,18 +6,18 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from edgepack.config.gpu import GpuModel
 from edgepack.config.host import detect
 from edgepack.errors import ToolchainError
-from edgepack.process import ask
+from edgepack.resources import PACKAGE
+from edgepack.system.process import ask
 
 __all__ = ["ASK_DEVICES", "GPU_HINT", "describe_gpu", "detect_with_gpu", "gpus", "require_gpu"]
 
 #: Prints what a driver says of its devices.
-ASK_DEVICES = Path(__file__).resolve().parents[1] / "trial" / "gpu_devices.py"
+ASK_DEVICES = PACKAGE / "trial" / "gpu_devices.py"
 
 #: What to try where no GPU was found.
 GPU_HINT = (

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from edgepack.config.document import Document, KeyPath, Origin, merge, read
 from edgepack.config.models import SUFFIXES
 from edgepack.errors import ConfigError
-from edgepack.files import as_text, is_file
+from edgepack.system.files import as_text, is_file
 
 __all__ = ["Kind", "Resolved", "nearest", "validate"]
 

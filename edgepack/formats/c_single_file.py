@@ -16,8 +16,8 @@ from edgepack.formats.archives import Entry, write_tar_gz
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import package_name
 from edgepack.formats.prefix import c_example
-from edgepack.printable import printable
 from edgepack.render.templates import render
+from edgepack.text.printable import printable
 
 __all__ = ["C_SINGLE_FILE"]
 

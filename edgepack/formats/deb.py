@@ -25,8 +25,8 @@ from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import package_name
 from edgepack.formats.metadata import debian_version, mail_address
 from edgepack.formats.prefix import Prefix, c_example
-from edgepack.printable import printable
 from edgepack.render.templates import render
+from edgepack.text.printable import printable
 
 __all__ = ["DEB", "architecture"]
 

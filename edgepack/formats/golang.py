@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.abi import header
+from edgepack.abi.header import header
 from edgepack.errors import ConfigError
-from edgepack.files import sha256_file
 from edgepack.formats.archives import Entry, write_zip
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import Argument, argument_lists, package_name, quoted, snake_case
 from edgepack.render.templates import render
+from edgepack.system.files import sha256_file
 
 __all__ = ["GO"]
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.bundle.layout import SBOM
-from edgepack.files import sha256_file
 from edgepack.formats.archives import Entry, bundle_entries, epoch, write_tar, write_tar_gz
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import package_name
-from edgepack.printable import printable
 from edgepack.render.templates import render
+from edgepack.system.files import sha256_file
+from edgepack.text.printable import printable
 
 __all__ = ["OCI", "platform"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgepack.abi import header
+from edgepack.abi.header import header
 from edgepack.errors import ConfigError
 from edgepack.formats.archives import Entry, write_tar_gz
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle

@@ -10,8 +10,8 @@ from edgepack.formats.archives import Entry, write_tar_gz
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import package_name
 from edgepack.formats.prefix import Prefix, c_example, library_values, refuse_without_library
-from edgepack.printable import printable
 from edgepack.render.templates import render
+from edgepack.text.printable import printable
 
 __all__ = ["VCPKG"]
 

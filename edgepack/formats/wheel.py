@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgepack import abi, abi_pool, abi_structs
+from edgepack.abi import pool, structs
+from edgepack.abi.header import header
 from edgepack.bundle.layout import SBOM
 from edgepack.bundle.manifest import Manifest
 from edgepack.formats.archives import Entry, write_zip
@@ -26,9 +27,9 @@ from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.languages import Argument, argument_lists, package_name
 from edgepack.formats.metadata import mail_address, pep440_version
 from edgepack.plan.dtypes import DTYPE_BYTES
-from edgepack.printable import printable
 from edgepack.render.templates import render
 from edgepack.resources import TEMPLATES
+from edgepack.text.printable import printable
 
 __all__ = ["WHEEL", "import_line", "module_name", "platform_tags"]
 
@@ -154,7 +155,7 @@ def _refusal(bundle: SourceBundle) -> str:
         return f"Python has no name for the platform of {manifest.device.name}."
     if bundle.artifact("shared") is None:
         return "it has no shared library; pack for a device whose artifacts include `shared`."
-    if manifest.runtime.abi_version != abi.header().abi_version:
+    if manifest.runtime.abi_version != header().abi_version:
         return "its library has the interface of another version of edgepack; pack the model again."
     return "" if manifest.outputs else "its model has no outputs."
 
@@ -195,11 +196,11 @@ def _values(job: ExportJob, distribution: str, tags: Sequence[str]) -> dict[str,
         "edgepack": manifest.edgepack,
         "tags": tags,
         "licenses": _licenses(job.bundle),
-        "magic": hex(abi.header().magic),
-        "abi_version": abi.header().abi_version,
+        "magic": hex(header().magic),
+        "abi_version": header().abi_version,
         "statuses": [
             (value, ascii(status.name), ascii(status.text))
-            for value, status in sorted(abi.header().statuses.items())
+            for value, status in sorted(header().statuses.items())
         ],
     }
 
@@ -224,8 +225,8 @@ def _write(job: ExportJob) -> Sequence[str]:
         for name in ("__init__.py", "_header.py")
     }
     texts[f"{module}/_runtime.py"] = (TEMPLATES / _TEMPLATES / "_runtime.py").read_text(encoding="utf-8")
-    texts[f"{module}/_structs.py"] = Path(abi_structs.__file__).read_text(encoding="utf-8")
-    texts[f"{module}/_pool.py"] = Path(abi_pool.__file__).read_text(encoding="utf-8")
+    texts[f"{module}/_structs.py"] = Path(structs.__file__).read_text(encoding="utf-8")
+    texts[f"{module}/_pool.py"] = Path(pool.__file__).read_text(encoding="utf-8")
     texts[f"{module}/py.typed"] = ""
     readme = render(f"{_TEMPLATES}/readme.md.j2", values)
     texts[f"{info}/METADATA"] = render(f"{_TEMPLATES}/METADATA.j2", {**values, "readme": readme})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgepack import abi
+from edgepack.abi.header import header
 from edgepack.bundle.layout import check_name
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import ConfigError
@@ -21,7 +21,7 @@ def check_words(root: Path, manifest: Manifest) -> None:
     """Raise ConfigError unless the name is no reserved word, the dtypes are known, and the libraries and the
     params are among the files whose sums were compared."""
     wrong = []
-    dtypes = set(abi.header().dtypes.values())
+    dtypes = set(header().dtypes.values())
     if any(tensor.dtype not in dtypes for tensor in (*manifest.inputs, *manifest.outputs)):
         wrong.append("dtype")
     there = {record.path for record in manifest.files}

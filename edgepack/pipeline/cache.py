@@ -17,20 +17,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from edgepack.deadline import TICK, check_time
 from edgepack.errors import ConfigError, EdgepackWarning
-from edgepack.files import sha256_file
-from edgepack.owned import NotOursError, OwnFolder, own_folder, private_folder
-from edgepack.paths import cache_dir
 from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
 from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.pipeline.sources import source_digest
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.gpu_target import GpuTarget
-from edgepack.progress import Progress
 from edgepack.registry import FRONTENDS
-from edgepack.temporary import try_lock
+from edgepack.system.deadline import TICK, check_time
+from edgepack.system.files import sha256_file
+from edgepack.system.paths import cache_dir
+from edgepack.system.private_files import NotOursError, OwnFolder, own_folder, private_folder
+from edgepack.system.progress import Progress
+from edgepack.system.temporary import try_lock
 
 __all__ = [
     "Cache",

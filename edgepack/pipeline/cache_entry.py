@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from edgepack.files import list_files
-from edgepack.owned import OwnFolder, entered, read_own_file
 from edgepack.pipeline.cache_secret import seal
+from edgepack.system.files import list_files
+from edgepack.system.private_files import OwnFolder, entered, read_own_file
 
 __all__ = ["ENTRY", "read_entry", "write_entry"]
 

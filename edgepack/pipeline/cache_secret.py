@@ -12,8 +12,8 @@ import stat
 from contextlib import suppress
 
 from edgepack.errors import ConfigError
-from edgepack.owned import NotOursError, OwnFolder, own_folder, private_folder, read_own_file
-from edgepack.paths import config_dir
+from edgepack.system.paths import config_dir
+from edgepack.system.private_files import NotOursError, OwnFolder, own_folder, private_folder, read_own_file
 
 __all__ = ["SECRET_ENV", "cache_secret", "seal"]
 

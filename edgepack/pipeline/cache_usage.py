@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgepack.errors import ConfigError
-from edgepack.log import is_log
-from edgepack.owned import OwnFolder, entered, own_folder, read_own_file
-from edgepack.paths import cache_dir
 from edgepack.pipeline.cache import Cache, forget_entry, lock_entry
 from edgepack.pipeline.cache_entry import ENTRY
 from edgepack.pipeline.compiler_cache import COMPILER_CACHE, compiler_cache_limit, empty, folder_size
+from edgepack.system.log import is_log
+from edgepack.system.paths import cache_dir
+from edgepack.system.private_files import OwnFolder, entered, own_folder, read_own_file
 
 __all__ = ["KINDS", "CacheEntry", "CacheKind", "Removed", "cache_entries", "cache_kinds", "remove"]
 

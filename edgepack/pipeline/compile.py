@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgepack.files import combined_digest
 from edgepack.options import DEFAULT_TIMEOUT
 from edgepack.pipeline.cache import Cache, compile_key, import_key
 from edgepack.pipeline.job import CompileJob, ImportJob, Job, ReadJob, SummariseJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_summary import ModelSummary
-from edgepack.progress import Stages
-from edgepack.temporary import temporary_folder
+from edgepack.system.files import combined_digest
+from edgepack.system.progress import Stages
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["Compiler", "Imported", "ModelIdentity", "identify", "summarise"]
 

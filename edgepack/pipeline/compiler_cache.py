@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from edgepack.deadline import TICK
-from edgepack.owned import OwnFolder, own_folder
 from edgepack.pipeline.cache import cache_limit
-from edgepack.temporary import cache_folder
+from edgepack.system.deadline import TICK
+from edgepack.system.private_files import OwnFolder, own_folder
+from edgepack.system.temporary import cache_folder
 
 __all__ = ["COMPILER_CACHE", "compiler_cache", "compiler_cache_limit", "empty", "folder_size"]
 

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from edgepack.errors import ConfigError, EdgepackError, ModelError
 from edgepack.registry import MODEL_OBJECTS, object_kind
-from edgepack.storage import writing_to
-from edgepack.temporary import temporary_folder
+from edgepack.system.disk_errors import writing_to
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["ONNX", "ModelObject", "model_file", "without_folder"]
 

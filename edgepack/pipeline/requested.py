@@ -8,11 +8,11 @@ from typing import Any
 
 from edgepack.config.custom import load_custom
 from edgepack.errors import ConfigError
-from edgepack.files import is_file
 from edgepack.options import PackOptions, PathLike
 from edgepack.pipeline.job import CheckJob, ImportJob
 from edgepack.pipeline.suggested_cuts import names_of
 from edgepack.plan.targets import Target
+from edgepack.system.files import is_file
 
 __all__ = ["check_job", "import_job"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgepack.errors import ModelError
 from edgepack.options import PackOptions
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = ["cut_command", "names_of", "suggesting_cuts"]
 

@@ -8,9 +8,9 @@ import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from edgepack.apple_metal import metal_version
 from edgepack.pipeline.sources import imported_names, task_sources
 from edgepack.registry import FRONTENDS
+from edgepack.system.apple_metal import metal_version
 from edgepack.version import __version__
 
 __all__ = ["package_versions", "tool_versions"]

@@ -20,15 +20,15 @@ from types import TracebackType
 from typing import IO, Any
 
 from edgepack import errors
-from edgepack.deadline import TICK, check_time
 from edgepack.errors import EdgepackError, InternalError, ModelError
-from edgepack.log import save_log
 from edgepack.pipeline.job import WARNINGS, Job
-from edgepack.process import kill_group, signal_name, start
-from edgepack.progress import Progress
 from edgepack.resources import PACKAGE
-from edgepack.storage import blamed
-from edgepack.temporary import temporary_folder
+from edgepack.system.deadline import TICK, check_time
+from edgepack.system.disk_errors import blamed
+from edgepack.system.log import save_log
+from edgepack.system.process import kill_group, signal_name, start
+from edgepack.system.progress import Progress
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["Worker", "worker_command"]
 
@@ -84,7 +84,7 @@ class Worker:
 
         Raises:
             EdgepackError: of the class that the child reported.
-            ConfigError: it could not write (:func:`edgepack.storage.writing_to`).
+            ConfigError: it could not write (:func:`edgepack.system.disk_errors.writing_to`).
             OutOfTimeError: there is no more time; the child has been ended.
             InternalError: it crashed or left no result. The message names the stage or kernel and the saved
                 log.

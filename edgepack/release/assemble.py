@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from edgepack.exporting import export_bundles
+from edgepack.commands.export import export_bundles
 from edgepack.formats.archives import epoch
 from edgepack.pipeline.versions import tool_versions
 from edgepack.registry import EXPORT_FORMATS
@@ -34,7 +34,7 @@ from edgepack.release.project import ProjectFile
 from edgepack.release.seals import remember
 from edgepack.release.unit_files import BuiltUnit
 from edgepack.signing.sums import sign_sums
-from edgepack.temporary import temporary_folder
+from edgepack.system.temporary import temporary_folder
 from edgepack.version import __version__
 
 if TYPE_CHECKING:

@@ -9,25 +9,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgepack.boundary import guarded
 from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.manifest import Manifest, load_manifest
+from edgepack.commands.export import export_bundles, formats_hint, source_bundle
+from edgepack.commands.pack import pack_model
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, EdgepackWarning
-from edgepack.exporting import export_bundles, formats_hint, source_bundle
-from edgepack.files import list_files, sha256_file
 from edgepack.formats.base import ExportFormat
 from edgepack.objectfiles.code_size import text_bytes
 from edgepack.options import RunOptions
-from edgepack.packing import pack_model
-from edgepack.progress import Progress
 from edgepack.registry import EXPORT_FORMATS
 from edgepack.release.index import PackageRecord, Sizes, UnitRecord, Verified
 from edgepack.release.matrix import Unit
 from edgepack.release.work import WorkFolder
 from edgepack.runners.program import STATUSES
 from edgepack.runners.verify import verify
-from edgepack.spelling import at_the_command_line
-from edgepack.temporary import temporary_folder
+from edgepack.system.boundary import guarded
+from edgepack.system.files import list_files, sha256_file
+from edgepack.system.progress import Progress
+from edgepack.system.temporary import temporary_folder
+from edgepack.text.spelling import at_the_command_line
 
 __all__ = ["BUNDLE", "Failure", "Job", "Outcome", "build", "failure_of", "package_record"]
 

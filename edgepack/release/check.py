@@ -14,7 +14,6 @@ from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import inside
 from edgepack.errors import CheckFailedError, ConfigError, EdgepackError, ToolchainError
-from edgepack.files import sha256_file
 from edgepack.options import RunOptions
 from edgepack.release.archives import check_archive
 from edgepack.release.index import INDEX, SUMS, Index, UnitRecord, load_index
@@ -24,6 +23,7 @@ from edgepack.runners.program import STATUSES
 from edgepack.runners.recorded import device_of
 from edgepack.runners.verify import verify
 from edgepack.signing.sums import check_signature, public_key, signature_files
+from edgepack.system.files import sha256_file
 
 __all__ = ["Finding", "check_files", "check_release"]
 

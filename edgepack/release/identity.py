@@ -17,7 +17,6 @@ from edgepack.bundle.manifest import ModelRecord
 from edgepack.config.custom import load_custom
 from edgepack.config.device import load_variant
 from edgepack.errors import ToolchainError
-from edgepack.files import sha256_file
 from edgepack.formats.archives import epoch
 from edgepack.pipeline.compile import ModelIdentity, identify
 from edgepack.pipeline.versions import tool_versions
@@ -27,7 +26,8 @@ from edgepack.release.matrix import Unit
 from edgepack.resources import PACKAGE, TEMPLATES
 from edgepack.resources import TOOLCHAINS as TOOLCHAIN_FILES
 from edgepack.runners import select_runner
-from edgepack.temporary import temporary_folder
+from edgepack.system.files import sha256_file
+from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains import resolve
 
 __all__ = ["identify_models", "unit_key", "verifying_runner"]

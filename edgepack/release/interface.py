@@ -9,12 +9,12 @@ from typing import TypedDict
 
 from typing_extensions import Unpack
 
-from edgepack.boundary import guarded
+from edgepack.config.option_checks import check_whole
 from edgepack.errors import ConfigError
-from edgepack.option_checks import check_whole
 from edgepack.options import PathLike
 from edgepack.release import starter
 from edgepack.release.run import Release, ReleaseOptions, release
+from edgepack.system.boundary import guarded
 
 __all__ = ["ReleaseKeywords", "make_release", "new_project"]
 

@@ -13,18 +13,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgepack.atomic import write_file
 from edgepack.bundle.fields import Sha256, UnitName, distinct
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import inside
 from edgepack.config.models import Name
 from edgepack.errors import EdgepackError
-from edgepack.files import read_regular
 from edgepack.options import RunOptions
 from edgepack.registry import RUNNERS
 from edgepack.release.index import MEASUREMENTS, Index, UnitRecord
 from edgepack.release.matrix import Unit
 from edgepack.runners.bench import BenchOptions, Measurement, bench
+from edgepack.system.atomic import write_file
+from edgepack.system.files import read_regular
 
 __all__ = ["Measured", "Measurements", "Slower", "load_measurements", "measure", "slower_units"]
 

@@ -11,16 +11,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.atomic import replace_folder
 from edgepack.bundle.writer import check_holds_only
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.files import list_files, read_regular, sha256_file
-from edgepack.owned import entered, ours_alone
 from edgepack.release.index import INDEX, MEASUREMENTS, SUMS, Index, JointRecord, load_index
 from edgepack.release.seals import is_remembered
 from edgepack.release.unit_files import BuiltUnit, digest_of, digests_below
-from edgepack.storage import refusal
-from edgepack.temporary import OLD, remove_dead, temporary_folder
+from edgepack.system.atomic import replace_folder
+from edgepack.system.disk_errors import refusal
+from edgepack.system.files import list_files, read_regular, sha256_file
+from edgepack.system.private_files import entered, ours_alone
+from edgepack.system.temporary import OLD, remove_dead, temporary_folder
 
 if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignPublicKey

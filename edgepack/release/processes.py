@@ -21,11 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from edgepack.deadline import TICK
 from edgepack.errors import ConfigError, InternalError
-from edgepack.process import kill_group, signal_name, start
 from edgepack.resources import PACKAGE
-from edgepack.temporary import temporary_folder
+from edgepack.system.deadline import TICK
+from edgepack.system.process import kill_group, signal_name, start
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["CALL", "RESULT", "ProcessExecutor", "do_call", "job_command", "open_executor"]
 

@@ -22,11 +22,11 @@ from edgepack.config.load import validate
 from edgepack.config.models import Frozen, Name, Size, Variable
 from edgepack.config.schema import schema_text as config_schema
 from edgepack.errors import ConfigError
-from edgepack.files import is_file
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
+from edgepack.system.files import is_file
 
 __all__ = [
     "PROJECT_FILE",

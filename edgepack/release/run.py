@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.deadline import TICK
 from edgepack.errors import ConfigError, EdgepackError
-from edgepack.owned import check_around
 from edgepack.pipeline.compile import ModelIdentity
 from edgepack.registry import EXECUTORS
 from edgepack.release.assemble import Assembly, assemble
@@ -27,6 +25,8 @@ from edgepack.release.project import ProjectFile, load_project
 from edgepack.release.unit_files import BuiltUnit
 from edgepack.release.work import WorkFolder, work_folder, work_place
 from edgepack.signing.sums import secret_key
+from edgepack.system.deadline import TICK
+from edgepack.system.private_files import check_around
 
 if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignSecretKey

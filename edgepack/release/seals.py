@@ -12,9 +12,9 @@ import hmac
 import os
 from contextlib import suppress
 
-from edgepack.owned import OwnFolder, own_folder, private_folder, read_own_file
-from edgepack.paths import cache_dir
 from edgepack.pipeline.cache_secret import cache_secret, seal
+from edgepack.system.paths import cache_dir
+from edgepack.system.private_files import OwnFolder, own_folder, private_folder, read_own_file
 
 __all__ = ["is_remembered", "remember"]
 

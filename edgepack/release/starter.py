@@ -7,14 +7,14 @@ import os
 import re
 from pathlib import Path
 
-from edgepack.atomic import write_file
 from edgepack.bundle.layout import check_name, default_name
 from edgepack.errors import ConfigError
-from edgepack.files import is_file, is_text
 from edgepack.pipeline.compile import summarise
 from edgepack.plan.model_summary import Dim
 from edgepack.release.project import PROJECT_FILE, SCHEMA_FILE
 from edgepack.render.templates import render
+from edgepack.system.atomic import write_file
+from edgepack.system.files import is_file, is_text
 
 __all__ = ["new_project"]
 

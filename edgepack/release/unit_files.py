@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.errors import ConfigError
-from edgepack.files import sha256_file
-from edgepack.owned import OwnFolder, entered, ours_alone
 from edgepack.release.index import UnitRecord
+from edgepack.system.files import sha256_file
+from edgepack.system.private_files import OwnFolder, entered, ours_alone
 
 __all__ = ["BuiltUnit", "digest_of", "digests_below"]
 

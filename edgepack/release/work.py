@@ -6,7 +6,7 @@ release knows that this user's edgepack built it.
 
 Where a release is made others may write too, and could put a folder of this name there, or links to this
 user's other folders: so the work folder is this user's alone, and what is in it is reached by descriptors
-(``owned.py``).
+(``system/private_files.py``).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from edgepack.errors import ConfigError
-from edgepack.owned import OwnFolder, entered, own_folder, private_folder, read_own_file
 from edgepack.pipeline.cache_secret import cache_secret, seal
 from edgepack.release.index import UnitRecord
 from edgepack.release.matrix import Unit
 from edgepack.release.unit_files import BuiltUnit, digests_below
-from edgepack.storage import refusal
-from edgepack.temporary import remove_dead, try_lock
+from edgepack.system.disk_errors import refusal
+from edgepack.system.private_files import OwnFolder, entered, own_folder, private_folder, read_own_file
+from edgepack.system.temporary import remove_dead, try_lock
 
 __all__ = ["WorkFolder", "work_folder", "work_place"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from edgepack.printable import printable
+from edgepack.text.printable import printable
 
 __all__ = ["code", "code_cell", "markdown"]
 

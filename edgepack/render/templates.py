@@ -14,11 +14,11 @@ from math import prod
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes, human_count, shape_text
 from edgepack.render.javascript import js_array, js_key, js_member
 from edgepack.render.markdown import code, code_cell, markdown
 from edgepack.resources import TEMPLATES
+from edgepack.text.printable import printable
 
 __all__ = ["render", "render_html"]
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.atomic import replace_file
 from edgepack.bundle.manifest import BufferRecord, KernelRecord, Manifest, VariantRecord
 from edgepack.errors import ConfigError
 from edgepack.render.formatting import human_bytes, human_count
@@ -25,8 +24,9 @@ from edgepack.report.figures import (
 )
 from edgepack.report.results import BenchResult, OutputResult, VerifyResult
 from edgepack.runners.profile import ProfileEntry, profile_entries
-from edgepack.storage import refusal, writing_to
-from edgepack.temporary import remove_dead, temporary_folder
+from edgepack.system.atomic import replace_file
+from edgepack.system.disk_errors import refusal, writing_to
+from edgepack.system.temporary import remove_dead, temporary_folder
 
 __all__ = ["render_report", "write_report"]
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgepack.bundle.manifest import BufferRecord
-from edgepack.printable import printable
 from edgepack.render.formatting import human_bytes
+from edgepack.text.printable import printable
 
 __all__ = [
     "WIDTH",

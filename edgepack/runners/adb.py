@@ -17,11 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.paths import find_program
-from edgepack.process import Completed, execute
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.job import Folder, options, parent_folder, prepare, variables
 from edgepack.runners.remote import NotWrittenError, ask, run_there
+from edgepack.system.paths import find_program
+from edgepack.system.process import Completed, execute
 from edgepack.toolchains.ndk import ABIS, android_sdks
 
 __all__ = ["PLACE", "REAL_SPEED", "available", "run"]

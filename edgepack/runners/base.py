@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from edgepack.process import Completed
+from edgepack.system.process import Completed
 
 __all__ = [
     "Availability",

@@ -22,11 +22,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from edgepack.deadline import TICK, check_time
 from edgepack.errors import ToolchainError
-from edgepack.paths import find_program
-from edgepack.process import ask, kill_group, printed, start
-from edgepack.temporary import temporary_folder
+from edgepack.system.deadline import TICK, check_time
+from edgepack.system.paths import find_program
+from edgepack.system.process import ask, kill_group, printed, start
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["browse", "find_browser", "version_of"]
 

@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import quote
 
 from edgepack.errors import ToolchainError
-from edgepack.process import Completed
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.browser import browse, find_browser, version_of
 from edgepack.runners.node import sandboxed
+from edgepack.system.process import Completed
 
 __all__ = ["REAL_SPEED", "available", "run"]
 

@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.process import Completed
 from edgepack.runners.base import Availability, DeviceLike, arch_of
 from edgepack.runners.shim import (
     ARCHES,
@@ -25,6 +24,7 @@ from edgepack.runners.shim import (
     run_in_both_orders,
     zig_version,
 )
+from edgepack.system.process import Completed
 
 __all__ = ["CUDA", "REAL_SPEED", "available", "run"]
 

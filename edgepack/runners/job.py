@@ -23,8 +23,8 @@ from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.manifest import load_manifest
 from edgepack.bundle.paths import check_relative, inside
 from edgepack.errors import ConfigError
-from edgepack.files import sha256_file
 from edgepack.runners.base import DeviceLike, setting
+from edgepack.system.files import sha256_file
 
 __all__ = ["FOLDERS", "Folder", "Job", "options", "parent_folder", "prepare", "variables"]
 

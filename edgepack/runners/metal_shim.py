@@ -18,7 +18,6 @@ from pathlib import Path
 from edgepack.config.device import Device, load_device
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles.macho.assembly import as_assembly
-from edgepack.process import Completed
 from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE
 from edgepack.resources import TEMPLATES
 from edgepack.runners.base import Availability, DeviceLike, arch_of
@@ -33,6 +32,7 @@ from edgepack.runners.shim import (
     run_in_both_orders,
     zig_version,
 )
+from edgepack.system.process import Completed
 
 __all__ = ["METAL", "REAL_SPEED", "available", "run"]
 

@@ -6,8 +6,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgepack.process import Completed, execute
 from edgepack.runners.base import Availability, Call, DeviceLike, arch_of, host_os, setting
+from edgepack.system.process import Completed, execute
 
 __all__ = ["REAL_SPEED", "available", "call", "run"]
 

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.paths import find_program
-from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, Call, DeviceLike, setting
+from edgepack.system.paths import find_program
+from edgepack.system.process import Completed, ask, execute
 
 __all__ = ["REAL_SPEED", "available", "call", "run", "sandboxed"]
 

@@ -15,14 +15,14 @@ from edgepack.bundle.manifest import Manifest
 from edgepack.bundle.paths import inside
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.files import is_text
 from edgepack.options import RunOptions
-from edgepack.process import Completed, signal_name
 from edgepack.runners import Selected, select_runner
 from edgepack.runners.base import setting
 from edgepack.runners.recorded import device_of
 from edgepack.runners.sandbox import run_confined, sandbox_name
-from edgepack.temporary import temporary_folder
+from edgepack.system.files import is_text
+from edgepack.system.process import Completed, signal_name
+from edgepack.system.temporary import temporary_folder
 
 __all__ = [
     "DEFAULT_TIMEOUT",

@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
 from edgepack.errors import ToolchainError
-from edgepack.process import Completed
 from edgepack.runners.base import DeviceLike, arch_of
 from edgepack.runners.job import FOLDERS, Folder, Job
+from edgepack.system.process import Completed
 
 __all__ = ["Link", "NotWrittenError", "ask", "run_there"]
 

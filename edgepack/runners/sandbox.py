@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgepack.errors import ToolchainError
-from edgepack.paths import find_program
-from edgepack.process import Completed, ask, execute, run_tool
 from edgepack.runners.base import Call, host_os
 from edgepack.runners.strangers import STRANGER, readable_paths
+from edgepack.system.paths import find_program
+from edgepack.system.process import Completed, ask, execute, run_tool
 
 __all__ = ["run_confined", "sandbox_name"]
 
@@ -91,7 +91,7 @@ def run_confined(call: Call, *, timeout: float, cwd: Path) -> Completed:
 
     Raises:
         ToolchainError: there is no sandbox here, its files cannot be shown to its user, or as
-            :func:`edgepack.process.execute`.
+            :func:`edgepack.system.process.execute`.
     """
     program = _find()
     way = _way(program)

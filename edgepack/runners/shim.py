@@ -21,11 +21,11 @@ from typing import Any
 
 from edgepack.errors import CheckFailedError
 from edgepack.pipeline.compiler_cache import compiler_cache
-from edgepack.process import Completed, ask, execute, run_checked
 from edgepack.resources import TEMPLATES
 from edgepack.runners import native, qemu_user
 from edgepack.runners.base import Call, DeviceLike, Runner
-from edgepack.temporary import temporary_folder
+from edgepack.system.process import Completed, ask, execute, run_checked
+from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.zig import OPTIMISED_LIBRARIES
 
 __all__ = [

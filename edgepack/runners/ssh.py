@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import IO
 
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.paths import find_program
-from edgepack.process import Completed, execute, kill_group, start
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.job import Folder, options, parent_folder, prepare, variables
 from edgepack.runners.remote import NotWrittenError, ask, run_there
-from edgepack.storage import writing_to
-from edgepack.temporary import temporary_folder
+from edgepack.system.disk_errors import writing_to
+from edgepack.system.paths import find_program
+from edgepack.system.process import Completed, execute, kill_group, start
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["PLACE", "REAL_SPEED", "available", "run"]
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.temporary import temporary_folder
+from edgepack.system.temporary import temporary_folder
 
 __all__ = ["STRANGER", "reachable", "readable_paths"]
 

@@ -12,7 +12,7 @@ from edgepack.bundle.manifest import Manifest
 from edgepack.errors import CheckFailedError
 from edgepack.options import RunOptions
 from edgepack.runners.program import STATUSES, Result, number, run_program, threads_arguments, understood
-from edgepack.spelling import spelled
+from edgepack.text.spelling import spelled
 
 __all__ = ["OutputCheck", "VariantCheck", "Verification", "verify"]
 

@@ -14,10 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.paths import find_program
-from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, setting
 from edgepack.runners.node import sandboxed
+from edgepack.system.paths import find_program
+from edgepack.system.process import Completed, ask, execute
 
 __all__ = ["REAL_SPEED", "available", "run"]
 

@@ -17,10 +17,10 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from edgepack.errors import ToolchainError
-from edgepack.paths import find_program
-from edgepack.process import Completed, ask, execute
 from edgepack.runners.base import Availability, DeviceLike, arch_of, host_os, setting
-from edgepack.temporary import cache_folder
+from edgepack.system.paths import find_program
+from edgepack.system.process import Completed, ask, execute
+from edgepack.system.temporary import cache_folder
 
 __all__ = ["REAL_SPEED", "available", "run"]
 

@@ -8,9 +8,9 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.atomic import write_file
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.files import read_regular
+from edgepack.system.atomic import write_file
+from edgepack.system.files import read_regular
 
 if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignPublicKey, CosignSecretKey

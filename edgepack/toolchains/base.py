@@ -22,9 +22,9 @@ from edgepack.config.device import CompilerTarget, Device
 from edgepack.config.toolchain import ToolchainConfig, split_command
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles.base import ObjectFormat, format_for
-from edgepack.paths import find_program
-from edgepack.process import run_checked, run_tool
-from edgepack.temporary import temporary_folder
+from edgepack.system.paths import find_program
+from edgepack.system.process import run_checked, run_tool
+from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.cross_compiler import CrossCompiler
 
 __all__ = ["DISCARD_DEBUG", "Toolchain"]

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from edgepack.objectfiles.wasm.format import STACK_BYTES
-from edgepack.temporary import temporary_folder
+from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.base import Toolchain
 
 __all__ = ["EmccToolchain"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgepack.config.device import load_device
 from edgepack.config.toolchain import load_toolchain
-from edgepack.process import run_checked
-from edgepack.temporary import temporary_folder
+from edgepack.system.process import run_checked
+from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.zig import ZigToolchain
 
 __all__ = ["link_freestanding"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from edgepack.errors import ToolchainError
 from edgepack.pipeline.compiler_cache import compiler_cache
-from edgepack.process import background
-from edgepack.temporary import temporary_folder
+from edgepack.system.process import background
+from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.zig_ios import libc_file
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from edgepack.errors import ToolchainError
-from edgepack.temporary import cache_folder
+from edgepack.system.temporary import cache_folder
 
 __all__ = ["libc_file"]
 

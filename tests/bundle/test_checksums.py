@@ -15,7 +15,7 @@ from edgepack.bundle.checksums import write_sums
 from edgepack.bundle.listed_files import copy_listed
 from edgepack.bundle.manifest import FileRecord, Manifest
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.files import list_files, sha256_file
+from edgepack.system.files import list_files, sha256_file
 
 #: Bytes of the files of :func:`folder`; all others have one.
 SIZES = {"lib/libü net.so": 2}

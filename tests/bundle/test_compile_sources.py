@@ -11,8 +11,8 @@ import pytest
 import edgepack.pipeline.cache
 from edgepack.api import pack
 from edgepack.bundle.compile_sources import included_files
-from edgepack.files import list_files
 from edgepack.pipeline.cache import objects_key
+from edgepack.system.files import list_files
 from edgepack.toolchains.base import Toolchain
 from tests.support import fake
 

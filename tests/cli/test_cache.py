@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from edgepack.cli.main import main
-from edgepack.log import save_log
-from edgepack.owned import own_folder
 from edgepack.pipeline import compiler_cache
 from edgepack.pipeline.cache import Cache, lock_entry
+from edgepack.system.log import save_log
+from edgepack.system.private_files import own_folder
 
 DAY = 86_400
 

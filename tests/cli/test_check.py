@@ -143,7 +143,7 @@ def test_constants_are_numbers(
         seen.append(arguments[2].const)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("edgepack.checking.check_model", check_model)
+    monkeypatch.setattr("edgepack.commands.check.check_model", check_model)
     assert main(["check", str(small_model), "--const", "sr=16000", "--const", "a=b=1,-2,true,0.5", "-q"]) == 2
     assert seen == [{"sr": (16000,), "a=b": (1, -2, True, 0.5)}]
     for text in ("sr", "sr=", "sr=loud", "sr=1,,2"):

@@ -195,7 +195,7 @@ def test_a_step_without_a_kernel_is_told() -> None:
 
 @pytest.mark.skipif(host_os() != "linux", reason="the program is a script of this machine")
 def test_a_program_that_prints_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgepack.process._MOST_PRINTED", 1 << 20)
+    monkeypatch.setattr("edgepack.system.process._MOST_PRINTED", 1 << 20)
     machine = load_device("host")
     kind = {"arch": machine.arch, "os": machine.os, "libc": machine.libc, "runner": {"name": "native"}}
     root = bundle(tmp_path / "bundle", kind, "while :; do head -c 200000 /dev/zero; sleep 0.05; done")

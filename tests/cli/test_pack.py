@@ -20,7 +20,7 @@ import pytest
 from edgepack.api import Bundle, pack
 from edgepack.cli.main import main
 from edgepack.errors import ConfigError
-from edgepack.files import list_files
+from edgepack.system.files import list_files
 from tests.support import fake
 from tests.support.processes import ends
 from tests.support.worker import COLUMNS, ROWS
@@ -40,7 +40,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def _default_cache() -> Path:
-    from edgepack.paths import cache_dir
+    from edgepack.system.paths import cache_dir
 
     return cache_dir()
 

@@ -16,8 +16,8 @@ from onnx import helper, numpy_helper
 import edgepack
 from edgepack.cli.main import main
 from edgepack.compiler.openable import openable_folder, openable_paths
-from edgepack.files import as_text
 from edgepack.runners.program import _path_of_text
+from edgepack.system.files import as_text
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="elsewhere all paths are text")
 

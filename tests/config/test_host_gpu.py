@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from edgepack.cli.main import main
+from edgepack.commands.doctor_gpu import examine_gpu
 from edgepack.config import host_gpu
 from edgepack.config.device import load_device
 from edgepack.config.host_gpu import describe_gpu
 from edgepack.errors import ToolchainError
-from edgepack.gpu_doctor import examine_gpu
 
 CARD = {
     "name": "A100 (8.0)",

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export, pack
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.aar import AAR, java_classes, native_half
 from edgepack.formats.base import ExportJob, SourceBundle
 from edgepack.formats.class_file import ClassFile

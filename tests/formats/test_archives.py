@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from edgepack.api import Bundle, export
+from edgepack.commands.export import source_bundle
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.archives import Entry, write_tar_gz, write_zip
 from edgepack.formats.metadata import PackageMetadata, debian_version, pep440_version
 from edgepack.registry import EXPORT_FORMATS

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export, pack
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.c_single_file import C_SINGLE_FILE
 from tests.models import build, save
 from tests.support import fake

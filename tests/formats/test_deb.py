@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from edgepack.api import Bundle, export
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.deb import DEB, architecture
 from tests.support.packages import METADATA, blocks, hostile, on, run, tool, write
 

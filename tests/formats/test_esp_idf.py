@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from edgepack.api import Bundle, export, pack
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.microcontroller.esp_idf import ESP_IDF
 from tests.support import fake, packages
 

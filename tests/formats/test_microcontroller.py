@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from edgepack.api import Bundle, export, pack
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.base import SourceBundle
 from edgepack.formats.microcontroller.arduino import ARDUINO
 from edgepack.formats.microcontroller.cmsis_pack import CMSIS_PACK

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export, pack
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.npm_package import NPM
 from edgepack.runners import browser
 from tests.formats.bundles import altered

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from edgepack.api import Bundle, export
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.oci import ARCHIVE, ARTIFACT, OCI, platform
 from tests.support.packages import METADATA, on, run, tool, write
 

@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 
 from edgepack.api import Bundle, export, pack
+from edgepack.commands.export import export_bundles, source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import export_bundles, source_bundle
 from edgepack.formats.base import ExportFormat, SourceBundle
 from edgepack.formats.cmake_package import CMAKE
 from edgepack.formats.conan import CONAN

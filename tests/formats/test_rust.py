@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgepack import abi
+from edgepack.abi import structs
 from edgepack.api import Bundle, export
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.base import SourceBundle
 from edgepack.formats.rust import RUST
 from tests.support import packages
@@ -100,12 +100,12 @@ def test_the_structs_are_those_of_the_header(small_bundle: Bundle, tmp_path: Pat
     (made,) = export(small_bundle, "rust", tmp_path)
     text = (unpacked(made, tmp_path / "crate") / "src" / "sys.rs").read_text()
     for struct, fields in (
-        (abi.ConstBuffer, "ConstBuffer"),
-        (abi.Buffer, "Buffer"),
-        (abi.Options, "Options"),
-        (abi.Model, "Model"),
-        (abi.Api, "Api"),
-        (abi.Descriptor, "Descriptor"),
+        (structs.ConstBuffer, "ConstBuffer"),
+        (structs.Buffer, "Buffer"),
+        (structs.Options, "Options"),
+        (structs.Model, "Model"),
+        (structs.Api, "Api"),
+        (structs.Descriptor, "Descriptor"),
     ):
         (body,) = re.findall(rf"pub struct {fields} \{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL)
         found = re.findall(r"^    pub (\w+):\s*(.*?),$", body, re.MULTILINE | re.DOTALL)

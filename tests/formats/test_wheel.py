@@ -21,8 +21,8 @@ import pytest
 
 from edgepack.api import Bundle, export
 from edgepack.bundle.manifest import Manifest
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.wheel import WHEEL, module_name, platform_tags
 from tests.support.packages import HOSTILE_NAMES, METADATA, blocks, hostile, run, write
 

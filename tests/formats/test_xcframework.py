@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export, pack
+from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
-from edgepack.exporting import source_bundle
 from edgepack.formats.base import SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.formats.xcframework import XCFRAMEWORK

@@ -11,8 +11,8 @@ from typing import Any
 import lief
 import pytest
 
+from edgepack.commands.doctor import trial
 from edgepack.config.device import Device, load_device
-from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ToolchainError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.macho import relocatable

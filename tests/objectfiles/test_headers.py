@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import edgepack.doctor
 from edgepack.config.device import Device, load_device
 from edgepack.objectfiles.loading import check_headers, loader_digest
+from edgepack.resources import PACKAGE
 from edgepack.toolchains import resolve
 
 #: A device for each format and width.
@@ -27,7 +27,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     for name in DEVICES:
         toolchain = resolve(load_device(name), "zig")
         folder = tmp_path_factory.mktemp(name)
-        source = Path(edgepack.doctor.__file__).parent / "trial" / "trial_library.c"
+        source = PACKAGE / "trial" / "trial_library.c"
         toolchain.compile_c(source, folder / "x.o")
         output = folder / "libx.so"
         if load_device(name).os == "windows":  # without MinGW's C library, which zig compiles for a minute

@@ -12,9 +12,9 @@ from pathlib import Path
 import lief
 import pytest
 
+from edgepack.commands.doctor import trial
 from edgepack.compiler.backends.llvm import compile_object
 from edgepack.config.device import Device, load_device
-from edgepack.doctor import trial
 from edgepack.errors import ToolchainError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.coff import relocatable

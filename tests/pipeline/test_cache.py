@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from edgepack.deadline import OutOfTimeError, time_limit
 from edgepack.errors import ConfigError, EdgepackWarning
-from edgepack.owned import OwnFolder
 from edgepack.pipeline import cache as cache_module
 from edgepack.pipeline.cache import Cache, compile_key, import_key
 from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.target import CpuTarget
+from edgepack.system.deadline import OutOfTimeError, time_limit
+from edgepack.system.private_files import OwnFolder
 
 KEY = "k" * 64
 RESULTS = (*CompileJob.results, "kernels.o", WARNINGS)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from edgepack.errors import ConfigError, EdgepackWarning
-from edgepack.owned import OwnFolder
-from edgepack.paths import config_dir
 from edgepack.pipeline import cache_entry
 from edgepack.pipeline.cache import Cache
 from edgepack.pipeline.cache_secret import SECRET_ENV, cache_secret
-from edgepack.temporary import cache_folder
+from edgepack.system.paths import config_dir
+from edgepack.system.private_files import OwnFolder
+from edgepack.system.temporary import cache_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners, modes and links are POSIX's")
 

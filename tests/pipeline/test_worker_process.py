@@ -18,8 +18,8 @@ from edgepack.pipeline.job import WARNINGS, CompileJob, ImportJob, ReadJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import target_from_json
-from edgepack.progress import Stages
-from edgepack.storage import writing_to
+from edgepack.system.disk_errors import writing_to
+from edgepack.system.progress import Stages
 from tests.support import fake
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.files import list_files
 from edgepack.release.run import ReleaseOptions, release
+from edgepack.system.files import list_files
 from tests.support import fake
 
 PROJECT = """\

@@ -14,7 +14,6 @@ import pytest
 
 from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.errors import ConfigError
-from edgepack.files import list_files
 from edgepack.release.build import Job, build
 from edgepack.release.index import load_index
 from edgepack.release.matrix import units_of
@@ -23,6 +22,7 @@ from edgepack.release.notes import render_notes
 from edgepack.release.output import Earlier
 from edgepack.release.project import load_project
 from edgepack.release.run import Release, ReleaseOptions, State, plan_release, release
+from edgepack.system.files import list_files
 from tests.models.single import single
 from tests.release.conftest import content
 from tests.support import fake

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from edgepack.errors import ConfigError
-from edgepack.files import list_files, sha256_file
 from edgepack.release.output import write_sums
 from edgepack.release.run import Release, ReleaseOptions, plan_release, release
 from edgepack.release.work import work_place
 from edgepack.signing.sums import check_signature, public_key, secret_key, sign_sums
+from edgepack.system.files import list_files, sha256_file
 from tests.release.conftest import PROJECT, content
 from tests.support import fake
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from edgepack import abi
+from edgepack.abi.header import header
 from edgepack.render.javascript import js_array, js_key, js_member
 from edgepack.resources import TEMPLATES
 
@@ -17,7 +17,7 @@ WEB = TEMPLATES / "web"
 def test_each_dtype_has_the_same_array_in_types_and_at_run_time() -> None:
     table = dict(re.findall(r"^  (\w+): (\w+),$", (WEB / "dtypes.js").read_text(encoding="utf-8"), re.M))
     union = re.search(r"export type Dtype =([^;]*);", (WEB / "runtime.d.ts").read_text(encoding="utf-8"))
-    dtypes = set(abi.header().dtypes.values())
+    dtypes = set(header().dtypes.values())
     assert union is not None and set(re.findall(r'"(\w+)"', union[1])) == dtypes
     assert table == {dtype: js_array(dtype) for dtype in dtypes}
 

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from edgepack.printable import printable
 from edgepack.render.markdown import code, code_cell, markdown
 from edgepack.resources import TEMPLATES
+from edgepack.text.printable import printable
 from tests.support.pages import HOSTILE_TEXTS, tags, text_of
 
 

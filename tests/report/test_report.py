@@ -15,12 +15,12 @@ import pytest
 from edgepack.api import Bundle
 from edgepack.cli.main import main
 from edgepack.errors import ConfigError
-from edgepack.printable import printable
 from edgepack.report.build import render_report
 from edgepack.report.figures import byte_ticks, error_scale, shortened
 from edgepack.report.results import read_bench, read_verification
 from edgepack.resources import TEMPLATES
 from edgepack.runners import browser
+from edgepack.text.printable import printable
 from tests.support.devtools import file_url, open_page
 from tests.support.manifest import example
 

@@ -14,9 +14,9 @@ import pytest
 
 from edgepack.cli.main import main
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.process import Completed
 from edgepack.runners import adb, select_runner
 from edgepack.runners.base import at_place, host_os
+from edgepack.system.process import Completed
 from tests.support.adb import Phones, phone
 
 pytestmark = pytest.mark.skipif(host_os() == "windows", reason="the tests' adb is a shell script")

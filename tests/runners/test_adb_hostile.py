@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.process import Completed
 from edgepack.runners import adb, remote, select_runner
 from edgepack.runners.base import at_place, host_os
+from edgepack.system.process import Completed
 from tests.support.adb import Phones, phone
 from tests.support.boards import Device, like_a_bundle, program
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from edgepack.config.device import load_device
-from edgepack.deadline import OutOfTimeError, time_limit
 from edgepack.errors import ToolchainError
 from edgepack.runners import chromium
 from edgepack.runners.base import with_settings
 from edgepack.runners.browser import browse
+from edgepack.system.deadline import OutOfTimeError, time_limit
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the browser is a script")
 

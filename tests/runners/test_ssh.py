@@ -11,8 +11,8 @@ import pytest
 
 from edgepack.api import Bundle
 from edgepack.cli.main import main
+from edgepack.commands.doctor import examine_runners
 from edgepack.config.device import load_device
-from edgepack.doctor import examine_runners
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.runners import select_runner, ssh
 from edgepack.runners.base import at_place, host_os

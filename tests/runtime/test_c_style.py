@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.abi import header
+from edgepack.abi.header import header
 from edgepack.resources import TEMPLATES
 from tests.support.mini import run
 

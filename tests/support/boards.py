@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgepack.process import Completed
 from edgepack.runners import ssh
+from edgepack.system.process import Completed
 
 __all__ = ["Device", "like_a_bundle", "program", "run"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from edgepack.paths import cache_dir
+from edgepack.system.paths import cache_dir
 from tests.support import fake
 
 #: In the environment of each command, and so of all that it starts.

@@ -25,10 +25,10 @@ from edgepack.compiler.backends import llvm
 from edgepack.compiler.backends.llvm import compile_object
 from edgepack.compiler.planner.build import Built
 from edgepack.config.device import load_device
-from edgepack.files import sha256_file
 from edgepack.pipeline.cache import Cache, objects_key
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import ALIGNMENT, Argument, Plan, Step
+from edgepack.system.files import sha256_file
 from edgepack.toolchains import resolve
 
 __all__ = ["Executor", "Memory", "address", "host_target", "memories"]

@@ -17,8 +17,8 @@ from typing import Any
 import edgepack.pipeline.cache
 import edgepack.pipeline.worker_process
 import edgepack.release.processes
-from edgepack.files import combined_digest
 from edgepack.pipeline.sources import source_digest
+from edgepack.system.files import combined_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 

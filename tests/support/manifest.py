@@ -9,7 +9,7 @@ from typing import Any
 from edgepack.bundle.checksums import write_sums
 from edgepack.bundle.layout import MANIFEST, SUMS
 from edgepack.bundle.manifest import Manifest
-from edgepack.files import list_files, sha256_file
+from edgepack.system.files import list_files, sha256_file
 
 
 def seal(root: Path) -> None:

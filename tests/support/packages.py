@@ -16,7 +16,7 @@ import pytest
 
 from edgepack.api import Bundle, export
 from edgepack.bundle.manifest import Manifest, Tensor
-from edgepack.exporting import source_bundle
+from edgepack.commands.export import source_bundle
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.dtypes import DTYPE_BYTES

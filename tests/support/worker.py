@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from edgepack.guardian import end_with_parent
 from edgepack.plan.binary import Binary, write_binaries
 from edgepack.plan.types import (
     Arena,
@@ -35,7 +34,8 @@ from edgepack.plan.types import (
     Step,
     TensorSpec,
 )
-from edgepack.temporary import cache_folder
+from edgepack.system.guardian import end_with_parent
+from edgepack.system.temporary import cache_folder
 
 ROWS, COLUMNS = 4, 8
 SOURCE = Path(__file__).with_name("kernels.c")

@@ -14,11 +14,11 @@ import pytest
 
 import edgepack
 from edgepack.cli.main import main
+from edgepack.commands.doctor import trial
 from edgepack.config.device import load_device
-from edgepack.doctor import trial
 from edgepack.errors import ConfigError, ToolchainError
-from edgepack.files import list_files
-from edgepack.paths import cache_dir
+from edgepack.system.files import list_files
+from edgepack.system.paths import cache_dir
 from edgepack.toolchains import resolve
 from edgepack.toolchains.zig_ios import libc_file
 from tests.models import build, save

@@ -13,8 +13,8 @@ import lief
 import pytest
 
 import edgepack
+from edgepack.commands.doctor import trial
 from edgepack.config.device import Device, load_device
-from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, InternalError, ToolchainError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.elf.stack_depth import stack_bytes

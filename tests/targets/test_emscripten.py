@@ -14,10 +14,10 @@ import pytest
 import edgepack
 from edgepack.config.device import load_device
 from edgepack.errors import CheckFailedError
-from edgepack.files import list_files
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.wasm import sections
 from edgepack.runners import browser
+from edgepack.system.files import list_files
 from edgepack.toolchains import resolve
 from tests.models import build, save
 from tests.support.mini import WARNINGS, make_sources, run

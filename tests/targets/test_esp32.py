@@ -15,8 +15,8 @@ import onnx
 import pytest
 
 from edgepack.bundle.firmware.project import link_trial
+from edgepack.commands.doctor import trial
 from edgepack.config.device import load_device
-from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, ToolchainError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.elf.stack_depth import stack_bytes

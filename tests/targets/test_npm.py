@@ -17,8 +17,8 @@ import pytest
 
 import edgepack
 from edgepack.errors import ConfigError
-from edgepack.files import list_files
 from edgepack.formats.platform import npm
+from edgepack.system.files import list_files
 from tests.models import save, vision
 from tests.support.mini import run
 

@@ -20,9 +20,9 @@ import pytest
 import edgepack
 from edgepack.config.device import load_device
 from edgepack.errors import EdgepackWarning, ToolchainError
-from edgepack.files import list_files
-from edgepack.paths import cache_dir
 from edgepack.runners import select_runner, wine
+from edgepack.system.files import list_files
+from edgepack.system.paths import cache_dir
 from tests.models import build, save
 
 WINDOWS = load_device("windows-x86_64")

@@ -12,11 +12,11 @@ import lief
 import pytest
 
 from edgepack.cli.main import main
+from edgepack.commands.doctor import trial
 from edgepack.config.device import Device, load_device
-from edgepack.doctor import trial
 from edgepack.errors import CheckFailedError, ConfigError, ToolchainError
 from edgepack.objectfiles.audit import audit
-from edgepack.paths import CACHE_ENV, cache_dir
+from edgepack.system.paths import CACHE_ENV, cache_dir
 from edgepack.toolchains import ndk as ndk_module
 from edgepack.toolchains import resolve
 from edgepack.toolchains.ndk import find_ndk

@@ -16,13 +16,13 @@ from edgepack.bundle.firmware.emulator import EMULATORS
 from edgepack.bundle.manifest import Footprint, Manifest, Recorded, RecordedTensor
 from edgepack.config.device import Device
 from edgepack.errors import ConfigError
-from edgepack.files import sha256_file
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.types import Plan
 from edgepack.render.params_file import params_file_bytes
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
 from edgepack.resources import TEMPLATES
+from edgepack.system.files import sha256_file
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from edgepack.apple_metal import compile_library, metal_version
 from edgepack.compiler.backends.gpu_source import gpu_source
 from edgepack.errors import ToolchainError
 from edgepack.plan.binary import Binary
+from edgepack.system.apple_metal import compile_library, metal_version
 
 __all__ = ["metal_source", "write_metal"]
 

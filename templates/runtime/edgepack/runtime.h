@@ -37,7 +37,7 @@ extern "C" {
 
 typedef int32_t ep_status;
 
-/* One a line, for edgepack/abi.py and docs/c-api.md read this list. */
+/* One a line, for edgepack/abi/header.py and docs/c-api.md read this list. */
 /* clang-format off */
 /* X(name, value, what happened and what to do about it). Values never change; new ones come last. */
 #define EP_STATUS_LIST(X) \

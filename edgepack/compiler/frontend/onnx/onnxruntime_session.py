@@ -12,7 +12,7 @@ from edgepack.compiler.frontend.onnx.extents import stored_bytes
 from edgepack.compiler.frontend.onnx.external_data import save_with_data
 from edgepack.compiler.frontend.onnx.machine_independent import machine_independent
 from edgepack.compiler.frontend.onnx.time_first import time_first
-from edgepack.temporary import temporary_folder
+from edgepack.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     import onnx

@@ -1,0 +1,81 @@
+"""Checks a model without compiling it: what would be compiled, refused or slow on a device, and how large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from edgepack.config.device import Device, computes_float16, load_device
+from edgepack.config.gpu import check_precision
+from edgepack.config.host_gpu import require_gpu
+from edgepack.config.option_checks import check_optimize
+from edgepack.errors import ModelError
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
+from edgepack.pipeline.requested import check_job
+from edgepack.pipeline.suggested_cuts import suggesting_cuts
+from edgepack.pipeline.worker_process import Worker
+from edgepack.plan.model_check import ModelCheck, Refused
+from edgepack.plan.target import with_precision
+from edgepack.plan.types import Plan
+from edgepack.render.formatting import human_bytes
+from edgepack.system.progress import Progress, Stages
+from edgepack.system.temporary import temporary_folder
+
+__all__ = ["check_model"]
+
+
+def check_model(
+    model: Path, device: PathLike | Device, options: PackOptions, progress: Progress | None
+) -> ModelCheck:
+    """What would become of ``model``; arguments and errors as for :func:`edgepack.check`."""
+    profile = device if isinstance(device, Device) else load_device(device)
+    require_gpu(profile.gpu, profile.name)
+    asked = device.name if isinstance(device, Device) else str(device)
+    cpu = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
+    if profile.gpu.api == "none":
+        cpu = with_precision(cpu, options.precision)
+    target = profile.gpu_target(cpu, options.precision or "fp32") or cpu
+    check_optimize(options.optimize)
+    able = target is not cpu or computes_float16(profile)
+    check_precision(options.precision, gpu=profile.gpu, able=able, device=profile.name)
+    job = check_job(model, options, target)
+    stages = Stages(progress)
+    seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
+    try:
+        with (
+            stages.within(seconds, f"Checking {model.name}"),
+            suggesting_cuts(model, asked, options),
+            Worker(progress=stages) as worker,
+            temporary_folder() as folder,
+        ):
+            worker.run(job, Path(folder))
+            plan = Plan.from_json((Path(folder) / "plan.json").read_text(encoding="utf-8"))
+    except ModelError as error:
+        if not error.refused:
+            raise
+        refused = tuple(Refused(r["operator"], tuple(r["nodes"]), r["reason"]) for r in error.refused)
+        return ModelCheck(
+            ok=False,
+            model=model.name,
+            device=profile.name,
+            message=error.message,
+            hint=error.hint,
+            refused=refused,
+            cuts=error.cuts,
+        )
+    found = ModelCheck.of_plan(plan, model=model.name, device=profile.name)
+    return replace(found, warnings=(*found.warnings, *_beyond_budget(found, profile)))
+
+
+def _beyond_budget(found: ModelCheck, device: Device) -> Iterator[str]:
+    """What alone is more than the device's budget, so that a pack would fail."""
+    for what, nbytes, memory, limit in (
+        ("params", found.params_bytes, "flash", device.budget.flash),
+        ("arena", found.arena_bytes, "RAM", device.budget.ram),
+    ):
+        if limit and nbytes > limit:
+            yield (
+                f"{what}: {human_bytes(nbytes)} is beyond the budget of {memory} of {device.name} "
+                f"({human_bytes(limit)}): a pack would fail"
+            )

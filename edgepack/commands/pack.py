@@ -1,0 +1,257 @@
+"""Packs a model: reads what the user wants, has it compiled, and has the bundle assembled."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from edgepack.bundle.assemble import assemble
+from edgepack.bundle.firmware import project as firmware
+from edgepack.bundle.layout import chosen_name, default_name
+from edgepack.bundle.manifest import ModelRecord, OptionsRecord
+from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
+from edgepack.bundle.writer import Workplace, check_destination, workplace
+from edgepack.config.device import Device, computes_float16, load_device, load_variant
+from edgepack.config.gpu import check_precision
+from edgepack.config.host_gpu import require_gpu
+from edgepack.config.option_checks import check_optimize
+from edgepack.errors import ConfigError, EdgepackWarning, ModelError
+from edgepack.formats.platform import npm
+from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
+from edgepack.pipeline.cache import Cache
+from edgepack.pipeline.compile import Compiler, Imported
+from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.requested import import_job
+from edgepack.pipeline.suggested_cuts import suggesting_cuts
+from edgepack.pipeline.versions import tool_versions
+from edgepack.pipeline.worker_process import Worker
+from edgepack.plan.target import CpuTarget, with_precision
+from edgepack.plan.targets import Target
+from edgepack.plan.types import ParamsMode, Plan
+from edgepack.system.disk_errors import writing_to
+from edgepack.system.files import as_text, is_file
+from edgepack.system.paths import cache_dir
+from edgepack.system.progress import Progress, Stages
+from edgepack.text.printable import printable
+from edgepack.text.spelling import spelled
+from edgepack.toolchains import resolve
+
+__all__ = ["pack_model"]
+
+
+def pack_model(
+    model: Path,
+    device: PathLike | Device,
+    output: PathLike | None,
+    options: PackOptions,
+    progress: Progress | None,
+) -> tuple[Path, dict[str, float]]:
+    """Compile ``model`` into a bundle; arguments and errors as for :func:`edgepack.pack`.
+
+    Returns:
+        the bundle's folder, and how many seconds each stage took.
+    """
+    stages = Stages(progress)
+    seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
+    with stages.within(seconds, f"Packing {model.name}"):
+        destination = _pack(model, device, output, options, stages)
+    return destination, stages.seconds
+
+
+def _pack(
+    model: Path, device: PathLike | Device, output: PathLike | None, options: PackOptions, stages: Stages
+) -> Path:
+    if not is_file(model):
+        what = "is a folder" if os.path.isdir(model) else "does not exist"  # noqa: PTH112 (any text)
+        raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
+    profile = load_device(device) if isinstance(device, str | os.PathLike) else device
+    require_gpu(profile.gpu, profile.name)
+    compiler = resolve(profile, options.toolchain, options.sdk)
+    name = _name(model, options)
+    params_mode = _params_mode(options, profile)
+    destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
+    check_destination(destination, force=options.force, model=model)
+    _check_choices(options, profile)
+    package = _package(options, profile)
+    key = _params_key(options)
+    devices = [*_variants(profile), profile]
+    job = import_job(model, options)
+    cache = Cache() if options.cache else None
+    stages("find the toolchain")
+    version = compiler.version()  # one that is missing is found out before the model is compiled, not after
+    asked = device.name if isinstance(device, Device) else str(device)
+    folders = {"output folder": destination.parent, "cache folder": cache_dir()}
+    folders["temporary folder"] = Path(tempfile.gettempdir())
+    with (
+        writing_to(folders),
+        suggesting_cuts(model, asked, options),
+        workplace(destination) as place,
+        compiler.preparation(),
+    ):
+        imported, compiled = _compile(job, name, devices, place, cache, options, stages)
+        recipe = Recipe(
+            name=name,
+            model=_model_record(job, imported),
+            device=profile,
+            imported=imported.folder,
+            compiled=compiled,
+            toolchain=compiler,
+            toolchain_version=version,
+            params_mode=params_mode,
+            options=OptionsRecord(
+                optimize=options.optimize,
+                strict_math=options.strict_math,
+                weights=options.weights,
+                precision=options.precision,
+            ),
+            build=place.build,
+            bundle=place.bundle,
+            package=package,
+            params_key=key,
+            tools=tool_versions(profile.gpu.api),
+            custom=tuple(dict.fromkeys(Path(one.source) for one in job.custom)),
+            cache=cache,
+        )
+        assemble(recipe, stages)
+        place.publish(force=options.force)
+    stages.end()
+    return destination
+
+
+def _name(model: Path, options: PackOptions) -> str:
+    """What the model is called. An EdgepackWarning says where that is not quite what the user wrote."""
+    if options.name is None:
+        return default_name(model)
+    name = chosen_name(options.name)
+    if name != options.name:
+        text = f"--name: {printable(options.name)!r} is no C identifier; the model is called {name}"
+        warnings.warn(spelled(text), EdgepackWarning, stacklevel=5)
+    return name
+
+
+def _variants(device: Device) -> list[Device]:
+    """The devices whose kernels the library holds too. Raises ConfigError for two of one name, by which the
+    library's user chooses."""
+    found = [load_variant(device, other) for other in device.variants]
+    names = [*(one.name for one in found), *([device.gpu.api] if device.gpu.api != "none" else [])]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(
+            f"device {device.name}: two of its variants have the name {twice[0]!r}",
+            hint="Name each once; the variant of a GPU has the name of its driver.",
+        )
+    return found
+
+
+def _package(options: PackOptions, device: Device) -> PackageIdentity:
+    name, version = options.package_name or "", options.package_version or ""
+    if device.os not in npm.SYSTEMS:
+        if (name or version) and not options.formats:
+            raise ConfigError(
+                f"A bundle for {device.name} is no npm package, so it has no package name or version.",
+                hint="Leave --package-name and --package-version out; --name names the model; --format makes "
+                "packages.",
+            )
+        return PackageIdentity()
+    npm.check_identity(name, version)
+    return PackageIdentity(name, version)
+
+
+def _check_choices(options: PackOptions, device: Device) -> None:
+    check_optimize(options.optimize)
+    able = device.gpu.api != "none" or computes_float16(device)
+    check_precision(options.precision, gpu=device.gpu, able=able, device=device.name)
+    if options.weights not in (None, "float32", "float16"):
+        raise ConfigError(f"Weights cannot be {options.weights!r}.", hint="Use float32 or float16.")
+
+
+def _params_mode(options: PackOptions, device: Device) -> ParamsMode:
+    mode = options.params or device.params
+    if mode not in ("file", "embed", "caller"):
+        raise ConfigError(f"There is no way {mode!r} to ship params.", hint="Use file, embed or caller.")
+    if device.bare_metal:
+        firmware.check_options(device, mode)
+    return mode
+
+
+def _params_key(options: PackOptions) -> bytes:
+    """The key that the library trusts; b"" for none."""
+    if options.params_key is None:
+        return b""
+    from edgepack.signing.sums import public_key
+
+    return public_key(os.fspath(options.params_key)).raw
+
+
+def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
+    return ModelRecord(
+        file=as_text(job.model.name),
+        sha256=imported.digest,
+        shapes={key: tuple(value) for key, value in sorted(job.shapes.items())},
+        dims=dict(sorted(job.dims.items())),
+        cut_inputs=tuple(job.cut_inputs),
+        cut_outputs=tuple(job.cut_outputs),
+        const={key: tuple(value) for key, value in sorted(job.const.items())},
+        batch=job.batch,
+        maxima=dict(sorted(job.maxima.items())),
+    )
+
+
+def _compile(
+    job: ImportJob,
+    name: str,
+    devices: list[Device],
+    place: Workplace,
+    cache: Cache | None,
+    options: PackOptions,
+    progress: Progress,
+) -> tuple[Imported, tuple[Compiled, ...]]:
+    """The model for any target, and for each of ``devices``, the last of which is the bundle's own."""
+    compiled = []
+    with Worker(progress=progress) as worker:
+        compiler = Compiler(worker, cache)
+        imported = compiler.import_model(job, place.job / "import")
+        for number, (device, target) in enumerate(_targets(devices, options)):
+            own = device is devices[-1] and target.kind == "cpu"
+            prefix = f"edgepack_{name}_" if own else f"edgepack_{name}_v{number}_"
+            folder = place.job / f"compile{number}"
+            of_device = CompileJob(job.model, imported.folder, imported.frontend, name, target, prefix)
+            compiler.compile_model(of_device, imported, folder)
+            compiled.append(Compiled(device, folder, "" if isinstance(target, CpuTarget) else target.api))
+    if options.strict_speed:
+        _check_speed(job.model, compiled)
+    return imported, tuple(compiled)
+
+
+def _targets(devices: Sequence[Device], options: PackOptions) -> list[tuple[Device, Target]]:
+    """What kernels are compiled for, in the order in which the library tries them: the GPU of the device,
+    which is the last one, then each kind of CPU."""
+    cpus = [
+        replace(
+            device.cpu_target(),
+            threads=devices[-1].threads,
+            optimize=options.optimize,
+            strict_math=options.strict_math,
+        )
+        for device in devices
+    ]
+    gpu = devices[-1].gpu_target(cpus[-1], options.precision or "fp32")
+    if gpu is None:
+        cpus = [with_precision(cpu, options.precision) for cpu in cpus]
+    targets: list[tuple[Device, Target]] = [] if gpu is None else [(devices[-1], gpu)]
+    return [*targets, *zip(devices, cpus, strict=True)]
+
+
+def _check_speed(model: Path, compiled: Sequence[Compiled]) -> None:
+    """Raise ModelError where a plan has slow kernels."""
+    plans = [Plan.from_json((one.folder / "plan.json").read_text(encoding="utf-8")) for one in compiled]
+    lines = list(dict.fromkeys(line for plan in plans for line in plan.slow_kernels))
+    if lines:
+        raise ModelError(
+            f"{model} would be slow: {lines[0]}.",
+            hint="Without --strict-speed it is packed all the same, with a warning for each slow kernel.",
+            detail="\n".join(lines[1:]),
+        )

@@ -1,0 +1,104 @@
+"""What leaves edgepack's Python API: an EdgepackError, also where a defect is to blame."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from edgepack.errors import ConfigError, EdgepackError, InternalError
+from edgepack.system.log import save_log
+from edgepack.system.progress import Progress
+from edgepack.text.spelling import spelled
+from edgepack.version import __version__
+
+__all__ = ["guarded", "internal_error", "undisturbed"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+#: What the system says where the user, and nobody's defect, is to blame.
+_REFUSALS = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EFBIG, errno.EMFILE, errno.ENFILE),
+    *(errno.EDQUOT, errno.ENAMETOOLONG, errno.ENOTDIR),
+}
+
+
+class _CallersError(BaseException):
+    """Carries an exception of the caller's own code through edgepack's."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate a function of the API: whatever it raises is an EdgepackError, which names options as its
+    caller gives them (:mod:`edgepack.text.spelling`).
+
+    A file that the system refuses becomes a ConfigError, any other exception an InternalError with a saved
+    log. A call with arguments that the function does not have stays a TypeError, and what :func:`undisturbed`
+    code raises stays what it is.
+    """
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except EdgepackError as error:
+            error.message, error.hint = spelled(error.message), spelled(error.hint)
+            error.args = (error.message,)
+            raise
+        except _CallersError as carrier:
+            raise carrier.error from carrier.error.__cause__
+        except Exception as error:
+            trace = error.__traceback__
+            if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
+                raise  # the call itself: not a line of the function has run
+            raise _translated(error, function.__qualname__) from error
+
+    return call
+
+
+def undisturbed(progress: Progress | None) -> Progress | None:
+    """The caller's callback; what it raises passes through :func:`guarded` functions as it is."""
+    if progress is None:
+        return None
+
+    def call(stage: str, detail: str) -> None:
+        try:
+            progress(stage, detail)
+        except Exception as error:
+            raise _CallersError(error) from error
+
+    return call
+
+
+def internal_error(error: Exception, what: str) -> InternalError:
+    """An exception that nobody foresaw as an InternalError, its traceback in a saved log.
+
+    Args:
+        what: what was being done, for the log.
+    """
+    text = "".join(traceback.format_exception(error))
+    path = save_log("internal", f"edgepack {__version__}\n{what}\n\n{text}")
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    hint = "" if path is None else f"The log is in {path}; please report it."
+    return InternalError(f"An internal error: {said}.", hint=hint)
+
+
+def _translated(error: Exception, what: str) -> EdgepackError:
+    if isinstance(error, OSError) and error.errno in _REFUSALS:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return ConfigError(
+            f"{where}{error.strerror}.", hint="Make room, or choose a folder that may be written to."
+        )
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error.strerror):  # tempfile's
+        return ConfigError(
+            "No folder for temporary files can be written to.",
+            hint="Make room in the usual one, or name another by TMPDIR.",
+            detail=str(error.strerror),
+        )
+    return internal_error(error, what)
