@@ -28,7 +28,8 @@ formats/oci.py:_write objectfiles/coff/format.py:shared objectfiles/coff/format.
 objectfiles/coff/relocatable.py:drop_exports objectfiles/coff/relocatable.py:hide_weak_defaults
 objectfiles/elf/format.py:shared objectfiles/elf/relocatable.py:_edit objectfiles/macho/format.py:shared
 objectfiles/macho/format.py:strip_debug objectfiles/macho/relocatable.py:hide_symbols
-objectfiles/wasm/relocatable.py:hide_symbols pipeline/worker_process.py:run plan/binary.py:write_binaries
+objectfiles/wasm/relocatable.py:hide_symbols pipeline/model_objects.py:write pipeline/worker_process.py:run
+plan/binary.py:write_binaries
 release/assemble.py:_joint release/assemble.py:assemble release/attestations.py:_write
 release/output.py:write_sums release/processes.py:_call release/processes.py:do_call
 report/build.py:write_report runners/metal_shim.py:_program runners/program.py:_path_of_text
