@@ -75,11 +75,11 @@ EXTERNAL = {
             save_model(made, folder / "relu.onnx")
             return folder / "relu.onnx"
 
-        def prepare(model, sizes, folder):
-            return onnx.prepare(_onnx(model, folder), sizes, folder)
+        def prepare(model, options, folder):
+            return onnx.prepare(_onnx(model, folder), options, folder)
 
-        def record(model, sizes, folder, *, seed, inputs):
-            return onnx.record(folder / "relu.onnx", sizes, folder, seed=seed, inputs=inputs)
+        def record(model, options, folder, *, seed, inputs):
+            return onnx.record(folder / "relu.onnx", options, folder, seed=seed, inputs=inputs)
     """,
     "elsewhere/compiler.py": """
         from edgepack.toolchains.zig import ZigToolchain

@@ -32,9 +32,9 @@ An operator that is not here is refused with a sentence that names it. Inputs th
 
 The shapes that depend on data are those of Compress, NonMaxSuppression, NonZero and Unique; with a maximum
 of entries ([varying-sizes.md](varying-sizes.md)) their tests pass too, which
-`pytest -m slow tests/compiler/frontend/onnx/test_maxima.py` runs. Random numbers with a seed are constants,
-the same in every run: what `onnx.reference` draws, by NumPy's `RandomState(seed)` (the Mersenne Twister
-MT19937). Without a seed they are refused, and a Multinomial always is.
+`pytest -m slow tests/compiler/frontend/onnx/test_bounded_shapes.py` runs. Random numbers with a seed are
+constants, the same in every run: what `onnx.reference` draws, by NumPy's `RandomState(seed)` (the Mersenne
+Twister MT19937). Without a seed they are refused, and a Multinomial always is.
 
 Opsets are those of the tests' models; older ones go through the same converters. Types are those of the tests
 that pass, inputs and outputs together.

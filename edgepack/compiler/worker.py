@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.choose import choose, frontend_of
 from edgepack.compiler.memory import limit_to_available
-from edgepack.compiler.openable import openable_folder, openable_paths
 from edgepack.compiler.reporter import Reporter
+from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
 from edgepack.system.guardian import end_with_parent
 
 if TYPE_CHECKING:
-    from edgepack.compiler.frontend.base import Frontend, HalfWeights, ImportedModel, Sizes
+    from edgepack.compiler.frontend.base import Float16Weights, Frontend, ImportedModel, ImportOptions
     from edgepack.compiler.graph.lower import Forms, Lowered
     from edgepack.compiler.planner.build import Built
     from edgepack.plan.binary import Binary
@@ -78,39 +78,35 @@ def _summarise(job: dict[str, Any], folder: Path, events: Events) -> dict[str, A
     return _frontend(job).summarise(Path(job["model"])).to_json()
 
 
-def _sizes(job: dict[str, Any]) -> Sizes:
-    from edgepack.compiler.frontend.base import Sizes
+def _options(job: dict[str, Any]) -> ImportOptions:
+    from edgepack.compiler.frontend.base import ImportOptions
     from edgepack.plan.custom import CustomOperator
     from edgepack.plan.limits import Limits
 
-    shapes = {name: tuple(shape) for name, shape in job["shapes"].items()}
-    custom = [CustomOperator.from_json(one) for one in job["custom"]]
-    expected = {name: Path(path) for name, path in job.get("expected", {}).items()}
-    cuts = job["cut_inputs"], job["cut_outputs"]
-    limits = Limits.from_json(job["limits"])
-    return Sizes(
-        shapes,
-        job["dims"],
-        *cuts,
-        job["batch"],
-        custom,
-        expected,
-        job["weights"],
-        job["maxima"],
-        limits,
-        job["precision"],
-        job["strict_math"],
-        job["const"],
+    return ImportOptions(
+        shapes={name: tuple(shape) for name, shape in job["shapes"].items()},
+        dims=job["dims"],
+        inputs=job["cut_inputs"],
+        outputs=job["cut_outputs"],
+        batch=job["batch"],
+        custom=[CustomOperator.from_json(one) for one in job["custom"]],
+        expected={name: Path(path) for name, path in job.get("expected", {}).items()},
+        weights=job["weights"],
+        maxima=job["maxima"],
+        limits=Limits.from_json(job["limits"]),
+        precision=job["precision"],
+        strict_math=job["strict_math"],
+        const=job["const"],
     )
 
 
 def _import(job: dict[str, Any], folder: Path, events: Events) -> None:
-    frontend, model, sizes = _frontend(job), Path(job["model"]), _sizes(job)
+    frontend, model, options = _frontend(job), Path(job["model"]), _options(job)
     events.stage("import")
-    notes = frontend.prepare(model, sizes, folder)
+    notes = frontend.prepare(model, options, folder)
     events.stage("record")
     inputs = {name: Path(path) for name, path in job["inputs"].items()}
-    for text in (*notes, *frontend.record(model, sizes, folder, seed=job["seed"], inputs=inputs)):
+    for text in (*notes, *frontend.record(model, options, folder, seed=job["seed"], inputs=inputs)):
         events.warning(text)
 
 
@@ -126,7 +122,7 @@ def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel,
     return about, lower(module.pop(), forms)
 
 
-def _with_weights(target: Target, half_weights: HalfWeights) -> Target:
+def _with_weights(target: Target, half_weights: Float16Weights) -> Target:
     """The target that stores weights as float16 where the model's are to be stored so."""
     from edgepack.plan.gpu_target import GpuTarget
 
@@ -190,7 +186,7 @@ def _built(
     if isinstance(target, GpuTarget):
         from edgepack.compiler.planner.build_gpu import build_gpu_plan
 
-        large = imported.seen.large
+        large = imported.calibration.large
         return build_gpu_plan(
             lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, large=large
         )
@@ -204,7 +200,7 @@ def _built(
         name=name,
         symbol_prefix=prefix,
         reporter=events,
-        measured=Measured(imported.seen),
+        measured=Measured(imported.calibration),
     )
 
 
@@ -216,7 +212,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
 
     frontend = _frontend(job)
     events.stage("import")
-    notes = frontend.prepare(Path(job["model"]), _sizes(job), folder)
+    notes = frontend.prepare(Path(job["model"]), _options(job), folder)
     imported = frontend.load(folder)
     events.stage("optimise")
     target = _with_weights(target_from_json(job["target"]), imported.half_weights)
@@ -242,10 +238,10 @@ def run_job(folder: Path, events: Events) -> None:
     from edgepack.errors import EdgepackError
 
     try:
-        folder = openable_folder(folder)
+        folder = utf8_folder(folder)
         job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
         if job["task"] != "read":  # which answers with paths
-            job = openable_paths(job)
+            job = utf8_paths(job)
         result = _TASKS[job["task"]](job, folder, events)
     except EdgepackError as error:
         name = next(c.__name__ for c in type(error).__mro__ if c.__module__ == EdgepackError.__module__)
@@ -268,7 +264,7 @@ def main() -> int:
     faulthandler.enable()  # a native crash, of ONNX Runtime's say, then leaves Python's stack in the log
     limit_to_available()
     sys.setrecursionlimit(_RECURSION)
-    tempfile.tempdir = str(openable_folder(Path(tempfile.gettempdir())))
+    tempfile.tempdir = str(utf8_folder(Path(tempfile.gettempdir())))
     events = Events()
     while line := sys.stdin.buffer.readline():
         run_job(Path(json.loads(line)), events)

@@ -197,7 +197,7 @@ def remove(
 
 
 def _surplus(found: Sequence[tuple[float, int]], most: int | None, before: float | None) -> list[bool]:
-    """Of what was used at a time and has a size, the oldest first: which of it goes."""
+    """Which of the things that were used at a time and have a size go: the oldest first."""
     left = sum(size for _, size in found)
     goes = []
     for used, size in found:

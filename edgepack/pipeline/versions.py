@@ -81,7 +81,7 @@ def _normal(package: str) -> str:
 
 @cache
 def _version(package: str) -> str:
-    """Of an installed package; "" where it is not installed."""
+    """The version of an installed package; "" where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

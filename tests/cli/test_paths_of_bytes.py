@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 import edgepack
 from edgepack.cli.main import main
-from edgepack.compiler.openable import openable_folder, openable_paths
+from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
 from edgepack.runners.program import _path_of_text
 from edgepack.system.files import as_text
 
@@ -100,12 +100,12 @@ def test_libraries_that_want_text_get_a_link(folder: Path, monkeypatch: pytest.M
     own = folder.parent / "own"
     own.mkdir()
     monkeypatch.chdir(own)
-    link = openable_folder(folder)
+    link = utf8_folder(folder)
     str(link).encode("utf-8")
     assert (link / "w.bin").read_bytes() == b"weights"
-    assert openable_folder(folder) == link
-    assert openable_folder(own) == own
-    job = openable_paths({"model": str(folder / "m.onnx"), "imported": str(own), "shapes": {}})
+    assert utf8_folder(folder) == link
+    assert utf8_folder(own) == own
+    job = utf8_paths({"model": str(folder / "m.onnx"), "imported": str(own), "shapes": {}})
     assert job == {"model": str(link / "m.onnx"), "imported": str(own), "shapes": {}}
 
 

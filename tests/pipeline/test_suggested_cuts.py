@@ -10,7 +10,7 @@ import pytest
 
 from edgepack.cli.main import main
 from edgepack.cli.pack import command
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import prepare
 from edgepack.errors import ModelError
 from edgepack.options import PackOptions
@@ -59,7 +59,12 @@ def test_a_refused_pack_prints_commands_that_work(tmp_path: Path, capsys: pytest
     assert len(lines) == 1, "behind it stands nothing"
     found = parsed(lines[0])
     assert found["cut_outputs"] == ("b2,s2",)
-    sizes = Sizes(found["shapes"], found["dims"], found["cut_inputs"], found["cut_outputs"])  # type: ignore[arg-type]
-    prepare(Path(str(found["model"])), sizes, tmp_path)
+    options = ImportOptions(
+        shapes=found["shapes"],  # type: ignore[arg-type]
+        dims=found["dims"],  # type: ignore[arg-type]
+        inputs=found["cut_inputs"],  # type: ignore[arg-type]
+        outputs=found["cut_outputs"],  # type: ignore[arg-type]
+    )
+    prepare(Path(str(found["model"])), options, tmp_path)
     normal = onnx.load(str(tmp_path / "model.onnx"), load_external_data=False)
     assert [value.name for value in normal.graph.output] == ["b2", "s2"]

@@ -17,7 +17,7 @@ import onnx
 import onnx.backend.test.loader
 from onnx import numpy_helper
 
-from edgepack.compiler.frontend.onnx.narrow_types import as_bytes, from_bytes
+from edgepack.compiler.frontend.onnx.storage_types import as_bytes, from_bytes
 
 __all__ = ["SAMPLE", "NodeTest", "check", "load_tests", "operator_of"]
 

@@ -16,25 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from edgepack.plan.calibration import NOT_CALIBRATED, CalibrationRanges
 from edgepack.plan.custom import CustomOperator
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.model_summary import ModelSummary
-from edgepack.plan.seen_values import NOTHING_SEEN, SeenValues
 from edgepack.plan.types import Signature, WeightsDtype
 
 if TYPE_CHECKING:
     import tvm
 
-__all__ = ["Frontend", "HalfWeights", "ImportedModel", "Sizes"]
+__all__ = ["Float16Weights", "Frontend", "ImportOptions", "ImportedModel"]
 
-HalfWeights = Literal["always", "where it is fast", "never"]
+Float16Weights = Literal["always", "where it is fast", "never"]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What the user says about how much of a model is taken: shapes that it leaves open, where it is cut, and
-    how precise its weights stay.
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """What the user says about how a model is imported: shapes that it leaves open, where it is cut, how
+    precise its weights stay, and how much may become of it.
 
     Attributes:
         shapes: whole shapes of inputs, by input name (``--shape``).
@@ -81,14 +81,14 @@ class ImportedModel:
         operators: how often each of the format's operators occurs, after normalisation.
         half_weights: whether weights that are float16 numbers are stored as such: "always", "where it is
             fast" (the target has instructions that convert them), or "never".
-        seen: what was seen of its values, where that was asked for.
+        calibration: how large its values were in the recorded run, where that was asked for.
     """
 
     module: tvm.IRModule
     signature: Signature
     operators: dict[str, int]
-    half_weights: HalfWeights = "never"
-    seen: SeenValues = NOTHING_SEEN
+    half_weights: Float16Weights = "never"
+    calibration: CalibrationRanges = NOT_CALIBRATED
 
 
 class Frontend(Protocol):
@@ -111,7 +111,7 @@ class Frontend(Protocol):
         """What is in the model's file."""
         ...
 
-    def prepare(self, model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
+    def prepare(self, model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...]:
         """Check the model, give it static shapes, normalise it, and leave in ``folder`` what :meth:`load`
         needs: nothing there depends on a target.
 
@@ -119,12 +119,12 @@ class Frontend(Protocol):
             Warnings, a sentence each: what was chosen for the user, and what is lost.
 
         Raises:
-            ConfigError: ``sizes`` do not fit the model.
+            ConfigError: ``options`` do not fit the model.
         """
         ...
 
     def record(
-        self, model: Path, sizes: Sizes, folder: Path, *, seed: int, inputs: Mapping[str, Path]
+        self, model: Path, options: ImportOptions, folder: Path, *, seed: int, inputs: Mapping[str, Path]
     ) -> tuple[str, ...]:
         """Write recorded inputs, reference outputs and their tolerances to ``folder / "recorded"``.
 

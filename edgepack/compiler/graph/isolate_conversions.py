@@ -1,7 +1,7 @@
 """Isolate conversions: what reads or writes float16 or bfloat16 is a fused group of its own.
 
-All values between inputs and outputs are float32 (frontend/onnx/half.py), so there are few conversions, and
-no other kernel needs to know these types.
+All values between inputs and outputs are float32 (frontend/onnx/float16.py), so there are few conversions,
+and no other kernel needs to know these types.
 """
 
 from __future__ import annotations

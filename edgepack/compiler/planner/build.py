@@ -74,7 +74,7 @@ def build_plan(
     program = read_program(lowered)
     if target.half_weights:
         mark_half_weights(program)
-    kept = mark_half_products(program, signature.nodes, measured.seen) if target.half_products else ()
+    kept = mark_half_products(program, signature.nodes, measured.calibration) if target.half_products else ()
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured.schedules)
     for text in kept:
         selector.warn(text)

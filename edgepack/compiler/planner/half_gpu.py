@@ -8,7 +8,7 @@ stay
 - positions: what a float becomes an integer of, and what that is computed from without a product in between;
 - results that are far smaller than what they were computed from: the sums, means and variances of
   normalisations are among them, which may be far larger than what was summed, and their bytes do not count;
-- what belongs to nodes whose results were seen to be beyond float16 (frontend/onnx/large_values.py);
+- what belongs to nodes whose results were seen to be beyond float16 (frontend/onnx/calibration.py);
 - small constants, and those that float16 cannot hold.
 """
 

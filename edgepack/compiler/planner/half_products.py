@@ -2,7 +2,7 @@
 that float16 holds, where no sum can leave float16.
 
 A sum of a block of products (emit/register_tile.py) is at most :data:`HALF_BLOCK` times the largest
-weight times the largest value that was read in the recorded run (frontend/onnx/large_values.py).
+weight times the largest value that was read in the recorded run (frontend/onnx/calibration.py).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS
 from edgepack.compiler.kernels.cpu.emit.register_tile import HALF_BLOCK
 from edgepack.compiler.planner.half_weights import LEAST, lost, said
 from edgepack.compiler.planner.program import Call, Program
-from edgepack.plan.seen_values import LARGEST_FLOAT16, SeenValues
+from edgepack.plan.calibration import LARGEST_FLOAT16, CalibrationRanges
 
 __all__ = ["mark_half_products"]
 
 
-def mark_half_products(program: Program, names: Sequence[str], seen: SeenValues) -> tuple[str, ...]:
+def mark_half_products(program: Program, names: Sequence[str], ranges: CalibrationRanges) -> tuple[str, ...]:
     """Sets :attr:`FusedGroup.half_products` of groups at all of whose calls float16 is safe.
 
     Args:
@@ -35,7 +35,7 @@ def mark_half_products(program: Program, names: Sequence[str], seen: SeenValues)
     for call in program.calls:
         index = _weights(call, program)
         nodes = [names[i] for i in call.nodes if i < len(names)]
-        here = index is not None and not _too_large(program, index, nodes, seen)
+        here = index is not None and not _too_large(program, index, nodes, ranges)
         if index is not None and here and (why := lost(program.constants[index])):
             kept[index], here = why, False
         safe[call.fused.name] = safe.get(call.fused.name, True) and here
@@ -57,11 +57,11 @@ def _weights(call: Call, program: Program) -> int | None:
     return value.index if array.dtype == np.float32 and array.size >= LEAST else None
 
 
-def _too_large(program: Program, index: int, nodes: Sequence[str], seen: SeenValues) -> bool:
-    if not seen.large.isdisjoint(nodes):
+def _too_large(program: Program, index: int, nodes: Sequence[str], ranges: CalibrationRanges) -> bool:
+    if not ranges.large.isdisjoint(nodes):
         return True
     most = float(np.abs(program.constants[index]).max())
     return (
-        not most * max((seen.read.get(node, 0.0) for node in nodes), default=0.0) * HALF_BLOCK
+        not most * max((ranges.read.get(node, 0.0) for node in nodes), default=0.0) * HALF_BLOCK
         <= LARGEST_FLOAT16
     )

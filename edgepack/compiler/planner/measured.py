@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgepack.compiler.kernels.schedule import Schedules, nothing_given
-from edgepack.plan.seen_values import NOTHING_SEEN, SeenValues
+from edgepack.plan.calibration import NOT_CALIBRATED, CalibrationRanges
 
 __all__ = ["NOTHING_MEASURED", "Measured"]
 
@@ -15,11 +15,11 @@ class Measured:
     """What was measured.
 
     Attributes:
-        seen: values of the model in runs, which say where float16 is safe.
+        calibration: how large the model's values were, which says where float16 is safe.
         schedules: those that were fast, in place of what the rules would propose.
     """
 
-    seen: SeenValues = NOTHING_SEEN
+    calibration: CalibrationRanges = NOT_CALIBRATED
     schedules: Schedules = nothing_given
 
 

@@ -17,7 +17,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import HALF_BLOCK
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.compiler.planner.measured import Measured
 from edgepack.config.device import computes_float16, load_device
-from edgepack.plan.seen_values import SeenValues
+from edgepack.plan.calibration import CalibrationRanges
 from edgepack.plan.target import CpuTarget, with_precision
 from tests.models.builder import Graph
 from tests.models.evaluate import run_onnxruntime
@@ -104,7 +104,7 @@ def _planned(factor: float, *, scale: float = 1.0, large: bool = False, target: 
         target,
         name="m",
         symbol_prefix="m_",
-        measured=Measured(SeenValues(frozenset(names if large else ()), dict.fromkeys(names, factor))),
+        measured=Measured(CalibrationRanges(frozenset(names if large else ()), dict.fromkeys(names, factor))),
     )
 
 

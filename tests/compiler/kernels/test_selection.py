@@ -10,7 +10,11 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.onnx.maxima.prepare import padded_results, with_counts, with_maxima
+from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import (
+    padded_results,
+    with_bounded_shapes,
+    with_counts,
+)
 from edgepack.compiler.frontend.onnx.reference_run import run_reference
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.errors import ModelError
@@ -50,7 +54,7 @@ def expected(
     model: onnx.ModelProto, maxima: Mapping[str, int], inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What the reference gives, with the padding and the counts."""
-    *_, padding = with_maxima(model, maxima)
+    *_, padding = with_bounded_shapes(model, maxima)
     results = reference(with_counts(model, padding), inputs)
     return padded_results(results, padding, [value.name for value in model.graph.output])
 

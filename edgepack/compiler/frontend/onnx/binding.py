@@ -58,11 +58,11 @@ def model_inputs(model: onnx.ModelProto) -> tuple[ModelInput, ...]:
 def input_dtype(value: onnx.ValueInfoProto) -> str:
     """Name of the element type (``float32``); ModelError if a bundle's tensor cannot have it.
 
-    That of a type of fewer bits than C has one for is the byte that holds it (``narrow_types.py``).
+    That of a type of fewer bits than C has one for is the byte that holds it (``storage_types.py``).
     """
     import onnx
 
-    from edgepack.compiler.frontend.onnx.narrow_types import NARROW_TYPES
+    from edgepack.compiler.frontend.onnx.storage_types import STORAGE_TYPES
     from edgepack.plan.dtypes import DTYPE_BYTES
 
     kind = value.type.WhichOneof("value")
@@ -74,7 +74,7 @@ def input_dtype(value: onnx.ValueInfoProto) -> str:
     element = value.type.tensor_type.elem_type
     known = onnx.TensorProto.DataType.values()
     name = onnx.TensorProto.DataType.Name(element).lower() if element in known else str(element)
-    dtype = {"float": "float32", "double": "float64", **NARROW_TYPES}.get(name, name)
+    dtype = {"float": "float32", "double": "float64", **STORAGE_TYPES}.get(name, name)
     if dtype not in DTYPE_BYTES:
         raise ModelError(
             f"{value.name!r} has the element type {dtype}, which a bundle cannot have.",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.custom import Custom
 from edgepack.compiler.frontend.onnx.cut import cut, static_shape
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
@@ -83,12 +83,12 @@ def _computed(
     part.CopyFrom(model)
     own = {value.name for value in model.graph.input} | {t.name for t in model.graph.initializer}
     inputs = _leading_to(model, wanted, set(known) - own)
-    cut(part, Sizes(inputs=inputs, outputs=list(dict.fromkeys(wanted))))
+    cut(part, ImportOptions(inputs=inputs, outputs=list(dict.fromkeys(wanted))))
     return run(part, {value.name: known[value.name] for value in part.graph.input})
 
 
 def _leading_to(model: onnx.ModelProto, wanted: Sequence[str], known: set[str]) -> list[str]:
-    """Those of the known tensors that the wanted ones are computed from."""
+    """Which of the known tensors the wanted ones are computed from."""
     producer = {name: node for node in model.graph.node for name in node.output}
     todo, seen, found = list(wanted), set(), []
     while todo:

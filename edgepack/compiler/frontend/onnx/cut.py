@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.binding import bind, model_inputs
+from edgepack.compiler.frontend.onnx.constant_inputs import make_constant
 from edgepack.compiler.frontend.onnx.extents import check_nodes
 from edgepack.compiler.frontend.onnx.model_file import read_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import value_types
-from edgepack.compiler.frontend.onnx.pinned import pin
 from edgepack.compiler.frontend.onnx.random_numbers import draw
 from edgepack.compiler.frontend.onnx.set_batch import set_batch
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes, inner_graphs, static_shape
@@ -28,36 +28,36 @@ if TYPE_CHECKING:
 __all__ = ["cut", "declared_values", "node_reads", "open_model", "static_shape"]
 
 
-def open_model(path: Path, sizes: Sizes, notes: list[str] | None = None) -> onnx.ModelProto:
-    """The model in ``path``, its weights loaded, cut where ``sizes`` say, all inputs of static shape, and its
-    batch changed if ``sizes`` say so; random numbers with a seed are constants.
+def open_model(path: Path, options: ImportOptions, notes: list[str] | None = None) -> onnx.ModelProto:
+    """The model in ``path``, its weights loaded, cut where ``options`` say, all inputs of static shape, and
+    its batch changed if ``options`` say so; random numbers with a seed are constants.
 
     Args:
         notes: gets a sentence for each dimension that is open and was taken for a batch of 1.
 
     Raises:
         ModelError: the file cannot be read, or an input has an open dimension.
-        ConfigError: ``sizes`` do not fit the model.
+        ConfigError: ``options`` do not fit the model.
     """
-    model, batches = _bound(path, sizes)
+    model, batches = _bound(path, options)
     if notes is not None:
         notes += batches
     draw(model)
-    if sizes.batch:
-        set_batch(model, sizes.batch)
+    if options.batch:
+        set_batch(model, options.batch)
     return model
 
 
-def _bound(path: Path, sizes: Sizes) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+def _bound(path: Path, options: ImportOptions) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The model, cut and static, with the batch that it has, and what is said of open batches."""
     model = read_model(path)
-    check_nodes(model, sizes.limits)
-    pin(model, sizes.const)
-    if not sizes.inputs and not sizes.outputs:
+    check_nodes(model, options.limits)
+    make_constant(model, options.const)
+    if not options.inputs and not options.outputs:
         drop_unread_nodes(model)
-        return model, bind(model, shapes=sizes.shapes, dims=sizes.dims).batches
+        return model, bind(model, shapes=options.shapes, dims=options.dims).batches
     before = model_inputs(model)
-    cut(model, sizes)
+    cut(model, options)
     after = {item.name: item for item in model_inputs(model)}
     gone = [item for item in before if item.name not in after]
     # What was said of inputs that are gone has decided about the shapes behind them.
@@ -66,26 +66,26 @@ def _bound(path: Path, sizes: Sizes) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     used_dims = {dim for item in before for dim in item.shape or ()} - open_dims
     bound = bind(
         model,
-        shapes={name: shape for name, shape in sizes.shapes.items() if name not in used_names},
-        dims={name: size for name, size in sizes.dims.items() if name not in used_dims},
+        shapes={name: shape for name, shape in options.shapes.items() if name not in used_names},
+        dims={name: size for name, size in options.dims.items() if name not in used_dims},
     )
     return model, bound.batches
 
 
-def declared_values(path: Path, sizes: Sizes) -> list[onnx.ValueInfoProto]:
+def declared_values(path: Path, options: ImportOptions) -> list[onnx.ValueInfoProto]:
     """What the file says of tensors inside the model, with the sizes of named dimensions that are known."""
     model = read_model(path, weights=False)
-    known = _known_dims(model, sizes)
+    known = _known_dims(model, options)
     for value in model.graph.value_info:
         _write_dims(value, known)
     return list(model.graph.value_info)
 
 
-def cut(model: onnx.ModelProto, sizes: Sizes) -> None:
-    """Leaves of the model, in place, what computes ``sizes.outputs`` from ``sizes.inputs``.
+def cut(model: onnx.ModelProto, options: ImportOptions) -> None:
+    """Leaves of the model, in place, what computes ``options.outputs`` from ``options.inputs``.
 
     The inputs are the named ones in their order, then the model's own that are still needed. Types and shapes
-    of new inputs are inferred from the model's inputs, as far as ``sizes`` or the file bind these. Sizes of
+    of new inputs are inferred from the model's inputs, as far as ``options`` or the file bind these. Sizes of
     tensors that are read (Shape, Size) become constants where they are known, so that a tensor is not needed
     for its size alone.
 
@@ -97,12 +97,12 @@ def cut(model: onnx.ModelProto, sizes: Sizes) -> None:
     graph = model.graph
     declared = {value.name: value for value in graph.value_info}
     known = {*_tensors(graph), *(tensor.name for tensor in graph.initializer)}
-    inputs, dtypes = _with_dtypes(_split(sizes.inputs, known), known)
-    outputs = _split(sizes.outputs, known) or [value.name for value in graph.output]
+    inputs, dtypes = _with_dtypes(_split(options.inputs, known), known)
+    outputs = _split(options.outputs, known) or [value.name for value in graph.output]
     _check_names(model, inputs, outputs)
     own = {value.name: value for value in (*graph.input, *graph.output)}
     if inputs:
-        _bind_known(model, sizes)
+        _bind_known(model, options)
     types = _types(model, [*inputs, *outputs])
     nodes, names = _between(graph, set(inputs), outputs, types if inputs else {})
     unused = [name for name in inputs if name not in names]
@@ -194,13 +194,13 @@ def _nearest(name: str, known: Sequence[str], graph: onnx.GraphProto) -> str:
     return f"It has {len(known)} tensors, from {known[0]} to {known[-1]}; netron shows them." if known else ""
 
 
-def _bind_known(model: onnx.ModelProto, sizes: Sizes) -> None:
+def _bind_known(model: onnx.ModelProto, options: ImportOptions) -> None:
     """Writes the sizes that are known into the model's inputs, as :func:`bind` does, but asks for none."""
-    known = _known_dims(model, sizes)
+    known = _known_dims(model, options)
     for value in model.graph.input:
-        if value.name in sizes.shapes:
+        if value.name in options.shapes:
             value.type.tensor_type.shape.Clear()
-            for size in sizes.shapes[value.name]:
+            for size in options.shapes[value.name]:
                 value.type.tensor_type.shape.dim.add().dim_value = size
             value.type.tensor_type.shape.SetInParent()
         _write_dims(value, known)
@@ -221,11 +221,11 @@ def _types(model: onnx.ModelProto, wanted: Sequence[str]) -> dict[str, onnx.Valu
     return types
 
 
-def _known_dims(model: onnx.ModelProto, sizes: Sizes) -> dict[str, int]:
+def _known_dims(model: onnx.ModelProto, options: ImportOptions) -> dict[str, int]:
     """Sizes of named dimensions: those given, and those that follow from given shapes."""
-    known = dict(sizes.dims)
+    known = dict(options.dims)
     items = {item.name: item for item in model_inputs(model)}
-    for name, shape in sizes.shapes.items():
+    for name, shape in options.shapes.items():
         declared = items[name].shape if name in items else None
         for dim, size in zip(declared or (), shape, strict=False):
             if isinstance(dim, str):

@@ -13,10 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.base import HalfWeights, ImportedModel, Sizes
+from edgepack.compiler.frontend.base import Float16Weights, ImportedModel, ImportOptions
 from edgepack.compiler.frontend.onnx import reference, summary
 from edgepack.compiler.frontend.onnx.binding import bind, input_dtype, model_inputs
-from edgepack.compiler.frontend.onnx.blame import blaming_invalid
+from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding
+from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import check_combinations, with_bounded_shapes
+from edgepack.compiler.frontend.onnx.bounded_shapes.suggest import check_sizes
+from edgepack.compiler.frontend.onnx.calibration import calibrate, calibration_ranges
 from edgepack.compiler.frontend.onnx.converters import convert
 from edgepack.compiler.frontend.onnx.custom import (
     Detachable,
@@ -26,14 +29,11 @@ from edgepack.compiler.frontend.onnx.custom import (
     reattached,
 )
 from edgepack.compiler.frontend.onnx.cut import declared_values, open_model, static_shape
+from edgepack.compiler.frontend.onnx.error_attribution import attributed_errors
 from edgepack.compiler.frontend.onnx.external_data import read_tensor, save_with_data
+from edgepack.compiler.frontend.onnx.float16 import has_float16
 from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
-from edgepack.compiler.frontend.onnx.half import has_half
 from edgepack.compiler.frontend.onnx.import_failures import ImportFailures
-from edgepack.compiler.frontend.onnx.large_values import note_large_values, seen_values
-from edgepack.compiler.frontend.onnx.maxima.apply import Padding
-from edgepack.compiler.frontend.onnx.maxima.prepare import check_combinations, with_maxima
-from edgepack.compiler.frontend.onnx.maxima.suggest import check_sizes
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.quantised_weights import warn_of_quantised_weights
@@ -63,34 +63,34 @@ def model_files(model: Path) -> tuple[Path, ...]:
 
 def summarise(model: Path) -> ModelSummary:
     """What is in an ONNX file. Raises ModelError if it cannot be read."""
-    with blaming_invalid(model):
+    with attributed_errors(model):
         return summary.summarise(model)
 
 
-def prepare(model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
+def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...]:
     """Read, check, bind and normalise the model; :func:`load` takes what is then in ``folder``. Returns
     warnings.
 
     Raises:
         ModelError: the file cannot be read, or the model not be compiled.
-        ConfigError: ``sizes`` do not fit the model.
+        ConfigError: ``options`` do not fit the model.
     """
-    with blaming_invalid(model):
-        return _prepare(model, sizes, folder)
+    with attributed_errors(model):
+        return _prepare(model, options, folder)
 
 
-def _prepare(model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
-    check_combinations(sizes)
+def _prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...]:
+    check_combinations(options)
     batches: list[str] = []
-    bound = open_model(model, sizes, batches)
-    declare(bound, sizes.custom)
+    bound = open_model(model, options, batches)
+    declare(bound, options.custom)
     try:
-        normal, inputs, padding = _normalised(bound, sizes.custom, sizes.maxima, sizes.limits)
+        normal, inputs, padding = _normalised(bound, options.custom, options.maxima, options.limits)
     except RefusedNodesError as error:
-        bound.graph.value_info.extend(declared_values(model, sizes))  # behind a node that nobody knows
-        cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=sizes.custom))
+        bound.graph.value_info.extend(declared_values(model, options))  # behind a node that nobody knows
+        cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=options.custom))
         raise _with_cuts(error, cuts, bound) from error
-    half_weights = _half_weights(bound, sizes)
+    half_weights = _half_weights(bound, options)
     kept = round_weights(normal) if half_weights != "never" else ()
     save_with_data(normal, folder / _MODEL, _WEIGHTS)  # protocol buffers end at 2 GB
     tensors = [name for node in bound.graph.node for name in node.output]
@@ -105,7 +105,7 @@ def _prepare(model: Path, sizes: Sizes, folder: Path) -> tuple[str, ...]:
 
 
 def record(
-    model: Path, sizes: Sizes, folder: Path, *, seed: int, inputs: Mapping[str, Path]
+    model: Path, options: ImportOptions, folder: Path, *, seed: int, inputs: Mapping[str, Path]
 ) -> tuple[str, ...]:
     """Record inputs and what ONNX Runtime makes of them in ``folder / "recorded"``; returns warnings.
 
@@ -118,18 +118,18 @@ def record(
     signature = _signature(folder)
     # A float16 model's own arithmetic is its reference, whose tolerance covers rounded weights.
     rounded = folder / _MODEL if signature["half_weights"] == "always" else None
-    with blaming_invalid(model), flushed_denormals(not sizes.strict_math):
+    with attributed_errors(model), flushed_denormals(not options.strict_math):
         warned = reference.record(
             model,
             _inputs(folder),
-            sizes,
+            options,
             seed=seed,
             inputs=inputs,
             directory=folder / "recorded",
             changed=reference.Changed(rounded, _padding(signature)),
         )
-        if sizes.precision == "fp16":
-            warned += note_large_values(onnx.load(str(folder / _MODEL)), folder)
+        if options.precision == "fp16":
+            warned += calibrate(onnx.load(str(folder / _MODEL)), folder)
     return warned
 
 
@@ -141,7 +141,7 @@ def load(folder: Path) -> ImportedModel:
     try:
         imported = _imported(normal, _inputs(folder), folder)
         half_weights = _signature(folder)["half_weights"]
-        return replace(imported, half_weights=half_weights, seen=seen_values(folder))
+        return replace(imported, half_weights=half_weights, calibration=calibration_ranges(folder))
     except RefusedNodesError as error:
         names = set(_signature(folder)["tensors"])
         cuts = suggest_cuts(normal, error.tensors, partial(_not_imported_in, folder=folder), names)
@@ -167,7 +167,7 @@ def import_file(path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mappin
 
 def import_model(model: onnx.ModelProto, maxima: Mapping[str, int] | None = None) -> ImportedModel:
     """The Relax module of a model whose inputs all have static shapes (see :func:`import_file`); ``maxima``
-    are those of :class:`~edgepack.compiler.frontend.base.Sizes`."""
+    are those of :class:`~edgepack.compiler.frontend.base.ImportOptions`."""
     return _imported(*_normalised(model, (), maxima)[:2])
 
 
@@ -189,7 +189,7 @@ def _normalised(
     nodes: Sequence[Detachable] = custom_nodes(model, custom)
     padding = None
     if maxima:
-        model, nodes, padding = with_maxima(model, maxima, limits)
+        model, nodes, padding = with_bounded_shapes(model, maxima, limits)
     normal = _normal(model, nodes, limits)
     _check_static(normal)
     specs = tuple(
@@ -268,11 +268,11 @@ def _inputs(folder: Path) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in inputs)
 
 
-def _half_weights(bound: onnx.ModelProto, sizes: Sizes) -> HalfWeights:
+def _half_weights(bound: onnx.ModelProto, options: ImportOptions) -> Float16Weights:
     """How weights are stored: as the user says, else as the model has them where that costs no time."""
-    if sizes.weights is not None:
-        return "always" if sizes.weights == "float16" else "never"
-    return "where it is fast" if has_half(bound.graph) else "never"
+    if options.weights is not None:
+        return "always" if options.weights == "float16" else "never"
+    return "where it is fast" if has_float16(bound.graph) else "never"
 
 
 def _check_static(model: onnx.ModelProto) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
+from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
-from edgepack.compiler.frontend.onnx.half import compute_in_float32
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
-from edgepack.compiler.frontend.onnx.narrow_types import retype
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
 from edgepack.errors import ModelError
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits

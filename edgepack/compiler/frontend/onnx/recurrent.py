@@ -101,7 +101,7 @@ class _Layer:
         )
 
     def _activations(self, directions: int) -> tuple[tuple[Any, ...], ...]:
-        """Of each direction; the functions take their numbers off the node's lists, in order."""
+        """The functions of each direction, which take their numbers off the node's lists, in order."""
         from edgepack.compiler.graph.recurrent import Activation
 
         given = [self._text(name).lower() for name in self.attributes.get("activations", ())]

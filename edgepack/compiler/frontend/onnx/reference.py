@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.binding import EXPORT_DYNAMIC
+from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding
+from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import padded_results, warn_of_counts, with_counts
 from edgepack.compiler.frontend.onnx.custom import declare
 from edgepack.compiler.frontend.onnx.custom_reference import check_references
 from edgepack.compiler.frontend.onnx.cut import open_model
-from edgepack.compiler.frontend.onnx.given import given_input, given_outputs
-from edgepack.compiler.frontend.onnx.maxima.apply import Padding
-from edgepack.compiler.frontend.onnx.maxima.prepare import padded_results, warn_of_counts, with_counts
-from edgepack.compiler.frontend.onnx.narrow_types import narrow_name
-from edgepack.compiler.frontend.onnx.one_by_one import one_by_one
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level
+from edgepack.compiler.frontend.onnx.per_sample_reference import per_sample_outputs
 from edgepack.compiler.frontend.onnx.reference_run import run_custom, run_drawn, run_reference
-from edgepack.compiler.frontend.onnx.reversed_sums import reverse_sums
+from edgepack.compiler.frontend.onnx.reordered_sums import reorder_sums
 from edgepack.compiler.frontend.onnx.rounded_factors import round_factors
 from edgepack.compiler.frontend.onnx.sampling import drawn_inputs
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.onnx.storage_types import storage_name
+from edgepack.compiler.frontend.onnx.user_arrays import user_input, user_outputs
 from edgepack.errors import ModelError
 from edgepack.plan.types import TensorSpec
 
@@ -101,7 +101,7 @@ class Changed:
 def record(
     path: Path,
     model_inputs: Sequence[TensorSpec],
-    sizes: Sizes,
+    options: ImportOptions,
     *,
     seed: int,
     inputs: Mapping[str, Path],
@@ -116,9 +116,9 @@ def record(
     Args:
         path: an ``.onnx`` file; external data lies beside it.
         model_inputs: the model's inputs, with static shapes.
-        sizes: what gives them these shapes, and where the model is cut.
+        options: what gives them these shapes, and where the model is cut.
         seed: seed of the random inputs.
-        inputs: ``.npy`` files to use instead, by input name. With ``sizes.expected`` nothing is run.
+        inputs: ``.npy`` files to use instead, by input name. With ``options.expected`` nothing is run.
         directory: where to write; is made if it is missing.
         changed: what the user asked for that makes the outputs others than the model's.
 
@@ -130,25 +130,25 @@ def record(
         ModelError: ONNX Runtime cannot run the model.
     """
     rounded, padding = (changed.rounded, changed.padding) if changed is not None else (None, None)
-    model = _opened(path, sizes)
-    given = {name: given_input(name, file, model_inputs) for name, file in inputs.items()}
+    model = _opened(path, options)
+    given = {name: user_input(name, file, model_inputs) for name, file in inputs.items()}
     drawn = drawn_inputs(model, seed, given)
-    allowed = tolerances(model, _rounded(sizes, rounded))
-    if sizes.expected:
+    allowed = tolerances(model, _rounded(options, rounded))
+    if options.expected:
         arrays, prepared, source = next(drawn), None, GIVEN
-        results = given_outputs(model, sizes.expected, inputs, model_inputs)
+        results = user_outputs(model, options.expected, inputs, model_inputs)
     else:
-        arrays, (results, prepared, source) = run_drawn(with_counts(model, padding), drawn, sizes.custom)
-    if sizes.batch > 1 and not sizes.custom and not sizes.expected:
-        results = _singly(path, sizes, arrays, results, allowed)
-        source += f", {sizes.batch} runs with a batch of 1"
+        arrays, (results, prepared, source) = run_drawn(with_counts(model, padding), drawn, options.custom)
+    if options.batch > 1 and not options.custom and not options.expected:
+        results = _singly(path, options, arrays, results, allowed)
+        source += f", {options.batch} runs with a batch of 1"
     del model, drawn  # which hold another copy of the weights than ``prepared``
     warnings: list[str] = []
-    if rounded is not None and not sizes.expected:
-        results, prepared, warnings = _with_rounded_weights(rounded, arrays, sizes, results)
-    tf32 = prepared is not None and sizes.precision == "tf32"
+    if rounded is not None and not options.expected:
+        results, prepared, warnings = _with_rounded_weights(rounded, arrays, options, results)
+    tf32 = prepared is not None and options.precision == "tf32"
     coarse = _if_it_runs(round_factors(prepared) if tf32 else None, arrays, "none")
-    prepared = prepared and reverse_sums(prepared)  # the same order on any machine
+    prepared = prepared and reorder_sums(prepared)  # the same order on any machine
     other = _if_it_runs(prepared, arrays, "extended")
     if padding is not None:
         warnings += warn_of_counts(results, padding)
@@ -161,28 +161,28 @@ def record(
 
 
 def _with_rounded_weights(
-    path: Path, arrays: Mapping[str, NDArray[Any]], sizes: Sizes, exact: Mapping[str, NDArray[Any]]
+    path: Path, arrays: Mapping[str, NDArray[Any]], options: ImportOptions, exact: Mapping[str, NDArray[Any]]
 ) -> tuple[dict[str, NDArray[Any]], onnx.ModelProto | None, list[str]]:
     """The outputs of the model with rounded weights, that model, and warnings where they are far off."""
     import onnx
 
-    results, prepared, _ = run_custom(onnx.load(str(path)), arrays, sizes.custom)
+    results, prepared, _ = run_custom(onnx.load(str(path)), arrays, options.custom)
     return results, prepared, [text for name in exact for text in _moved(name, exact[name], results[name])]
 
 
-def _rounded(sizes: Sizes, model: Path | None) -> str | None:
+def _rounded(options: ImportOptions, model: Path | None) -> str | None:
     """What the bundle's tensors, or the factors of its products ("tf32"), are rounded to, where the reference
     has exact ones; ``model`` has rounded weights."""
-    if sizes.precision == "fp16" or (model is not None and sizes.expected):
+    if options.precision == "fp16" or (model is not None and options.expected):
         return "float16"
-    return "tf32" if sizes.precision == "tf32" else None
+    return "tf32" if options.precision == "tf32" else None
 
 
-def _opened(path: Path, sizes: Sizes) -> onnx.ModelProto:
-    if not sizes.expected:
-        check_references(sizes.custom)
-    model = open_model(path, sizes)
-    declare(model, sizes.custom)
+def _opened(path: Path, options: ImportOptions) -> onnx.ModelProto:
+    if not options.expected:
+        check_references(options.custom)
+    model = open_model(path, options)
+    declare(model, options.custom)
     return model
 
 
@@ -208,7 +208,7 @@ def _write_all(
 
 def _singly(
     path: Path,
-    sizes: Sizes,
+    options: ImportOptions,
     arrays: Mapping[str, NDArray[Any]],
     results: Mapping[str, NDArray[Any]],
     allowed: Mapping[str, Tolerance | int],
@@ -217,14 +217,14 @@ def _singly(
     import numpy as np
 
     shapes = {name: array.shape for name, array in results.items()}
-    singly = one_by_one(path, sizes, arrays, shapes, run_reference)
+    singly = per_sample_outputs(path, options, arrays, shapes, run_reference)
     for name, array in singly.items():
         limits = _limits(array, allowed[name], None)
         one, all_at_once = array.astype(np.float64), results[name].astype(np.float64)
         near = np.isclose(all_at_once, one, rtol=limits["rtol"], atol=limits["atol"], equal_nan=True)
         if not near.all():
             raise ModelError(
-                f"--set-batch {sizes.batch}: the output {name!r} of a batch is not that of its samples "
+                f"--set-batch {options.batch}: the output {name!r} of a batch is not that of its samples "
                 "one by one.",
                 hint=f"{EXPORT_DYNAMIC}.",
             )
@@ -261,7 +261,7 @@ def tolerances(model: onnx.ModelProto, rounded: str | None = None) -> dict[str, 
         if types.get(value.name) in floats:
             found[value.name] = TOLERANCES[max(kinds, key=_COARSENESS.index)]
         else:
-            steps = ops & ROUNDING or narrow_name(types.get(value.name, 0))
+            steps = ops & ROUNDING or storage_name(types.get(value.name, 0))
             found[value.name] = 1 if steps else 0
     return found
 

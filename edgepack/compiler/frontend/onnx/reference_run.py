@@ -10,9 +10,9 @@ from edgepack.compiler.frontend.onnx.custom import custom_nodes
 from edgepack.compiler.frontend.onnx.custom_reference import run_with_custom
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.machine_independent import machine_independent
-from edgepack.compiler.frontend.onnx.narrow_types import as_bytes, from_bytes, has_narrow_values
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level, create_session
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
+from edgepack.compiler.frontend.onnx.storage_types import as_bytes, from_bytes, has_storage_types
 from edgepack.errors import ModelError
 from edgepack.plan.custom import CustomOperator
 
@@ -118,7 +118,7 @@ def run_whatever_serves(
     failure: Exception | None = None
     ends = (*model.graph.input, *model.graph.output)
     # NumPy has none of these types, and ONNX Runtime takes NumPy's arrays only.
-    other = has_narrow_values(model) or any(
+    other = has_storage_types(model) or any(
         value.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16 for value in ends
     )
     for known in () if other else (False, True):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.binding import ModelInput, model_inputs
-from edgepack.compiler.frontend.onnx.narrow_types import as_bytes, narrow_name
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.onnx.storage_types import as_bytes, storage_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,8 +105,8 @@ def random_inputs(
         shape = tuple(dim for dim in item.shape or () if isinstance(dim, int))
         element = elements.get(item.name, 0)
         arrays[item.name] = (
-            _draw_narrow(rng, shape, element)
-            if narrow_name(element)
+            _draw_stored(rng, shape, element)
+            if storage_name(element)
             else _draw(rng, item, shape, graph, free)
         )
     return arrays
@@ -117,7 +117,7 @@ def integer_range(model: onnx.ModelProto, name: str) -> tuple[int, int] | None:
     return _Uses(model).index_range(name)
 
 
-def _draw_narrow(rng: np.random.Generator, shape: tuple[int, ...], element: int) -> NDArray[Any]:
+def _draw_stored(rng: np.random.Generator, shape: tuple[int, ...], element: int) -> NDArray[Any]:
     """Numbers around 0 as a bundle holds an element type of few bits."""
     import numpy as np
     import onnx

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from edgepack.compiler.frontend.onnx.maxima.data_dependent import SELECTION
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import SELECTION
 from edgepack.errors import ModelError
 
 __all__ = ["CONVERTERS"]
@@ -17,7 +17,7 @@ COMPARED_AS = {"float16": "float32", "bfloat16": "float32"}
 
 
 def _selection(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
-    """A node of :func:`edgepack.compiler.frontend.onnx.maxima.data_dependent.selection_node`."""
+    """A node of :func:`edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent.selection_node`."""
     from tvm import relax
 
     del opset

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.cut import cut, node_reads, static_shape
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.errors import EdgepackError
@@ -58,7 +58,7 @@ def _part(
         part = onnx.ModelProto()
         part.CopyFrom(model)
         try:
-            cut(part, Sizes(inputs=chosen.inputs, outputs=chosen.outputs))
+            cut(part, ImportOptions(inputs=chosen.inputs, outputs=chosen.outputs))
             more = set(attempt(part))
         except EdgepackError:
             return None

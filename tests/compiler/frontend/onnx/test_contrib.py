@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.errors import ModelError
@@ -45,7 +45,7 @@ def test_a_model_can_be_cut_behind_an_operator_that_only_onnxruntime_knows(tmp_p
     path = tmp_path / "encoder.onnx"
     onnx.save(model, str(path))
     name = next(node.output[0] for node in model.graph.node if node.op_type == "Attention")
-    part = open_model(path, Sizes(inputs=[name]))
+    part = open_model(path, ImportOptions(inputs=[name]))
     shape = next(value for value in part.graph.input if value.name == name).type.tensor_type.shape
     assert [dim.dim_value for dim in shape.dim] == [2, 20, 32]
 

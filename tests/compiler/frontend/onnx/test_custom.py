@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.graph.lower import lower
 from edgepack.compiler.planner.build import build_plan
@@ -60,12 +60,12 @@ def model() -> onnx.ModelProto:
     return g.model()
 
 
-def prepared(folder: Path, operators: list[CustomOperator]) -> tuple[Path, Sizes]:
+def prepared(folder: Path, operators: list[CustomOperator]) -> tuple[Path, ImportOptions]:
     path = folder / "net.onnx"
     onnx.save(model(), str(path))
-    sizes = Sizes(dims={"n": 4}, custom=operators)
-    frontend.prepare(path, sizes, folder)
-    return path, sizes
+    options = ImportOptions(dims={"n": 4}, custom=operators)
+    frontend.prepare(path, options, folder)
+    return path, options
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
@@ -62,18 +62,18 @@ def test_two_halves_compute_what_the_whole_does(tmp_path: Path, x: Arrays) -> No
     path = saved(whole, tmp_path)
     places = ["both", "relu1"]
     dims = {"n": 2}
-    first = open_model(path, Sizes(dims=dims, outputs=places))
-    second = open_model(path, Sizes(dims=dims, inputs=[",".join(places)]))
+    first = open_model(path, ImportOptions(dims=dims, outputs=places))
+    second = open_model(path, ImportOptions(dims=dims, inputs=[",".join(places)]))
     assert [value.name for value in first.graph.output] == [v.name for v in second.graph.input] == places
     assert {node.op_type for node in second.graph.node} & {"Split", "Relu", "Shape"} == set()
     assert len(first.graph.initializer) + len(second.graph.initializer) == len(whole.graph.initializer)
-    expected = run(open_model(path, Sizes(dims=dims)), x)
+    expected = run(open_model(path, ImportOptions(dims=dims)), x)
     np.testing.assert_array_equal(run(second, run(first, x))["y"], expected["y"])
 
 
 def test_an_input_that_is_still_needed_stays_behind_the_named_ones(tmp_path: Path) -> None:
     whole = network()
-    model = open_model(saved(whole, tmp_path), Sizes(shapes={"x": (2, 3, 8, 8)}, inputs=["half_1"]))
+    model = open_model(saved(whole, tmp_path), ImportOptions(shapes={"x": (2, 3, 8, 8)}, inputs=["half_1"]))
     assert [value.name for value in model.graph.input] == ["half_1", "x"]
     create_session(model)  # the other half is still computed, and no tensor made twice
 
@@ -81,10 +81,10 @@ def test_an_input_that_is_still_needed_stays_behind_the_named_ones(tmp_path: Pat
 def test_shapes_of_new_inputs_may_be_given(tmp_path: Path) -> None:
     path = saved(network(), tmp_path)
     shapes = {"strange": (3, 4, 8, 8)}
-    model = open_model(path, Sizes(shapes=shapes, inputs=["strange"], outputs=["conv2"]))
+    model = open_model(path, ImportOptions(shapes=shapes, inputs=["strange"], outputs=["conv2"]))
     assert [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == [3, 4, 8, 8]
     notes: list[str] = []
-    model = open_model(path, Sizes(inputs=["strange"], outputs=["conv2"]), notes)
+    model = open_model(path, ImportOptions(inputs=["strange"], outputs=["conv2"]), notes)
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
     assert "(--dim n=... gives another size)" in notes[0]
 
@@ -95,9 +95,9 @@ def test_a_type_that_cannot_be_inferred_is_asked_for(tmp_path: Path) -> None:
     path = saved(whole, tmp_path)
     sizes: dict[str, Any] = {"shapes": {"strange": (2, 4, 8, 8)}, "outputs": ["conv2"]}
     with pytest.raises(ConfigError, match=r"type of .* cannot be inferred") as caught:
-        open_model(path, Sizes(inputs=["strange"], **sizes))
+        open_model(path, ImportOptions(inputs=["strange"], **sizes))
     assert "--inputs strange:float32" in caught.value.hint
-    model = open_model(path, Sizes(inputs=["strange:float32"], **sizes))
+    model = open_model(path, ImportOptions(inputs=["strange:float32"], **sizes))
     assert model.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
 
 
@@ -117,7 +117,7 @@ def test_a_cut_that_cannot_be_made_is_one_sentence(
     inputs: list[str], outputs: list[str], message: str, hint: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_model(saved(network(), tmp_path), Sizes(dims={"n": 2}, inputs=inputs, outputs=outputs))
+        open_model(saved(network(), tmp_path), ImportOptions(dims={"n": 2}, inputs=inputs, outputs=outputs))
     assert message in caught.value.message
     assert hint in caught.value.hint
 
@@ -128,7 +128,7 @@ def test_the_cuts_around_an_unknown_operator_are_found_and_compute_the_rest(
     whole = network("Strange", "my.ops")
     path, dims = saved(whole, tmp_path), {"n": 2}
     with pytest.raises(ModelError) as caught:
-        frontend.prepare(path, Sizes(dims=dims), tmp_path)
+        frontend.prepare(path, ImportOptions(dims=dims), tmp_path)
     before, after = caught.value.cuts
     assert before == {
         "part": "before", "inputs": [], "outputs": ["relu1", "both"], "nodes": 4, "of": 9,
@@ -138,16 +138,16 @@ def test_the_cuts_around_an_unknown_operator_are_found_and_compute_the_rest(
     }  # fmt: skip
     parts = []
     for cut in (before, after):
-        sizes = Sizes(dims=dims, inputs=cut["inputs"], outputs=cut["outputs"])
+        options = ImportOptions(dims=dims, inputs=cut["inputs"], outputs=cut["outputs"])
         folder = tmp_path / cut["part"]
         folder.mkdir()
-        frontend.prepare(path, sizes, folder)
-        frontend.record(path, sizes, folder, seed=0, inputs={})
+        frontend.prepare(path, options, folder)
+        frontend.record(path, options, folder, seed=0, inputs={})
         frontend.load(folder)  # TVM imports it
-        parts.append(open_model(path, sizes))
+        parts.append(open_model(path, options))
     middle = run(parts[0], x)
     result = run(parts[1], {**middle, "strange": -middle["both"]})
-    expected = run(open_model(saved(network(), tmp_path), Sizes(dims=dims)), x)
+    expected = run(open_model(saved(network(), tmp_path), ImportOptions(dims=dims)), x)
     np.testing.assert_array_equal(result["y"], expected["y"])
 
 
@@ -160,7 +160,7 @@ def test_a_cut_avoids_nodes_that_are_found_to_be_refused_later(tmp_path: Path) -
     g.nodes.append(helper.make_node("Unknown", [counted, y], ["unknown"], "unknown", domain="my.ops"))
     g.output("unknown")
     with pytest.raises(ModelError) as caught:
-        frontend.prepare(saved(g.model(), tmp_path), Sizes(), tmp_path)
+        frontend.prepare(saved(g.model(), tmp_path), ImportOptions(), tmp_path)
     assert [cut["outputs"] for cut in caught.value.cuts] == [["y", "length"]]
 
 
@@ -169,7 +169,7 @@ def test_the_cut_around_a_node_that_tvm_cannot_import(
 ) -> None:
     """It is named by tensors of the file, though the importer sees the normalised model."""
     whole = network("Tan")
-    path, sizes = saved(whole, tmp_path), Sizes(dims={"n": 2})
+    path, sizes = saved(whole, tmp_path), ImportOptions(dims={"n": 2})
     frontend.prepare(path, sizes, tmp_path)
     real = frontend.convert
 
@@ -185,7 +185,7 @@ def test_the_cut_around_a_node_that_tvm_cannot_import(
     known = {name for node in whole.graph.node for name in node.output}
     for cut in caught.value.cuts:
         assert {*cut["inputs"], *cut["outputs"]} <= known
-        open_model(path, Sizes(dims={"n": 2}, inputs=cut["inputs"], outputs=cut["outputs"]))
+        open_model(path, ImportOptions(dims={"n": 2}, inputs=cut["inputs"], outputs=cut["outputs"]))
 
 
 def test_a_value_read_inside_a_branch_is_kept(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_value_read_inside_a_branch_is_kept(tmp_path: Path) -> None:
 
     chosen = g.op("If", condition, then_branch=body("Neg"), else_branch=body("Abs"), name="if")
     g.output(g.op("Relu", chosen, name="relu"))
-    model = open_model(saved(g.model(), tmp_path), Sizes(outputs=[chosen]))
+    model = open_model(saved(g.model(), tmp_path), ImportOptions(outputs=[chosen]))
     assert [node.op_type for node in model.graph.node] == ["Add", "If"]
     values = {"x": np.float32([1, -2, 3, -4]), "condition": np.asarray(True)}
     np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, values)[0], -2 * values["x"])
@@ -225,7 +225,7 @@ def test_nodes_that_are_refused_one_by_one_are_cut_out_too(op: str, tmp_path: Pa
     g.op("Abs", y, name="y")
     g.output("y", dtype)
     with pytest.raises(ModelError) as caught:
-        frontend.prepare(saved(g.model(), tmp_path), Sizes(), tmp_path)
+        frontend.prepare(saved(g.model(), tmp_path), ImportOptions(), tmp_path)
         frontend.load(tmp_path)
     assert [one["operator"] for one in caught.value.refused] == [op]
     cuts = [(cut["part"], cut["inputs"], cut["outputs"]) for cut in caught.value.cuts]

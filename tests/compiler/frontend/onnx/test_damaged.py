@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import edgepack
 from edgepack.compiler import worker
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.structure import MOST_RANK
 from edgepack.errors import ModelError
@@ -174,11 +174,11 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 }  # fmt: skip
 
 
-def refusal(model: onnx.ModelProto | bytes, folder: Path, sizes: Sizes | None = None) -> ModelError:
+def refusal(model: onnx.ModelProto | bytes, folder: Path, options: ImportOptions | None = None) -> ModelError:
     path = folder / "model.onnx"
     path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
     with pytest.raises(ModelError) as caught:
-        frontend.prepare(path, sizes or Sizes(), folder)
+        frontend.prepare(path, options or ImportOptions(), folder)
     assert "\n" not in caught.value.message
     return caught.value
 
@@ -220,11 +220,11 @@ def test_external_data_with_an_absurd_place_is_refused(key: str, value: str, tmp
 
 def test_limits_are_the_users(tmp_path: Path) -> None:
     model = computed(lambda g: g.op("Tile", g.const([1.0]), g.const([1000])))
-    error = refusal(model, tmp_path, Sizes(limits=Limits(constant_bytes=3999)))
+    error = refusal(model, tmp_path, ImportOptions(limits=Limits(constant_bytes=3999)))
     assert "would take 4000 bytes; 3999 are allowed (Tile" in error.message
     assert "--max-constant-bytes" in error.hint
-    assert "--max-nodes" in refusal(model, tmp_path, Sizes(limits=Limits(nodes=3))).hint
-    frontend.prepare(tmp_path / "model.onnx", Sizes(limits=Limits(4000, 4)), tmp_path)
+    assert "--max-nodes" in refusal(model, tmp_path, ImportOptions(limits=Limits(nodes=3))).hint
+    frontend.prepare(tmp_path / "model.onnx", ImportOptions(limits=Limits(4000, 4)), tmp_path)
 
 
 def test_a_node_has_no_more_operands_than_the_compiler_bears(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_scales_of_a_resize_may_lie_in_a_column(tmp_path: Path) -> None:
     )
     g.output("y", shape=[1, 2, 6, 8])
     (tmp_path / "model.onnx").write_bytes(g.model().SerializeToString())
-    frontend.prepare(tmp_path / "model.onnx", Sizes(), tmp_path)
+    frontend.prepare(tmp_path / "model.onnx", ImportOptions(), tmp_path)
 
 
 @pytest.mark.parametrize(

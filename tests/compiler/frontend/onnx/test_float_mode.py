@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
 from tests.models.builder import Graph
@@ -51,7 +51,7 @@ def test_recorded_outputs_have_no_denormals_unless_mathematics_is_strict(tmp_pat
     for strict in (False, True):
         folder = tmp_path / str(strict)
         folder.mkdir()
-        sizes = replace(Sizes(), strict_math=strict)
+        sizes = replace(ImportOptions(), strict_math=strict)
         frontend.prepare(model, sizes, folder)
         frontend.record(model, sizes, folder, seed=0, inputs={})
         y = np.fromfile(folder / "recorded" / "output_0.bin", np.float32)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import prepare, record
 from edgepack.errors import ModelError
 from tests.models import save
@@ -31,8 +31,8 @@ def noisy(**seed: float) -> Graph:
 def test_numbers_with_a_seed_are_those_of_onnx(tmp_path: Path) -> None:
     model, folder = save(noisy(seed=7.0).model(), tmp_path), tmp_path / "prepared"
     folder.mkdir()
-    prepare(model, Sizes(), folder)
-    record(model, Sizes(), folder, seed=1, inputs={})
+    prepare(model, ImportOptions(), folder)
+    record(model, ImportOptions(), folder, seed=1, inputs={})
     recorded = json.loads((folder / "recorded" / "recorded.json").read_text())
     assert recorded["reference"].startswith("onnxruntime")
     x, y = (
@@ -53,6 +53,6 @@ def test_numbers_without_a_seed_are_refused(tmp_path: Path) -> None:
     model, folder = save(noisy().model(), tmp_path), tmp_path / "prepared"
     folder.mkdir()
     with pytest.raises(ModelError, match="RandomNormalLike, RandomNormal") as error:
-        prepare(model, Sizes(), folder)
+        prepare(model, ImportOptions(), folder)
     assert "Give the node a seed" in error.value.hint
     assert "without a seed" in error.value.detail

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_file
 from edgepack.compiler.frontend.onnx.reference import CONDITION_LIMIT, TOLERANCES, record, tolerances
 from edgepack.errors import ConfigError, ModelError
@@ -26,7 +26,7 @@ def recorded(
     path = save(model, folder)
     specs = import_file(path, shapes={}, dims=dims).signature.inputs
     out = folder / "job" / "recorded"
-    warnings = record(path, specs, Sizes(dims=dims), seed=seed, inputs=inputs or {}, directory=out)
+    warnings = record(path, specs, ImportOptions(dims=dims), seed=seed, inputs=inputs or {}, directory=out)
     return json.loads((out / "recorded.json").read_text(encoding="utf-8")), warnings
 
 
@@ -203,7 +203,7 @@ def test_inputs_that_onnxruntime_cannot_run_on(tmp_path: Path) -> None:
     specs = [TensorSpec("input_ids", "int64", (1, 16)), TensorSpec("attention_mask", "int64", (1, 16))]
     with pytest.raises(ModelError) as caught:
         record(
-            path, specs, Sizes(dims=DIMS["bert"]), seed=0,
+            path, specs, ImportOptions(dims=DIMS["bert"]), seed=0,
             inputs={"input_ids": tmp_path / "ids.npy"}, directory=tmp_path / "out",
         )  # fmt: skip
     assert "out" in caught.value.detail or "index" in caught.value.detail

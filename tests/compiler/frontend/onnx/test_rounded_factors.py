@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_file
 from edgepack.compiler.frontend.onnx.reference import ROUNDING_FACTOR, TOLERANCES, record
 from edgepack.compiler.frontend.onnx.rounded_factors import round_factors
@@ -58,7 +58,7 @@ def limits(model: onnx.ModelProto, folder: Path, precision: Any) -> dict[str, fl
     folder.mkdir()
     path = save(model, folder)
     specs = import_file(path, shapes={}, dims={}).signature.inputs
-    record(path, specs, Sizes(precision=precision), seed=0, inputs={}, directory=folder / "recorded")
+    record(path, specs, ImportOptions(precision=precision), seed=0, inputs={}, directory=folder / "recorded")
     (entry,) = json.loads((folder / "recorded" / "recorded.json").read_text(encoding="utf-8"))["outputs"]
     return {key: float(entry[key]) for key in ("atol", "rtol", "max_abs")}
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import load, prepare
 from edgepack.compiler.frontend.onnx.binding import model_inputs
 from edgepack.compiler.frontend.onnx.cut import open_model
@@ -83,7 +83,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_batch_gives_what_its_samples_give(name: str, tmp_path: Path) -> None:
     path = save(MODELS[name](), tmp_path)
-    one, many = (Sizes(dims=DIMS.get(name, {}), batch=batch) for batch in (0, BATCH))
+    one, many = (ImportOptions(dims=DIMS.get(name, {}), batch=batch) for batch in (0, BATCH))
     model, wanted = open_model(path, many), open_model(path, one)
     rng = np.random.default_rng(0)
     arrays: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def test_a_batch_gives_what_its_samples_give(name: str, tmp_path: Path) -> None:
 
 
 def test_the_recorded_outputs_are_of_single_runs_and_the_model_is_imported(tmp_path: Path) -> None:
-    path, sizes = save(class_token(), tmp_path), Sizes(batch=2)
+    path, sizes = save(class_token(), tmp_path), ImportOptions(batch=2)
     prepare(path, sizes, tmp_path)
     (spec,) = load(tmp_path).signature.inputs
     assert spec.shape == (2, 2, 4, 4)
@@ -128,7 +128,7 @@ def test_a_node_that_cannot_have_another_batch_is_named(op: str, tmp_path: Path)
     with pytest.raises(
         ModelError, match=f"^--set-batch 3: {op}, {op}_., cannot have another batch: "
     ) as caught:
-        open_model(path, Sizes(batch=BATCH))
+        open_model(path, ImportOptions(batch=BATCH))
     assert "dynamic" in caught.value.hint
     assert "\n" not in caught.value.message
 
@@ -137,12 +137,17 @@ def test_samples_that_mix_are_seen_in_the_numbers(tmp_path: Path) -> None:
     path = save(single((1, 4), lambda g, x: g.op("Softmax", x, axis=0)), tmp_path)
     with pytest.raises(ModelError, match="the output 'y' of a batch is not that of its samples one by one"):
         record(
-            path, [TensorSpec("x", "float32", (2, 4))], Sizes(batch=2), seed=0, inputs={}, directory=tmp_path
+            path,
+            [TensorSpec("x", "float32", (2, 4))],
+            ImportOptions(batch=2),
+            seed=0,
+            inputs={},
+            directory=tmp_path,
         )
 
 
 def test_only_a_batch_of_one_is_changed(tmp_path: Path) -> None:
     path = save(single((4, 6), lambda g, x: g.op("Relu", x)), tmp_path)
     with pytest.raises(ConfigError, match="the model's batch is 4; only one of 1 can be changed"):
-        open_model(path, Sizes(batch=2))
-    assert model_inputs(open_model(path, Sizes(batch=4)))[0].shape == (4, 6)
+        open_model(path, ImportOptions(batch=2))
+    assert model_inputs(open_model(path, ImportOptions(batch=4)))[0].shape == (4, 6)

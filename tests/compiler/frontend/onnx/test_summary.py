@@ -11,7 +11,7 @@ import pytest
 
 from edgepack.compiler.frontend.onnx.summary import summarise
 from edgepack.errors import ModelError
-from tests.compiler.frontend.onnx.test_pinned import branching
+from tests.compiler.frontend.onnx.test_constant_inputs import branching
 from tests.models import build, save
 from tests.models.builder import Graph
 from tests.models.odd import ODD

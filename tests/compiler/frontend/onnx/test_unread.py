@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.model_file import read_model
 
@@ -55,9 +55,9 @@ def test_constants_that_nothing_reads_are_left_out(tmp_path: Path) -> None:
 def test_nodes_that_no_output_depends_on_are_left_out_with_what_they_read(tmp_path: Path) -> None:
     nodes = [add("x", "a", "dead"), add("x", "b", "t"), add("dead", "c", "end"), add("t", "x", "y")]
     path = saved(tmp_path, nodes, ["a", "b", "c"])
-    assert names(open_model(path, Sizes())) == (["t", "y"], ["b"])
+    assert names(open_model(path, ImportOptions())) == (["t", "y"], ["b"])
     # Who names a tensor gets it.
-    assert names(open_model(path, Sizes(outputs=("end",)))) == (["dead", "end"], ["a", "c"])
+    assert names(open_model(path, ImportOptions(outputs=("end",)))) == (["dead", "end"], ["a", "c"])
 
 
 def test_what_a_branch_reads_stays(tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ def test_what_a_branch_reads_stays(tmp_path: Path) -> None:
     ]
     path = saved(tmp_path, nodes, ["a", "b", "c", "d"])
     assert names(read_model(path))[1] == ["a", "b", "c"]
-    assert names(open_model(path, Sizes())) == (["t", "sum", "flag", "y"], ["a", "b", "c"])
+    assert names(open_model(path, ImportOptions())) == (["t", "sum", "flag", "y"], ["a", "b", "c"])

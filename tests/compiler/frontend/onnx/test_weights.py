@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.reference import TOLERANCES
 from edgepack.compiler.frontend.onnx.weights import round_weights
@@ -43,10 +43,10 @@ def _is_half(array: np.ndarray) -> bool:
 
 def _prepared(model: onnx.ModelProto, folder: Path, weights: WeightsDtype | None) -> list[str]:
     """Imports and records the model as ``pack`` does; returns the warnings."""
-    sizes = Sizes(weights=weights)
+    options = ImportOptions(weights=weights)
     path = save(model, folder, "original.onnx")
-    frontend.prepare(path, sizes, folder)
-    return list(frontend.record(path, sizes, folder, seed=0, inputs={}))
+    frontend.prepare(path, options, folder)
+    return list(frontend.record(path, options, folder, seed=0, inputs={}))
 
 
 def test_weights_of_products_are_rounded_and_nothing_else() -> None:

@@ -110,7 +110,7 @@ class _Axis:
         return editor.op("Add", editor.op("Where", even, rest, back), self.number(least))
 
     def _weights(self, share: str, offsets: np.ndarray[Any, Any]) -> str:
-        """Of the neighbours, by how far a position lies behind the pixel at or before it."""
+        """The weights of the neighbours, by how far a position lies behind the pixel at or before it."""
         editor = self.editor
         distance = editor.op("Abs", editor.op("Sub", share, editor.const(offsets)))
         if self.mode == "linear":

@@ -9,12 +9,16 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_model, prepare, record
 from edgepack.compiler.frontend.onnx.binding import bind
-from edgepack.compiler.frontend.onnx.maxima.prepare import padded_results, with_counts, with_maxima
-from edgepack.compiler.frontend.onnx.narrow_types import as_bytes
+from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import (
+    padded_results,
+    with_bounded_shapes,
+    with_counts,
+)
 from edgepack.compiler.frontend.onnx.reference_run import run_reference
+from edgepack.compiler.frontend.onnx.storage_types import as_bytes
 from edgepack.errors import EdgepackError, ModelError
 from tests.models import save
 from tests.models.builder import Graph
@@ -47,7 +51,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 @pytest.mark.parametrize("name", CHAINS)
 def test_entries_are_those_of_the_model_and_the_rest_is_zero(compiled: Compiled, name: str) -> None:
     model, maxima = compiled.models[name], CHAINS[name][1]
-    *_, padding = with_maxima(model, maxima)
+    *_, padding = with_bounded_shapes(model, maxima)
     for seed in range(2):
         inputs = inputs_of(model, seed)
         got = compiled.run(name, inputs, seed=seed)
@@ -109,7 +113,7 @@ def test_the_number_of_entries_is_no_number_to_compute_with() -> None:
 
 def test_without_a_maximum_the_error_says_which_one_to_give(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"'found' depends on .* \(NonZero, NonZero_0\)") as error:
-        prepare(save(behind("Abs"), tmp_path), Sizes(), _made(tmp_path))
+        prepare(save(behind("Abs"), tmp_path), ImportOptions(), _made(tmp_path))
     assert "--max found=12" in error.value.hint
     g = Graph("boxes")
     limit, scores = g.const([2**31]), g.input("scores", (1, 80, 2000))
@@ -123,23 +127,23 @@ def test_without_a_maximum_the_error_says_which_one_to_give(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("sizes", "why"),
     [
-        (Sizes(maxima={"fund": 3}), "no tensor 'fund'"),
-        (Sizes(maxima={"found": 3, "y": 3}), "'y' is no result of a node whose number of entries"),
-        (Sizes(maxima={"found": 3}, batch=2), "together with --set-batch"),
-        (Sizes(maxima={"found": 3}, weights="float16"), "together with --weights float16"),
+        (ImportOptions(maxima={"fund": 3}), "no tensor 'fund'"),
+        (ImportOptions(maxima={"found": 3, "y": 3}), "'y' is no result of a node whose number of entries"),
+        (ImportOptions(maxima={"found": 3}, batch=2), "together with --set-batch"),
+        (ImportOptions(maxima={"found": 3}, weights="float16"), "together with --weights float16"),
     ],
 )
-def test_a_maximum_of_something_else_is_refused(sizes: Sizes, why: str, tmp_path: Path) -> None:
+def test_a_maximum_of_something_else_is_refused(options: ImportOptions, why: str, tmp_path: Path) -> None:
     with pytest.raises(EdgepackError, match=why):
-        prepare(save(behind("Abs"), tmp_path), sizes, _made(tmp_path))
+        prepare(save(behind("Abs"), tmp_path), options, _made(tmp_path))
 
 
 def test_a_recorded_run_of_too_many_entries_is_told(tmp_path: Path) -> None:
-    sizes = Sizes(maxima={"found": 3})
+    options = ImportOptions(maxima={"found": 3})
     model = save(behind("Abs"), tmp_path)
     folder = _made(tmp_path)
-    prepare(model, sizes, folder)
-    (warning,) = record(model, sizes, folder, seed=0, inputs={})
+    prepare(model, options, folder)
+    (warning,) = record(model, options, folder, seed=0, inputs={})
     assert warning == "'found' has 12 entries in the recorded run, of which --max leaves 3."
     outputs = json.loads((folder / "recorded" / "recorded.json").read_text())["outputs"]
     assert [(output["name"], output["shape"]) for output in outputs] == [("y", [2, 3]), ("found_count", [])]
@@ -161,7 +165,7 @@ def test_what_onnx_itself_tests_passes_with_a_maximum(tmp_path: Path) -> None:
         maxima[name] = {models[name].graph.node[0].output[0]: 7}
     compiled = Compiled(models, tmp_path, target_with("256x16"), maxima=maxima)
     for name, test in tests.items():
-        *_, padding = with_maxima(models[name], maxima[name])
+        *_, padding = with_bounded_shapes(models[name], maxima[name])
         results = {
             value.name: array for value, array in zip(models[name].graph.output, test.outputs, strict=True)
         }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgepack.compiler.frontend.onnx.maxima.data_dependent import Entries
-from edgepack.compiler.frontend.onnx.maxima.node import MixedError, PaddedNode
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import Entries
+from edgepack.compiler.frontend.onnx.bounded_shapes.node import MixedError, PaddedNode
 
 __all__ = ["of_lengths", "sizes_of"]
 

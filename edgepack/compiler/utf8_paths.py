@@ -10,21 +10,21 @@ from typing import Any
 
 from edgepack.system.files import as_text, is_text
 
-__all__ = ["openable_folder", "openable_paths"]
+__all__ = ["utf8_folder", "utf8_paths"]
 
 
-def openable_paths(job: dict[str, Any]) -> dict[str, Any]:
+def utf8_paths(job: dict[str, Any]) -> dict[str, Any]:
     """A job whose folders have names that are text; the model's own name stays, for edgepack opens it."""
     changed = dict(job)
     if "model" in job:
         model = Path(_joined(job["model"]))
-        changed["model"] = str(openable_folder(model.parent) / model.name)
+        changed["model"] = str(utf8_folder(model.parent) / model.name)
     if "imported" in job:
-        changed["imported"] = str(openable_folder(Path(job["imported"])))
+        changed["imported"] = str(utf8_folder(Path(job["imported"])))
     return changed
 
 
-def openable_folder(folder: Path) -> Path:
+def utf8_folder(folder: Path) -> Path:
     """The folder itself, or a symbolic link to it in the working folder, which is this process's own, if its
     path cannot be written as UTF-8. On a system without such links the folder itself."""
     return _linked(_joined(str(folder)))

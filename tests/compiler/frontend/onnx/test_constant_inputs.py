@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.binding import model_inputs
+from edgepack.compiler.frontend.onnx.constant_inputs import make_constant
 from edgepack.compiler.frontend.onnx.cut import open_model
-from edgepack.compiler.frontend.onnx.pinned import pin
 from edgepack.errors import ConfigError
 from tests.models.builder import Graph
 
@@ -44,7 +44,7 @@ def test_a_pinned_input_is_a_constant_of_its_type_and_shape(
     shape: list[Any] | None, dtype: str, numbers: list[float], expected: Any
 ) -> None:
     model = model_of(shape, dtype)
-    pin(model, {"rate": numbers})
+    make_constant(model, {"rate": numbers})
     assert [item.name for item in model_inputs(model)] == ["x"]
     found = numpy_helper.to_array(model.graph.initializer[0])
     assert (found.dtype, found.shape) == (np.asarray(expected).dtype, np.asarray(expected).shape)
@@ -67,7 +67,7 @@ def test_what_is_no_value_of_an_input_is_refused(
     name: str, shape: list[Any], dtype: str, numbers: list[float], why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
-        pin(model_of(shape, dtype), {name: numbers})
+        make_constant(model_of(shape, dtype), {name: numbers})
     assert "\n" not in caught.value.message
 
 
@@ -109,11 +109,11 @@ def test_ifs_that_are_known_are_gone_before_anybody_optimises_the_model(
 ) -> None:
     path = tmp_path / "branching.onnx"
     onnx.save(branching(), path)
-    sizes = Sizes(const={"rate": [rate]})
-    opened = open_model(path, sizes)
+    options = ImportOptions(const={"rate": [rate]})
+    opened = open_model(path, options)
     assert not [node for node in opened.graph.node if node.op_type == "If"]
-    frontend.prepare(path, sizes, tmp_path)
-    frontend.record(path, sizes, tmp_path, seed=0, inputs={})
+    frontend.prepare(path, options, tmp_path)
+    frontend.record(path, options, tmp_path, seed=0, inputs={})
     x = np.fromfile(tmp_path / "recorded" / "input_0.bin", np.float32)
     y = np.fromfile(tmp_path / "recorded" / "output_0.bin", np.float32)
     np.testing.assert_allclose(y, x * factor, rtol=1e-6)
@@ -121,5 +121,5 @@ def test_ifs_that_are_known_are_gone_before_anybody_optimises_the_model(
 
 def test_an_if_on_what_is_not_known_stays() -> None:
     model = branching()
-    pin(model, {})
+    make_constant(model, {})
     assert [node.op_type for node in model.graph.node] == ["Constant", "Equal", "Not", "If"]

@@ -9,11 +9,11 @@ from pathlib import Path
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 from edgepack.errors import EdgepackError, ModelError
 
-__all__ = ["blaming_invalid"]
+__all__ = ["attributed_errors"]
 
 
 @contextmanager
-def blaming_invalid(path: Path) -> Iterator[None]:
+def attributed_errors(path: Path) -> Iterator[None]:
     """What goes wrong with a model that ONNX's checker or ONNX Runtime refuses is a ModelError with their
     words; with one that both take it is a defect, and stays the exception that it is."""
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import Entries
 from edgepack.compiler.frontend.onnx.cut import static_shape
-from edgepack.compiler.frontend.onnx.maxima.data_dependent import Entries
 from edgepack.compiler.frontend.onnx.model_file import default_opset
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 
@@ -60,7 +60,7 @@ class PaddedGraph:
         return static_shape(self._values.get(name))
 
     def shapes(self, names: Sequence[str]) -> list[tuple[int, ...]]:
-        """Of tensors up to the first one whose shape is not known; () for one that is left out."""
+        """The shapes of tensors, up to the first one that is not known; () for a tensor that is left out."""
         found: list[tuple[int, ...]] = []
         for name in names:
             shape = self.shape(name) if name else ()
@@ -150,7 +150,7 @@ class PaddedGraph:
         return self._op("Where", mask, name, fill, result=result)
 
     def at_most(self, entries: Entries, most: int) -> Entries:
-        """Those of the entries that are among the first ``most``."""
+        """Which of the entries are among the first ``most``."""
         import numpy as np
 
         bound = self._const(np.asarray(most, np.int64))

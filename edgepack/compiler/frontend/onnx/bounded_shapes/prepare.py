@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
+from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding, apply_maxima
 from edgepack.compiler.frontend.onnx.cut import static_shape
 from edgepack.compiler.frontend.onnx.function_bodies import inlined
-from edgepack.compiler.frontend.onnx.maxima.apply import Padding, apply_maxima
 from edgepack.compiler.frontend.onnx.normalise import unrolled
 from edgepack.compiler.frontend.onnx.onnxruntime_session import value_types
 from edgepack.errors import ConfigError
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Selected", "check_combinations", "padded_results", "warn_of_counts", "with_counts", "with_maxima"]
+__all__ = [
+    "Selected",
+    "check_combinations",
+    "padded_results",
+    "warn_of_counts",
+    "with_bounded_shapes",
+    "with_counts",
+]
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Selected:
         return copy
 
 
-def with_maxima(
+def with_bounded_shapes(
     model: onnx.ModelProto, maxima: Mapping[str, int], limits: Limits = DEFAULT_LIMITS
 ) -> tuple[onnx.ModelProto, list[Selected], Padding]:
     """The model with static shapes, the nodes in it that nobody else knows, and what its outputs are.
@@ -129,13 +136,13 @@ def warn_of_counts(results: Mapping[str, NDArray[Any]], padding: Padding) -> lis
     return found
 
 
-def check_combinations(sizes: Sizes) -> None:
+def check_combinations(options: ImportOptions) -> None:
     """Raises ConfigError for what cannot be asked for together with a maximum."""
     for option, given in (
-        ("--set-batch", sizes.batch > 1),
-        ("--custom", bool(sizes.custom)),
-        ("--expected", bool(sizes.expected)),
-        ("--weights float16", sizes.weights == "float16"),
+        ("--set-batch", options.batch > 1),
+        ("--custom", bool(options.custom)),
+        ("--expected", bool(options.expected)),
+        ("--weights float16", options.weights == "float16"),
     ):
-        if sizes.maxima and given:
+        if options.maxima and given:
             raise ConfigError(f"--max cannot be given together with {option}.", hint="Leave one of them out.")

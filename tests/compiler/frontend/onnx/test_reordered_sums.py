@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.frontend.onnx.reversed_sums import reverse_sums
+from edgepack.compiler.frontend.onnx.reordered_sums import reorder_sums
 from tests.models.builder import Graph
 from tests.models.evaluate import run_onnxruntime
 
@@ -74,7 +74,7 @@ def test_results_are_the_same_where_sums_are_exact(name: str, opset: int) -> Non
     inputs = {key: exact(rng, *shape) for key, shape in shapes.items()}
     wanted = run_onnxruntime(model, inputs)
     before = model.SerializeToString()
-    model = reverse_sums(model)
+    model = reorder_sums(model)
     assert model.SerializeToString() != before
     for one, other in zip(run_onnxruntime(model, inputs), wanted, strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
@@ -101,7 +101,7 @@ def test_weights_that_something_else_reads_stay_in_their_place() -> None:
         one.graph.output.extend(value for value in model.graph.output if value.name in kept)
         if "z" not in kept:
             del one.graph.node[1]
-        one = reverse_sums(one)
+        one = reorder_sums(one)
         assert any(node.op_type == "Gather" for node in one.graph.node)
         expected = [value for name, value in zip(("y", "z", "w"), wanted, strict=True) if name in kept]
         for got, value in zip(run_onnxruntime(one, inputs), expected, strict=True):
@@ -116,7 +116,7 @@ def test_the_order_is_another_one() -> None:
     model = g.model()
     inputs = {"x": np.random.default_rng(1).standard_normal((1, 64, 9, 9)).astype(np.float32)}
     (wanted,) = run_onnxruntime(model, inputs)
-    model = reverse_sums(model)
+    model = reorder_sums(model)
     (result,) = run_onnxruntime(model, inputs)
     assert np.mean(result != wanted) > 0.2
     np.testing.assert_allclose(result, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
@@ -137,5 +137,5 @@ def test_what_has_one_term_or_no_known_shape_stays() -> None:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     before = model.SerializeToString()
-    model = reverse_sums(model)
+    model = reorder_sums(model)
     assert model.SerializeToString() == before

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["pin"]
+__all__ = ["make_constant"]
 
 
-def pin(model: onnx.ModelProto, values: Mapping[str, Sequence[float]]) -> None:
+def make_constant(model: onnx.ModelProto, values: Mapping[str, Sequence[float]]) -> None:
     """Make constants of inputs, in place, and take the branches of each If whose condition is known then.
 
     Args:

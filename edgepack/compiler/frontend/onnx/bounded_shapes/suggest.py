@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.maxima.data_dependent import (
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import (
     DATA_DEPENDENT,
     dynamic_results,
     is_data_dependent,
     most_entries,
     suggested_maximum,
 )
-from edgepack.compiler.frontend.onnx.maxima.graph import PaddedGraph
+from edgepack.compiler.frontend.onnx.bounded_shapes.graph import PaddedGraph
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name, unsupported_nodes
 
 if TYPE_CHECKING:

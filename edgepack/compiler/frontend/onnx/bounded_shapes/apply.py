@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.cut import node_reads
-from edgepack.compiler.frontend.onnx.maxima.data_dependent import (
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import (
     Entries,
     declared_results,
     dynamic_results,
     is_data_dependent,
     selection_node,
 )
-from edgepack.compiler.frontend.onnx.maxima.graph import PaddedGraph
-from edgepack.compiler.frontend.onnx.maxima.node import MixedError, PaddedNode
-from edgepack.compiler.frontend.onnx.maxima.rules import apply_rule
-from edgepack.compiler.frontend.onnx.maxima.suggest import boxes_limit, missing_maxima
+from edgepack.compiler.frontend.onnx.bounded_shapes.graph import PaddedGraph
+from edgepack.compiler.frontend.onnx.bounded_shapes.node import MixedError, PaddedNode
+from edgepack.compiler.frontend.onnx.bounded_shapes.rules import apply_rule
+from edgepack.compiler.frontend.onnx.bounded_shapes.suggest import boxes_limit, missing_maxima
+from edgepack.compiler.frontend.onnx.cut import node_reads
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, node_name
 from edgepack.errors import ConfigError
 

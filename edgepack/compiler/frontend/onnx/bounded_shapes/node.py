@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.maxima.data_dependent import Entries
-from edgepack.compiler.frontend.onnx.maxima.graph import PaddedGraph
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import Entries
+from edgepack.compiler.frontend.onnx.bounded_shapes.graph import PaddedGraph
 from edgepack.compiler.frontend.onnx.rewrites.editor import attributes
 
 if TYPE_CHECKING:

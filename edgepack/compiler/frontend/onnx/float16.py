@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["compute_in_float32", "has_half"]
+__all__ = ["compute_in_float32", "has_float16"]
 
 #: Attributes whose integer is an element type.
 TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "output_datatype", "stash_type", "softmax_precision"}
@@ -41,7 +41,7 @@ def compute_in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     import onnx
 
-    if not has_half(model.graph):
+    if not has_float16(model.graph):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -49,15 +49,15 @@ def compute_in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _half_types() -> tuple[int, int]:
+def _float16_types() -> tuple[int, int]:
     import onnx
 
     return onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16
 
 
-def has_half(graph: onnx.GraphProto) -> bool:
+def has_float16(graph: onnx.GraphProto) -> bool:
     """Whether an input, an initializer or a node's attribute names one of the types; else no value has it."""
-    half = _half_types()
+    half = _float16_types()
     if any(value.type.tensor_type.elem_type in half for value in graph.input):
         return True
     if any(tensor.data_type in half for tensor in _tensors(graph)):
@@ -66,7 +66,7 @@ def has_half(graph: onnx.GraphProto) -> bool:
         (attribute.name in TYPE_ATTRIBUTES and attribute.i in half) or attribute.t.data_type in half
         for node in graph.node
         for attribute in node.attribute
-    ) or any(has_half(inner) for node in graph.node for inner in inner_graphs(node))
+    ) or any(has_float16(inner) for node in graph.node for inner in inner_graphs(node))
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterable[onnx.TensorProto]:
@@ -96,7 +96,7 @@ class _Widening:
     def run(self) -> None:
         import onnx
 
-        half = _half_types()
+        half = _float16_types()
         produced = {name for node in self.graph.node for name in node.output}
         kept = {value.name for value in self.graph.output} - produced
         narrow = [v for v in self.graph.output if v.type.tensor_type.elem_type in half and v.name in produced]
@@ -130,7 +130,7 @@ class _Widening:
 
     def _widen_constants(self, kept: set[str]) -> None:
         """Makes constants float32; those that are outputs themselves stay beside their wide form."""
-        half = _half_types()
+        half = _float16_types()
         for tensor in list(self.graph.initializer):
             if tensor.data_type not in half:
                 continue
@@ -154,7 +154,7 @@ class _Widening:
         rounds = next((a.i for a in node.attribute if a.name == "to"), 0) if node.op_type == "Cast" else 0
         _widen_inside(node, self.renamed)
         self.nodes.append(node)
-        if exact and rounds in _half_types():
+        if exact and rounds in _float16_types():
             result, narrow = node.output[0], self._fresh(f"{node.output[0]}/rounded")
             node.output[0] = narrow
             for attribute in node.attribute:
@@ -169,7 +169,7 @@ def _widen_inside(node: onnx.NodeProto, renamed: dict[str, str]) -> None:
     """The node's names, types and the graphs inside of it, in place."""
     import onnx
 
-    half = _half_types()
+    half = _float16_types()
     for names in (node.input, node.output):
         for index, name in enumerate(names):
             names[index] = renamed.get(name, name)

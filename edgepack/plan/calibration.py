@@ -1,18 +1,18 @@
-"""What was seen of a model's float32 values in the recorded run."""
+"""Calibration ranges: how large a model's float32 values were in the recorded run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["LARGEST_FLOAT16", "NOTHING_SEEN", "SeenValues"]
+__all__ = ["LARGEST_FLOAT16", "NOT_CALIBRATED", "CalibrationRanges"]
 
 #: The largest number of float16.
 LARGEST_FLOAT16 = 65504.0
 
 
 @dataclass(frozen=True)
-class SeenValues:
+class CalibrationRanges:
     """How large values are, for what would be float16.
 
     Attributes:
@@ -24,4 +24,4 @@ class SeenValues:
     read: Mapping[str, float] = field(default_factory=dict)
 
 
-NOTHING_SEEN = SeenValues()
+NOT_CALIBRATED = CalibrationRanges()

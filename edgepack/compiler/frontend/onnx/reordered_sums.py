@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["reverse_sums"]
+__all__ = ["reorder_sums"]
 
 
-def reverse_sums(model: onnx.ModelProto) -> onnx.ModelProto:
+def reorder_sums(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with every convolution and matrix product adding its terms up in the opposite order.
 
     Both operands are gathered in reverse along what is summed: the input channels of a group, or the inner

@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import prepare, record
-from edgepack.compiler.frontend.onnx.narrow_types import as_bytes, encoding, from_bytes
+from edgepack.compiler.frontend.onnx.storage_types import as_bytes, encoding, from_bytes
 
 FLOATS = {
     "float8e4m3fn": ml_dtypes.float8_e4m3fn,
@@ -75,8 +75,8 @@ def test_narrow_outputs_are_recorded_as_bytes_by_onnx(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     path = tmp_path / "narrow.onnx"
     onnx.save(model, path)
-    prepare(path, Sizes(), tmp_path)
-    record(path, Sizes(), tmp_path, seed=1, inputs={})
+    prepare(path, ImportOptions(), tmp_path)
+    record(path, ImportOptions(), tmp_path, seed=1, inputs={})
     recorded = json.loads((tmp_path / "recorded" / "recorded.json").read_text(encoding="utf-8"))
     assert recorded["reference"] == f"onnx {onnx.__version__}"
     assert [item["dtype"] for item in (*recorded["inputs"], *recorded["outputs"])] == ["int8", "uint8"]

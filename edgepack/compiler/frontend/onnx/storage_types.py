@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "NARROW_TYPES",
+    "STORAGE_TYPES",
     "as_bytes",
     "encoding",
     "from_bytes",
-    "has_narrow_values",
-    "narrow_name",
+    "has_storage_types",
     "retype",
+    "storage_name",
 ]
 
 #: What an element is in a bundle, by ONNX's name of the type in lower case.
-NARROW_TYPES = {
+STORAGE_TYPES = {
     **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), "uint8"),
     **dict.fromkeys(("float8e8m0", "float4e2m1", "uint4", "uint2"), "uint8"),
     **dict.fromkeys(("int4", "int2"), "int8"),
 }
 
 
-def narrow_name(element: int) -> str:
+def storage_name(element: int) -> str:
     """ONNX's name of an element type in lower case if it is one of these, else an empty one."""
     import onnx
 
     name = onnx.TensorProto.DataType.Name(element).lower() if element else ""
-    return name if name in NARROW_TYPES else ""
+    return name if name in STORAGE_TYPES else ""
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[Any]:
@@ -56,17 +56,17 @@ def from_bytes(array: NDArray[Any], element: int) -> NDArray[Any]:
     """The array of ``ml_dtypes`` that is held as :func:`as_bytes` says."""
     import onnx
 
-    name = narrow_name(element)
+    name = storage_name(element)
     if not name:
         return array
     dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
     return array.view(dtype) if name.startswith("float") else array.astype(dtype)
 
 
-def has_narrow_values(model: onnx.ModelProto) -> bool:
+def has_storage_types(model: onnx.ModelProto) -> bool:
     """Whether an input or output of the graph has one of the types."""
     values = (*model.graph.input, *model.graph.output)
-    return any(narrow_name(value.type.tensor_type.elem_type) for value in values)
+    return any(storage_name(value.type.tensor_type.elem_type) for value in values)
 
 
 def retype(model: onnx.ModelProto) -> None:
@@ -74,21 +74,21 @@ def retype(model: onnx.ModelProto) -> None:
     import onnx
     from onnx import numpy_helper
 
-    if not has_narrow_values(model) and not any(narrow_name(t.data_type) for t in model.graph.initializer):
+    if not has_storage_types(model) and not any(storage_name(t.data_type) for t in model.graph.initializer):
         return
 
     for value in (*model.graph.input, *model.graph.output):
-        if name := narrow_name(value.type.tensor_type.elem_type):
-            value.type.tensor_type.elem_type = onnx.TensorProto.DataType.Value(NARROW_TYPES[name].upper())
+        if name := storage_name(value.type.tensor_type.elem_type):
+            value.type.tensor_type.elem_type = onnx.TensorProto.DataType.Value(STORAGE_TYPES[name].upper())
     for tensor in model.graph.initializer:
-        if narrow_name(tensor.data_type):
+        if storage_name(tensor.data_type):
             tensor.CopyFrom(numpy_helper.from_array(as_bytes(numpy_helper.to_array(tensor)), tensor.name))
     del model.graph.value_info[:]
 
 
 @cache
 def encoding(name: str, rounding: str) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
-    """How a magnitude becomes a narrow float.
+    """How a magnitude becomes a float of a storage type.
 
     Args:
         name: ONNX's name of the type in lower case.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.base import Sizes
+from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.machine_independent import machine_independent
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["one_by_one"]
+__all__ = ["per_sample_outputs"]
 
 _Arrays = Mapping[str, "NDArray[Any]"]
 
 
-def one_by_one(
+def per_sample_outputs(
     path: Path,
-    sizes: Sizes,
+    options: ImportOptions,
     arrays: _Arrays,
     shapes: Mapping[str, tuple[int, ...]],
     run: Callable[[onnx.ModelProto, _Arrays], _Arrays],
 ) -> dict[str, NDArray[Any]]:
-    """What the model in ``path`` gives for each sample, put together as the model of ``sizes.batch`` has it.
+    """What the model in ``path`` gives for each sample, put together as that of ``options.batch`` has it.
 
     Args:
         arrays: the inputs of a whole batch.
@@ -37,12 +37,12 @@ def one_by_one(
     """
     import numpy as np
 
-    model = open_model(path, replace(sizes, batch=0))
+    model = open_model(path, replace(options, batch=0))
     single = {value.name for value in model.graph.input if _first(value) == 1}
     model = machine_independent(model)
     runs = [
         run(model, {name: x[i : i + 1] if name in single else x for name, x in arrays.items()})
-        for i in range(sizes.batch)
+        for i in range(options.batch)
     ]
     results = {}
     for name, first in runs[0].items():

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["given_input", "given_outputs"]
+__all__ = ["user_input", "user_outputs"]
 
 
-def given_input(name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
+def user_input(name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[Any]:
     """The user's array for an input of the model.
 
     Raises:
@@ -28,7 +28,7 @@ def given_input(name: str, file: Path, specs: Sequence[TensorSpec]) -> NDArray[A
     return _given("--input", name, file, specs)
 
 
-def given_outputs(
+def user_outputs(
     model: onnx.ModelProto, files: Mapping[str, Path], inputs: Mapping[str, Path], specs: Sequence[TensorSpec]
 ) -> dict[str, NDArray[Any]]:
     """The user's arrays for all outputs of the model, in the graph's order.

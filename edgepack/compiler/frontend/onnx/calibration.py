@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.onnx.reference_run import run_reference
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.errors import ModelError
-from edgepack.plan.seen_values import LARGEST_FLOAT16, NOTHING_SEEN, SeenValues
+from edgepack.plan.calibration import LARGEST_FLOAT16, NOT_CALIBRATED, CalibrationRanges
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["note_large_values", "seen_values"]
+__all__ = ["calibrate", "calibration_ranges"]
 
-_FILE = "large_values.json"
+_FILE = "calibration.json"
 
 #: Ends the names of what is added to the graph.
 _MOST = "/largest"
 
 
-def note_large_values(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
-    """Runs a model on the recorded inputs, and leaves what it sees (:class:`SeenValues`) in ``folder``.
+def calibrate(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
+    """Runs a model on the recorded inputs, and leaves its :class:`CalibrationRanges` in ``folder``.
 
     Args:
         model: normalised, its weights loaded. Changed: each result's largest magnitude becomes an output.
@@ -45,8 +45,8 @@ def note_large_values(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
             node: max((values[name] for name in names if name in values), default=0.0)
             for node, names in reads.items()
         }
-        seen = {"large": sorted(most), "read": read}
-        (folder / _FILE).write_text(json.dumps(seen) + "\n", encoding="utf-8", newline="\n")
+        ranges = {"large": sorted(most), "read": read}
+        (folder / _FILE).write_text(json.dumps(ranges) + "\n", encoding="utf-8", newline="\n")
     except (ModelError, TypeError) as error:
         why = str(getattr(error, "detail", "") or error).splitlines()[0]
         return (
@@ -63,13 +63,13 @@ def note_large_values(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     )
 
 
-def seen_values(folder: Path) -> SeenValues:
-    """What :func:`note_large_values` found; nothing where it did not look."""
+def calibration_ranges(folder: Path) -> CalibrationRanges:
+    """What :func:`calibrate` found; nothing where it did not look."""
     file = folder / _FILE
     if not file.is_file():
-        return NOTHING_SEEN
+        return NOT_CALIBRATED
     found = json.loads(file.read_text(encoding="utf-8"))
-    return SeenValues(frozenset(found["large"]), found["read"])
+    return CalibrationRanges(frozenset(found["large"]), found["read"])
 
 
 def _recorded_inputs(folder: Path) -> dict[str, NDArray[Any]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from edgepack.compiler.frontend.onnx.maxima.data_dependent import Entries
-from edgepack.compiler.frontend.onnx.maxima.lengths import of_lengths, sizes_of
-from edgepack.compiler.frontend.onnx.maxima.node import MixedError, PaddedNode
+from edgepack.compiler.frontend.onnx.bounded_shapes.data_dependent import Entries
+from edgepack.compiler.frontend.onnx.bounded_shapes.lengths import of_lengths, sizes_of
+from edgepack.compiler.frontend.onnx.bounded_shapes.node import MixedError, PaddedNode
 
 __all__ = ["apply_rule"]
 

@@ -1,12 +1,12 @@
-"""Casts and quantisation to and from the element types of ``narrow_types.py``, and in blocks."""
+"""Casts and quantisation to and from the element types of ``storage_types.py``, and in blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.narrow_types import encoding, narrow_name
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
+from edgepack.compiler.frontend.onnx.storage_types import encoding, storage_name
 
 if TYPE_CHECKING:
     import onnx
@@ -20,14 +20,14 @@ _UNSIGNED_ZERO = ("float8e4m3fnuz", "float8e5m2fnuz")
 
 
 def cast(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Cast and CastLike of which one side is narrow: by a table of all numbers, or by where a number lies."""
+    """Cast and CastLike from or to a storage type: by a table of all numbers, or by where a number lies."""
     values, x = attributes(node), str(node.input[0])
     target = editor.element(node.input[1]) if node.op_type == "CastLike" else int(values["to"])
     source = editor.element(x)
-    if not narrow_name(source) and not narrow_name(target):
+    if not storage_name(source) and not storage_name(target):
         return None
-    wide = _number(editor, x) if narrow_name(source) else x
-    name = narrow_name(target)
+    wide = _number(editor, x) if storage_name(source) else x
+    name = storage_name(target)
     if not name:
         return [editor.op("Cast", wide, to=target)]
     if name in _BITS:
@@ -37,12 +37,12 @@ def cast(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def dequantize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """(x - zero point) * scale of narrow types and of blocks."""
+    """(x - zero point) * scale of storage types and of blocks."""
     import onnx
 
     values, x, scale = attributes(node), str(node.input[0]), str(node.input[1])
     zero = node.input[2] if len(node.input) > 2 else ""
-    if not narrow_name(editor.element(x)) and not values.get("block_size", 0):
+    if not storage_name(editor.element(x)) and not values.get("block_size", 0):
         return None
     scale_type = editor.element(scale)
     target = values.get("output_dtype", 0) or scale_type
@@ -55,14 +55,14 @@ def dequantize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
 
 def quantize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """x / scale + zero point, rounded and saturated, to narrow types and in blocks."""
+    """x / scale + zero point, rounded and saturated, to storage types and in blocks."""
     import numpy as np
     import onnx
 
     values, x, scale = attributes(node), str(node.input[0]), str(node.input[1])
     zero = node.input[2] if len(node.input) > 2 else ""
     target = editor.element(zero) if zero else values.get("output_dtype", 0) or onnx.TensorProto.UINT8
-    name, single = narrow_name(target), np.dtype(np.float32)
+    name, single = storage_name(target), np.dtype(np.float32)
     if not name and not values.get("block_size", 0):
         return None
     divisor = _along(editor, editor.op("Cast", scale, to=onnx.TensorProto.FLOAT), scale, x, values)
@@ -91,11 +91,11 @@ def _limits(name: str, element: int) -> tuple[int, int]:
 
 
 def _number(editor: Editor, x: str) -> str:
-    """The float32 that a narrow value (or any other integer) is."""
+    """The float32 that a value of a storage type (or any other integer) is."""
     import numpy as np
     import onnx
 
-    name = narrow_name(editor.element(x))
+    name = storage_name(editor.element(x))
     if not name or name in _BITS:
         return editor.op("Cast", x, to=onnx.TensorProto.FLOAT)
     table = editor.const(encoding(name, "nearest")[1])
@@ -130,7 +130,7 @@ def _wrapped(editor: Editor, x: str, name: str) -> str:
 
 
 def _encoded(editor: Editor, x: str, name: str, *, saturate: bool, rounding: str) -> str:
-    """Bits of the narrow float of a number: its code is how many of the codes' least numbers it reaches."""
+    """Bits of the stored float of a number: its code is how many of the codes' least numbers it reaches."""
     import numpy as np
 
     single, int32 = np.dtype(np.float32), np.dtype(np.int32)
