@@ -33,6 +33,10 @@ from edgepack.compiler.graph.views import number_of
 __all__ = ["find_group_norms", "group_norm_expression"]
 
 
+#: Element types of norms that are looked for.
+DTYPES = {"float32", "float64"}
+
+
 @dataclass(frozen=True)
 class _Norm:
     """Group normalisation of ``x``, (N, C, ...), with ``gamma`` and ``beta`` for each channel."""
@@ -57,7 +61,7 @@ class _FindGroupNorms(UseCountingRewriter):
 
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
         name, found = op_name(call), None
-        if isinstance(call.ty, relax.TensorType) and dtype_of(call) == "float32" and len(shape_of(call)) > 2:
+        if isinstance(call.ty, relax.TensorType) and dtype_of(call) in DTYPES and len(shape_of(call)) > 2:
             if name == "relax.divide":
                 found = self._quotient(args)
             elif name in {"relax.multiply", "relax.add"}:
@@ -84,10 +88,10 @@ class _FindGroupNorms(UseCountingRewriter):
         if x is None or not x.same_as(centred.args[0]):
             return None
         for variance, number in (total.args, total.args[::-1]):
-            epsilon, base = number_of(number), self._variance(variance)
+            epsilon, base = number_of(number, DTYPES), self._variance(variance)
             if epsilon is not None and base is not None and base.same_as(x):
                 channels = shape_of(x)[1]
-                ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+                ones, zeros = (make(channels, dtype_of(x)) for make in (np.ones, np.zeros))
                 return _Norm(x, channels, epsilon, ones, zeros)
         return None
 
@@ -117,7 +121,9 @@ class _FindGroupNorms(UseCountingRewriter):
             return None
         if op_name(call) == "relax.multiply" and not call.args[0].same_as(call.args[1]):
             return None
-        return call.args[0] if op_name(call) != "relax.power" or number_of(call.args[1]) == 2 else None
+        if op_name(call) == "relax.power" and number_of(call.args[1], DTYPES) != 2:
+            return None
+        return call.args[0]
 
     def _weighted(self, name: str, args: Sequence[relax.Expr], shape: tuple[int, ...]) -> _Norm | None:
         """A normalisation and constants along its channels: with those taken in."""
@@ -151,7 +157,7 @@ class _FindGroupNorms(UseCountingRewriter):
 
 def _along_channels(expr: relax.Expr, shape: tuple[int, ...]) -> Array | None:
     """A constant that differs along the second axis only, as a vector."""
-    if not is_constant(expr) or dtype_of(expr) != "float32":
+    if not is_constant(expr) or dtype_of(expr) not in DTYPES:
         return None
     array = numpy_of(expr)
     if array.ndim > len(shape):

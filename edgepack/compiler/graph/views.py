@@ -6,7 +6,7 @@ strides does not need their results in memory. A number that a view is multiplie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -123,9 +123,9 @@ def transposed_base(expr: relax.Expr, axes: Sequence[int], definition: Definitio
     return view.base if whole and all(own == s for n, own, s in dense if n != 1) else None
 
 
-def number_of(expr: relax.Expr) -> float | None:
-    """The value of a float32 constant of one element."""
-    if not is_constant(expr) or numpy_of(expr).size != 1 or dtype_of(expr) != "float32":
+def number_of(expr: relax.Expr, dtypes: Collection[str] = ("float32",)) -> float | None:
+    """The value of a constant of one element, of one of these types; None for another expression."""
+    if not is_constant(expr) or numpy_of(expr).size != 1 or dtype_of(expr) not in dtypes:
         return None
     return float(numpy_of(expr).reshape(-1)[0])
 

@@ -118,6 +118,7 @@ def test_float64_is_computed_in_float64(library: Library, registers: str) -> Non
     x[1, 1] = np.nan
     results = compiled.run("float64", {"x": -x})
     np.testing.assert_array_equal(results["IsNaN"], np.isnan(x))
+    np.testing.assert_array_equal(results["ReduceMax"][0], (-x).max(0))  # NaN in column 1
     np.testing.assert_allclose(results["Tanh"], np.tanh(-x), rtol=1e-15)
     np.testing.assert_allclose(results["Exp"], np.exp(-x), rtol=1e-15)
     assert np.signbit(compiled.run("float64", {"x": np.full(SHAPE, -0.0)})["Tanh"]).all()

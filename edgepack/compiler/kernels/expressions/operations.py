@@ -19,6 +19,7 @@ from edgepack.plan.dtypes import DTYPES
 __all__ = [
     "CALL_COST",
     "EVERY_OTHER",
+    "FLOATS",
     "INTEGERS",
     "NUMBERS",
     "OPERATIONS",
@@ -33,7 +34,8 @@ Expr = Any
 
 #: Element types that are computed with: those of half precision are moved and converted only.
 INTEGERS = frozenset(dtype for dtype in DTYPES if dtype.startswith(("int", "uint")))
-NUMBERS = INTEGERS | {"float32", "float64"}
+FLOATS = frozenset({"float32", "float64"})
+NUMBERS = INTEGERS | FLOATS
 
 #: Stands for every number type that a table of forms does not name.
 EVERY_OTHER = "*"

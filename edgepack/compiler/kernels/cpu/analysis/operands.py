@@ -8,8 +8,18 @@ from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.values import storage_dtype
+from edgepack.plan.target import CpuTarget
 
-__all__ = ["declare_output", "declare_param", "elements_of"]
+__all__ = ["declare_output", "declare_param", "elements_of", "mixed_lanes"]
+
+#: What a register is full of where numbers of several types are computed side by side. Most tensors have four
+#: bytes an element; wider ones take two registers, narrower ones a part of one.
+WORD = "int32"
+
+
+def mixed_lanes(target: CpuTarget) -> int:
+    """Elements of a vector where numbers of several types are computed side by side, lane by lane."""
+    return target.lanes(WORD)
 
 
 def elements_of(buffer: Buffer) -> int:

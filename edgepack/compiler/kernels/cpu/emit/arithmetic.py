@@ -29,6 +29,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_math import (
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
 from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
 from edgepack.compiler.kernels.expressions.operations import (
+    FLOATS,
     INTEGERS,
     NUMBERS,
     Kind,
@@ -87,7 +88,7 @@ def _divided(name: str) -> dict[str, _Form]:
 
 
 def _of_floats(form: _Form) -> dict[str, _Form]:
-    return dict.fromkeys(("float32", "float64"), form)
+    return dict.fromkeys(FLOATS, form)
 
 
 def _power(e: Emitter, x: Operands) -> Expr:

@@ -150,7 +150,7 @@ def _libm(function: str) -> Callable[[Emitter, Expr, int], Expr]:
     """libm's function for each lane."""
 
     def call(e: Emitter, x: Expr, lanes: int) -> Expr:
-        elements = e.local(lanes)
+        elements = e.local(lanes, "float32")
         e.vstore(elements, 0, x, lanes)
         for i in range(lanes):
             e.vstore(elements, i, tirx.call_pure_extern("float32", function, e.load(elements, i)), 1)

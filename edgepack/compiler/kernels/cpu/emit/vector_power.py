@@ -76,7 +76,7 @@ def _quarters(e: Emitter, x: Expr, quarters: int, lanes: int) -> Expr:
 
 
 def _strict_power(e: Emitter, x: Expr, y: Expr, lanes: int) -> Expr:
-    bases, exponents = e.local(lanes), e.local(lanes)
+    bases, exponents = (e.local(lanes, "float32") for _ in range(2))
     e.vstore(bases, 0, x, lanes)
     e.vstore(exponents, 0, y, lanes)
     for i in range(lanes):

@@ -30,7 +30,7 @@ def remainder(e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
     """a - b times the whole part of a / b, exact; a vector with a quotient of 2**29 or more, an infinity or
     NaN calls libm."""
     a, b = e.let(a), e.let(b)
-    result = e.local(lanes)
+    result = e.local(lanes, "float32")
     if lanes == 1 or e.target is None or e.target.triple.split("-")[0] not in DOUBLES:
         _libm(e, a, b, result, lanes)()
         return e.let(e.vload(result, 0, lanes))
@@ -59,7 +59,7 @@ def _by_float64(e: Emitter, a: Expr, b: Expr, result: Any, lanes: int) -> Callab
 
 def _libm(e: Emitter, a: Expr, b: Expr, result: Any, lanes: int) -> Callable[[], None]:
     def emit() -> None:
-        elements = [e.local(lanes), e.local(lanes)]
+        elements = [e.local(lanes, "float32") for _ in range(2)]
         for buffer, x in zip(elements, (a, b), strict=True):
             e.vstore(buffer, 0, x, lanes)
         for i in range(lanes):

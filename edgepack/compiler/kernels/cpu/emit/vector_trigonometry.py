@@ -92,7 +92,7 @@ def _reduced(e: Emitter, x: Expr, lanes: int, function: str, value: Callable[[Ex
     r = x
     for part in HALF_PI:
         r = e.let(r - quarters * e.f32(part, lanes))
-    result = e.local(lanes)
+    result = e.local(lanes, "float32")
     e.vstore(result, 0, value(r, bits_of(e, shifted, lanes)), lanes)
     bits = tirx.bitwise_and(tirx.reinterpret(int32_of(lanes), x), i32(e, 0x7FFFFFFF, lanes))
     e.branch(
@@ -103,7 +103,7 @@ def _reduced(e: Emitter, x: Expr, lanes: int, function: str, value: Callable[[Ex
 
 def _libm(e: Emitter, x: Expr, result: Any, lanes: int, function: str) -> Callable[[], None]:
     def emit() -> None:
-        elements = e.local(lanes)
+        elements = e.local(lanes, "float32")
         e.vstore(elements, 0, x, lanes)
         for i in range(lanes):
             e.vstore(result, i, tirx.call_pure_extern("float32", function, e.load(elements, i)), 1)

@@ -14,9 +14,10 @@ import numpy as np
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_own_position
-from edgepack.compiler.kernels.cpu.analysis.operands import elements_of
+from edgepack.compiler.kernels.cpu.analysis.operands import elements_of, mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
+from edgepack.compiler.kernels.expressions.operations import FLOATS
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
@@ -63,14 +64,14 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
         stages += built.stages
         tiled = tiled or kernel.tile is not None
     parameters = {**kernel.parameters(), "tiled": tiled}
-    flops = sum(prod(block.extents) for block in blocks if block.target.dtype == "float32")
+    flops = sum(prod(block.extents) for block in blocks if block.target.dtype in FLOATS)
     packed = tuple(Packing(i, "float16", lambda table: table.astype(np.float16)) for i in half)
     return Implementation("elementwise", tuple(stages), packed, parameters=parameters, flops=flops)
 
 
 def _lanes(dtypes: Sequence[str], target: CpuTarget) -> int:
-    """Elements of a vector: as many bytes as a register holds, where all is bytes, else as many float32."""
-    lanes = target.lanes("float32")
+    """Elements of a vector: as many bytes as a register holds, where all is bytes, else as many words."""
+    lanes = mixed_lanes(target)
     bytes_only = all(DTYPE_BYTES[dtype] == 1 for dtype in dtypes)
     return target.lanes("int8") if bytes_only and lanes > 1 else lanes
 

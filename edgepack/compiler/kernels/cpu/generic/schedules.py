@@ -23,6 +23,7 @@ from tvm.tirx import Buffer, For, ForKind, IterVar, PrimFunc, Select, Var
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.cpu.analysis.operands import mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.cpu.generic.lowering import implementation_of
 from edgepack.compiler.kernels.expressions.nodes import nodes_in
@@ -91,7 +92,7 @@ def rows(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
             parallel += 1
     if not parallel:
         raise RuleError("no block has an independent leading loop")
-    slow = not _writes_rows(fused.function, target.lanes("float32"))
+    slow = not _writes_rows(fused.function, mixed_lanes(target))
     return replace(implementation_of("rows", schedule.mod["main"], fused, target), slow=slow)
 
 
@@ -135,7 +136,7 @@ class _Scheduler:
             return []
         shared = _shared_dimensions(blocks)
         last = blocks[-1]
-        lanes = self.target.lanes("float32")
+        lanes = mixed_lanes(self.target)
         loops = list(self.schedule.get_loops(self._handle(last)))
         if shared == len(last.iters):
             if last.extents[-1] % lanes == 0:
@@ -224,7 +225,7 @@ class _Scheduler:
     def _flat(self, loop: LoopRV, extent: int) -> None:
         """One long loop over contiguous memory."""
         schedule = self.schedule
-        lanes = self.target.lanes("float32")
+        lanes = mixed_lanes(self.target)
         tasks = max(
             (t for t in range(1, 65) if extent % (t * lanes) == 0 and extent // t >= TASK_ELEMENTS), default=1
         )
@@ -256,7 +257,7 @@ class _Scheduler:
             return [], reductions[0] if reductions else None
         last, extent = spatial[-1]
         outer = [loop for loop, _ in spatial[:-1]]
-        lanes = self.target.lanes("float32")
+        lanes = mixed_lanes(self.target)
         vector = None
         if extent == lanes:
             vector = last

@@ -18,9 +18,10 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
+from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic, Value
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, unravel
-from edgepack.compiler.kernels.cpu.emit.vector_math import elementary
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.expressions.operations import FLOATS, OPERATIONS
+from edgepack.compiler.kernels.rule import Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["group_norm"]
@@ -90,7 +91,7 @@ class GroupNorm(KernelBuilder):
         def task(number: Any) -> None:
             image, part = (e.let(index(i)) for i in unravel(number, (self.batch, self.parts)))
             begin, end = e.let(self._part(part)), e.let(self._part(part + 1))
-            count = e.let(tirx.Cast("float32", end - begin))
+            count = e.let(tirx.Cast(self.dtype, end - begin))
             source = e.let((image * self.pixels + begin) * self.channels)
             span = (source, e.let(end - begin), count, e.let(number * (2 * self.channels)))
             e.loop(0, whole, lambda i: self._block(e, (x, sums), span, e.let(i * step), SIDE_BY_SIDE))
@@ -114,9 +115,9 @@ class GroupNorm(KernelBuilder):
         (x, sums), (source, pixels, count, target), lanes = buffers, span, self.lanes
         first = e.let(source + channel)
         shifts = [e.let(e.vload(x, first + i * lanes)) for i in range(vectors)]
-        totals = e.local(2 * vectors * lanes)
+        totals = e.local(2 * vectors * lanes, self.dtype)
         for i in range(2 * vectors):
-            e.vstore(totals, i * lanes, e.f32(0))
+            e.vstore(totals, i * lanes, self._number(0, lanes))
 
         def pixel(p: Any) -> None:
             at = e.let(first + p * self.channels)
@@ -186,11 +187,11 @@ class GroupNorm(KernelBuilder):
         e, lanes = self.e, self.lanes
 
         def over_parts(c: Any, term: Callable[[Any, Any, Any], Any]) -> None:
-            sum_ = e.local(lanes)
-            e.vstore(sum_, 0, e.f32(0))
+            sum_ = e.local(lanes, self.dtype)
+            e.vstore(sum_, 0, self._number(0, lanes))
 
             def part(i: Any) -> None:
-                pixels = e.splat(e.let(tirx.Cast("float32", self._part(i + 1) - self._part(i))))
+                pixels = e.splat(e.let(tirx.Cast(self.dtype, self._part(i + 1) - self._part(i))))
                 place = e.let(first + i * (2 * self.channels) + c)
                 there, squares = e.let(e.vload(sums, place)), e.vload(sums, place + self.channels)
                 e.vstore(sum_, 0, e.vload(sum_, 0) + term(pixels, there, squares))
@@ -213,10 +214,12 @@ class GroupNorm(KernelBuilder):
         self._of_groups(total, total, self._reciprocal_root)
 
     def _reciprocal_root(self, variance: Any, lanes: int) -> Any:
-        e = self.e
-        return e.f32(1.0, lanes) / elementary(
-            e, "tirx.sqrt", e.let(variance + e.f32(self.epsilon, lanes)), lanes
-        )
+        total = self.e.let(variance + self._number(self.epsilon, lanes))
+        root = Arithmetic(self.e).operated(OPERATIONS["sqrt"], [Value(total, lanes, self.dtype)], self.dtype)
+        return self._number(1.0, lanes) / root.expr
+
+    def _number(self, value: float, lanes: int) -> Any:
+        return self.e.splat(tirx.const(float(value), self.dtype), lanes)
 
     def _of_groups(self, source: Any, target: Any, value: Callable[[Any, int], Any]) -> None:
         """``value`` of the mean of each group, of the sums of its channels, for each of its channels."""
@@ -224,21 +227,21 @@ class GroupNorm(KernelBuilder):
         if self.size == 1:
 
             def vector(i: Any) -> None:
-                mean = e.let(e.vload(source, i * self.lanes) * e.f32(scale))
+                mean = e.let(e.vload(source, i * self.lanes) * self._number(scale, self.lanes))
                 e.vstore(target, i * self.lanes, value(mean, self.lanes))
 
             e.loop(0, self.channels // self.lanes, vector)
 
         def group(g: Any) -> None:
             first = e.let(g * self.size)
-            sum_ = e.local(1)
-            e.vstore(sum_, 0, e.f32(0, 1), 1)
+            sum_ = e.local(1, self.dtype)
+            e.vstore(sum_, 0, self._number(0, 1), 1)
             e.loop(
                 0,
                 self.size,
                 lambda i: e.vstore(sum_, 0, e.load(sum_, 0) + e.load(source, first + i), 1),
             )
-            result = e.let(value(e.let(e.load(sum_, 0) * e.f32(scale, 1)), 1))
+            result = e.let(value(e.let(e.load(sum_, 0) * self._number(scale, 1)), 1))
             e.loop(0, self.size, lambda i: e.vstore(target, first + i, result, 1))
 
         whole = self.channels // self.lanes * self.lanes if self.size == 1 else 0
@@ -251,4 +254,4 @@ def group_norm(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) 
     return GroupNorm(found, target).build()
 
 
-RULE = Rule("group_norm", order=850, dtypes=FLOAT32, apply=group_norm, heeds_pitch=True)
+RULE = Rule("group_norm", order=850, dtypes=FLOATS, apply=group_norm, heeds_pitch=True)

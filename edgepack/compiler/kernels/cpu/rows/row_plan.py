@@ -23,9 +23,11 @@ from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
     gathers,
     merge_axes,
 )
+from edgepack.compiler.kernels.cpu.analysis.operands import mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.rows.reduction import Reduction, is_among
+from edgepack.compiler.kernels.expressions.operations import FLOATS
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
@@ -120,7 +122,7 @@ class RowPlan:
         self.inner_runs = merge_axes(self.axes.picked(self.inner), self.accesses)
         self.lane_axis = next((i for i in reversed(rank) if self.extents[i] > 1), None)
         self.horizontal = self._is_horizontal()
-        self.lanes = target.lanes("float32")
+        self.lanes = mixed_lanes(target)
         if not self.horizontal:
             while self.lanes > self.extents[self.lane_axis or 0]:
                 self.lanes //= 2
@@ -185,7 +187,7 @@ class RowPlan:
             return {}
         kept = {}
         for target, block in self.blocks.items():
-            if target.same_as(self.output) or str(target.dtype) != "float32":
+            if target.same_as(self.output) or str(target.dtype) not in FLOATS:
                 continue
             number = self._covering(block)
             if number is not None:

@@ -70,7 +70,7 @@ class RowKernel(KernelBuilder):
                 if any(b.same_as(p) for b, _ in addresses)
             },
             declare_output(self.e, 0, plan.output),
-            {b: self.e.scratch(prod(plan.extents[i] for i in plan.inner)) for b in plan.kept},
+            {b: self.e.scratch(prod(plan.extents[i] for i in plan.inner), str(b.dtype)) for b in plan.kept},
         )
 
     def parameters(self) -> dict[str, Any]:
