@@ -5,6 +5,7 @@
 
 #include "check.h"
 
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,11 +45,12 @@ static void ways_make(void) {
     alarm(SECONDS); /* what is never claimed is waited for for ever */
 }
 
-static ep_session_impl *session_make(uint32_t schedule, uint32_t phase) {
+static ep_session_impl *session_make(uint32_t schedule, uint32_t phase, uint32_t caller_threads) {
     ep_options options = EP_OPTIONS_INIT;
     ep_session *session = NULL;
     options.threads = THREADS;
     options.schedule = schedule;
+    options.caller_threads = caller_threads;
     CHECK_STATUS(ep_session_create(&model, &options, &session), EP_OK);
     ep_session_impl *made = (ep_session_impl *)session;
     for (uint32_t i = 0; i < THREADS; i++) {
@@ -58,22 +60,32 @@ static ep_session_impl *session_make(uint32_t schedule, uint32_t phase) {
     return made;
 }
 
-/* Until all of the pool sleep: then none of them looks at the session. */
-static void wait_for_pool(ep_session_impl *session) {
-    struct timespec pause = {0, 20000};
-    while (__atomic_load_n(&session->sync.sleepers, __ATOMIC_SEQ_CST) != THREADS - 1) {
-        nanosleep(&pause, NULL);
-    }
+typedef struct call {
+    ep_session *session;
+    uint32_t thread;
+} call;
+
+static void *work(void *argument) {
+    const call *mine = argument;
+    CHECK_STATUS(ep_session_work(mine->session, mine->thread), EP_OK);
+    return NULL;
 }
 
+/* A run by threads of our own: when it is over none of them looks at the descriptor any more. */
 static void run_way(ep_session_impl *session, int way) {
-    if (session->head.descriptor != &ways[way]) {
-        wait_for_pool(session);
-        session->head.descriptor = &ways[way];
-        session->run_ns = 0; /* they are woken */
-    }
+    pthread_t threads[THREADS];
+    call calls[THREADS];
+    session->head.descriptor = &ways[way];
     memset(times, 0, sizeof times);
-    CHECK_STATUS(ep_session_run(&session->head, NULL, 0, NULL, 0), EP_OK);
+    CHECK_STATUS(ep_session_begin(&session->head, NULL, 0, NULL, 0), EP_OK);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        calls[i].session = &session->head;
+        calls[i].thread = i;
+        CHECK(pthread_create(&threads[i], NULL, work, &calls[i]) == 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
     for (int step = 0; step < STEPS; step++) {
         for (int task = 0; task < MOST; task++) {
             CHECK(times[step][task] == (task < ways[way].step_tasks[step]));
@@ -85,8 +97,8 @@ static void run_way(ep_session_impl *session, int way) {
 static void around(const char *root) {
     (void)root;
     ways_make();
-    for (uint32_t eighth = 1; eighth <= 32; eighth++) {
-        ep_session_impl *session = session_make(schedules[eighth % 2], eighth * (EP_SPAN / 2) - 10);
+    for (uint32_t half = 1; half <= 32; half++) {
+        ep_session_impl *session = session_make(schedules[half % 2], half * (EP_SPAN / 2) - 10, 1);
         for (int i = 0; i < 10; i++) {
             run_way(session, i % 3 == 0);
         }
@@ -98,7 +110,7 @@ static void around(const char *root) {
  * which numbers mean something. Then all shares have tasks. */
 static void unclaimed_for(uint32_t schedule, uint64_t phases) {
     uint64_t start = 15ull * EP_SPAN + 1000;
-    ep_session_impl *session = session_make(schedule, (uint32_t)start);
+    ep_session_impl *session = session_make(schedule, (uint32_t)start, 1);
     run_way(session, 0);
     for (uint64_t half = 15ull * EP_SPAN + EP_SPAN / 2; half < start + phases - 100; half += EP_SPAN / 2) {
         EP_STORE(&session->sync.phase, (uint32_t)(half - 4));
@@ -127,7 +139,7 @@ static void unclaimed(const char *root) {
 static void late(const char *root) {
     (void)root;
     ways_make();
-    ep_session_impl *session = session_make(EP_SCHEDULE_STATIC, 0);
+    ep_session_impl *session = session_make(EP_SCHEDULE_STATIC, 0, 1);
     run_way(session, 0);
     memset(times, 0, sizeof times);
     for (uint64_t phases = STEPS; phases < (uint64_t)1 << 32; phases += EP_SPAN / 4 - 1) {
@@ -148,14 +160,20 @@ static void late(const char *root) {
 
 /* The pool slept while the number of runs came round to the one that it had seen. */
 static void end(const char *root) {
+    struct timespec pause = {0, 20000};
     (void)root;
     ways_make();
-    ep_session_impl *session = session_make(EP_SCHEDULE_STATIC, 0);
-    run_way(session, 0);
-    wait_for_pool(session);
-    ep_monitor_lock(&session->monitor); /* all of them are waiting */
-    __atomic_fetch_sub(&session->sync.run, 1u, __ATOMIC_SEQ_CST);
-    ep_monitor_unlock(&session->monitor);
+    ep_session_impl *session = session_make(EP_SCHEDULE_STATIC, 0, 0);
+    CHECK_STATUS(ep_session_run(&session->head, NULL, 0, NULL, 0), EP_OK);
+    for (int asleep = 0; !asleep;) { /* and have seen that run */
+        nanosleep(&pause, NULL);
+        ep_monitor_lock(&session->monitor);
+        asleep = __atomic_load_n(&session->sync.sleepers, __ATOMIC_SEQ_CST) == THREADS - 1;
+        if (asleep) {
+            __atomic_fetch_sub(&session->sync.run, 1u, __ATOMIC_SEQ_CST);
+        }
+        ep_monitor_unlock(&session->monitor);
+    }
     ep_session_destroy(&session->head);
 }
 
