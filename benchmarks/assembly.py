@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import replace_section, table
 
 from edgepack.compiler.backends.llvm import compile_assembly
-from tests.models.hot import KERNELS
-from tests.support.compiled import plan_of
 from tools.inner_loops import ARM, RISCV, X86, Loop, Machine, arithmetic, hot_loops, loops_of, machines
+from workbench.compiled import plan_of
+from workbench.models.hot import KERNELS
 
 # Prediction -----------------------------------------------------------------------------------------------
 

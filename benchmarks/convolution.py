@@ -32,9 +32,9 @@ from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedul
 from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.target import CpuTarget
-from tests.models.single import conv
-from tests.support.compiled import groups_of, plan_of, target_with
-from tests.support.executor import Executor, host_target
+from workbench.compiled import groups_of, plan_of, target_with
+from workbench.executor import Executor, host_target
+from workbench.models.single import conv
 
 #: Rows and columns of a Winograd tile's outputs.
 Outputs = tuple[int, int]

@@ -53,7 +53,7 @@ def pack(folder: Path, networks: list[str], precisions: list[str], device: str) 
 
     import edgepack
     from edgepack.bundle.manifest import load_manifest
-    from tests.models import save
+    from workbench.models import save
 
     for name in networks:
         model = save(BENCHMARKS[name](), folder, f"{name}.onnx")

@@ -36,8 +36,8 @@ from edgepack.compiler.backends.nvrtc import Nvrtc, Resources
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch
-from tests.support.compiled import plan_of
-from tests.support.executor import host_target
+from workbench.compiled import plan_of
+from workbench.executor import host_target
 
 #: Of a multiprocessor, by compute capability: threads, blocks, and KiB of shared memory (CUDA C++ Programming
 #: Guide, technical specifications per compute capability).

@@ -11,8 +11,8 @@ import onnx
 from real_networks import LISTED, PREFIXES, cached
 
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise
-from tests.models import NETWORKS, audio, families, recurrent, transformers, video, vision
-from tests.models.light import light
+from workbench.models import NETWORKS, audio, families, recurrent, transformers, video, vision
+from workbench.models.light import light
 
 __all__ = ["BENCHMARKS", "MORE", "REAL", "RECURRENT", "folded", "known", "save"]
 

@@ -1,7 +1,7 @@
 """One operator at a time beside ONNX Runtime: ``python benchmarks/operators.py [ROW ...]``.
 
-The rows are those of ``tests/models/realistic``; ROW is a part of a name or an operator. Each is packed for
-x86-64 with SSE2, AVX2 and AVX-512 as far as this CPU goes, and runs in this process, in turns with ONNX
+The rows are those of ``workbench/models/realistic``; ROW is a part of a name or an operator. Each is packed
+for x86-64 with SSE2, AVX2 and AVX-512 as far as this CPU goes, and runs in this process, in turns with ONNX
 Runtime, on one thread and on two. What is printed is the least time of each in ms, and how many times as
 long ONNX Runtime takes, which always has all vectors that the CPU has; the last column says where a row is
 behind, and for what: narrower vectors, or what the row knows of a device. ``--guard`` fails where the ratio
@@ -31,7 +31,7 @@ from edgepack.compiler.frontend.onnx.reference import tolerances
 from edgepack.config.device import load_device
 from edgepack.errors import EdgepackError
 from edgepack.runners import native
-from tests.models.realistic import ROWS, Row
+from workbench.models.realistic import ROWS, Row
 
 __all__ = ["DEVICES", "LEAST_RATIO", "Measured", "chosen_rows", "measure", "pack_rows", "ready_devices"]
 

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from edgepack.config.device import Device
 from edgepack.toolchains.ndk import ABIS
-from tests.support.adb import Phones, phone
-from tests.support.android import bionic, make_ndk
+from workbench.stand_ins.adb import Phones, phone
+from workbench.stand_ins.android import bionic, make_ndk
 
 __all__ = ["android"]
 

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import edgepack
 from benchmarks.networks import BENCHMARKS
-from tests.models import save
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
+from workbench.models import save
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
 
 #: A classifier's product of one row, which memory bounds; the products of a layer of BERT base, 128 tokens.
 CASES = ("1x4096x4096", "128x768x768", "128x768x3072", "mobilenetv2", "resnet18", "bert")

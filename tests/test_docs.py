@@ -122,7 +122,7 @@ def test_each_promise_of_security_has_a_test_that_there_is() -> None:
 def test_sources_name_documents_that_there_are() -> None:
     """A comment that says which page has the numbers outlives no page."""
     named = set()
-    for folder in ("edgepack", "templates", "tests", "benchmarks", "tools"):
+    for folder in ("edgepack", "templates", "tests", "benchmarks", "tools", "workbench"):
         for path in (ROOT / folder).rglob("*.py"):
             named |= set(re.findall(r"docs/[\w-]+\.md", path.read_text(encoding="utf-8")))
     assert len(named) > 3

@@ -19,10 +19,10 @@ import pytest
 import edgepack
 from edgepack.errors import ConfigError, ModelError, ToolchainError
 from edgepack.system.files import list_files
-from tests.models import DIMS, build, save
-from tests.models.counted import detector
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.models.odd import ODD, together
+from workbench.models import DIMS, build, save
+from workbench.models.counted import detector
+from workbench.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models.odd import ODD, together
 
 pytestmark = pytest.mark.usefixtures("shared_worker")
 

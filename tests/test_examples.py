@@ -31,7 +31,7 @@ from edgepack.formats.base import ExportJob
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.runners import browser
 from tests.support import devtools, packages
-from tests.support.android import make_ndk
+from workbench.stand_ins.android import make_ndk
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 #: Example -> the programs that its commands need beside edgepack's own.

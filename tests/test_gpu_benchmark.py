@@ -21,8 +21,8 @@ import gpu
 from edgepack.config.device import load_device
 from edgepack.runners import cuda_shim
 from edgepack.runners.shim import build_library, shim_environment
-from tests.models import save
-from tests.models.evaluate import run_onnxruntime
+from workbench.models import save
+from workbench.models.evaluate import run_onnxruntime
 
 SCRIPT = Path(gpu.__file__)
 

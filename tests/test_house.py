@@ -44,6 +44,34 @@ def test_architecture_describes_the_rooms_that_there_are() -> None:
         assert any(place.exists() for place in places), f"{name} is described and not there"
 
 
+def imported(path: Path) -> set[str]:
+    """The packages, and scripts beside it, that a file imports at any place."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize(
+    ("folder", "not_these"),
+    [
+        ("benchmarks", {"tests"}),
+        ("tools", {"tests"}),
+        ("workbench", {"tests", "benchmarks", "tools"}),
+        ("edgepack", {"tests", "benchmarks", "tools", "workbench"}),
+    ],
+)
+def test_programs_are_not_made_of_tests(folder: str, not_these: set[str]) -> None:
+    """What they share with tests is in workbench/."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    wrong = {path.relative_to(ROOT).as_posix(): imported(path) & not_these for path in files}
+    assert not {path: names for path, names in wrong.items() if names}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_modules_functions_and_signatures_are_of_a_readable_size(path: Path) -> None:
     source = path.read_text(encoding="utf-8")

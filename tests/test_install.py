@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from edgepack.resources import PACKAGE, data_folder
 from edgepack.system.files import list_files, sha256_file
-from tests.models import build, save
+from workbench.models import build, save
 
 ROOT = Path(__file__).resolve().parents[1]
 

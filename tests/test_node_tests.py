@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgepack.compiler.frontend.onnx.binding import bind
-from tests.support.compiled import Compiled
-from tests.support.node_tests import SAMPLE, check, load_tests
+from workbench.compiled import Compiled
+from workbench.node_tests import SAMPLE, check, load_tests
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.config.device import load_device
-from tests.models.realistic import NOT_MEASURED, ROWS
+from workbench.models.realistic import NOT_MEASURED, ROWS
 
 OPERATORS = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
 

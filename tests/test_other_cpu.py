@@ -20,12 +20,12 @@ from edgepack.config.device import load_device
 from edgepack.pipeline.compile import Compiler
 from edgepack.pipeline.job import CompileJob, ImportJob
 from edgepack.pipeline.worker_process import Worker, worker_command
-from tests.models import DIMS, NETWORKS, build, save
-from tests.models.evaluate import random_inputs
-from tests.models.odd import ODD
-from tests.models.operators import CASES
-from tests.models.saturating import Expected, integer_model
-from tests.models.wide import wide_models
+from workbench.models import DIMS, NETWORKS, build, save
+from workbench.models.evaluate import random_inputs
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
+from workbench.models.saturating import Expected, integer_model
+from workbench.models.wide import wide_models
 
 ROOT = Path(__file__).resolve().parents[1]
 

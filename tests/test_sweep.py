@@ -15,8 +15,8 @@ from edgepack.config.device import device_names, load_device
 from edgepack.errors import CheckFailedError, ToolchainError
 from edgepack.runners import select_runner
 from edgepack.toolchains import resolve
-from tests.models import DIMS, NETWORKS, build, save
-from tests.models.half import halved
+from workbench.models import DIMS, NETWORKS, build, save
+from workbench.models.half import halved
 
 #: Networks in half precision, by name: convolutions of all kinds, recurrent layers, attention.
 HALF = {

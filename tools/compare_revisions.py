@@ -100,7 +100,7 @@ def main() -> int:
 
 def write_models(networks: tuple[str, ...], folder: Path) -> dict[str, tuple[Path, dict[str, int]]]:
     """The networks as ONNX files in ``folder``, each with the sizes of its open dimensions."""
-    from tests.models import DIMS, build, save
+    from workbench.models import DIMS, build, save
 
     folder.mkdir(parents=True, exist_ok=True)
     models = {}

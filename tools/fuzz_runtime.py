@@ -18,9 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.runtime import test_fuzz  # noqa: E402
-from tests.runtime.conftest import VARIANTS  # noqa: E402
-from tests.support.mini import MiniBundle, ParamsMode, make_sources  # noqa: E402
+from workbench import fuzz_targets  # noqa: E402
+from workbench.mini import VARIANTS, MiniBundle, ParamsMode, make_sources  # noqa: E402
 
 #: Longer inputs show nothing more.
 LONGEST = {"fuzz_loader": 8192, "fuzz_params": 8192, "fuzz_params_table": 8192, "fuzz_session": 256}
@@ -47,9 +46,9 @@ def fuzz(target: str, seconds: int, build: Builder, folder: Path) -> bool:
     """Whether the target got through."""
     program, corpus = folder / "bin" / target, folder / target
     corpus.mkdir(parents=True, exist_ok=True)
-    bundle = test_fuzz.link(build, target, program, ("-fsanitize=fuzzer",))
+    bundle = fuzz_targets.link(build, target, program, ("-fsanitize=fuzzer",))
     for number, file in enumerate(
-        test_fuzz.corpus(target, bundle.params, bundle.root / "test", folder / "bin")
+        fuzz_targets.corpus(target, bundle.params, bundle.root / "test", folder / "bin")
     ):
         shutil.copyfile(file, corpus / f"seed{number:02}")
     command = [program, f"-max_total_time={seconds}", f"-max_len={LONGEST.get(target, 1024)}", "-timeout=120"]
@@ -61,15 +60,17 @@ def fuzz(target: str, seconds: int, build: Builder, folder: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("seconds", type=int, help="for each target")
-    parser.add_argument("target", nargs="*", help=f"of {', '.join(test_fuzz.TARGETS)}; default: all")
+    parser.add_argument("target", nargs="*", help=f"of {', '.join(fuzz_targets.TARGETS)}; default: all")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz")
     options = parser.parse_args()
-    if unknown := set(options.target) - set(test_fuzz.TARGETS):
+    if unknown := set(options.target) - set(fuzz_targets.TARGETS):
         parser.error(f"there is no target {', '.join(sorted(unknown))}")
     folder = options.folder.absolute()
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     build = Builder(folder)
-    results = [fuzz(target, options.seconds, build, folder) for target in options.target or test_fuzz.TARGETS]
+    results = [
+        fuzz(target, options.seconds, build, folder) for target in options.target or fuzz_targets.TARGETS
+    ]
     return 0 if all(results) else 1
 
 

@@ -83,7 +83,7 @@ def _options() -> argparse.Namespace:
 
 
 def _run_all(results: Path, options: argparse.Namespace) -> None:
-    from tests.support.node_tests import load_tests
+    from workbench.node_tests import load_tests
 
     known = _read(results)
     todo = []
@@ -172,7 +172,7 @@ class _Child:
     def __init__(self, *, quick: bool) -> None:
         import os
 
-        from tests.support.node_tests import load_tests
+        from workbench.node_tests import load_tests
 
         self._stream = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
         os.dup2(2, 1)  # TVM may print
@@ -214,9 +214,9 @@ class _Child:
 
     def _in_process(self, names: Sequence[str], folder: Path) -> None:
         from edgepack.compiler.backends.llvm import compile_object
-        from tests.support.compiled import plan_of
-        from tests.support.executor import Executor, host_target
-        from tests.support.node_tests import check
+        from workbench.compiled import plan_of
+        from workbench.executor import Executor, host_target
+        from workbench.node_tests import check
 
         built = {}
         for number, name in enumerate(names):
@@ -241,7 +241,7 @@ class _Child:
         from edgepack.config.device import load_device
         from edgepack.pipeline.worker_process import Worker
         from edgepack.resources import TOOLCHAINS
-        from tests.support.node_tests import check
+        from workbench.node_tests import check
 
         # Only what a session opens, and the runtime as quickly as it can be compiled.
         device = load_device("host").model_copy(update={"artifacts": ("shared",)})

@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 
 from edgepack.compiler.frontend.onnx.rewrites import REWRITES
-from tests.support.node_tests import NodeTest, load_tests
+from workbench.node_tests import NodeTest, load_tests
 
 __all__ = ["contributed", "table", "write"]
 

@@ -12,7 +12,7 @@ from edgepack.bundle.merge_params import share_params
 from edgepack.errors import InternalError
 from edgepack.plan.types import ALIGNMENT, Constant, Plan
 from edgepack.render.params_file import read_params, write_params
-from tests.support.mini import mini_plan
+from workbench.mini import mini_plan
 
 
 def _plan(contents: dict[str, bytes], blob: Path) -> Plan:

@@ -20,8 +20,8 @@ from edgepack.config.device import load_device
 from edgepack.errors import ConfigError
 from edgepack.pipeline.job import CheckJob, CompileJob, ImportJob, Job
 from edgepack.plan.types import Plan
-from tests.models import build, save
 from tests.support import fake
+from workbench.models import build, save
 
 
 @pytest.fixture

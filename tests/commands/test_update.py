@@ -21,9 +21,9 @@ from edgepack.options import PackKeywords, PackOptions
 from edgepack.render.params_file import HEADER, read_params, signed_message
 from edgepack.signing.sums import secret_key
 from edgepack.system.files import list_files
-from tests.models.builder import Graph
 from tests.support import fake
 from tests.support.worker import COLUMNS, ROWS
+from workbench.models.builder import Graph
 
 
 def minisign_keys(folder: Path, name: str) -> Path:

@@ -11,7 +11,7 @@ from edgepack.config.device import DEVICES, alias_note, device_names, load_devic
 from edgepack.errors import ConfigError
 from edgepack.release.project import load_project
 from edgepack.resources import TOOLCHAINS
-from tests.models import build, save
+from workbench.models import build, save
 
 
 def test_every_alias_leads_to_a_device() -> None:

@@ -25,8 +25,8 @@ from edgepack.formats.class_file import ClassFile
 from edgepack.formats.kotlin_metadata import Function, KotlinClass, getter
 from edgepack.formats.metadata import PackageMetadata
 from tests.support import fake, packages
-from tests.support.android import make_ndk
 from tests.support.worker import COLUMNS, ROWS, reference
+from workbench.stand_ins.android import make_ndk
 
 APP = Path(__file__).with_name("consumers") / "App.java"
 KOTLIN = APP.with_suffix(".kt")

@@ -15,9 +15,9 @@ from edgepack.api import Bundle, export, pack
 from edgepack.commands.export import source_bundle
 from edgepack.errors import ConfigError
 from edgepack.formats.c_single_file import C_SINGLE_FILE
-from tests.models import build, save
 from tests.support import fake
 from tests.support.packages import blocks, hostile, on, run, tool, write
+from workbench.models import build, save
 
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 

@@ -14,8 +14,8 @@ import edgepack
 from edgepack.errors import ConfigError, ModelError
 from edgepack.pipeline.model_objects import model_file
 from edgepack.registry import object_kind
-from tests.models import build, save
 from tests.support import fake
+from workbench.models import build, save
 
 
 def test_a_path_is_the_file_itself(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget
 from edgepack.resources import PACKAGE
-from tests.models import build, save
+from workbench.models import build, save
 
 #: What a worker of the tests imports and no result depends on.
 BYSTANDERS = {

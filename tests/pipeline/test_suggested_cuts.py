@@ -15,7 +15,7 @@ from edgepack.compiler.frontend.onnx import prepare
 from edgepack.errors import ModelError
 from edgepack.options import PackOptions
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
-from tests.models.builder import Graph
+from workbench.models.builder import Graph
 
 
 def parsed(line: str) -> dict[str, object]:

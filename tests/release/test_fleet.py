@@ -14,7 +14,7 @@ import pytest
 from edgepack.release.index import load_index
 from edgepack.release.matrix import units_of
 from edgepack.release.project import load_project
-from tests.support.android import make_ndk
+from workbench.stand_ins.android import make_ndk
 
 ROOT = Path(__file__).resolve().parents[2]
 FLEET = ROOT / "examples" / "fleet"

@@ -23,10 +23,10 @@ from edgepack.release.output import Earlier
 from edgepack.release.project import load_project
 from edgepack.release.run import Release, ReleaseOptions, State, plan_release, release
 from edgepack.system.files import list_files
-from tests.models.single import single
 from tests.release.conftest import content
 from tests.support import fake
 from tests.support.pages import tags, text_of
+from workbench.models.single import single
 
 pytestmark = pytest.mark.usefixtures("fake_worker")
 Write = Callable[..., Path]

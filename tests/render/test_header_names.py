@@ -21,7 +21,7 @@ from edgepack.render.sources import runtime_files
 from edgepack.render.templates import render
 from edgepack.render.values import model_values
 from edgepack.resources import TEMPLATES
-from tests.support.mini import mini_plan
+from workbench.mini import mini_plan
 
 #: Headers of C, C++ and POSIX, those of them that there are.
 HEADERS = """

@@ -15,7 +15,7 @@ from edgepack.plan.types import Arena, ParamsMode, Plan, Step, TensorSpec
 from edgepack.render.model import Execution, Variant, render_model
 from edgepack.render.sources import runtime_files
 from edgepack.resources import TEMPLATES
-from tests.support.mini import WARNINGS, make_sources, mini_plan, run
+from workbench.mini import WARNINGS, make_sources, mini_plan, run
 
 
 def render(

@@ -9,7 +9,7 @@ import pytest
 
 from edgepack.render.project import render_project
 from edgepack.render.sources import kernels_object
-from tests.support.mini import mini_plan
+from workbench.mini import mini_plan
 
 
 @pytest.mark.parametrize("shared", [None, "lib/libmini.so"])

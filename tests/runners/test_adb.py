@@ -1,6 +1,6 @@
 """A device behind adb: which one is used, what is copied, and what a user reads when something is wrong.
 
-The devices are those of :mod:`tests.support.adb`; their programs are this machine's shell scripts.
+The devices are those of :mod:`workbench.stand_ins.adb`; their programs are this machine's shell scripts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgepack.errors import ConfigError, ToolchainError
 from edgepack.runners import adb, select_runner
 from edgepack.runners.base import at_place, host_os
 from edgepack.system.process import Completed
-from tests.support.adb import Phones, phone
+from workbench.stand_ins.adb import Phones, phone
 
 pytestmark = pytest.mark.skipif(host_os() == "windows", reason="the tests' adb is a shell script")
 

@@ -13,8 +13,8 @@ from edgepack.errors import ConfigError, ToolchainError
 from edgepack.runners import adb, remote, select_runner
 from edgepack.runners.base import at_place, host_os
 from edgepack.system.process import Completed
-from tests.support.adb import Phones, phone
 from tests.support.boards import Device, like_a_bundle, program
+from workbench.stand_ins.adb import Phones, phone
 
 pytestmark = pytest.mark.skipif(host_os() == "windows", reason="the tests' adb is a shell script")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from edgepack.plan.gpu_target import GpuTarget
-from tests.models.builder import Graph
-from tests.support.compiled import plan_of
-from tests.support.executor import host_target
 from tests.support.shims import NEEDS_SHIM, PARAMETERS, SUM, Built, build
+from workbench.compiled import plan_of
+from workbench.executor import host_target
+from workbench.models.builder import Graph
 
 pytestmark = NEEDS_SHIM
 

@@ -27,8 +27,8 @@ from edgepack.runners import cuda_shim
 from edgepack.runners.base import arch_of
 from edgepack.runners.cuda_shim import CUDA
 from edgepack.runners.shim import build_library, shim_environment
-from tests.models import DIMS, build, save
-from tests.models.gpu import attention
+from workbench.models import DIMS, build, save
+from workbench.models.gpu import attention
 
 NETWORKS = (
     "attention",

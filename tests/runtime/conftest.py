@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.mini import MiniBundle, make_sources
-
-#: Compiler and flags of each way of building. tools/runtime_coverage.py adds some.
-VARIANTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "gcc": (("gcc",), ("-O2", *shlex.split(os.environ.get("EDGEPACK_TEST_CFLAGS", "")))),
-    "address": (
-        ("clang",),
-        ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
-    ),
-    "thread": (("clang",), ("-O1", "-g", "-fsanitize=thread")),
-}
+from workbench.mini import VARIANTS, MiniBundle, make_sources
 
 #: How programs are built that are to touch no memory but their own.
 CHECKED = os.environ.get("EDGEPACK_TEST_CHECKED", "address")

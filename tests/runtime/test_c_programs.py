@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from edgepack.render.sources import kernels_object
-from tests.runtime.conftest import VARIANTS, Build
-from tests.support.mini import WARNINGS, MiniBundle, make_sources, run
+from tests.runtime.conftest import Build
+from workbench.mini import VARIANTS, WARNINGS, MiniBundle, make_sources, run
 
 HERE = Path(__file__).parent
 

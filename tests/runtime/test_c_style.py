@@ -11,7 +11,7 @@ import pytest
 
 from edgepack.abi.header import header
 from edgepack.resources import TEMPLATES
-from tests.support.mini import run
+from workbench.mini import run
 
 ROOT = Path(__file__).resolve().parents[2]
 C_FILES = sorted(
@@ -22,6 +22,7 @@ C_FILES = sorted(
         TEMPLATES / "firmware",
         TEMPLATES / "shim",
         ROOT / "tests" / "runtime",
+        ROOT / "workbench",
     )
     for path in folder.rglob("*")
     if path.suffix in {".c", ".h", ".cpp"}

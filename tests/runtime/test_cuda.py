@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import CHECKED, VARIANTS, Build
+from tests.runtime.conftest import CHECKED, Build
 from tests.runtime.test_gpu import link, run_with
-from tests.support.mini import WARNINGS, run
+from workbench.mini import VARIANTS, WARNINGS, run
 
 HERE = Path(__file__).parent
 

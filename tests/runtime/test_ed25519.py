@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from edgepack.render.sources import MODEL_SOURCE
 from edgepack.resources import TEMPLATES
-from tests.runtime.conftest import CHECKED, VARIANTS
-from tests.support.mini import ARCH, WARNINGS, make_sources, run
+from tests.runtime.conftest import CHECKED
+from workbench.mini import ARCH, VARIANTS, WARNINGS, make_sources, run
 
 HERE = Path(__file__).parent
 P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493

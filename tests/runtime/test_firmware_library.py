@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgepack.resources import TEMPLATES
-from tests.support.mini import WARNINGS, run
+from workbench.mini import WARNINGS, run
 
 SOURCE = TEMPLATES / "firmware" / "library.c"
 

@@ -12,9 +12,9 @@ import pytest
 
 from edgepack.render.sources import kernels_object
 from edgepack.resources import TEMPLATES
-from tests.runtime.conftest import CHECKED, VARIANTS, Build
-from tests.support.mini import WARNINGS, MiniBundle, add_gpu_sources, run
+from tests.runtime.conftest import CHECKED, Build
 from tests.support.oclgrind import findings, oclgrind
+from workbench.mini import VARIANTS, WARNINGS, MiniBundle, add_gpu_sources, run
 
 HERE = Path(__file__).parent
 SHIM = TEMPLATES / "shim"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgepack.render.sources import kernels_object
-from tests.runtime.conftest import VARIANTS
-from tests.support.mini import WARNINGS, MiniBundle, make_sources, run
+from workbench.mini import VARIANTS, WARNINGS, MiniBundle, make_sources, run
 
 HERE = Path(__file__).parent
 

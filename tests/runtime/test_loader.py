@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.conftest import Build
-from tests.support.mini import MiniBundle, make_sources, reference, sample_inputs
+from workbench.mini import MiniBundle, make_sources, reference, sample_inputs
 
 
 def loader(bundle: MiniBundle, *arguments: str | Path, code: int = 0, timeout: float = 120) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import pytest
 
 from edgepack.resources import TEMPLATES
 from edgepack.runners.base import arch_of
-from tests.runtime.conftest import CHECKED, VARIANTS, Build
+from tests.runtime.conftest import CHECKED, Build
 from tests.runtime.test_gpu import link, run_with
-from tests.support.mini import WARNINGS, run
+from workbench.mini import VARIANTS, WARNINGS, run
 
 HERE = Path(__file__).parent
 SHIM = TEMPLATES / "shim"

@@ -11,7 +11,7 @@ import pytest
 from edgepack.errors import CheckFailedError, InternalError
 from edgepack.plan.types import Arena, Constant, Plan
 from edgepack.render.params_file import params_file_bytes, read_params, write_params
-from tests.support.mini import blob, mini_plan
+from workbench.mini import blob, mini_plan
 
 
 @pytest.fixture

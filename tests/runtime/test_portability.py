@@ -12,7 +12,7 @@ import pytest
 
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE
-from tests.support.mini import ARCH, WARNINGS, MiniBundle, add_gpu_sources, make_sources, run
+from workbench.mini import ARCH, WARNINGS, MiniBundle, add_gpu_sources, make_sources, run
 
 HERE = Path(__file__).parent
 ZIG = (sys.executable, "-m", "ziglang", "cc")

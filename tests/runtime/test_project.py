@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.conftest import Build
-from tests.support.mini import MiniBundle, run
+from workbench.mini import MiniBundle, run
 
 HERE = Path(__file__).parent
 EXPECTED = "EP_OK 3 0\n"

@@ -12,8 +12,8 @@ import edgepack
 from edgepack.runners import qemu_system
 from edgepack.runners.recorded import device_of
 from edgepack.toolchains.base import Toolchain
-from tests.models import build, save
-from tests.models.builder import Graph
+from workbench.models import build, save
+from workbench.models.builder import Graph
 
 __all__ = ["MODELS", "Pack", "linked_calls", "packing", "say"]
 

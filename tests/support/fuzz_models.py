@@ -31,10 +31,10 @@ import onnx
 from edgepack import errors
 from edgepack.compiler import worker
 from edgepack.plan.limits import Limits
-from tests.models.odd import ODD
-from tests.models.operators import CASES
-from tests.models.recurrent import stacked
 from tests.support.mutate import EXTERNAL, damaged
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
+from workbench.models.recurrent import stacked
 
 __all__ = ["Heard", "Outcome", "corpus", "run_cases", "write_case"]
 

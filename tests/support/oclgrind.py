@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tests.models.gpu import convolution, masked_attention, products, rows
+from workbench.models.gpu import convolution, masked_attention, products, rows
 
 __all__ = ["MODELS", "findings", "oclgrind", "reports"]
 
@@ -85,10 +85,10 @@ def reports(models: Sequence[str], folder: Path, barrier: int = -1) -> list[str]
 def _main(folder: Path, barrier: int, names: Sequence[str]) -> int:
     from edgepack.compiler.backends.opencl import opencl_source
     from edgepack.plan.gpu_target import GpuTarget
-    from tests.models.evaluate import random_inputs
     from tests.support import opencl
-    from tests.support.compiled import plan_of
-    from tests.support.executor import host_target
+    from workbench.compiled import plan_of
+    from workbench.executor import host_target
+    from workbench.models.evaluate import random_inputs
 
     target = GpuTarget("opencl", host_target(), least_groups=4)
     models = {name: MODELS[name]() for name in names}

@@ -1,7 +1,7 @@
 """Runs plans with a GPU in this process.
 
 Launches and copies go through the OpenCL driver of the system (PoCL, whose device is the CPU), calls of the
-CPU's kernels are done as by :mod:`tests.support.executor`. The GPU's memory is poisoned before each run, and
+CPU's kernels are done as by :mod:`workbench.executor`. The GPU's memory is poisoned before each run, and
 each tensor that a launch is given is a buffer of its own.
 """
 
@@ -21,7 +21,7 @@ import pytest
 from edgepack.compiler.backends.opencl import opencl_source
 from edgepack.compiler.planner.build import Built
 from edgepack.plan.types import Argument, Copy, Launch, Step
-from tests.support.executor import Executor, address, memories
+from workbench.executor import Executor, address, memories
 
 __all__ = ["OpenClExecutor", "driver"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import edgepack
-from tests.models import save, vision
-from tests.models.builder import Graph
+from workbench.models import save, vision
+from workbench.models.builder import Graph
 
 
 def odd_names() -> Graph:

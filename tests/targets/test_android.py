@@ -14,9 +14,9 @@ import pytest
 
 import edgepack
 from edgepack.api import Bundle
-from tests.models import build, save
-from tests.support.adb import Phones, phone
-from tests.support.android import bionic, make_ndk
+from workbench.models import build, save
+from workbench.stand_ins.adb import Phones, phone
+from workbench.stand_ins.android import bionic, make_ndk
 
 ABIS = {"android-arm64": "arm64-v8a", "android-armv7": "armeabi-v7a", "android-x86_64": "x86_64"}
 

@@ -21,8 +21,8 @@ from edgepack.system.files import list_files
 from edgepack.system.paths import cache_dir
 from edgepack.toolchains import resolve
 from edgepack.toolchains.zig_ios import libc_file
-from tests.models import build, save
-from tests.support.mini import run
+from workbench.mini import run
+from workbench.models import build, save
 
 DEVICES = ("macos-arm64", "macos-x86_64", "ios-arm64", "ios-simulator-arm64")
 FAKE = Path(__file__).with_name("xcrun.py")

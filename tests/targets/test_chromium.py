@@ -21,7 +21,7 @@ from edgepack.config.device import Device, load_device
 from edgepack.errors import ToolchainError
 from edgepack.runners import browser, chromium
 from edgepack.toolchains import resolve
-from tests.models.evaluate import run_onnxruntime
+from workbench.models.evaluate import run_onnxruntime
 
 DEVICE = "wasm32-wasi"
 HERE = Path(__file__).parent

@@ -22,9 +22,9 @@ from edgepack.runners import qemu_system
 from edgepack.runners.recorded import device_of
 from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
-from tests.models import build, save
-from tests.models.builder import Graph
 from tests.support.firmware import MODELS, Pack, linked_calls, packing, say
+from workbench.models import build, save
+from workbench.models.builder import Graph
 
 ROOT = Path(__file__).parents[2]
 GCC = "gcc-arm-none-eabi"

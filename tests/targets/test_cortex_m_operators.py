@@ -13,10 +13,10 @@ import pytest
 from onnx import compose
 
 import edgepack
-from tests.models import save
-from tests.models.counted import CHAINS, CHOICES
-from tests.models.odd import ODD
-from tests.models.operators import CASES
+from workbench.models import save
+from workbench.models.counted import CHAINS, CHOICES
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 SMALL = {**CASES, **ODD}
 

@@ -19,8 +19,8 @@ from edgepack.objectfiles.wasm import sections
 from edgepack.runners import browser
 from edgepack.system.files import list_files
 from edgepack.toolchains import resolve
-from tests.models import build, save
-from tests.support.mini import WARNINGS, make_sources, run
+from workbench.mini import WARNINGS, make_sources, run
+from workbench.models import build, save
 
 pytestmark = pytest.mark.skipif(
     shutil.which("emcc") is None, reason="Emscripten is not installed: apt install emscripten (850 MB)"

@@ -24,8 +24,8 @@ from edgepack.runners import qemu_system
 from edgepack.runners.recorded import device_of
 from edgepack.runners.verify import verify
 from edgepack.toolchains import resolve
-from tests.models.builder import Graph
 from tests.support.firmware import MODELS, Pack, linked_calls, packing, say
+from workbench.models.builder import Graph
 
 GCC = "gcc-riscv-elf"
 PACKAGES = "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"

@@ -14,8 +14,8 @@ from edgepack.objectfiles.elf.cpu import CPU_CHECK
 from edgepack.options import RunOptions
 from edgepack.runners.verify import Verification, verify
 from edgepack.toolchains import resolve
-from tests.models import build, save
-from tests.models.odd import ODD
+from workbench.models import build, save
+from workbench.models.odd import ODD
 
 #: One device of each kind; ARMv7 and AArch64 have more in tests/test_end_to_end.py.
 KINDS = ("linux-armv7", "linux-riscv64", "linux-riscv64-v", "raspberrypi0", "raspberrypi5")

@@ -19,8 +19,8 @@ import edgepack
 from edgepack.errors import ConfigError
 from edgepack.formats.platform import npm
 from edgepack.system.files import list_files
-from tests.models import save, vision
-from tests.support.mini import run
+from workbench.mini import run
+from workbench.models import save, vision
 
 NODE = shutil.which("node") or "node"
 SCRIPT = Path(__file__).with_name("package.mjs")

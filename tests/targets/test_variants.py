@@ -14,8 +14,8 @@ import yaml
 import edgepack
 from edgepack.api import Bundle
 from edgepack.errors import ConfigError
-from tests.models import build, save
-from tests.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models import build, save
+from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 DEVICE = "linux-x86_64-multi"
 NAMES = ["linux-x86_64-v4", "linux-x86_64-v3", DEVICE]

@@ -18,8 +18,8 @@ from edgepack.errors import ToolchainError
 from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE, MODULE_EXPORTS, MODULE_SOURCE
 from edgepack.runners import node, wasmtime
 from edgepack.toolchains import resolve
-from tests.models import build, save
-from tests.support.mini import WARNINGS, make_sources, run
+from workbench.mini import WARNINGS, make_sources, run
+from workbench.models import build, save
 
 DEVICE = "wasm32-wasi"
 RUNNERS = {"node": node, "wasmtime": wasmtime}

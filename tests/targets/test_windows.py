@@ -23,7 +23,7 @@ from edgepack.errors import EdgepackWarning, ToolchainError
 from edgepack.runners import select_runner, wine
 from edgepack.system.files import list_files
 from edgepack.system.paths import cache_dir
-from tests.models import build, save
+from workbench.models import build, save
 
 WINDOWS = load_device("windows-x86_64")
 _OK, _, _HINT = wine.available(WINDOWS)

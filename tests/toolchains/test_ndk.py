@@ -1,6 +1,6 @@
 """The Android NDK: where it is found, what it is asked, and what comes out.
 
-No NDK is here: :mod:`tests.support.android` makes a folder that looks like one, with zig's clang in it.
+No NDK is here: :mod:`workbench.stand_ins.android` makes a folder that looks like one, with zig's clang in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgepack.system.paths import CACHE_ENV, cache_dir
 from edgepack.toolchains import ndk as ndk_module
 from edgepack.toolchains import resolve
 from edgepack.toolchains.ndk import find_ndk
-from tests.support.android import REVISION, make_ndk
+from workbench.stand_ins.android import REVISION, make_ndk
 
 DEVICES = {
     "android-arm64": ("AARCH64", 16384, "/system/bin/linker64"),

@@ -19,12 +19,12 @@ from edgepack.config.device import device_names, load_device
 from edgepack.errors import InternalError, ToolchainError
 from edgepack.plan.cuda_driver import nvrtc_for, takes_cubins
 from edgepack.plan.gpu_target import GpuTarget, Precision
-from tests.models.builder import Graph
-from tests.models.gpu import attention
-from tests.models.odd import ODD
-from tests.models.operators import CASES
-from tests.support.compiled import plan_of
-from tests.support.executor import host_target
+from workbench.compiled import plan_of
+from workbench.executor import host_target
+from workbench.models.builder import Graph
+from workbench.models.gpu import attention
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 EM_CUDA = 190
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f1};"

@@ -9,8 +9,8 @@ import pytest
 
 from edgepack.compiler.backends.llvm import compile_assembly
 from edgepack.config.device import load_device
-from tests.models.builder import Graph
-from tests.support.compiled import plan_of
+from workbench.compiled import plan_of
+from workbench.models.builder import Graph
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from edgepack.pipeline.versions import package_versions, tool_versions
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch, Step
 from edgepack.resources import TEMPLATES
-from tests.models.builder import Graph
-from tests.models.gpu import convolution, products, rows
-from tests.models.odd import ODD
-from tests.models.operators import CASES
-from tests.support.compiled import plan_of
-from tests.support.executor import host_target
+from workbench.compiled import plan_of
+from workbench.executor import host_target
+from workbench.models.builder import Graph
+from workbench.models.gpu import convolution, products, rows
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 SHIM = TEMPLATES / "shim"
 TRIPLE = "arm64-apple-macosx11.0"

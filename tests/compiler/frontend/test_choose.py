@@ -12,7 +12,7 @@ from edgepack.compiler.frontend.choose import choose, frontend_of
 from edgepack.compiler.frontend.onnx import recognises
 from edgepack.errors import ConfigError, ModelError
 from edgepack.registry import FRONTENDS
-from tests.models import build, save
+from workbench.models import build, save
 
 
 @pytest.fixture(scope="module")

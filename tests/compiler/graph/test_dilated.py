@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled, plan_of, target_with
+from workbench.compiled import Compiled, plan_of, target_with
+from workbench.models.builder import Graph
 
 
 def dilated(pixels: tuple[int, int], dilation: int, *, channels: int = 48, pads: int = 0) -> onnx.ModelProto:

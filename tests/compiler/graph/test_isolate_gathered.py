@@ -7,7 +7,7 @@ import pytest
 
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
-from tests.models.builder import Graph
+from workbench.models.builder import Graph
 
 
 def resized(mode: str, sizes: list[int], *, convolved: bool) -> Graph:

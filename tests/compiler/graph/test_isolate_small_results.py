@@ -8,8 +8,8 @@ import pytest
 
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models.builder import Graph
 
 
 def gated(batch: int, residual: bool) -> Graph:

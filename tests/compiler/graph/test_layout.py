@@ -13,9 +13,9 @@ import pytest
 
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
-from tests.models import build
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled, plan_of
+from workbench.compiled import Compiled, plan_of
+from workbench.models import build
+from workbench.models.builder import Graph
 
 Body = Callable[[Graph, str], str]
 BODIES: dict[str, tuple[int, Body]] = {}
@@ -218,7 +218,7 @@ def test_no_more_transposes_than_the_layouts_need(name: str) -> None:
 )
 def test_classifier_has_one_transpose_at_its_input(network: str) -> None:
     from edgepack.compiler.frontend.onnx.binding import bind
-    from tests.models import DIMS
+    from workbench.models import DIMS
 
     model = build(network)
     bind(model, shapes={}, dims=DIMS.get(network, {}))

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models.builder import Graph
 
 WIDTH = 37
 

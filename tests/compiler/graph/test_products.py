@@ -7,8 +7,8 @@ import pytest
 
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
-from tests.models.builder import Graph
-from tests.models.operators import CASES
+from workbench.models.builder import Graph
+from workbench.models.operators import CASES
 
 EINSUMS = [name for name in CASES if name.startswith("einsum")]
 

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import Compiled, plan_of
+from workbench.compiled import Compiled, plan_of
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 FAR = (1 << 62, -(1 << 62), 1 << 31, -100_000_000, 100_000_000)
 

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
-from tests.models.single import Body, conv, gelu, pool, silu, transposed
-from tests.support.compiled import SWEPT, Library, assert_close, on_register_files, target_with
+from workbench.compiled import SWEPT, Library, assert_close, on_register_files, target_with
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
+from workbench.models.single import Body, conv, gelu, pool, silu, transposed
 
 
 def _relu(g: Graph, x: str) -> str:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from edgepack.compiler.backends.llvm import compile_assembly
-from tests.models.hot import KERNELS
-from tests.models.single import conv
-from tests.support.compiled import plan_of
 from tools import inner_loops
+from workbench.compiled import plan_of
+from workbench.models.hot import KERNELS
+from workbench.models.single import conv
 
 MACHINES = {machine.name: machine for machine in inner_loops.machines()}
 

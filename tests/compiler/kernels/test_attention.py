@@ -11,10 +11,10 @@ import onnx
 import pytest
 
 from edgepack.plan.target import CpuTarget
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
-from tests.support.compiled import REGISTER_FILES, Compiled, Library, on_register_files
-from tests.support.executor import host_target
+from workbench.compiled import REGISTER_FILES, Compiled, Library, on_register_files
+from workbench.executor import host_target
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
 
 Step = Callable[[Graph, str], str]
 

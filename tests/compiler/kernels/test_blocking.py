@@ -10,8 +10,8 @@ import pytest
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile, tile_for
-from tests.models.single import conv, silu
-from tests.support.compiled import Compiled, target_with
+from workbench.compiled import Compiled, target_with
+from workbench.models.single import conv, silu
 
 PADS = (1, 1, 1, 1)
 

@@ -9,10 +9,10 @@ from tvm.ir import TensorLoad
 from tvm.tirx import Ramp
 from tvm_ffi import structural_walk
 
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
-from tests.models.single import gelu, pool, single
-from tests.support.compiled import SWEPT, Library, on_register_files, plan_of, target_with
+from workbench.compiled import SWEPT, Library, on_register_files, plan_of, target_with
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
+from workbench.models.single import gelu, pool, single
 
 
 def unary(kind: str, shape: tuple[int, ...] = (3, 41)) -> onnx.ModelProto:

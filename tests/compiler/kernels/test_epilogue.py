@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
-from tests.support.compiled import Library
+from workbench.compiled import Library
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
 
 INT32, UINT32 = onnx.TensorProto.INT32, onnx.TensorProto.UINT32
 REGISTERS = ("scalar", "128x16", "256x16")

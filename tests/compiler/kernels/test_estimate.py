@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.models.builder import Graph
-from tests.support.compiled import plan_of
+from workbench.compiled import plan_of
+from workbench.models.builder import Graph
 
 
 def test_a_lookup_moves_the_rows_that_it_reads_and_not_the_table() -> None:

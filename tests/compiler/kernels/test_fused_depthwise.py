@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels import registry
-from tests.models.builder import Graph
-from tests.support.compiled import SWEPT, Compiled, Library, on_register_files, target_with
+from workbench.compiled import SWEPT, Compiled, Library, on_register_files, target_with
+from workbench.models.builder import Graph
 
 #: The ring fits half of it; what lies between the two convolutions does not fit half of it for each thread.
 L2_BYTES = 16 * 1024

@@ -18,15 +18,15 @@ from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
 from edgepack.compiler.planner.build_gpu import GPU_ALIGNMENT
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Copy, Kernel, Launch, Plan, Step
-from tests.models import build
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.models.gpu import attention, causal_attention, convolution, masked_attention, products, rows
-from tests.models.odd import ODD
-from tests.models.operators import CASES
-from tests.support.compiled import FREE_COPIES, assert_close, plan_of
-from tests.support.executor import host_target
 from tests.support.opencl import OpenClExecutor, driver
+from workbench.compiled import FREE_COPIES, assert_close, plan_of
+from workbench.executor import host_target
+from workbench.models import build
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models.gpu import attention, causal_attention, convolution, masked_attention, products, rows
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 SMALL = {**CASES, **ODD}
 

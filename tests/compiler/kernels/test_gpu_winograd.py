@@ -15,11 +15,11 @@ from edgepack.compiler.kernels.gpu import winograd_cost
 from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import assert_close, plan_of
-from tests.support.executor import host_target
 from tests.support.opencl import OpenClExecutor, driver
+from workbench.compiled import assert_close, plan_of
+from workbench.executor import host_target
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 #: Pads, groups, channels, height and width: tiles that reach beyond the image and that do not, pads on all
 #: sides and on some, none, and groups.

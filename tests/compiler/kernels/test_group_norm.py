@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
-from tests.support.compiled import SWEPT, Library, on_register_files
+from workbench.compiled import SWEPT, Library, on_register_files
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
 
 
 def _normalised(g: Graph, x: str, channels: int, groups: int, rank: int, dtype: str) -> str:

@@ -12,11 +12,11 @@ import pytest
 
 from edgepack.compiler.kernels.cpu.emit.half import number_of
 from edgepack.config.device import load_device
-from tests.models.builder import Graph
-from tests.models.half import TYPES as ONNX_TYPES
-from tests.models.single import single
-from tests.support.compiled import plan_of, target_with
-from tests.support.executor import Executor, host_target
+from workbench.compiled import plan_of, target_with
+from workbench.executor import Executor, host_target
+from workbench.models.builder import Graph
+from workbench.models.half import TYPES as ONNX_TYPES
+from workbench.models.single import single
 
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 EVERY = np.arange(1 << 16, dtype=np.uint16)

@@ -19,13 +19,13 @@ from edgepack.compiler.planner.measured import Measured
 from edgepack.config.device import computes_float16, load_device
 from edgepack.plan.calibration import CalibrationRanges
 from edgepack.plan.target import CpuTarget, with_precision
-from tests.models.builder import Graph
-from tests.models.evaluate import run_onnxruntime
-from tests.models.hot import KERNELS
-from tests.models.single import single
-from tests.support.compiled import plan_of
-from tests.support.executor import Executor, host_target
 from tools import inner_loops
+from workbench.compiled import plan_of
+from workbench.executor import Executor, host_target
+from workbench.models.builder import Graph
+from workbench.models.evaluate import run_onnxruntime
+from workbench.models.hot import KERNELS
+from workbench.models.single import single
 
 PI5 = with_precision(load_device("raspberrypi5").cpu_target(), "fp16")
 

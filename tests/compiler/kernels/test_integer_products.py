@@ -11,9 +11,9 @@ import pytest
 from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
 from edgepack.config.device import load_device
 from edgepack.plan.target import CpuTarget
-from tests.models.builder import Graph
-from tests.support.compiled import Library, plan_of, target_with
-from tests.support.executor import host_target
+from workbench.compiled import Library, plan_of, target_with
+from workbench.executor import host_target
+from workbench.models.builder import Graph
 
 #: By name: shapes of both operands, whether the second is constant.
 PRODUCTS = {

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.support.compiled import SWEPT, Library
+from workbench.compiled import SWEPT, Library
+from workbench.models.builder import Graph
 
 SHAPE = (3, 41)
 INTEGERS = ("int32", "int64", "int16", "uint8")

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.models.builder import Graph
-from tests.models.odd import ODD
-from tests.models.operators import CASES
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models.builder import Graph
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 SMALL = {**CASES, **ODD}
 

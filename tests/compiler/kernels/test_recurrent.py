@@ -12,9 +12,9 @@ import pytest
 
 from edgepack.compiler.graph.recurrent import GATES
 from edgepack.compiler.kernels.cpu.recurrent.recurrent import SHARED_BYTES
-from tests.models.builder import Graph
-from tests.models.recurrent import stacked
-from tests.support.compiled import REGISTER_FILES, Compiled, Library, on_register_files, plan_of, target_with
+from workbench.compiled import REGISTER_FILES, Compiled, Library, on_register_files, plan_of, target_with
+from workbench.models.builder import Graph
+from workbench.models.recurrent import stacked
 
 STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
 

@@ -16,8 +16,8 @@ from edgepack.compiler.kernels import registry
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.registry import PAIR_RULES, RULES, find_rules, implement_pair, with_prefetch
 from edgepack.compiler.kernels.rule import Rule
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models.builder import Graph
 
 ORDER = """
     conv2d.depthwise conv2d.winograd conv2d.grouped conv2d.igemm pool2d attention matmul.packed matmul.batched

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models import DIMS, build
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
-from tests.models.single import single
-from tests.support.compiled import SWEPT, Library, on_register_files, plan_of
+from workbench.compiled import SWEPT, Library, on_register_files, plan_of
+from workbench.models import DIMS, build
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
+from workbench.models.single import single
 
 
 def softmax(shape: tuple[int, ...], axis: int = -1) -> onnx.ModelProto:

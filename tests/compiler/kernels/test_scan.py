@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.support.compiled import SWEPT, Library
+from workbench.compiled import SWEPT, Library
+from workbench.models.builder import Graph
 
 #: Shape, axis, attributes, dtype.
 CASES: dict[str, tuple[tuple[int, ...], int, dict[str, int], str]] = {

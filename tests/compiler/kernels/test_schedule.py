@@ -16,8 +16,8 @@ from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedul
 from edgepack.compiler.kernels.registry import RULES
 from edgepack.compiler.kernels.rule import Rule
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
-from tests.models.single import conv
-from tests.support.compiled import groups_of, plan_of, target_with
+from workbench.compiled import groups_of, plan_of, target_with
+from workbench.models.single import conv
 
 TARGET = target_with("512x32", threads=2)
 SCHEDULED = {rule.name: rule for rule in RULES if rule.schedule is not None}

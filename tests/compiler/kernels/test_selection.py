@@ -18,9 +18,9 @@ from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import (
 from edgepack.compiler.frontend.onnx.reference_run import run_reference
 from edgepack.compiler.frontend.onnx.standard_evaluator import evaluate
 from edgepack.errors import ModelError
-from tests.models.builder import Graph
-from tests.models.counted import CHOICES
-from tests.support.compiled import Compiled, target_with
+from workbench.compiled import Compiled, target_with
+from workbench.models.builder import Graph
+from workbench.models.counted import CHOICES
 
 
 def top_k(shape: tuple[int, ...], k: int, dtype: str, **attributes: Any) -> onnx.ModelProto:

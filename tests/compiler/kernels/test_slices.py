@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled, Library, on_register_files, target_with
+from workbench.compiled import Compiled, Library, on_register_files, target_with
+from workbench.models.builder import Graph
 
 
 def _finish(g: Graph, y: str) -> onnx.ModelProto:

@@ -8,9 +8,9 @@ import pytest
 
 from edgepack.compiler.kernels.cpu.conv.depthwise import pack_weights
 from edgepack.plan.target import CpuTarget
-from tests.models.builder import Graph
-from tests.models.single import conv, pool
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models.builder import Graph
+from workbench.models.single import conv, pool
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 

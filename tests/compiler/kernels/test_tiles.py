@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors
-from tests.models.single import conv
-from tests.support.compiled import Compiled, target_with
+from workbench.compiled import Compiled, target_with
+from workbench.models.single import conv
 
 #: Output channels to the tile of a 1x1 convolution on a machine that does 512 bits in two halves.
 TILES = {24: "8x24", 40: "5x40", 72: "8x24", 20: "8x20", 32: "12x32", 60: "6x60", 120: "6x64"}

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models.single import conv, pool, transposed
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models.single import conv, pool, transposed
 
 #: Rules that a window must not be left to.
 SLOW_RULES = {"generic", "rows", "plain", "rowwise", "elementwise"}

@@ -16,10 +16,10 @@ from edgepack.compiler.kernels.cpu.conv.winograd_geometry import split_into_pane
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
 from edgepack.compiler.kernels.schedule import Given
 from edgepack.plan.target import CpuTarget
-from tests.models.evaluate import random_inputs, run_in_float64
-from tests.models.single import conv, gelu, silu
-from tests.support.compiled import Compiled, plan_of, target_with
-from tests.support.executor import Executor, host_target
+from workbench.compiled import Compiled, plan_of, target_with
+from workbench.executor import Executor, host_target
+from workbench.models.evaluate import random_inputs, run_in_float64
+from workbench.models.single import conv, gelu, silu
 
 #: Largest error relative to the largest output; docs/kernels.md states it.
 ERROR = {2: 3e-6, 3: 5e-6, 4: 5e-6}

@@ -12,9 +12,9 @@ import pytest
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFilter
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
 from edgepack.compiler.kernels.schedule import Given
-from tests.models.evaluate import random_inputs, run_in_float64
-from tests.models.single import conv, gelu, silu
-from tests.support.compiled import Compiled, plan_of, target_with
+from workbench.compiled import Compiled, plan_of, target_with
+from workbench.models.evaluate import random_inputs, run_in_float64
+from workbench.models.single import conv, gelu, silu
 
 #: Largest error relative to the largest output; docs/kernels.md states it.
 ERROR = 3e-6

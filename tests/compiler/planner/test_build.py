@@ -9,9 +9,9 @@ import onnx
 
 from edgepack.compiler.params_data import write_params_data
 from edgepack.plan.types import ALIGNMENT, Plan
-from tests.models import build
-from tests.models.builder import Graph
-from tests.support.compiled import plan_of, target_with
+from workbench.compiled import plan_of, target_with
+from workbench.models import build
+from workbench.models.builder import Graph
 
 
 def _twice_the_same_layer() -> onnx.ModelProto:

@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels import registry
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled, target_with
+from workbench.compiled import Compiled, target_with
+from workbench.models.builder import Graph
 
 
 def _branches(g: Graph, x: str, cin: int, widths: tuple[int, ...]) -> list[str]:

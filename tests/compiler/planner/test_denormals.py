@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.denormals import denormals, warning_of, without_denormals
-from tests.models.builder import Graph
-from tests.support.compiled import plan_of, target_with
+from workbench.compiled import plan_of, target_with
+from workbench.models.builder import Graph
 
 TINY = {
     "float32": [0.0, -0.0, 1e-45, -1e-40, 1.1754942e-38, -1.1754942e-38, 1.1754944e-38, -1.1754944e-38],

@@ -15,10 +15,10 @@ from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.build_gpu import build_gpu_plan
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch
-from tests.models.builder import Graph
-from tests.models.gpu import attention
-from tests.support.compiled import FREE_COPIES
-from tests.support.executor import host_target
+from workbench.compiled import FREE_COPIES
+from workbench.executor import host_target
+from workbench.models.builder import Graph
+from workbench.models.gpu import attention
 
 FP16 = GpuTarget("cuda", host_target(), capabilities=(87,), precision="fp16", speed=FREE_COPIES)
 

@@ -10,9 +10,9 @@ import pytest
 
 from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.planner.arena import Request, lower_bound
-from tests.models import DIMS, LARGE, NETWORKS, build
-from tests.models.evaluate import random_inputs
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models import DIMS, LARGE, NETWORKS, build
+from workbench.models.evaluate import random_inputs
 
 
 def _bound(model: onnx.ModelProto, name: str) -> onnx.ModelProto:

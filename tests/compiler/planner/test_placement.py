@@ -28,11 +28,11 @@ from edgepack.plan.gpu_speed import GpuSpeed, usual_speed
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.targets import target_from_json
 from edgepack.plan.types import Copy, Plan
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.support.compiled import FREE_COPIES, assert_close, plan_of
-from tests.support.executor import host_target
 from tests.support.opencl import OpenClExecutor, driver
+from workbench.compiled import FREE_COPIES, assert_close, plan_of
+from workbench.executor import host_target
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 HOST = replace(host_target(), threads=2)
 

@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY
-from tests.models.builder import Graph
-from tests.support.compiled import plan_of, target_with
+from workbench.compiled import plan_of, target_with
+from workbench.models.builder import Graph
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pytest
 
 from edgepack.compiler.kernels import registry
 from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs
-from tests.support.compiled import Compiled, plan_of, target_with
+from workbench.compiled import Compiled, plan_of, target_with
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs
 
 SLOW = {"rowwise", "generic", "rows", "plain"}
 

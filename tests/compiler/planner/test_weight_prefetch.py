@@ -16,10 +16,10 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.weight_prefetch import CACHE_PART, LEAST_BYTES
 from edgepack.plan.types import Argument
-from tests.models.builder import Graph
-from tests.support import executor
-from tests.support.compiled import SWEPT, Compiled, plan_of, target_with
-from tests.support.executor import Executor
+from workbench import executor
+from workbench.compiled import SWEPT, Compiled, plan_of, target_with
+from workbench.executor import Executor
+from workbench.models.builder import Graph
 
 L3 = 8 * 1024 * 1024
 

@@ -22,7 +22,7 @@ from edgepack.registry import EXPORT_FORMATS
 from edgepack.release.archives import check_archive
 from tests.release.archives.building import FOLDER, ar, deb, gzipped, link, tar, zip_of
 from tests.support import fake
-from tests.support.android import make_ndk
+from workbench.stand_ins.android import make_ndk
 
 _DEVICES = {
     "aar": "android-arm64",

@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from edgepack.compiler.frontend.onnx.binding import bind, model_inputs, unbound_dims
 from edgepack.errors import ConfigError, EdgepackError, ModelError
-from tests.models import build
-from tests.models.builder import Graph
-from tests.models.odd import ODD
+from workbench.models import build
+from workbench.models.builder import Graph
+from workbench.models.odd import ODD
 
 
 def model_of(inputs: Mapping[str, Sequence[Any] | None], dtype: str = "float32") -> onnx.ModelProto:

@@ -20,11 +20,11 @@ from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import (
 from edgepack.compiler.frontend.onnx.reference_run import run_reference
 from edgepack.compiler.frontend.onnx.storage_types import as_bytes
 from edgepack.errors import EdgepackError, ModelError
-from tests.models import save
-from tests.models.builder import Graph
-from tests.models.counted import CHAINS
-from tests.support.compiled import Compiled, target_with
-from tests.support.node_tests import load_tests
+from workbench.compiled import Compiled, target_with
+from workbench.models import save
+from workbench.models.builder import Graph
+from workbench.models.counted import CHAINS
+from workbench.node_tests import load_tests
 
 
 def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, np.ndarray]:

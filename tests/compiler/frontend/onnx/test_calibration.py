@@ -12,8 +12,8 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.reference import TOLERANCES
 from edgepack.plan.gpu_target import Precision
-from tests.models import save
-from tests.models.builder import Graph
+from workbench.models import save
+from workbench.models.builder import Graph
 
 
 def recorded(tmp_path: Path, factor: float, precision: Precision | None) -> tuple[str, ...]:

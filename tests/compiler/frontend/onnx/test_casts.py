@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models.builder import Graph
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
+from workbench.models.builder import Graph
 
 PAIRS = (("float32", "int32"), ("float32", "uint8"), ("float32", "int64"), ("float16", "int16"))
 

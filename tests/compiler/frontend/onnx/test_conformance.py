@@ -16,10 +16,10 @@ from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.frontend.onnx import import_file, import_model
 from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.frontend.onnx.reference import Tolerance, tolerances
-from tests.models import DIMS, NETWORKS, build, save
-from tests.models.evaluate import random_inputs, run_onnxruntime, run_relax
-from tests.models.odd import ODD
-from tests.models.operators import CASES
+from workbench.models import DIMS, NETWORKS, build, save
+from workbench.models.evaluate import random_inputs, run_onnxruntime, run_relax
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from edgepack.compiler.frontend.onnx.binding import model_inputs
 from edgepack.compiler.frontend.onnx.constant_inputs import make_constant
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.errors import ConfigError
-from tests.models.builder import Graph
+from workbench.models.builder import Graph
 
 
 def model_of(shape: list[Any] | None, dtype: str) -> onnx.ModelProto:

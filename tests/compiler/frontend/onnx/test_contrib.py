@@ -13,9 +13,9 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.errors import ModelError
-from tests.models.contrib import CONTRIB, decoder, encoder
-from tests.support.compiled import Compiled
 from tools.operators_report import contributed
+from workbench.compiled import Compiled
+from workbench.models.contrib import CONTRIB, decoder, encoder
 
 
 @pytest.fixture(scope="module")

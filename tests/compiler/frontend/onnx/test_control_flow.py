@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.rewrites.control_flow import MOST_NODES
 from edgepack.errors import ModelError
-from tests.support.compiled import Compiled
+from workbench.compiled import Compiled
 
 Values = Sequence[onnx.ValueInfoProto]
 

@@ -18,8 +18,8 @@ from edgepack.compiler.graph.lower import lower
 from edgepack.compiler.planner.build import build_plan
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.custom import CFunction, CustomOperator, CustomOutput, ExpressionError, evaluate
-from tests.models.builder import Graph
-from tests.support.executor import host_target
+from workbench.executor import host_target
+from workbench.models.builder import Graph
 
 REFERENCE = """
 import numpy as np

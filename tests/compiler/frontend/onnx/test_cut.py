@@ -17,7 +17,7 @@ from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 from edgepack.errors import ConfigError, ModelError
-from tests.models.builder import Graph
+from workbench.models.builder import Graph
 
 Arrays = dict[str, np.ndarray]
 

@@ -18,8 +18,8 @@ from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.structure import MOST_RANK
 from edgepack.errors import ModelError
 from edgepack.plan.limits import Limits
-from tests.models.builder import Graph
 from tests.support import fuzz_models
+from workbench.models.builder import Graph
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
 

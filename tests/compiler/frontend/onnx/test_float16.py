@@ -13,13 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes
-from tests.models.builder import Graph
-from tests.models.evaluate import run_onnxruntime
-from tests.models.half import TYPES, halved
-from tests.models.odd import ODD
-from tests.models.single import single
-from tests.support.compiled import plan_of
-from tests.support.executor import Executor
+from workbench.compiled import plan_of
+from workbench.executor import Executor
+from workbench.models.builder import Graph
+from workbench.models.evaluate import run_onnxruntime
+from workbench.models.half import TYPES, halved
+from workbench.models.odd import ODD
+from workbench.models.single import single
 
 
 def _widened(model: onnx.ModelProto) -> onnx.ModelProto:

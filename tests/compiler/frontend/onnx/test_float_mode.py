@@ -15,7 +15,7 @@ import pytest
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
-from tests.models.builder import Graph
+from workbench.models.builder import Graph
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the mode was tried on Linux only")
 

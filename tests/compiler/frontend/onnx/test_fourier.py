@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from edgepack.compiler.frontend.onnx.rewrites import apply
-from tests.models.evaluate import run_onnxruntime
+from workbench.models.evaluate import run_onnxruntime
 
 #: Shape, axis and length; lengths of small factors, with a large prime factor, and a prime.
 CASES = {

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 from edgepack.compiler.frontend.onnx import frontend, import_file, import_model
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError
 from edgepack.errors import ModelError
-from tests.models import build, save
-from tests.models.builder import Graph
-from tests.models.evaluate import run_onnxruntime, run_relax
-from tests.models.odd import ODD
+from workbench.models import build, save
+from workbench.models.builder import Graph
+from workbench.models.evaluate import run_onnxruntime, run_relax
+from workbench.models.odd import ODD
 
 
 def refusal(model: onnx.ModelProto) -> ModelError:

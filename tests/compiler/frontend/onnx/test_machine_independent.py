@@ -13,9 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 from edgepack.compiler.frontend.onnx.machine_independent import INTEGER_PRODUCTS, machine_independent
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level, create_session, optimise
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.models.saturating import product
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models.saturating import product
 
 ROOT = Path(__file__).parents[4]
 KINDS = [(left, right) for left in ("uint8", "int8") for right in ("uint8", "int8")]
@@ -184,7 +184,7 @@ def test_a_model_cannot_replace_the_options(monkeypatch: pytest.MonkeyPatch) -> 
 def test_sessions_are_made_in_one_place() -> None:
     made = {
         str(path.relative_to(ROOT))
-        for folder in ("edgepack", "tests")
+        for folder in ("edgepack", "tests", "workbench")
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"InferenceSession\(|SessionOptions\(", path.read_text(encoding="utf-8"))
     }

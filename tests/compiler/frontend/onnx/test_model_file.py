@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from edgepack.compiler.frontend.onnx.model_file import external_files, read_model
 from edgepack.compiler.memory import at_most
 from edgepack.errors import ModelError
-from tests.models import build, save
+from workbench.models import build, save
 
 
 def saved_with_external_data(folder: Path, seed: int = 0) -> Path:

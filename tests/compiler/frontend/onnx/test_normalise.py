@@ -11,8 +11,8 @@ from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.onnxruntime_session import as_source
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
-from tests.models import DIMS, build
-from tests.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models import DIMS, build
+from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 
 def bound(name: str) -> onnx.ModelProto:
@@ -35,7 +35,7 @@ def test_normalised_model_is_standard_and_static_and_computes_the_same(name: str
 
 
 def test_functions_that_onnxruntime_inlines_are_folded_too() -> None:
-    from tests.models.operators import CASES
+    from workbench.models.operators import CASES
 
     operators = {node.op_type for node in normalise(CASES["groupnorm_21"]()).graph.node}
     assert not {"Shape", "Concat", "Cast"} & operators

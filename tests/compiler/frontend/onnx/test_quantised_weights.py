@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.onnx.quantised_weights import warn_of_quantised_weights
-from tests.models.builder import Graph
+from workbench.models.builder import Graph
 
 
 def _product(rows: int, dtype: str, form: str) -> onnx.ModelProto:

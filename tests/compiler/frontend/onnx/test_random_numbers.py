@@ -11,8 +11,8 @@ import pytest
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import prepare, record
 from edgepack.errors import ModelError
-from tests.models import save
-from tests.models.builder import Graph
+from workbench.models import save
+from workbench.models.builder import Graph
 
 
 def noisy(**seed: float) -> Graph:

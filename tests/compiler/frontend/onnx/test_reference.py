@@ -13,11 +13,11 @@ from edgepack.compiler.frontend.onnx import import_file
 from edgepack.compiler.frontend.onnx.reference import CONDITION_LIMIT, TOLERANCES, record, tolerances
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.types import TensorSpec
-from tests.models import DIMS, build, save
-from tests.models.builder import Graph
-from tests.models.evaluate import run_onnxruntime
-from tests.models.odd import ODD
-from tests.models.operators import CASES
+from workbench.models import DIMS, build, save
+from workbench.models.builder import Graph
+from workbench.models.evaluate import run_onnxruntime
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 
 def recorded(

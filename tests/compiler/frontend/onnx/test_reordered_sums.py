@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.onnx.reordered_sums import reorder_sums
-from tests.models.builder import Graph
-from tests.models.evaluate import run_onnxruntime
+from workbench.models.builder import Graph
+from workbench.models.evaluate import run_onnxruntime
 
 #: Writes a graph; the names of its outputs.
 Write = Callable[[Graph], list[str]]

@@ -15,11 +15,11 @@ from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.compiler.frontend.onnx.normalise import fold_constants
 from edgepack.compiler.frontend.onnx.rewrites import CONTROL_FLOW, REWRITES
 from edgepack.compiler.frontend.onnx.support import is_importable
-from tests.models.builder import Graph
-from tests.models.contrib import CONTRIB
-from tests.models.evaluate import random_inputs, run_onnxruntime
-from tests.models.operators import CASES
-from tests.support.node_tests import SAMPLE
+from workbench.models.builder import Graph
+from workbench.models.contrib import CONTRIB
+from workbench.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models.operators import CASES
+from workbench.node_tests import SAMPLE
 
 
 def _microsoft(op: str, *, bias: bool = False, **attributes: float) -> Callable[[], onnx.ModelProto]:

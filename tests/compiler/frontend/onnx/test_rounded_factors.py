@@ -14,9 +14,9 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_file
 from edgepack.compiler.frontend.onnx.reference import ROUNDING_FACTOR, TOLERANCES, record
 from edgepack.compiler.frontend.onnx.rounded_factors import round_factors
-from tests.models import build, save
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs, run_onnxruntime
+from workbench.models import build, save
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs, run_onnxruntime
 
 
 def tf32(x: np.ndarray) -> np.ndarray:

@@ -8,10 +8,10 @@ import pytest
 from onnx import TensorProto
 
 from edgepack.compiler.frontend.onnx.sampling import integer_range, random_inputs
-from tests.models import build
-from tests.models.builder import Graph
-from tests.models.evaluate import random_inputs as random_inputs_of
-from tests.models.odd import ODD
+from workbench.models import build
+from workbench.models.builder import Graph
+from workbench.models.evaluate import random_inputs as random_inputs_of
+from workbench.models.odd import ODD
 
 
 def _indices(make: Callable[[Graph, str], str]) -> onnx.ModelProto:

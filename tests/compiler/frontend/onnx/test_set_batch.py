@@ -18,10 +18,10 @@ from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.reference import record
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.types import TensorSpec
-from tests.models import DIMS, build, save
-from tests.models.builder import Graph
-from tests.models.evaluate import run_onnxruntime
-from tests.models.single import single
+from workbench.models import DIMS, build, save
+from workbench.models.builder import Graph
+from workbench.models.evaluate import run_onnxruntime
+from workbench.models.single import single
 
 BATCH = 3
 

@@ -12,10 +12,10 @@ import pytest
 from edgepack.compiler.frontend.onnx.summary import summarise
 from edgepack.errors import ModelError
 from tests.compiler.frontend.onnx.test_constant_inputs import branching
-from tests.models import build, save
-from tests.models.builder import Graph
-from tests.models.odd import ODD
-from tests.models.operators import CASES
+from workbench.models import build, save
+from workbench.models.builder import Graph
+from workbench.models.odd import ODD
+from workbench.models.operators import CASES
 
 
 def test_resnet18(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from edgepack.compiler.frontend.onnx import converters
 from edgepack.compiler.frontend.onnx.function_bodies import has_function_body
 from edgepack.compiler.frontend.onnx.rewrites import REWRITES
 from edgepack.compiler.frontend.onnx.support import IMPORTABLE, REFUSED, unsupported_nodes
-from tests.models import NETWORKS, build
+from workbench.models import NETWORKS, build
 
 
 def test_importable_operators_are_those_that_tvm_converts() -> None:

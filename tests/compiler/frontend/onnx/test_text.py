@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from edgepack.compiler.frontend.onnx.rewrites import apply
-from tests.models.evaluate import run_onnxruntime
+from workbench.models.evaluate import run_onnxruntime
 
 
 def vectorizer(shape: list[int], mode: str, dtype: int, **sizes: int) -> onnx.ModelProto:

@@ -15,10 +15,10 @@ from edgepack.compiler.frontend.onnx import frontend
 from edgepack.compiler.frontend.onnx.reference import TOLERANCES
 from edgepack.compiler.frontend.onnx.weights import round_weights
 from edgepack.plan.types import WeightsDtype
-from tests.models import save
-from tests.models.builder import Graph
-from tests.models.evaluate import run_onnxruntime
-from tests.models.half import halved
+from workbench.models import save
+from workbench.models.builder import Graph
+from workbench.models.evaluate import run_onnxruntime
+from workbench.models.half import halved
 
 
 def _network(scale: float = 1.0) -> onnx.ModelProto:

@@ -1,0 +1,1 @@
+"""Programs that answer as adb and Android's NDK do, where neither is."""
