@@ -104,7 +104,7 @@ class _Recorder(Vectors):
     Args:
         pointers: flat arrays of that emitter, by buffer.
         computed: buffers that are computed beforehand.
-        facts: as for :class:`Vectors`.
+        conditions: as for :class:`Vectors`.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class _Recorder(Vectors):
         blocks: Mapping[Buffer, Block],
         pointers: Mapping[Buffer, Buffer],
         computed: set[Buffer],
-        facts: Mapping[Affine, bool],
+        conditions: Mapping[Affine, bool],
     ) -> None:
-        super().__init__(Emitter(1), 1, variables, blocks, pointers, facts)
+        super().__init__(Emitter(1), 1, variables, blocks, pointers, conditions)
         self.found = Accesses()
         self.computed = computed
 
@@ -188,17 +188,17 @@ def analyse_accesses(
     pending: list[dict[Affine, bool]] = [{}]
     branches = 0
     while pending:
-        facts = pending.pop()
+        conditions = pending.pop()
         branches += 1
         if branches > MOST_BRANCHES:
             raise RuleError("too many branches")
-        recorder = _Recorder(variables.child(), blocks, pointers, set(computed), facts)
+        recorder = _Recorder(variables.child(), blocks, pointers, set(computed), conditions)
         recorder.found.unmergeable = total.unmergeable
         try:
             recorder.visit(value, env)
         except NeedsBranch as branch:
             total.unmergeable |= {name for name, _ in branch.position.terms}
-            pending += [{**facts, branch.position: True}, {**facts, branch.position: False}]
+            pending += [{**conditions, branch.position: True}, {**conditions, branch.position: False}]
             continue
         total.addresses += recorder.found.addresses
         total.computed_reads += recorder.found.computed_reads

@@ -17,7 +17,14 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit
 
-__all__ = ["Cover", "Facts", "cover", "emit_branches", "emit_pieces", "writes_its_own_position"]
+__all__ = [
+    "KnownConditions",
+    "VectorCover",
+    "cover",
+    "emit_branches",
+    "emit_pieces",
+    "writes_its_own_position",
+]
 
 #: Pieces of one row.
 MOST_PIECES = 32
@@ -26,7 +33,7 @@ MOST_PIECES = 32
 MOST_BRANCHES = 64
 
 #: For positions, whether they are at most 0 here.
-Facts = dict[Affine, bool]
+KnownConditions = dict[Affine, bool]
 
 
 def writes_its_own_position(block: Block) -> bool:
@@ -38,7 +45,7 @@ def writes_its_own_position(block: Block) -> bool:
 
 
 @dataclass(frozen=True)
-class Cover:
+class VectorCover:
     """How vectors cover a row of elements.
 
     Attributes:
@@ -52,7 +59,7 @@ class Cover:
     overlapping: int | None
 
 
-def cover(extent: int, lanes: int) -> Cover:
+def cover(extent: int, lanes: int) -> VectorCover:
     """Covers a row of ``extent`` elements by vectors of at most ``lanes``, a power of two.
 
     A row shorter than a vector takes the widest power of two that it holds.
@@ -60,11 +67,11 @@ def cover(extent: int, lanes: int) -> Cover:
     while lanes > extent:
         lanes //= 2
     rest = extent % lanes
-    return Cover(lanes, extent - rest, extent - lanes if rest else None)
+    return VectorCover(lanes, extent - rest, extent - lanes if rest else None)
 
 
-def emit_branches(e: Emitter, body: Callable[[Facts], None], variables: IndexVariables) -> None:
-    """Emits ``body(facts)``, inside of branches on the conditions for which it raises NeedsBranch.
+def emit_branches(e: Emitter, body: Callable[[KnownConditions], None], variables: IndexVariables) -> None:
+    """Emits ``body(conditions)``, inside of branches on the conditions for which it raises NeedsBranch.
 
     Raises:
         RuleError: for more than 64 of them.
@@ -75,25 +82,27 @@ def emit_branches(e: Emitter, body: Callable[[Facts], None], variables: IndexVar
 class _Brancher:
     """Emits a body inside of as many branches as it needs, and counts them."""
 
-    def __init__(self, e: Emitter, body: Callable[[Facts], None], variables: IndexVariables) -> None:
+    def __init__(
+        self, e: Emitter, body: Callable[[KnownConditions], None], variables: IndexVariables
+    ) -> None:
         self.e, self.body, self.variables = e, body, variables
         self.branches = 0
 
-    def emit(self, facts: Facts) -> None:
+    def emit(self, conditions: KnownConditions) -> None:
         e = self.e
         self.branches += 1
         if self.branches > MOST_BRANCHES:
             raise RuleError("too many branches")
         depth = len(e.blocks)
         try:
-            statement = e.block(lambda: self.body(facts))
+            statement = e.block(lambda: self.body(conditions))
         except NeedsBranch as branch:
             del e.blocks[depth:]
             position = branch.position
             e.branch(
                 self.variables.scalar(position) <= index(0),
-                lambda: self.emit({**facts, position: True}),
-                lambda: self.emit({**facts, position: False}),
+                lambda: self.emit({**conditions, position: True}),
+                lambda: self.emit({**conditions, position: False}),
             )
         else:
             e.add(statement)

@@ -11,7 +11,7 @@ __all__ = ["LARGEST_COST", "analysis_cost"]
 
 Expr = Any
 
-#: Of a value that is bound as it is: those of ordinary kernels cost less.
+#: The largest cost of a value that is bound as it is: values of ordinary kernels cost less.
 LARGEST_COST = 1_000_000
 
 #: How often the analyser looks at the parts of a selection: it simplifies each result under the condition and

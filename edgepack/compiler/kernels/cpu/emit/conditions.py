@@ -10,7 +10,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.values import Values
 from edgepack.compiler.kernels.expressions.operations import Operation
 
-__all__ = ["Conditions", "Crosswise", "NeedsBranch", "NeedsSplit"]
+__all__ = ["Conditions", "NeedsBranch", "NeedsSplit", "VariesAcrossLanes"]
 
 #: Cuts of a row at which a quotient changes.
 MOST_CUTS = 8
@@ -32,7 +32,7 @@ class NeedsSplit(Exception):  # noqa: N818
         self.at = at
 
 
-class Crosswise(Exception):  # noqa: N818
+class VariesAcrossLanes(Exception):  # noqa: N818
     """A branch on several axes at once that changes along the lanes: both sides are evaluated."""
 
 
@@ -43,7 +43,7 @@ class Conditions(Values):
         e: where to emit.
         lanes: elements of a vector.
         variables: the variables of positions.
-        facts: for positions, whether they are <= 0 here.
+        conditions: for positions, whether they are <= 0 here.
         lane_variable: the number of the vector in its loop; conditions on it can be cut.
         origin: where along the lanes' axis the first vector begins.
     """
@@ -53,12 +53,12 @@ class Conditions(Values):
         e: Emitter,
         lanes: int,
         variables: IndexVariables,
-        facts: Mapping[Affine, bool] | None = None,
+        conditions: Mapping[Affine, bool] | None = None,
         lane_variable: str = "",
         origin: int = 0,
     ) -> None:
         super().__init__(e, lanes, variables)
-        self.facts, self.lane_variable = dict(facts or {}), lane_variable
+        self.conditions, self.lane_variable = dict(conditions or {}), lane_variable
         self.origin = origin
 
     def _at_most(self, d: Affine) -> bool:
@@ -68,12 +68,12 @@ class Conditions(Values):
             return True
         if low > 0:
             return False
-        if d in self.facts:
-            return self.facts[d]
+        if d in self.conditions:
+            return self.conditions[d]
         if d.uniform and not d.coefficient(self.lane_variable):
             raise NeedsBranch(d)
         if not self._cuttable(d):
-            raise Crosswise
+            raise VariesAcrossLanes
         raise NeedsSplit(self._cut(d))
 
     def _cuttable(self, d: Affine) -> bool:

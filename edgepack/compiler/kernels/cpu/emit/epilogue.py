@@ -88,7 +88,7 @@ class Epilogue:
         position: Sequence[Any],
         lanes: int,
         pointers: Mapping[int, Any],
-        here: Mapping[int, tuple[Any, Any]] | None = None,
+        views: Mapping[int, tuple[Any, Any]] | None = None,
     ) -> Any:
         """The stored value.
 
@@ -96,13 +96,13 @@ class Epilogue:
             value: the anchor's value: a vector of ``lanes`` elements along the last dimension.
             position: index of the first of them, for each dimension.
             pointers: for each of :attr:`params`, the kernel's flat buffer.
-            here: for parameters of :attr:`dense`, a buffer and the index in it of this position, which
+            views: for parameters of :attr:`dense`, a buffer and the index in it of this position, which
                 replace ``pointers`` (constant indices into a buffer that starts at the tile cost no
                 arithmetic).
         """
         tail = _Tail(e, lanes, position, {self._params[p]: buffer for p, buffer in pointers.items()})
         tail.values[self.anchor] = Value(value, lanes, str(self.anchor.dtype))
-        for param, (buffer, at) in (here or {}).items():
+        for param, (buffer, at) in (views or {}).items():
             source = self._params[param]
             tail.values[source] = tail.loaded(e.vload(buffer, at, lanes), lanes, str(source.dtype))
         for block in self.blocks:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
 from edgepack.compiler.kernels.cpu.emit.values import Pattern
 
-__all__ = ["LONGEST_PERIOD", "Stretch", "looked_up", "stretches"]
+__all__ = ["LONGEST_PERIOD", "Period", "looked_up", "periods"]
 
 #: Vectors of the longest period that is looked for.
 LONGEST_PERIOD = 16
@@ -22,11 +22,11 @@ MOST_WRITTEN = 64
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Neighbouring vectors of a row: ``times`` times the ``period`` vectors from number ``first`` on."""
+class Period:
+    """Neighbouring vectors of a row: ``times`` times the ``vectors`` vectors from number ``first`` on."""
 
     first: int
-    period: int
+    vectors: int
     times: int
 
 
@@ -59,7 +59,7 @@ def looked_up(
     return Pattern(base, tuple(n - first[0] for n in first))
 
 
-def stretches(tables: Sequence[Sequence[int]], count: int, lanes: int, longest_period: int) -> list[Stretch]:
+def periods(tables: Sequence[Sequence[int]], count: int, lanes: int, longest_period: int) -> list[Period]:
     """How ``count`` vectors of a row are emitted, so that what they look up is known; empty where that would
     be too much code.
 
@@ -68,17 +68,17 @@ def stretches(tables: Sequence[Sequence[int]], count: int, lanes: int, longest_p
         longest_period: vectors that an iteration of a loop may have.
     """
     rows = [[list(table[v * lanes : (v + 1) * lanes]) for table in tables] for v in range(count)]
-    found: list[Stretch] = []
+    found: list[Period] = []
     at = 0
     while at < count:
-        best = Stretch(at, 1, 1)
-        for period in range(1, longest_period + 1):
-            times = _repeated(rows[at:], period)
-            if (times - 1) * period > (best.times - 1) * best.period:
-                best = Stretch(at, period, times)
+        best = Period(at, 1, 1)
+        for vectors in range(1, longest_period + 1):
+            times = _repeated(rows[at:], vectors)
+            if (times - 1) * vectors > (best.times - 1) * best.vectors:
+                best = Period(at, vectors, times)
         found.append(best)
-        at += best.period * best.times
-    return found if sum(stretch.period for stretch in found) <= MOST_WRITTEN else []
+        at += best.vectors * best.times
+    return found if sum(period.vectors for period in found) <= MOST_WRITTEN else []
 
 
 def _repeated(rows: Sequence[Sequence[Sequence[int]]], period: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.vector_parts import LOG2_E, settled
+from edgepack.compiler.kernels.cpu.emit.vector_parts import LOG2_E, through_register
 
 __all__ = ["CALLED_LANE_BY_LANE", "FLOAT64_FUNCTIONS", "double"]
 
@@ -57,7 +57,7 @@ def double(e: Emitter, name: str, arguments: Sequence[Expr], lanes: int) -> Expr
         power = double(e, "exp", [e.let(_number(e, 0, lanes) - x)], lanes)
         return e.let(one / (one + power))
     if name in POLYNOMIALS and lanes > 1 and not e.strict_math:
-        return settled(e, POLYNOMIALS[name](e, x, lanes), lanes, "float64")
+        return through_register(e, POLYNOMIALS[name](e, x, lanes), lanes, "float64")
     return _libm(e, name, [x, *arguments[1:]], lanes)
 
 

@@ -15,7 +15,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_parts import (
     absolute,
     float32_of,
     polynomial,
-    settled,
+    through_register,
     with_sign_of,
 )
 
@@ -31,7 +31,7 @@ def asin(e: Emitter, x: Expr, lanes: int) -> Expr:
     """Within 4 ulp; NaN outside of [-1, 1]."""
     large, p = _arc(e, x, lanes)
     turned = e.f32(pi / 2, lanes) - e.let(p + p)
-    return with_sign_of(e, settled(e, tirx.Select(large, turned, p), lanes), x, lanes)
+    return with_sign_of(e, through_register(e, tirx.Select(large, turned, p), lanes), x, lanes)
 
 
 def acos(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -40,7 +40,7 @@ def acos(e: Emitter, x: Expr, lanes: int) -> Expr:
     twice = e.let(p + p)
     far = e.let(tirx.Select(x < e.f32(0, lanes), e.f32(pi, lanes) - twice, twice))
     signed = with_sign_of(e, p, x, lanes)
-    return settled(e, tirx.Select(large, far, e.f32(pi / 2, lanes) - signed), lanes)
+    return through_register(e, tirx.Select(large, far, e.f32(pi / 2, lanes) - signed), lanes)
 
 
 def _arc(e: Emitter, x: Expr, lanes: int) -> tuple[Expr, Expr]:
@@ -48,11 +48,11 @@ def _arc(e: Emitter, x: Expr, lanes: int) -> tuple[Expr, Expr]:
     a = absolute(e, x, lanes)
     large = a > e.f32(0.5, lanes)
     half = e.let(e.f32(0.5, lanes) - a * e.f32(0.5, lanes))
-    z = settled(e, tirx.Select(large, half, a * a), lanes)
+    z = through_register(e, tirx.Select(large, half, a * a), lanes)
     root = e.let(tirx.call_llvm_pure_intrin(float32_of(lanes), "llvm.sqrt", z))
     w = e.let(tirx.Select(large, root, a))
     coefficients = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
-    return large, settled(e, polynomial(e, z, coefficients, lanes) * z * w + w, lanes)
+    return large, through_register(e, polynomial(e, z, coefficients, lanes) * z * w + w, lanes)
 
 
 def atan(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -63,9 +63,9 @@ def atan(e: Emitter, x: Expr, lanes: int) -> Expr:
     far, near = a > e.f32(THREE_EIGHTHS, lanes), a < e.f32(EIGHTH, lanes)
     above = e.let(tirx.Select(far, e.f32(-1, lanes), tirx.Select(near, a, a - one)))
     below = e.let(tirx.Select(far, a, tirx.Select(near, one, a + one)))
-    r = settled(e, above / below, lanes)
+    r = through_register(e, above / below, lanes)
     start = tirx.Select(far, e.f32(pi / 2, lanes), tirx.Select(near, e.f32(0, lanes), e.f32(pi / 4, lanes)))
     z = e.let(r * r)
     coefficients = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
     y = e.let(polynomial(e, z, coefficients, lanes) * z * r + r)
-    return with_sign_of(e, settled(e, e.let(start) + y, lanes), x, lanes)
+    return with_sign_of(e, through_register(e, e.let(start) + y, lanes), x, lanes)

@@ -18,7 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_parts import (
     float32_of,
     i32,
     polynomial,
-    settled,
+    through_register,
     with_sign_of,
 )
 
@@ -67,7 +67,9 @@ def log(e: Emitter, x: Expr, lanes: int) -> Expr:
     y = e.let(m + y + power * e.f32(0.693359375, lanes))
     y = e.let(tirx.Select(x < e.f32(float("inf"), lanes), y, x))  # inf and NaN
     y = e.let(tirx.Select(x < e.f32(0, lanes), e.f32(float("nan"), lanes), y))
-    return settled(e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes)
+    return through_register(
+        e, tirx.Select(tirx.EQ(x, e.f32(0, lanes)), e.f32(float("-inf"), lanes), y), lanes
+    )
 
 
 def asinh(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -77,7 +79,7 @@ def asinh(e: Emitter, x: Expr, lanes: int) -> Expr:
     large = _log_of_sum(e, a, e.let(z + e.f32(1, lanes)), lanes)
     coefficients = (2.0122003309e-2, -4.2699340972e-2, 7.4847586088e-2, -1.6666288134e-1)
     small = e.let(polynomial(e, z, coefficients, lanes) * z * a + a)
-    magnitude = settled(e, tirx.Select(a < e.f32(0.5, lanes), small, large), lanes)
+    magnitude = through_register(e, tirx.Select(a < e.f32(0.5, lanes), small, large), lanes)
     return with_sign_of(e, magnitude, x, lanes)
 
 
@@ -87,7 +89,7 @@ def acosh(e: Emitter, x: Expr, lanes: int) -> Expr:
     large = _log_of_sum(e, x, e.let(z * e.let(x + e.f32(1, lanes))), lanes)
     coefficients = (1.7596881071e-3, -7.5272886713e-3, 2.6454905019e-2, -1.1784741703e-1, 1.4142135263)
     small = e.let(polynomial(e, z, coefficients, lanes) * _root(e, z, lanes))
-    return settled(e, tirx.Select(z < e.f32(0.5, lanes), small, large), lanes)
+    return through_register(e, tirx.Select(z < e.f32(0.5, lanes), small, large), lanes)
 
 
 def atanh(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -104,14 +106,14 @@ def atanh(e: Emitter, x: Expr, lanes: int) -> Expr:
         3.33337300303e-1,
     )
     small = e.let(polynomial(e, z, coefficients, lanes) * z * a + a)
-    magnitude = settled(e, tirx.Select(a < e.f32(0.5, lanes), small, large), lanes)
+    magnitude = through_register(e, tirx.Select(a < e.f32(0.5, lanes), small, large), lanes)
     return with_sign_of(e, magnitude, x, lanes)
 
 
 def _log_of_sum(e: Emitter, x: Expr, square: Expr, lanes: int) -> Expr:
     """log(x + sqrt(square)), of a square that is nearly that of x and may overflow where x is large."""
     far = x > e.f32(FAR, lanes)
-    total = settled(e, tirx.Select(far, x, x + _root(e, square, lanes)), lanes)
+    total = through_register(e, tirx.Select(far, x, x + _root(e, square, lanes)), lanes)
     return e.let(log(e, total, lanes) + tirx.Select(far, e.f32(natural(2), lanes), e.f32(0, lanes)))
 
 

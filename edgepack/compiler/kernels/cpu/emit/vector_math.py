@@ -26,7 +26,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_parts import (
     int32_of,
     polynomial,
     scalar_of,
-    settled,
+    through_register,
     two_polynomials,
     with_sign_of,
 )
@@ -70,12 +70,12 @@ def _power_of_e(e: Emitter, x: Expr, lanes: int, sign: int) -> Expr:
     r = e.let(r - k * e.f32(-2.12194440e-4, lanes))
     coefficients = (1.381949e-3, 8.3686905e-3, 4.166828e-2, 1.6666521e-1, 4.9999994e-1, 1.0, 1.0)
     if instruction:
-        return settled(e, _scaled(e, x, polynomial(e, r, coefficients, lanes), k, sign), lanes)
+        return through_register(e, _scaled(e, x, polynomial(e, r, coefficients, lanes), k, sign), lanes)
     # Twice the polynomial times 2**(k - 1): neither overflows before the result does.
     p = polynomial(e, r, tuple(2 * c for c in coefficients), lanes)
     exponent = tirx.shift_left(tirx.reinterpret(int32_of(lanes), shifted), i32(e, 23, lanes))
     scale = tirx.reinterpret(float32_of(lanes), exponent + i32(e, 126 << 23, lanes))
-    return settled(e, p * scale, lanes)
+    return through_register(e, p * scale, lanes)
 
 
 @lru_cache
@@ -263,7 +263,7 @@ def tanh(e: Emitter, x: Expr, lanes: int) -> Expr:
     exponent = tirx.shift_left(tirx.reinterpret(int32_of(lanes), shifted), i32(e, 23, lanes))
     scale = e.let(tirx.reinterpret(float32_of(lanes), exponent + i32(e, 127 << 23, lanes)))
     y = e.let(e.let(p * r) * scale + e.let(scale - e.f32(1, lanes)))
-    return with_sign_of(e, settled(e, y / e.let(y + e.f32(2, lanes)), lanes), x, lanes)
+    return with_sign_of(e, through_register(e, y / e.let(y + e.f32(2, lanes)), lanes), x, lanes)
 
 
 def sinh(e: Emitter, x: Expr, lanes: int) -> Expr:
@@ -273,7 +273,7 @@ def sinh(e: Emitter, x: Expr, lanes: int) -> Expr:
     z = e.let(x * x)
     p = polynomial(e, z, (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1), lanes)
     a = absolute(e, x, lanes)
-    magnitude = settled(e, tirx.Select(a < e.f32(1, lanes), e.let(p * z * a + a), large), lanes)
+    magnitude = through_register(e, tirx.Select(a < e.f32(1, lanes), e.let(p * z * a + a), large), lanes)
     return with_sign_of(e, magnitude, x, lanes)
 
 
@@ -323,7 +323,7 @@ def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
         lanes,
     )
     y = e.let(tirx.Min(e.f32(1, lanes), e.let(p * x)))
-    return settled(e, tirx.Max(e.f32(-1, lanes), y), lanes)
+    return through_register(e, tirx.Max(e.f32(-1, lanes), y), lanes)
 
 
 def quotient(e: Emitter, a: Expr, b: Expr) -> Expr:

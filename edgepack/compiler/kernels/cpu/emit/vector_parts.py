@@ -19,7 +19,7 @@ __all__ = [
     "largest",
     "polynomial",
     "scalar_of",
-    "settled",
+    "through_register",
     "two_polynomials",
     "with_sign_of",
 ]
@@ -68,7 +68,7 @@ def two_polynomials(e: Emitter, x: Expr, coefficients: tuple[float, ...], lanes:
     return e.let(other * x + last)
 
 
-def settled(e: Emitter, x: Expr, lanes: int, dtype: str = "float32") -> Expr:
+def through_register(e: Emitter, x: Expr, lanes: int, dtype: str = "float32") -> Expr:
     """The value by way of a local array, which LLVM turns into a register.
 
     TVM's analyser replaces names by what they are bound to: without this, functions of functions take it time

@@ -17,7 +17,12 @@ from tvm.tirx import BufferLoad, Ramp, Var
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES
-from edgepack.compiler.kernels.cpu.emit.conditions import Conditions, Crosswise, NeedsBranch, NeedsSplit
+from edgepack.compiler.kernels.cpu.emit.conditions import (
+    Conditions,
+    NeedsBranch,
+    NeedsSplit,
+    VariesAcrossLanes,
+)
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.half import STORAGE
 from edgepack.compiler.kernels.cpu.emit.patterns import (
@@ -51,7 +56,7 @@ class Vectors(Conditions, Visitor[Environment, Any]):
         variables: the variables of positions.
         blocks: elementwise blocks by the buffer that they write.
         pointers: flat arrays by buffer.
-        facts: for positions, whether they are <= 0 here.
+        conditions: for positions, whether they are <= 0 here.
         lane_variable: the number of the vector in its loop; conditions on it can be cut.
         origin: where along the lanes' axis the first vector begins.
 
@@ -67,11 +72,11 @@ class Vectors(Conditions, Visitor[Environment, Any]):
         variables: IndexVariables,
         blocks: Mapping[Any, Block],
         pointers: Mapping[Any, Any],
-        facts: Mapping[Affine, bool] | None = None,
+        conditions: Mapping[Affine, bool] | None = None,
         lane_variable: str = "",
         origin: int = 0,
     ) -> None:
-        super().__init__(e, lanes, variables, facts, lane_variable, origin)
+        super().__init__(e, lanes, variables, conditions, lane_variable, origin)
         self.blocks, self.pointers = blocks, pointers
         self.guarded = 0
         self.selected = 0  # conditions on data around what is evaluated
@@ -199,7 +204,7 @@ class Vectors(Conditions, Visitor[Environment, Any]):
         try:
             decided = self._decide(condition, env)
             guards = False
-        except Crosswise:
+        except VariesAcrossLanes:
             decided, guards = None, True
         if decided is not None:
             return self.visit(yes if decided else no, env)

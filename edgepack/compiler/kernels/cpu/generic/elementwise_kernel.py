@@ -26,7 +26,7 @@ from edgepack.compiler.kernels.cpu.analysis.access_analysis import (
     merge_axes,
 )
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
-    Facts,
+    KnownConditions,
     cover,
     emit_branches,
     emit_pieces,
@@ -37,7 +37,7 @@ from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, co
 from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.half import STORAGE
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TRANSPOSED, TileRow, TileVectors
-from edgepack.compiler.kernels.cpu.emit.tables import LONGEST_PERIOD, Stretch, stretches
+from edgepack.compiler.kernels.cpu.emit.tables import LONGEST_PERIOD, Period, periods
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
 from edgepack.plan.target import CpuTarget
@@ -213,15 +213,17 @@ class ElementwiseKernel(KernelBuilder):
         position = self._outer(variables, self.extents[:-1], row)
         start = variables.add("start", self.e.let(begin), 0, self.extents[-1] - length)
         place = _Row(variables, position, start, constant(0))
-        emit_branches(self.e, lambda facts: self._vectors(place, 0, length, facts), variables)
+        emit_branches(self.e, lambda conditions: self._vectors(place, 0, length, conditions), variables)
 
     def _row(self, row: Index) -> None:
         variables = IndexVariables()
         position = self._outer(variables, self.extents[:-1], row)
         place = _Row(variables, position, constant(0), constant(0))
 
-        def body(facts: Facts) -> None:
-            emit_pieces(self.e, 0, self.extents[-1], lambda low, high: self._vectors(place, low, high, facts))
+        def body(conditions: KnownConditions) -> None:
+            emit_pieces(
+                self.e, 0, self.extents[-1], lambda low, high: self._vectors(place, low, high, conditions)
+            )
 
         emit_branches(self.e, body, variables)
 
@@ -234,7 +236,7 @@ class ElementwiseKernel(KernelBuilder):
             )
         return found
 
-    def _vectors(self, row: _Row, low: int, high: int, facts: Facts) -> None:
+    def _vectors(self, row: _Row, low: int, high: int, conditions: KnownConditions) -> None:
         """Elements [start + low, start + high) of a row."""
         covered = cover(high - low, self.lanes)
         lanes, whole = covered.lanes, covered.whole
@@ -247,35 +249,35 @@ class ElementwiseKernel(KernelBuilder):
                 variables,
                 self.blocks,
                 self.pointers,
-                facts,
+                conditions,
                 LANE_VARIABLE,
                 first.constant,
             )
             self._store(reader, [*row.position, last])
 
-        def vectors(stretch: Stretch) -> None:
-            step, begin = stretch.period * lanes, low + stretch.first * lanes
+        def vectors(period: Period) -> None:
+            step, begin = period.vectors * lanes, low + period.first * lanes
 
             def iteration(i: Expr) -> None:
                 for first in range(begin, begin + step, lanes):
                     variables = row.variables.child()
-                    last = first + (stretch.times - 1) * step
+                    last = first + (period.times - 1) * step
                     at(self._lane_position(variables, i, step, first, last), variables)
 
-            self.e.loop(0, stretch.times, iteration)
+            self.e.loop(0, period.times, iteration)
 
-        for stretch in self._stretches(low, whole // lanes, lanes):
-            vectors(stretch)
+        for period in self._periods(low, whole // lanes, lanes):
+            vectors(period)
         if covered.overlapping is not None:
             at(constant(low + covered.overlapping), row.variables.child())
 
-    def _stretches(self, low: int, count: int, lanes: int) -> list[Stretch]:
+    def _periods(self, low: int, count: int, lanes: int) -> list[Period]:
         """The loops over ``count`` vectors from ``low`` on."""
         if not self.tables:
-            return [Stretch(0, 1, count)]
-        period = 1 if self.splittable else LONGEST_PERIOD
-        found = stretches([table[low:] for table in self.tables], count, lanes, period)
-        return found or [Stretch(0, 1, count)]
+            return [Period(0, 1, count)]
+        longest = 1 if self.splittable else LONGEST_PERIOD
+        found = periods([table[low:] for table in self.tables], count, lanes, longest)
+        return found or [Period(0, 1, count)]
 
     def _lane_position(self, variables: IndexVariables, i: Expr, step: int, low: int, high: int) -> Affine:
         """The first lane's position of iteration ``i`` from ``low`` on, which is at most ``high``."""
@@ -352,14 +354,14 @@ class ElementwiseKernel(KernelBuilder):
             first = variables.add(TILE_VARIABLE, self.e.let(begin), 0, edge)
         strip = _Row(variables, position, constant(0), first)
 
-        def body(facts: Facts) -> None:
+        def body(conditions: KnownConditions) -> None:
             emit_pieces(
-                self.e, 0, self.extents[-1], lambda low, high: self._tiles(tile, strip, low, high, facts)
+                self.e, 0, self.extents[-1], lambda low, high: self._tiles(tile, strip, low, high, conditions)
             )
 
         emit_branches(self.e, body, variables)
 
-    def _tiles(self, tile: _Tile, strip: _Row, low: int, high: int, facts: Facts) -> None:
+    def _tiles(self, tile: _Tile, strip: _Row, low: int, high: int, conditions: KnownConditions) -> None:
         """Elements [low, high) of all rows of a strip, a square tile at a time."""
         covered = cover(high - low, tile.rows)
         lanes, whole = covered.lanes, covered.whole
@@ -371,7 +373,7 @@ class ElementwiseKernel(KernelBuilder):
                 place.insert(tile.axis, strip.first.plus(r))
                 reader = TileVectors(
                     *(self.e, lanes, variables, self.blocks, self.pointers),
-                    *(facts, LANE_VARIABLE, x.constant),
+                    *(conditions, LANE_VARIABLE, x.constant),
                     tile=TileRow(TILE_VARIABLE, r, tile.rows, shared),
                 )
                 self._store(reader, [*place, x + Affine(0, (), 1)])

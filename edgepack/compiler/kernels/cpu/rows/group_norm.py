@@ -114,7 +114,7 @@ class GroupNorm(KernelBuilder):
         mean where that is far from zero."""
         (x, sums), (source, pixels, count, target), lanes = buffers, span, self.lanes
         first = e.let(source + channel)
-        shifts = [e.let(e.vload(x, first + i * lanes)) for i in range(vectors)]
+        pivots = [e.let(e.vload(x, first + i * lanes)) for i in range(vectors)]
         totals = e.local(2 * vectors * lanes, self.dtype)
         for i in range(2 * vectors):
             e.vstore(totals, i * lanes, self._number(0, lanes))
@@ -122,7 +122,7 @@ class GroupNorm(KernelBuilder):
         def pixel(p: Any) -> None:
             at = e.let(first + p * self.channels)
             for i in range(vectors):
-                d = e.let(e.vload(x, at + i * lanes) - shifts[i])
+                d = e.let(e.vload(x, at + i * lanes) - pivots[i])
                 e.vstore(totals, 2 * i * lanes, e.vload(totals, 2 * i * lanes) + d)
                 squares = (2 * i + 1) * lanes
                 e.vstore(totals, squares, e.multiply_add(d, d, e.vload(totals, squares)))
@@ -133,7 +133,7 @@ class GroupNorm(KernelBuilder):
             total = e.let(e.vload(totals, 2 * i * lanes))
             mean = e.let(total / n)
             place = e.let(target + channel + i * lanes)
-            e.vstore(sums, place, shifts[i] + mean)
+            e.vstore(sums, place, pivots[i] + mean)
             e.vstore(sums, place + self.channels, e.vload(totals, (2 * i + 1) * lanes) - total * mean)
 
     # Normalising ------------------------------------------------------------------------------------------
@@ -166,8 +166,8 @@ class GroupNorm(KernelBuilder):
                 def vector(c: Any) -> None:
                     at = e.let(row * self.channels + c)
                     value = e.multiply_add(e.vload(x, at), e.vload(factor, c), e.vload(summand, c))
-                    here = {q: (extra[q], at) for q in found.epilogue.dense}
-                    stored = found.stored(e, e.let(value), (*place, c), self.lanes, extra, here)
+                    views = {q: (extra[q], at) for q in found.epilogue.dense}
+                    stored = found.stored(e, e.let(value), (*place, c), self.lanes, extra, views)
                     e.vstore(y, e.let(row * found.pitch + c), stored)
 
                 self._vectors(e, vector)
@@ -178,8 +178,8 @@ class GroupNorm(KernelBuilder):
         return e.stage(self.batch * self.parts)
 
     def _merge(self, sums: Any, first: Any, total: Any, mean: Any) -> None:
-        """Of one image: into ``mean`` that of the group of each channel, and into ``total`` the reciprocal of
-        the root of the variance and epsilon.
+        """Merges the sums of one image: ``mean`` becomes the mean of each channel's group, ``total`` the
+        reciprocal of the root of its variance and epsilon.
 
         Args:
             first: where the image's sums begin.

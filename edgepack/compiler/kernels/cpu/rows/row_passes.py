@@ -17,7 +17,7 @@ from tvm.ir import Expr
 from tvm.tirx import Buffer, Var
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.analysis.branch_splitting import Cover, Facts, cover
+from edgepack.compiler.kernels.cpu.analysis.branch_splitting import KnownConditions, VectorCover, cover
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
@@ -50,12 +50,12 @@ class RowBuffers:
     Attributes:
         params: by the fused function's buffer.
         output: that the function writes.
-        kept: scratch for one row of each block that is kept, by the buffer that the block writes.
+        materialised: scratch for one row of each block that is kept, by the buffer that the block writes.
     """
 
     params: Mapping[Buffer, Buffer]
     output: Buffer
-    kept: Mapping[Buffer, Buffer]
+    materialised: Mapping[Buffer, Buffer]
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Row:
     Attributes:
         variables: the index variables outside of the passes' loops.
         columns: its position along the outer axes, for each vector side by side.
-        facts: for positions, whether they are at most 0 here.
+        conditions: for positions, whether they are at most 0 here.
         lanes: elements of a vector.
         results: of the reductions so far, for each column.
         written: the blocks of which this row's scratch has been written.
@@ -73,7 +73,7 @@ class Row:
 
     variables: IndexVariables
     columns: Sequence[Column]
-    facts: Facts
+    conditions: KnownConditions
     lanes: int
     results: list[Results] = field(init=False)
     written: set[Buffer] = field(default_factory=set)
@@ -146,9 +146,9 @@ class _RowVectors(Vectors):
         self, context: _Context, lanes: int, variables: IndexVariables, results: Results, number: int | None
     ) -> None:
         plan, buffers = context.plan, context.buffers
-        super().__init__(context.e, lanes, variables, plan.blocks, buffers.params, context.row.facts)
+        super().__init__(context.e, lanes, variables, plan.blocks, buffers.params, context.row.conditions)
         self.plan, self.results, self.number = plan, results, number
-        self.kept, self.written = buffers.kept, context.row.written
+        self.materialised, self.written = buffers.materialised, context.row.written
 
     def read(self, buffer: Buffer, at: list[Any]) -> Any:
         if buffer in self.plan.reductions:
@@ -156,14 +156,16 @@ class _RowVectors(Vectors):
             if key not in self.results:
                 raise RuleError("a reduction at a position that the row does not have")
             return self.results[key]
-        if buffer not in self.kept or (buffer not in self.written and self.plan.kept[buffer] != self.number):
+        if buffer not in self.materialised or (
+            buffer not in self.written and self.plan.materialised[buffer] != self.number
+        ):
             return super().read(buffer, at)
         positions = [self.position(i) for i in at]
         address = constant(0)
         for axis in self.plan.inner:
             address = address * self.plan.extents[axis] + positions[axis]
         where = self.variables.scalar(address)
-        scratch = self.kept[buffer]
+        scratch = self.materialised[buffer]
         if buffer in self.written:
             loaded = self.e.let(self.e.vload(scratch, where, self.lanes))
             return Value(loaded, self.lanes, str(buffer.dtype))
@@ -196,7 +198,7 @@ def emit_row(e: Emitter, plan: RowPlan, buffers: RowBuffers, row: Row) -> None:
     context = _Context(e, plan, buffers, row)
     for number, needed in enumerate(plan.needed):
         values = _ReductionPass(context, number).emit()
-        row.written |= {b for b, covering in plan.kept.items() if covering == number}
+        row.written |= {b for b, covering in plan.materialised.items() if covering == number}
         for column, results, value in zip(row.columns, row.results, values, strict=True):
             position = tuple(context.at(p, column) for p in needed.position)
             results[needed.reduction.block.target, position] = value
@@ -218,11 +220,11 @@ class _ReductionPass:
         self.needed: PlannedReduction = context.plan.needed[number]
         self.reduction: Reduction = self.needed.reduction
         self.horizontal = context.plan.horizontal
-        #: Of the runs of axes that are walked as one.
+        #: Extents of the runs of axes that are walked as one.
         self.extents = [prod(self.needed.axes.extents[i] for i in run) for run in self.needed.runs]
         self.length = self.extents[-1] if self.horizontal else 1
         lanes = self.row.lanes
-        self.cover = cover(self.length, lanes) if self.horizontal else Cover(lanes, 0, None)
+        self.cover = cover(self.length, lanes) if self.horizontal else VectorCover(lanes, 0, None)
         self.lanes = self.cover.lanes
         self.unroll = min(UNROLL, self.cover.whole // self.lanes) if self.horizontal else 1
         identity = tirx.const(self.reduction.identity, self.reduction.dtype)
@@ -321,7 +323,7 @@ class _OutputPass:
     def __init__(self, context: _Context) -> None:
         self.context, self.plan, self.row = context, context.plan, context.row
         extents, inner = self.plan.extents, self.plan.inner
-        #: Of the runs of inner axes that are walked as one.
+        #: Extents of the runs of inner axes that are walked as one.
         self.extents = [prod(extents[inner[k]] for k in run) for run in self.plan.inner_runs]
 
     def emit(self) -> None:

@@ -89,7 +89,8 @@ class RowPlan:
         lane_axis: the output's last axis of more than one element.
         outer, inner: axes on which the reductions depend, and the others of more than one element.
         inner_runs: indices of ``inner``, in runs that are walked as one axis.
-        kept: blocks that are kept in scratch, each with the number of the reduction that computes it.
+        materialised: blocks whose rows are kept in scratch, each with the number of the reduction that
+            computes it.
 
     Raises:
         RuleError: for what has no such plan.
@@ -126,7 +127,7 @@ class RowPlan:
         if not self.horizontal:
             while self.lanes > self.extents[self.lane_axis or 0]:
                 self.lanes //= 2
-        self.kept = self._kept()
+        self.materialised = self._materialised()
 
     def _analyse(self, value: Expr, env: Mapping[Var, Affine], variables: IndexVariables) -> Accesses:
         return analyse_accesses(value, env, variables, self.blocks, self.params, set(self.reductions))
@@ -181,18 +182,18 @@ class RowPlan:
         lane = self.lane_axis
         return lane is not None and any(gathers(self.axes, lane, r.accesses) for r in self.needed)
 
-    def _kept(self) -> dict[Buffer, int]:
+    def _materialised(self) -> dict[Buffer, int]:
         """Blocks to keep in scratch: for each, the reduction whose pass computes all of it."""
         if not self.horizontal:
             return {}
-        kept = {}
+        found = {}
         for target, block in self.blocks.items():
             if target.same_as(self.output) or str(target.dtype) not in FLOATS:
                 continue
             number = self._covering(block)
             if number is not None:
-                kept[target] = number
-        return kept
+                found[target] = number
+        return found
 
     def _covering(self, block: Block) -> int | None:
         """The reduction whose pass reads all of a row of the block, each element at its own position; None

@@ -70,7 +70,10 @@ class RowKernel(KernelBuilder):
                 if any(b.same_as(p) for b, _ in addresses)
             },
             declare_output(self.e, 0, plan.output),
-            {b: self.e.scratch(prod(plan.extents[i] for i in plan.inner), str(b.dtype)) for b in plan.kept},
+            {
+                b: self.e.scratch(prod(plan.extents[i] for i in plan.inner), str(b.dtype))
+                for b in plan.materialised
+            },
         )
 
     def parameters(self) -> dict[str, Any]:
@@ -158,8 +161,8 @@ class RowKernel(KernelBuilder):
     def _row(self, variables: IndexVariables, columns: Sequence[Mapping[int, Affine]]) -> None:
         emit_branches(
             self.e,
-            lambda facts: emit_row(
-                self.e, self.plan, self.buffers, Row(variables, columns, facts, self.plan.lanes)
+            lambda conditions: emit_row(
+                self.e, self.plan, self.buffers, Row(variables, columns, conditions, self.plan.lanes)
             ),
             variables,
         )
