@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType, ModuleType
 from typing import NoReturn, TypeVar
 
@@ -154,7 +155,8 @@ class _Choice:
         if schedule is None and rule.name in self.given:
             return None
         try:
-            return self._scheduled(rule, schedule)
+            implement = partial(rule.implement, self.fused, self.target, self.constants)
+            return _scheduled(implement, schedule, f"kernel {self.fused.title}: rule {rule.name}", self.warn)
         except RuleError as error:
             self._note(rule, str(error))
         except Exception as error:  # a defect in a rule costs speed, not the model
@@ -162,17 +164,6 @@ class _Choice:
             self.warn(f"kernel {self.fused.title}: rule {rule.name} failed ({reason}); a slower rule is used")
             self._note(rule, f"it failed ({reason})")
         return None
-
-    def _scheduled(self, rule: Rule, schedule: Schedule | None) -> Implementation:
-        try:
-            return rule.implement(self.fused, self.target, self.constants, schedule)
-        except ScheduleError as error:
-            if schedule is None:  # it does not fit what the rule itself proposed: a defect
-                raise
-            self.warn(
-                f"kernel {self.fused.title}: a schedule of {rule.name} was given that does not fit: {error}"
-            )
-            return rule.implement(self.fused, self.target, self.constants)
 
     def _note(self, rule: Rule, reason: str) -> None:
         if not self._is_fast(rule) or reason in NOT_FOR_SUCH:
@@ -202,25 +193,47 @@ def implement_pair(
     target: CpuTarget,
     constants: Sequence[frozenset[int]],
     warn: Callable[[str], None],
+    given: Given = MappingProxyType({}),
 ) -> Implementation:
     """One implementation of a fused group and of the only one that reads its result, as its first argument.
 
     Args:
         constants: of each, the parameters that are constant at every call.
-        warn: as for :func:`implement`.
+        warn, given: as for :func:`implement`.
 
     Raises:
         RuleError: if they are better done one after the other.
     """
     for rule in PAIR_RULES:
+        schedule = given.get(rule.name)
+        if schedule is None and rule.name in given:
+            continue
         try:
-            return rule.implement(first, second, target, constants)
+            implement = partial(rule.implement, first, second, target, constants)
+            title = f"kernels {first.name} and {second.name}: rule {rule.name}"
+            return _scheduled(implement, schedule, title, warn)
         except RuleError:
             continue
         except Exception as error:  # as above
             reason = _defect(error)
             warn(f"kernels {first.name} and {second.name}: no kernel for both ({reason}); they stay two")
     raise RuleError(f"no rule serves {first.name} and {second.name} together")
+
+
+def _scheduled(
+    implement: Callable[[Schedule | None], Implementation],
+    schedule: Schedule | None,
+    rule: str,
+    warn: Callable[[str], None],
+) -> Implementation:
+    """What a rule makes with the schedule that is given, or, where that does not fit, with its own."""
+    try:
+        return implement(schedule)
+    except ScheduleError as error:
+        if schedule is None:
+            raise RuntimeError(f"its own schedule does not fit: {error}") from error
+        warn(f"{rule} was given a schedule that does not fit ({error}); it has chosen one")
+    return _scheduled(implement, None, rule, warn)
 
 
 def _defect(error: Exception) -> str:

@@ -47,8 +47,9 @@ EVERY_DTYPE = frozenset(DTYPES)
 #: rule with a class of schedules also the one that is given, if one is.
 Apply = Callable[..., Implementation]
 
-#: (first, second fused group, target, for each of them its constant parameters) -> implementation
-ApplyToPair = Callable[[FusedGroup, FusedGroup, CpuTarget, Sequence[frozenset[int]]], Implementation]
+#: (first, second fused group, target, for each of them its constant parameters) -> implementation; also the
+#: schedule, as above.
+ApplyToPair = Callable[..., Implementation]
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,7 @@ class Rule:
             schedule: in place of what the cost model would propose; ScheduleError if it does not fit.
         """
         _check_dtypes(self.dtypes, [fused])
-        if schedule is None:
-            return self.apply(fused, target, constants)
-        if type(schedule) is not self.schedule:
-            raise ScheduleError(f"{type(schedule).__name__} is no schedule of {self.name}")
-        schedule.check_types()
-        return self.apply(fused, target, constants, schedule)
+        return self.apply(fused, target, constants, *_checked(schedule, self))
 
 
 @dataclass(frozen=True)
@@ -114,17 +110,34 @@ class PairRule:
     dtypes: frozenset[str]
     apply: ApplyToPair
     backend: str = "cpu"
+    schedule: type[Schedule] | None = None
 
     def implement(
-        self, first: FusedGroup, second: FusedGroup, target: CpuTarget, constants: Sequence[frozenset[int]]
+        self,
+        first: FusedGroup,
+        second: FusedGroup,
+        target: CpuTarget,
+        constants: Sequence[frozenset[int]],
+        schedule: Schedule | None = None,
     ) -> Implementation:
         """Kernels of both groups. RuleError if they are better done one after the other.
 
         Args:
             constants: of each group, the parameters that are constant at every call.
+            schedule: in place of what the cost model would propose; ScheduleError if it does not fit.
         """
         _check_dtypes(self.dtypes, [first, second])
-        return self.apply(first, second, target, constants)
+        return self.apply(first, second, target, constants, *_checked(schedule, self))
+
+
+def _checked(schedule: Schedule | None, rule: Rule | PairRule) -> tuple[Schedule, ...]:
+    """The schedule that is given for a rule, if one is. ScheduleError if it is none of that rule's."""
+    if schedule is None:
+        return ()
+    if type(schedule) is not rule.schedule:
+        raise ScheduleError(f"{type(schedule).__name__} is no schedule of {rule.name}")
+    schedule.check_types()
+    return (schedule,)
 
 
 def _check_dtypes(dtypes: frozenset[str], groups: Iterable[FusedGroup]) -> None:

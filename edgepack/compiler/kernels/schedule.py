@@ -69,11 +69,15 @@ class Schedule:
         return found
 
     def check_types(self) -> None:
-        """ScheduleError where a field holds what its type does not allow."""
-        for name, hint in get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            if not _is_a(value, hint):
-                raise ScheduleError(f"{value!r} is no {name} of {type(self).__name__}")
+        """ScheduleError where a field holds what its type does not allow, or a number below its default: 1 of
+        one that may be open."""
+        hints = get_type_hints(type(self))
+        for one in fields(self):
+            value, least = getattr(self, one.name), 1 if one.default is None else 0
+            numbers = value if isinstance(value, tuple) else (value,)
+            small = any(type(number) is int and number < least for number in numbers)
+            if small or not _is_a(value, hints[one.name]):
+                raise ScheduleError(f"{value!r} is no {one.name} of {type(self).__name__}")
 
 
 def by(value: Any) -> Any:

@@ -109,7 +109,8 @@ class KernelSelector:
             for warning in tried.warnings:
                 self.warn(warning)
         else:
-            implementation = implement_pair(call.first, call.fused, self.target, constants, self.warn)
+            given = self.schedules(call.fused)
+            implementation = implement_pair(call.first, call.fused, self.target, constants, self.warn, given)
         call.implementation = implementation
         operators = tuple(operator for g in groups for operator in g.operators)
         call.symbols = self.add(implementation, operators, _bytes_moved(groups))

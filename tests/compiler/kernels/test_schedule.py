@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import onnx
 import pytest
 
-from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
-from edgepack.compiler.kernels.registry import RULES
-from edgepack.compiler.kernels.rule import Rule
+from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
+from edgepack.compiler.kernels.rule import PairRule
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from workbench.compiled import groups_of, plan_of, target_with
-from workbench.models.single import conv
+from workbench.models.builder import Graph
+from workbench.models.single import conv, pool
 
 TARGET = target_with("512x32", threads=2)
-SCHEDULED = {rule.name: rule for rule in RULES if rule.schedule is not None}
+SCHEDULED = {rule.name: rule for rule in (*RULES, *PAIR_RULES) if rule.schedule is not None}
+
+
+def expanded() -> onnx.ModelProto:
+    """A convolution and a depthwise one behind it, with a large tensor between them."""
+    g = Graph("expanded", seed=3)
+    y = g.op("Relu", g.op("Conv", g.input("x", (1, 24, 64, 64)), g.weight(96, 24, 1, 1)))
+    y = g.op("Conv", y, g.weight(96, 1, 3, 3), group=96, pads=(1, 1, 1, 1))
+    g.op("Relu", y, name="y")
+    g.output("y")
+    return g.model()
+
 
 #: By rule: a model that it serves, and fields that do not fit that model, each with what is said of it.
 Misfit = tuple[dict[str, Any], str]
@@ -38,18 +52,46 @@ CASES: dict[str, tuple[onnx.ModelProto, list[Misfit]]] = {
             ({"parts": 1000}, "1000 parts of"),
         ],
     ),
+    "conv2d.depthwise": (
+        conv((1, 83, 6, 5), 83, (3, 3), pads=(1, 1, 1, 1), group=83),
+        [
+            ({"lanes": 12, "block": 1}, "12 lanes of a vector: no power of 2"),
+            ({"lanes": 128, "block": 1}, "128 lanes of a vector, of 83"),
+            ({"columns": 6}, "6 columns of a step, of 5"),
+            ({"columns": 0}, "0 is no columns of SlidingSchedule"),
+            ({"block": 7}, "7 vectors of a task, of 6"),
+            ({"block": 5}, "5 vectors of a task: the last one of 6 would overlap another task's"),
+            ({"row_parts": 7}, "7 parts of the rows, of 6"),
+            ({"unrolled": 1}, "1 is no unrolled of SlidingSchedule"),
+        ],
+    ),
+    "pool2d": (
+        pool("MaxPool", (2, 37, 13, 27), kernel_shape=(4, 3), strides=(2, 2)),
+        [({"columns": 14}, "14 columns of a step, of 13")],
+    ),
+    "conv2d.grouped": (
+        conv((1, 64, 14, 14), 64, (3, 3), pads=(1, 1, 1, 1), group=16),
+        [
+            ({"lanes": 6}, "vectors of 6 lanes for groups of 4"),
+            ({"lanes": 32}, "vectors of 32 lanes for groups of 4"),
+            ({"columns": 15}, "15 columns of a step, of 14"),
+        ],
+    ),
+    "conv2d.chained": (expanded(), [({"tasks": 65}, "65 tasks of"), ({"columns": 65}, "65 columns of")]),
 }
 MISFITS = [(name, *misfit) for name, (_, misfits) in CASES.items() for misfit in misfits]
 
 
-def served(name: str) -> tuple[Rule, FusedGroup, frozenset[int], Implementation]:
-    """A rule, the group of its case, the group's constants, and what the rule makes of it."""
-    rule = SCHEDULED[name]
-    for fused, constants in groups_of(CASES[name][0], TARGET):
-        try:
-            return rule, fused, constants, rule.implement(fused, TARGET, constants)
-        except RuleError:
-            continue
+def served(name: str) -> tuple[Callable[..., Implementation], Implementation]:
+    """What makes kernels of the groups of a rule's case and a schedule, and what it makes without one."""
+    rule, groups = SCHEDULED[name], groups_of(CASES[name][0], TARGET)
+    calls = [partial(rule.implement, fused, TARGET, constants) for fused, constants in groups]
+    if isinstance(rule, PairRule):
+        pairs = pairwise(groups)
+        calls = [partial(rule.implement, a, b, TARGET, (of_a, of_b)) for (a, of_a), (b, of_b) in pairs]
+    for call in calls:
+        with suppress(RuleError):
+            return call, call()
     raise AssertionError(f"{name} serves nothing")
 
 
@@ -63,12 +105,13 @@ def test_every_class_of_schedules_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_proposed_makes_the_same_kernels_when_it_is_given(name: str) -> None:
-    rule, fused, constants, proposed = served(name)
-    assert proposed.schedule is not None and rule.schedule is not None
+    implement, proposed = served(name)
+    assert proposed.schedule is not None
     stored = json.loads(json.dumps(proposed.schedule.to_json()))
-    schedule = rule.schedule.from_json(stored)
+    schedule = type(proposed.schedule).from_json(stored)
     assert schedule == proposed.schedule
-    given = rule.implement(fused, TARGET, constants, schedule)
+    assert type(schedule) is SCHEDULED[name].schedule
+    given = implement(schedule)
     assert given.schedule == proposed.schedule
     assert given.chosen == proposed.chosen
     assert list(scripts(given)) == list(scripts(proposed))
@@ -76,10 +119,10 @@ def test_what_is_proposed_makes_the_same_kernels_when_it_is_given(name: str) -> 
 
 @pytest.mark.parametrize(("name", "changed", "text"), MISFITS)
 def test_what_does_not_fit_is_refused_with_a_sentence(name: str, changed: dict[str, Any], text: str) -> None:
-    rule, fused, constants, proposed = served(name)
+    implement, proposed = served(name)
     assert proposed.schedule is not None
     with pytest.raises(ScheduleError, match=text):
-        rule.implement(fused, TARGET, constants, replace(proposed.schedule, **changed))
+        implement(replace(proposed.schedule, **changed))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -97,9 +140,9 @@ def test_a_schedule_of_another_rule_is_refused() -> None:
     class Other(Schedule):
         pass
 
-    rule, fused, constants, _ = served("conv2d.winograd")
+    implement, _ = served("conv2d.winograd")
     with pytest.raises(ScheduleError, match=r"Other is no schedule of conv2d\.winograd"):
-        rule.implement(fused, TARGET, constants, Other())
+        implement(Other())
 
 
 def test_a_rule_that_is_given_none_does_not_serve() -> None:
@@ -115,5 +158,5 @@ def test_one_that_does_not_fit_is_told_and_the_cost_model_decides() -> None:
     model = CASES["conv2d.winograd"][0]
     plan = plan_of(model, target=TARGET, given={"conv2d.winograd": WinogradSchedule(outputs=(1, 5))}).plan
     (warning,) = plan.warnings
-    assert "a schedule of conv2d.winograd was given that does not fit: there are no tiles of 1x5" in warning
+    assert "rule conv2d.winograd was given a schedule that does not fit (there are no tiles of 1x5" in warning
     assert plan.kernels == plan_of(model, target=TARGET).plan.kernels

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.conv.depthwise import pack_weights
+from edgepack.compiler.kernels.cpu.conv.depthwise import pack_taps
 from edgepack.plan.target import CpuTarget
 from workbench.compiled import Compiled
 from workbench.models.builder import Graph
@@ -120,5 +120,5 @@ def test_threads_divide_what_there_is_more_of(compiled: Compiled) -> None:
 
 def test_weights_are_packed_by_vector_and_the_last_overlaps() -> None:
     weights = np.arange(2 * 1 * 1 * 6, dtype=np.float32).reshape(2, 1, 1, 6)
-    packed = pack_weights(weights, 4)
+    packed = pack_taps(weights, 4)
     assert packed.tolist() == [0, 1, 2, 3, 6, 7, 8, 9, 2, 3, 4, 5, 8, 9, 10, 11]

@@ -11,12 +11,14 @@ from edgepack.compiler.kernels.contract import Array, Implementation, Packing, R
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_steps
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Window
+from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
+from edgepack.compiler.kernels.cpu.conv.window import Window
+from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Depthwise", "depthwise_conv2d", "pack_weights"]
+__all__ = ["Depthwise", "depthwise_conv2d", "pack_taps"]
 
 
 class Depthwise(SlidingWindow):
@@ -25,51 +27,53 @@ class Depthwise(SlidingWindow):
     weighted = True
 
     def __init__(
-        self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, *, emitter: Emitter | None = None
+        self,
+        conv: Conv2d,
+        fused: AnchoredGroup,
+        target: CpuTarget,
+        given: SlidingSchedule = OPEN,
+        *,
+        emitter: Emitter | None = None,
     ) -> None:
-        window = Window(
-            conv.batch,
-            conv.height,
-            conv.width,
-            conv.in_channels,
-            conv.out_height,
-            conv.out_width,
-            conv.kernel,
-            conv.strides,
-            conv.dilation,
-            (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
-            conv.planes,
-        )
-        super().__init__("conv2d.depthwise", window, fused, target, dtype=conv.dtype, emitter=emitter)
+        super().__init__("conv2d.depthwise", Window.of(conv), fused, target, given, emitter=emitter)
 
     def packings(self) -> tuple[Packing, ...]:
         lanes = self.lanes
-        return (Packing(self.fused.operand(1), f"depthwise:{lanes}", lambda w: pack_weights(w, lanes)),)
+        return (Packing(self.fused.operand(1), f"depthwise:{lanes}", lambda w: pack_taps(w, lanes)),)
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         return self.e.multiply_add(value, weight, old)
 
 
-def pack_weights(weights: Array, lanes: int) -> Array:
+def pack_taps(weights: Array, lanes: int) -> Array:
     """(..., 1, C) to [step][taps][lanes]; the last step has the last channels."""
     flat = weights.reshape(-1, weights.shape[-1])
     firsts = [min(at, flat.shape[1] - lanes) for at in range(0, flat.shape[1], lanes)]
     return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
 
 
-def depthwise_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def depthwise_conv2d(
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: SlidingSchedule = OPEN
+) -> Implementation:
     """Rule ``conv2d.depthwise``: one input channel per group and one output channel each."""
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     if not conv.depthwise:
         raise RuleError("not depthwise")
-    kernel = Depthwise(conv, found, target)
+    kernel = Depthwise(conv, found, target, given)
     if found.operand(1) in constants:
         return kernel.build()
     emitter = Emitter(kernel.lanes, target, kernel.dtype)
-    pack = packed_by_steps(emitter, found.operand(1), kernel.taps, conv.in_channels)
-    nbytes = kernel.taps * kernel.steps * kernel.lanes * kernel.element_bytes
+    pack = packed_by_steps(emitter, found.operand(1), kernel.window.taps, conv.in_channels)
+    nbytes = kernel.window.taps * kernel.steps * kernel.lanes * kernel.element_bytes
     return by_computed_weights(kernel.build(), pack, nbytes)
 
 
-RULE = Rule("conv2d.depthwise", order=100, dtypes=FLOAT32, apply=depthwise_conv2d, heeds_pitch=True)
+RULE = Rule(
+    "conv2d.depthwise",
+    order=100,
+    dtypes=FLOAT32,
+    apply=depthwise_conv2d,
+    heeds_pitch=True,
+    schedule=SlidingSchedule,
+)

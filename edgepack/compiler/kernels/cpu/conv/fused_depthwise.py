@@ -13,7 +13,7 @@ docs/lab-book.md says what that costs MobileNetV2.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tvm import tirx
@@ -29,12 +29,34 @@ from edgepack.compiler.kernels.cpu.conv.half_gemm import computes_in_half
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
 from edgepack.compiler.kernels.cpu.conv.sliding_window import WindowOperands
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
+from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors, tile_for
 from edgepack.compiler.kernels.rule import FLOAT32, PairRule
+from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["fused_depthwise_conv2d"]
+
+
+@dataclass(frozen=True)
+class ChainedSchedule(SlidingSchedule):
+    """What is decided about a convolution and the depthwise one behind it: how the second one goes over its
+    output, part by part of the rows.
+
+    Attributes:
+        tasks: of an image, each of which does some parts of the rows.
+    """
+
+    tasks: int | None = None
+
+    def printed(self) -> dict[str, Any]:
+        """Nothing: the builder does, behind the first kernel's register tile."""
+        return {}
+
+
+#: All is left to the cost model.
+OPEN = ChainedSchedule()
 
 
 def fused_depthwise_conv2d(
@@ -42,6 +64,7 @@ def fused_depthwise_conv2d(
     second: FusedGroup,
     target: CpuTarget,
     constants: Sequence[frozenset[int]],
+    given: ChainedSchedule = OPEN,
 ) -> Implementation:
     """``conv2d.chained``: ``second`` reads what ``first`` computes, and nobody else does.
 
@@ -49,6 +72,7 @@ def fused_depthwise_conv2d(
 
     Args:
         constants: of each group, the parameters that are constant at every call.
+        given: of the schedule. Where anything is given, it is not asked whether two kernels are faster.
 
     Raises:
         RuleError: if the two are not such convolutions, or two kernels are faster.
@@ -65,8 +89,10 @@ def fused_depthwise_conv2d(
         raise RuleError("the second one's tail reads what lies between too")
     if outer.operand(1) not in constants[0] or inner.operand(1) not in constants[1]:
         raise RuleError("the weights are not constant")
-    kernel = FusedDepthwise(conv, outer, depthwise, inner, target)
+    kernel = FusedDepthwise(conv, outer, depthwise, inner, target, given)
     kernel.check()
+    if given == OPEN:
+        kernel.check_worth()
     return kernel.build()
 
 
@@ -86,9 +112,6 @@ class _Ring(Depthwise):
     def _declare(self) -> WindowOperands:
         others = self._declare_others()
         return WindowOperands(self.e.scratch(self.slots * self.row_elements), *others)
-
-    def _row_parts(self) -> int:
-        return -(-self.window.out_height // ROWS_AT_A_TIME)
 
     @property
     def row_elements(self) -> int:
@@ -160,7 +183,13 @@ class FusedDepthwise(KernelBuilder):
     """
 
     def __init__(
-        self, conv: Conv2d, outer: AnchoredGroup, depthwise: Conv2d, inner: AnchoredGroup, target: CpuTarget
+        self,
+        conv: Conv2d,
+        outer: AnchoredGroup,
+        depthwise: Conv2d,
+        inner: AnchoredGroup,
+        target: CpuTarget,
+        given: ChainedSchedule,
     ) -> None:
         narrow = narrow_vectors(target, conv.out_channels, conv.dtype)
         emitter = Emitter(narrow.lanes(conv.dtype), narrow, conv.dtype)
@@ -170,14 +199,20 @@ class FusedDepthwise(KernelBuilder):
         self.outer_params = len(outer.params)
         packed = len(self.first.packings())
         with emitter.renumbered(param=self._number, packed=lambda i: i + packed):
-            self.second = _Ring(depthwise, inner, target, emitter=emitter)
+            ring = {one.name: getattr(given, one.name) for one in fields(SlidingSchedule)}
+            ring["row_parts"] = given.row_parts or -(-depthwise.out_height // ROWS_AT_A_TIME)
+            self.second = _Ring(depthwise, inner, target, SlidingSchedule(**ring), emitter=emitter)
+        tasks = self._tasks() if given.tasks is None else given.tasks
+        if tasks > self.second.row_parts:
+            raise ScheduleError(f"{tasks} tasks of {self.second.row_parts} parts of the rows")
+        self.schedule = ChainedSchedule(**asdict(self.second.schedule), tasks=tasks)
+        self.bands = tasks
 
     def _number(self, param: int) -> int:
         """The number of the second group's parameter among those of both: its first is not one of them."""
         return self.outer_params + param - 1
 
-    @property
-    def bands(self) -> int:
+    def _tasks(self) -> int:
         """Tasks of an image: none if threads would compute too much twice."""
         threads, ring = self.target.threads, self.second
         for count in (n * threads for n in range(MOST_TASKS, 0, -1)):
@@ -187,29 +222,34 @@ class FusedDepthwise(KernelBuilder):
         return 0
 
     def check(self) -> None:
+        """RuleError where there is no such kernel."""
+        if self.first.blocking.slices > 1:
+            raise RuleError("the weights do not stay in the cache beside the rows")
+        if not self.bands:
+            raise RuleError("threads would compute too much twice")
+
+    def check_worth(self) -> None:
         """RuleError where two kernels are as fast or faster."""
-        c, blocking = self.conv, self.first.blocking
+        c = self.conv
         if not (c.pointwise or c.strides != (1, 1)):
             raise RuleError("Winograd's transforms may be faster")
         if self.first.fused.half_products and computes_in_half(c, self.target):
             # By half of 16 multiply-adds or more, what lies between costs 7 (above).
             raise RuleError("products in float16 save more")
-        if blocking.weights_first or blocking.slices > 1:
+        if self.first.blocking.weights_first:
             raise RuleError("the weights do not stay in the cache beside the rows")
         between = c.pixels * c.out_channels * c.element_bytes
         if 2 * between <= self.target.l2_bytes * self.target.threads:
             raise RuleError("what lies between fits the caches")
-        if not self.bands:
-            raise RuleError("threads would compute too much twice")
         if self.e.scratch_bytes[0] > self.target.l2_bytes // 2:
             raise RuleError("the ring does not fit the cache")
 
     def parameters(self) -> dict[str, Any]:
-        tile, second = self.first.tile, self.second
+        tile = self.first.tile
         return {
             "tile": f"{tile.rows}x{tile.columns}",
-            "strip": f"{second.columns}x{second.lanes}",
-            "rows": second.slots,
+            "strip": f"{self.second.columns}x{self.second.lanes}",
+            "rows": self.second.slots,
             "bands": self.bands,
         }
 
@@ -235,6 +275,7 @@ class FusedDepthwise(KernelBuilder):
             (e.stage(self.depthwise.batch * bands),),
             (*self.first.packings(), *depthwise),
             scratch=tuple(e.scratch_bytes),
+            schedule=self.schedule,
             parameters=self.parameters(),
             flops=self.conv.flops + self.depthwise.flops,
         )
@@ -260,4 +301,10 @@ class FusedDepthwise(KernelBuilder):
         e.loop(begin, e.let(tirx.max(begin, end)), row)
 
 
-PAIR_RULE = PairRule("conv2d.chained", order=100, dtypes=FLOAT32, apply=fused_depthwise_conv2d)
+PAIR_RULE = PairRule(
+    "conv2d.chained",
+    order=100,
+    dtypes=FLOAT32,
+    apply=fused_depthwise_conv2d,
+    schedule=ChainedSchedule,
+)

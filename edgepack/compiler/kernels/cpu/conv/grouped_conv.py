@@ -10,7 +10,8 @@ windows overlap, so that what was shuffled or broadcast serves all taps that rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -20,22 +21,19 @@ from tvm import tirx
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
-from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
-from edgepack.compiler.kernels.cpu.emit.emitter import (
-    balanced_split,
-    div,
-    index,
-    run_lengths,
-    unravel,
-)
+from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
+from edgepack.compiler.kernels.cpu.conv.window_schedule import WindowSchedule, fitting
+from edgepack.compiler.kernels.cpu.conv.window_walk import Position, WindowWalk
+from edgepack.compiler.kernels.cpu.emit.emitter import div, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["channel_order", "grouped_conv2d", "pack_weights"]
+__all__ = ["GroupedSchedule", "channel_order", "grouped_conv2d", "pack_groups"]
 
 #: Pixels of a step; more would not run faster.
 MOST_COLUMNS = 12
@@ -43,8 +41,17 @@ MOST_COLUMNS = 12
 #: Multiply-adds of a row of the window that are written out one by one.
 UNROLLED = 640
 
-#: Which taps of each pixel lie inside of the image, along the width.
-Taps = tuple[tuple[bool, ...], ...]
+
+@dataclass(frozen=True)
+class GroupedSchedule(WindowSchedule):
+    """What is decided about a convolution in groups of few channels."""
+
+    def printed(self) -> dict[str, Any]:
+        return {**super().printed(), "parts": self.row_parts}
+
+
+#: All is left to the cost model.
+OPEN = GroupedSchedule()
 
 
 def channel_order(lanes: int, group_in: int, group_out: int) -> list[list[int]]:
@@ -61,7 +68,7 @@ def channel_order(lanes: int, group_in: int, group_out: int) -> list[list[int]]:
     return [[4 * (four ^ other) + i for four in own] for i, other in steps]
 
 
-def pack_weights(weights: Array, lanes: int, groups: int) -> Array:
+def pack_groups(weights: Array, lanes: int, groups: int) -> Array:
     """HWIO to [vector of output channels][KH][IC / groups][KW][lanes]; the last vector may be narrower.
 
     The input channels of a vector stand in the order of :func:`channel_order`.
@@ -75,147 +82,127 @@ def pack_weights(weights: Array, lanes: int, groups: int) -> Array:
     return np.concatenate(parts)
 
 
-class GroupedConv(KernelBuilder):
+def propose(conv: Conv2d, target: CpuTarget, given: GroupedSchedule) -> GroupedSchedule:
+    """What is decided about a convolution, but for what is given.
+
+    Raises:
+        RuleError: if it is not for such a convolution.
+        ScheduleError: if what is given does not fit.
+    """
+    lanes = target.lanes(conv.dtype)
+    if conv.strides[1] > 1 and 2 * conv.group_out == lanes == 16:
+        # A shuffle for one or two taps costs more than the other half of a vector brings.
+        lanes = conv.group_out
+    if lanes % conv.group_out or conv.group_in > conv.group_out:
+        raise RuleError("groups do not fill a vector")
+    lanes = given.lanes or lanes
+    if lanes % conv.group_out or lanes > target.lanes(conv.dtype):
+        raise ScheduleError(f"vectors of {lanes} lanes for groups of {conv.group_out}")
+    side_by_side = conv.group_out < lanes
+    if conv.kernel == (1, 1) and not side_by_side:
+        raise RuleError("no windows that overlap")
+    columns = given.columns or _columns(conv, target, side_by_side=side_by_side)
+    if side_by_side and conv.kernel[1] * columns * conv.group_in > UNROLLED:
+        raise RuleError("a wide window of many channels")
+    block = given.block or _block(conv, target, lanes, columns)
+    parts = given.row_parts or _row_parts(conv, target, -(-conv.out_channels // lanes), block)
+    return fitting(GroupedSchedule(lanes, columns, block, parts), Window.of(conv))
+
+
+def _columns(conv: Conv2d, target: CpuTarget, *, side_by_side: bool) -> int:
+    """Pixels of a step: what hides the latency of multiply-adds, as far as there are registers.
+
+    Side by side, the input vectors of a row of the window are in registers too, and the order of each input
+    channel's shuffle, or next to the stack's top: with fewer than 6 pixels latency costs more than that.
+    """
+    free = target.usable_registers - conv.kernel[1] - 3
+    most = max(6, (free - conv.group_in) // (1 + conv.strides[1])) if side_by_side else free
+    return min(conv.out_width, max(2, min(most, MOST_COLUMNS)))
+
+
+def _block(conv: Conv2d, target: CpuTarget, lanes: int, columns: int) -> int:
+    """Vectors of a task: their weights, and the window's rows as wide as a step, fit the L1 cache."""
+    elements = (conv.kernel[0] * Window.of(conv).reach(columns) + conv.depth) * lanes
+    fits = target.l1d_bytes * 2 // 3 // (elements * conv.element_bytes)
+    vectors = -(-conv.out_channels // lanes)
+    blocks = -(-vectors // max(1, fits))
+    if conv.batch * conv.out_height < target.threads:  # rows are too few to share
+        blocks = max(blocks, min(vectors, target.threads))
+    return -(-vectors // blocks)
+
+
+def _row_parts(conv: Conv2d, target: CpuTarget, vectors: int, block: int) -> int:
+    """Into how many parts the rows are cut; large weights are not read again for another part."""
+    threads = target.threads
+    if conv.weight_bytes > RESIDENT_WEIGHTS and vectors >= 4 * threads * block:
+        return 1
+    parts = -(-conv.out_height // 8)
+    return min(conv.out_height, -(-parts // threads) * threads)
+
+
+class GroupedConv(WindowWalk):
     """Builds one kernel; a task is some output rows of one image, for a few vectors of channels."""
 
-    def __init__(self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget) -> None:
-        lanes = target.lanes(conv.dtype)
-        if conv.strides[1] > 1 and 2 * conv.group_out == lanes == 16:
-            # A shuffle for one or two taps costs more than the other half of a vector brings.
-            lanes = conv.group_out
-        super().__init__("conv2d.grouped", target, dtype=conv.dtype, lanes=lanes)
-        self.conv, self.fused = conv, fused
-        c = conv
-        if lanes % c.group_out or c.group_in > c.group_out:
-            raise RuleError("groups do not fill a vector")
-        self.side_by_side = c.group_out < lanes
-        if c.kernel == (1, 1) and not self.side_by_side:
-            raise RuleError("no windows that overlap")
-        self.columns = self._columns()
-        if self.side_by_side and c.kernel[1] * self.columns * c.group_in > UNROLLED:
-            raise RuleError("a wide window of many channels")
-        self.vectors = -(-c.out_channels // lanes)
-        self.block = self._block()
-        self.row_parts = self._row_parts()
+    def __init__(
+        self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, schedule: GroupedSchedule
+    ) -> None:
+        super().__init__("conv2d.grouped", Window.of(conv), fused, target, schedule)
+        self.conv = conv
         self.x = self.e.param(fused.operand(0), conv.input_elements)
         self.w = self.e.packed(0, conv.depth * conv.out_channels)
         self.extra = fused.declare_epilogue(self.e)
         self.y = self.e.output(0, fused.output_elements)
 
-    def _columns(self) -> int:
-        """Pixels of a step: what hides the latency of multiply-adds, as far as there are registers.
-
-        Side by side, the input vectors of a row of the window are in registers too, and the order of each
-        input channel's shuffle, or next to the stack's top: with fewer than 6 pixels latency costs more than
-        that.
-        """
-        c = self.conv
-        free = self.target.usable_registers - c.kernel[1] - 3
-        most = max(6, (free - c.group_in) // (1 + c.strides[1])) if self.side_by_side else free
-        return min(c.out_width, max(2, min(most, MOST_COLUMNS)))
-
-    def _block(self) -> int:
-        """Vectors of a task: their weights, and the window's rows as wide as a step, fit the L1 cache."""
-        c = self.conv
-        width = (self.columns - 1) * c.strides[1] + (c.kernel[1] - 1) * c.dilation[1] + 1
-        fits = (
-            self.target.l1d_bytes
-            * 2
-            // 3
-            // ((c.kernel[0] * width + c.depth) * self.lanes * self.element_bytes)
-        )
-        blocks = -(-self.vectors // max(1, fits))
-        if c.batch * c.out_height < self.target.threads:  # rows are too few to share
-            blocks = max(blocks, min(self.vectors, self.target.threads))
-        return -(-self.vectors // blocks)
-
-    def _row_parts(self) -> int:
-        """Into how many parts the rows are cut; large weights are not read again for another part."""
-        c, threads = self.conv, self.target.threads
-        if c.weight_bytes > RESIDENT_WEIGHTS and self.vectors >= 4 * threads * self.block:
-            return 1
-        parts = -(-c.out_height // 8)
-        return min(c.out_height, -(-parts // threads) * threads)
-
     # Loops ----------------------------------------------------------------------------------------------
 
     def build(self) -> Implementation:
-        counts = (self.conv.batch, self.row_parts, -(-self.vectors // self.block))
-        self.e.tasks(lambda task: self._task(unravel(task, counts)))
+        self.e.tasks(lambda task: self.task(*unravel(task, self.counts)))
         return Implementation(
             self.rule,
-            (self.e.stage(prod(counts)),),
+            (self.e.stage(prod(self.counts)),),
             (self._packing(),),
-            parameters=self.parameters(),
+            schedule=self.schedule,
             flops=self.conv.flops,
         )
-
-    def parameters(self) -> dict[str, Any]:
-        return {"tile": f"{self.columns}x{self.lanes}", "parts": self.row_parts}
 
     def _packing(self) -> Packing:
         lanes, c = self.lanes, self.conv
         shape = (c.rows, c.kernel[1], c.group_in, c.out_channels)
         key = f"grouped:{lanes}:{c.groups}"
-        return Packing(self.fused.operand(1), key, lambda w: pack_weights(w.reshape(shape), lanes, c.groups))
+        return Packing(self.fused.operand(1), key, lambda w: pack_groups(w.reshape(shape), lanes, c.groups))
 
-    def _task(self, task: Sequence[Any]) -> None:
-        """Strip by strip, in it row by row."""
+    def bounds(self, part: Any, block: Any) -> tuple[Any, Any, tuple[Any, Any]]:
+        """The vectors are never constants, or LLVM would unroll the loop over them."""
         e, c = self.e, self.conv
-        image, part, block = (e.let(i) for i in task)
         top, bottom = (e.let(div((part + i) * c.out_height, self.row_parts)) for i in (0, 1))
         begin = e.let(block * self.block)
-        end = e.let(tirx.min(begin + self.block, index(self.vectors)))
-        strips: list[tuple[int, int]] = []
-        at = 0
-        for size, count in balanced_split(c.out_width, self.columns):
-            strips += [(at + i * size, size) for i in range(count)]
-            at += size * count
-        for first, last, taps in run_lengths(len(strips), lambda i: self._taps(*strips[i])):
+        return top, bottom, (begin, e.let(tirx.min(begin + self.block, index(self.steps))))
 
-            def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
-                x = e.let(i * len(taps) + start)
-                e.loop(top, bottom, lambda y: self._vectors((image, y, x), begin, end, taps))
-
-            e.loop(0, last - first, strip)
-
-    def _vectors(self, position: tuple[Any, Any, Any], begin: Any, end: Any, taps: Taps) -> None:
-        """The vectors [begin, end) of a row of a strip, of which the last may be narrower."""
+    def row(self, at: Position, taps: Taps, channels: tuple[Any, Any]) -> None:
+        """The last vector of channels may be narrower."""
         e, full = self.e, self.conv.out_channels // self.lanes
         narrow = self.conv.out_channels % self.lanes
+        begin, end = channels
         if full:
             stop = e.let(tirx.min(end, index(full))) if narrow else end
-            e.loop(begin, stop, lambda number: self._step(position, number, self.lanes, taps))
+            e.loop(begin, stop, lambda number: self._step(at, number, self.lanes, taps))
         if narrow:
-            e.branch(end > index(full), lambda: self._step(position, full, narrow, taps))
+            e.branch(end > index(full), lambda: self._step(at, full, narrow, taps))
 
-    def _taps(self, x: int, size: int) -> Taps:
-        c = self.conv
-        return tuple(
-            tuple(
-                0 <= (x + i) * c.strides[1] - c.pad_left + j * c.dilation[1] < c.width
-                for j in range(c.kernel[1])
-            )
-            for i in range(size)
-        )
-
-    def _step(self, position: tuple[Any, Any, Any], number: Any, lanes: int, taps: Taps) -> None:
+    def _step(self, position: Position, number: Any, lanes: int, taps: Taps) -> None:
         """Neighbouring pixels of one row, from ``position`` on, for a vector of ``lanes`` channels."""
         e, c, pitch = self.e, self.conv, self.fused.pitch
         image, y, x = position
         channel = e.let(number * self.lanes)
         first = div(channel, c.group_out) * c.group_in
-        accumulators = e.local(len(taps) * lanes)
-        for i in range(len(taps)):
-            e.vstore(accumulators, i * lanes, e.f32(0, lanes), lanes)
+        accumulators = self.accumulators(len(taps), lanes, 0)
         top, d = e.let(y * c.strides[0] - c.pad_top), c.dilation[0]
         left = x * c.strides[1] - c.pad_left
         before, plane = first_plane(e, c.planes, image)
         source = e.let(((before * c.height + top) * c.width + left) * c.in_channels + first)
         weights = e.let(channel * c.depth)
-        begin = e.let(tirx.max(index(0), div(d - 1 - top, d))) if c.pad_top else 0
-        # Never a constant, or LLVM would unroll the loop.
-        end = e.let(tirx.min(index(c.kernel[0]), div(c.height - top + d - 1, d)))
+        # The end is never a constant, or LLVM would unroll the loop.
+        begin, end = self.first_inside(top), e.let(self.end_inside(top))
 
         def rows(number: Any, behind: Any) -> None:
             def row(k: Any) -> None:
@@ -266,7 +253,9 @@ class GroupedConv(KernelBuilder):
             channel(i, lambda column, lanes_of=lanes_of: shuffle(blocks[column], lanes_of))  # type: ignore[misc]
 
 
-def grouped_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def grouped_conv2d(
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: GroupedSchedule = OPEN
+) -> Implementation:
     """Rule ``conv2d.grouped``: output channels of a group fill a vector, or a half, a quarter, ... of one."""
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
@@ -274,7 +263,14 @@ def grouped_conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[in
         raise RuleError("one group")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    return GroupedConv(conv, found, target).build()
+    return GroupedConv(conv, found, target, propose(conv, target, given)).build()
 
 
-RULE = Rule("conv2d.grouped", order=300, dtypes=FLOAT32, apply=grouped_conv2d, heeds_pitch=True)
+RULE = Rule(
+    "conv2d.grouped",
+    order=300,
+    dtypes=FLOAT32,
+    apply=grouped_conv2d,
+    heeds_pitch=True,
+    schedule=GroupedSchedule,
+)

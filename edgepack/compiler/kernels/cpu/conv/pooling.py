@@ -10,7 +10,9 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import POOLINGS, anchored
 from edgepack.compiler.kernels.cpu.analysis.images import WIDEST_UNROLLED
-from edgepack.compiler.kernels.cpu.conv.sliding_window import SlidingWindow, Taps, Window
+from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
+from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
+from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.emitter import index
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
@@ -59,7 +61,9 @@ class PaddedAveragePool(AveragePool):
         return lambda value, pixel: self.e.let(value * self.e.f32(scale, self.lanes))
 
 
-def pool2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def pool2d(
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: SlidingSchedule = OPEN
+) -> Implementation:
     """Rule ``pool2d``."""
     found = anchored(fused, POOLINGS)
     a = found.anchor.attributes
@@ -72,14 +76,14 @@ def pool2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     pads, pair = a["padding"], found.images.pair
     size, strides, dilation = (pair(a[name], 1) for name in ("pool_size", "strides", "dilation"))
     edges = (*pair(pads[: len(pads) // 2], 0), *pair(pads[len(pads) // 2 :], 0))
-    window = Window(n, h, w, c, oh, ow, size, strides, dilation, edges)
+    window = Window(n, h, w, c, oh, ow, c, size, strides, dilation, edges)
     if found.anchor.kind.startswith("max_pool"):
-        return MaxPool("pool2d.max", window, found, target, dtype=found.dtype).build()
+        return MaxPool("pool2d.max", window, found, target, given).build()
     if not a["count_include_pad"]:
-        return AveragePool("pool2d.average", window, found, target, dtype=found.dtype).build()
+        return AveragePool("pool2d.average", window, found, target, given).build()
     if a["ceil_mode"]:
         raise RuleError("windows beyond the padding count neither way")
-    return PaddedAveragePool("pool2d.average", window, found, target, dtype=found.dtype).build()
+    return PaddedAveragePool("pool2d.average", window, found, target, given).build()
 
 
-RULE = Rule("pool2d", order=500, dtypes=FLOAT32, apply=pool2d, heeds_pitch=True)
+RULE = Rule("pool2d", order=500, dtypes=FLOAT32, apply=pool2d, heeds_pitch=True, schedule=SlidingSchedule)

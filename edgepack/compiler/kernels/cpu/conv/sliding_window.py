@@ -2,13 +2,10 @@
 
 Each channel stands for itself, so the vector runs along the channels. A step computes some neighbouring
 pixels of one output row for one vector of channels, all of its taps unrolled: each input vector is loaded
-once per row of the window. Steps are ordered for the caches: a task is a few output rows of a block of
-channels, and walks down a strip of columns, so that the rows of the window that the next step shares are
-still in L1. Tasks run from last to first: what the layer before wrote last is still in L2, and so is, for
-the layer behind, what this one writes last, the top of the image.
+once per row of the window. Tasks run from last to first: what the layer before wrote last is still in L2, and
+so is, for the layer behind, what this one writes last, the top of the image.
 
-Columns in the padding are left out when the code is generated (the strips fall into a few patterns), rows in
-the padding are skipped by a branch.
+Rows in the padding are skipped by a branch, or are not in the loop over them.
 """
 
 from __future__ import annotations
@@ -23,48 +20,20 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
-from edgepack.compiler.kernels.cpu.analysis.images import Planes
-from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
-from edgepack.compiler.kernels.cpu.emit.emitter import (
-    Emitter,
-    balanced_split,
-    div,
-    index,
-    run_lengths,
-    unravel,
-)
-from edgepack.plan.dtypes import DTYPE_BYTES
-from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
+from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
+from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule, propose_sliding
+from edgepack.compiler.kernels.cpu.conv.window_walk import Position, WindowWalk
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, unravel
+from edgepack.plan.target import CpuTarget
 
-__all__ = ["SlidingWindow", "Taps", "Window", "WindowOperands"]
+__all__ = ["OPEN", "SlidingWindow", "WindowOperands"]
+
+#: All is left to the cost model.
+OPEN = SlidingSchedule()
 
 #: Larger windows with weights would unroll into too much code, or read the weights too often.
 LARGEST_WINDOW = 16
-#: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
-#: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
-UNROLLED_TAPS, UNROLLED_STEP = 64, 512
-#: Pixels of an image up to which threads divide the channels.
-FEW_PIXELS = 64
-#: Which taps of each pixel of a step lie inside the image, along the width.
-Taps = tuple[tuple[bool, ...], ...]
-
-
-@dataclass(frozen=True)
-class Window:
-    """Geometry of windows that slide over images, NHWC; pairs are (height, width)."""
-
-    batch: int
-    height: int
-    width: int
-    channels: int
-    out_height: int
-    out_width: int
-    size: tuple[int, int]
-    strides: tuple[int, int]
-    dilation: tuple[int, int]
-    pads: tuple[int, int, int, int]  # top, left, bottom, right
-    planes: Planes | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +49,7 @@ class _Strip:
         taps: which there are, of each pixel.
     """
 
-    position: tuple[Any, Any, Any]
+    position: Position
     top: Any
     plane: Any
     source: Callable[[Any], Any]
@@ -98,10 +67,14 @@ class WindowOperands:
     y: Any
 
 
-class SlidingWindow(KernelBuilder):
-    """Builds one kernel; a task is some output rows of one image, for a block of the channels."""
+class SlidingWindow(WindowWalk):
+    """Builds one kernel; a task is some output rows of one image, for a block of the channels.
 
-    #: Whether the kernel has a pointer to weights, packed by :func:`pack_weights`.
+    Args:
+        given: of its schedule.
+    """
+
+    #: Whether the kernel has a pointer to weights, packed by :func:`pack_taps`.
     weighted = False
     widest = LARGEST_WINDOW
 
@@ -111,90 +84,21 @@ class SlidingWindow(KernelBuilder):
         window: Window,
         fused: AnchoredGroup,
         target: CpuTarget,
+        given: SlidingSchedule = OPEN,
         *,
-        dtype: str = "float32",
         emitter: Emitter | None = None,
     ) -> None:
         if max(window.size if self.weighted else window.size[1:]) > self.widest:
             raise RuleError(f"a window of {window.size}")
-        lanes = _lanes(window, target, dtype)
-        super().__init__(rule, target, dtype=dtype, lanes=lanes, emitter=emitter)
-        self.window, self.fused = window, fused
-        taps = window.size[0] * window.size[1]
-        # One pointer has to serve all rows, or their pointers would not fit the registers. In WebAssembly a
-        # loop: V8 keeps fewer values in registers than the unrolled window has.
-        unrollable = target.loads_have_displacement and not target.virtual_registers
-        self.unrolled = unrollable and taps <= UNROLLED_TAPS and target.optimize != "size"
-        self.columns = self._columns()
-        self.steps = -(-window.channels // self.lanes)
-        #: Threads divide the channels, not the rows: where there are more of them than pixels, so that the
-        #: layer before, whose weights are large, was divided like that, and where rows are too few.
-        rows = window.batch * window.out_height
-        few = rows * window.out_width <= FEW_PIXELS
-        self.by_channels = self.steps >= 4 * target.threads if few else rows < target.threads
-        self.block = self._steps_per_block()
-        self.row_parts = self._row_parts()
+        schedule = propose_sliding(window, target, fused.dtype, given, weighted=self.weighted)
+        super().__init__(rule, window, fused, target, schedule, emitter)
+        self.unrolled = bool(schedule.unrolled)
         self.operands = self._declare()
-
-    # What fits ------------------------------------------------------------------------------------------
-
-    def _most_columns(self) -> int:
-        """Accumulators of a step: the more, the better they hide the latency of the multiply-add.
-
-        Where arithmetic reads memory, weights stay there and inputs are gone through one by one; elsewhere
-        accumulators, all inputs of a row and a weight have registers, so that neighbouring multiply-adds are
-        independent. What waits for memory rather than for arithmetic has enough with 8.
-        """
-        g, registers = self.window, self.target.usable_registers
-        if self.target.arithmetic_reads_memory:
-            most = registers - 3 - (0 if self.target.fma else 1)
-        else:
-            most = (registers - 2 - (g.size[1] - 1) * g.dilation[1] + g.strides[1]) // (g.strides[1] + 1)
-        arithmetic = self.weighted and g.strides[1] == 1 and g.size[0] * g.size[1] > 9
-        return max(2, min(most, 14 if arithmetic else 8))
-
-    def _columns(self) -> int:
-        """Columns of a strip."""
-        kh, kw = self.window.size
-        unrolled = max(2, UNROLLED_STEP // (kh * kw if self.unrolled else kw))
-        return min(self.window.out_width, self._most_columns(), unrolled)
-
-    def _steps_per_block(self) -> int:
-        """Channels of a task, in steps: the rows of the window, as wide as the strip, fit the L1 cache."""
-        g = self.window
-        pixels = (
-            self.taps // g.size[1] * ((self.columns - 1) * g.strides[1] + (g.size[1] - 1) * g.dilation[1] + 1)
-        )
-        fits = max(2, self.target.l1d_bytes * 2 // 3 // (pixels * self.lanes * self.element_bytes))
-        blocks = -(-self.steps // fits)
-        if self.by_channels:
-            blocks = -(-blocks // self.target.threads) * self.target.threads
-        block = -(-self.steps // blocks)
-        # The last step may overlap the one before, which must then be of the same task.
-        while g.channels % self.lanes and self.steps % block == 1 and block < self.steps:
-            block += 1
-        return block
-
-    def _row_parts(self) -> int:
-        """Into how many parts the rows are cut: few, for each reads rows of its neighbours again."""
-        g, threads = self.window, self.target.threads
-        if self.by_channels:
-            return 1
-        parts = -(-g.out_height // (4 if g.size[0] <= 3 else 8))
-        return min(g.out_height, -(-parts // threads) * threads)
 
     # Loops ----------------------------------------------------------------------------------------------
 
-    @property
-    def taps(self) -> int:
-        """Elements of the window."""
-        g = self.window
-        return g.size[0] * g.size[1] * (g.planes.kernel if g.planes else 1)
-
     def _declare(self) -> WindowOperands:
-        g = self.window
-        images = g.batch // g.planes.out * g.planes.size if g.planes else g.batch
-        x = self.e.param(self.fused.operand(0), images * g.height * g.width * g.channels)
+        x = self.e.param(self.fused.operand(0), self.window.input_elements)
         return WindowOperands(x, *self._declare_others())
 
     def _declare_others(self) -> tuple[Any, dict[int, Any], Any]:
@@ -202,90 +106,43 @@ class SlidingWindow(KernelBuilder):
         e = self.e
         weights = None
         if self.weighted:
-            weights = e.packed(0, self.taps * self.steps * self.lanes)
+            weights = e.packed(0, self.window.taps * self.steps * self.lanes)
         return weights, self.fused.declare_epilogue(e), e.output(0, self.fused.output_elements)
 
     def build(self) -> Implementation:
         e, g = self.e, self.window
-        # Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
-        counts = (g.batch, self.row_parts, self.blocks)
         lo, hi = e.task_range()
-        e.loop(lo, hi, lambda i: self.task(*unravel(e.let(lo + hi - 1 - i), counts)))
-        stage = e.stage(prod(counts))
-        flops = g.batch * g.out_height * g.out_width * g.channels * self.taps
+        e.loop(lo, hi, lambda i: self.task(*unravel(e.let(lo + hi - 1 - i), self.counts)))
+        stage = e.stage(prod(self.counts))
+        flops = g.batch * g.out_height * g.out_width * g.channels * g.taps
         return Implementation(
             self.rule,
             (stage,),
             self.packings(),
-            parameters=self.parameters(),
+            schedule=self.schedule,
             flops=2 * flops if self.weighted else flops,
         )
-
-    def parameters(self) -> dict[str, Any]:
-        return {"tile": f"{self.columns}x{self.lanes}"}
 
     def packings(self) -> tuple[Packing, ...]:
         """The constants that the kernel reads in a layout of its own."""
         return ()
 
-    @property
-    def blocks(self) -> int:
-        """Blocks of channels, each of which is a task of its own."""
-        return -(-self.steps // self.block)
-
-    def first_row(self, part: Any) -> Any:
-        """The first output row of one of the parts into which rows are divided."""
-        return self.e.let(div(part * self.window.out_height + self.row_parts - 1, self.row_parts))
-
-    def task(self, image: Any, part: Any, block: Any) -> None:
-        """Strip by strip, in it row by row."""
+    def row(self, at: Position, taps: Taps, channels: tuple[Any, Any]) -> None:
         e, g = self.e, self.window
-        image, part, block = (e.let(i) for i in (image, part, block))
-        channels: tuple[Any, Any] = (0, self.steps)
-        if self.block < self.steps:
-            begin = e.let(block * self.block)
-            channels = begin, e.let(tirx.min(begin + self.block, index(self.steps)))
-        top, bottom = self.first_row(part), self.first_row(part + 1)
-        strips: list[tuple[int, int]] = []
-        at = 0
-        for size, count in balanced_split(g.out_width, self.columns):
-            strips += [(at + i * size, size) for i in range(count)]
-            at += size * count
-
-        for first, last, taps in run_lengths(len(strips), lambda i: self._taps(*strips[i])):
-
-            def strip(i: Any, start: int = strips[first][0], taps: Taps = taps) -> None:
-                x = e.let(i * len(taps) + start)
-                e.loop(top, bottom, lambda y: self._row(image, y, x, taps, channels))
-
-            e.loop(0, last - first, strip)
-
-    def _taps(self, x: int, size: int) -> Taps:
-        g = self.window
-        return tuple(
-            tuple(
-                0 <= (x + i) * g.strides[1] - g.pads[1] + k * g.dilation[1] < g.width
-                for k in range(g.size[1])
-            )
-            for i in range(size)
-        )
-
-    def _row(self, image: Any, y: Any, x: Any, taps: Taps, channels: tuple[Any, Any]) -> None:
-        """One row of a strip."""
-        e, g = self.e, self.window
+        image, y, x = at
         top = e.let(y * g.strides[0] - g.pads[0])
         first, plane = first_plane(e, g.planes, image)
         source = self.lines(first, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
         target = e.let(((image * g.out_height + y) * g.out_width + x) * self.fused.pitch)
-        strip = _Strip((image, y, x), top, plane, source, target, taps)
+        strip = _Strip(at, top, plane, source, target, taps)
         begin, end = self._inside(top)
         finish = self.finisher(begin, end, taps)
 
         def step(i: Any) -> None:
-            at = i * self.lanes
+            channel = i * self.lanes
             if g.channels % self.lanes:
-                at = tirx.min(at, index(g.channels - self.lanes))
-            self._step(strip, begin, end, i, e.let(at), finish)
+                channel = tirx.min(channel, index(g.channels - self.lanes))
+            self._step(strip, begin, end, i, e.let(channel), finish)
 
         e.loop(*channels, step)
 
@@ -299,12 +156,11 @@ class SlidingWindow(KernelBuilder):
     def _inside(self, top: Any) -> tuple[Any, Any]:
         """The rows [begin, end) of the window that lie inside the image."""
         e, g = self.e, self.window
-        d = g.dilation[0]
-        begin = e.let(tirx.max(index(0), div(d - 1 - top, d))) if g.pads[0] else 0
-        lowest = (g.out_height - 1) * g.strides[0] - g.pads[0] + (g.size[0] - 1) * d
+        begin = self.first_inside(top)
+        lowest = (g.out_height - 1) * g.strides[0] - g.pads[0] + (g.size[0] - 1) * g.dilation[0]
         if self.unrolled and lowest < g.height:
             return begin, g.size[0]
-        end = tirx.min(index(g.size[0]), div(g.height - top + d - 1, d))
+        end = self.end_inside(top)
         if not self.unrolled:  # by way of a float, or LLVM would know how often the loop runs, and unroll it
             end = tirx.Cast("int32", tirx.Cast("float32", end) + e.f32(0.25, 1))
         return begin, e.let(end)
@@ -313,9 +169,7 @@ class SlidingWindow(KernelBuilder):
         """All pixels of a row of a strip, for one vector of channels."""
         e, g = self.e, self.window
         size, lanes = len(strip.taps), self.lanes
-        accumulators = e.local(size * lanes)
-        for i in range(size):
-            e.vstore(accumulators, i * lanes, e.f32(self.initial(), lanes), lanes)
+        accumulators = self.accumulators(size, lanes, self.initial())
         kh, kw = g.size
         taps = [(i, j) for j in range(kw) for i in range(size) if strip.taps[i][j]]
         if self.target.arithmetic_reads_memory:
@@ -386,14 +240,3 @@ class SlidingWindow(KernelBuilder):
         ``end - begin`` rows of the window, and the columns of ``taps``, were inside.
         """
         return lambda value, pixel: value
-
-
-def _lanes(window: Window, target: CpuTarget, dtype: str) -> int:
-    """Elements of a vector: at most the channels, and halves where they are faster."""
-    lanes, line = target.lanes(dtype), CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
-    while lanes > window.channels:
-        lanes //= 2
-    if lanes == line and window.channels % line == line // 2 and window.size[0] * window.size[1] <= 9:
-        # Half of the pixels begin in the middle of a cache line, where halves are faster.
-        lanes //= 2
-    return lanes
