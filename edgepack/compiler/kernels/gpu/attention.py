@@ -46,10 +46,10 @@ SAVED = 2
 def attention(kernel: Kernel, found: Attention, target: GpuTarget) -> GpuStage:
     """The kernel of attention. RuleError where the group's memory or registers do not hold its rows, where it
     would make too few groups, and where the products have units of their own."""
-    factors = (*found.first.factors, found.second.factors[1])
+    operands = (*found.first.operands, found.second.operands[1])
     if target.simdgroup_matrices:
         raise RuleError("its products are computed by matrices of SIMD-groups")
-    if target.tensor_cores and (kernel.tf32 or all(is_half(x, kernel) for x in factors)):
+    if target.tensor_cores and (kernel.tf32 or all(is_half(x, kernel) for x in operands)):
         raise RuleError("its products are computed by tensor cores")
     return _Builder(kernel, found, target).build()
 
@@ -82,7 +82,7 @@ class _Tile:
         return self.height + GAP_BYTES // 4
 
     def local_bytes(self, depth: int) -> int:
-        """Of queries, weights, and the larger one of the tiles of keys and values."""
+        """Bytes of the tiles of queries, of weights, and of keys or values, whichever is larger."""
         other = max(self.width, self.side * self.columns) + GAP_BYTES // 4
         return 4 * (self.pitch * (depth + self.width) + DEPTH * other)
 
@@ -286,8 +286,8 @@ class _Builder:
                     code.line(f"const {vector} {name}{i} = *(SHARED_POINTER(const {vector}))({at});")
             for number in range(tile.rows * columns):
                 i, j = divmod(number, columns)
-                factors = _component("f", i, tile.rows), _component("s", j, columns)
-                code.line(f"{into}[{number}] = fma({factors[0]}, {factors[1]}, {into}[{number}]);")
+                operands = _component("f", i, tile.rows), _component("s", j, columns)
+                code.line(f"{into}[{number}] = fma({operands[0]}, {operands[1]}, {into}[{number}]);")
 
     # The result --------------------------------------------------------------------------------------------
 

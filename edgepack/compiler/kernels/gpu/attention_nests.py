@@ -21,8 +21,13 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.expressions.nodes import name_of, operands_of, operation_of
 from edgepack.compiler.kernels.expressions.operations import Kind
-from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, arranged, factors_of, variables_of
-from edgepack.compiler.kernels.gpu.nests import Nest, Nests, expanded, substituted
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, expanded, substituted
+from edgepack.compiler.kernels.gpu.matrix_product import (
+    MatrixProduct,
+    arranged,
+    product_operands,
+    variables_of,
+)
 
 __all__ = ["Attention", "find_attention"]
 
@@ -43,9 +48,9 @@ class Attention:
         zeroes_nan: whether weights that are NaN, those of a row whose scores are all -inf, are 0.
     """
 
-    nests: tuple[Nest, ...]
-    product: Nest
-    result: Nest
+    nests: tuple[LoopNest, ...]
+    product: LoopNest
+    result: LoopNest
     steps: Any
     positions: tuple[Any, ...]
     first: MatrixProduct
@@ -55,7 +60,7 @@ class Attention:
     zeroes_nan: bool
 
 
-def find_attention(nests: Nests) -> Attention | None:
+def find_attention(nests: LoopNests) -> Attention | None:
     """The first attention of a fused group whose scores and weights nothing else reads; None for none."""
     for nest in nests.nests:
         try:
@@ -68,11 +73,11 @@ def find_attention(nests: Nests) -> Attention | None:
 class _Finder:
     """Follows what a product reads back to the product that the scores come from."""
 
-    def __init__(self, nests: Nests) -> None:
+    def __init__(self, nests: LoopNests) -> None:
         self._nests = nests
         self._by_target = {nest.result.target: nest for nest in nests.nests}
 
-    def ending_in(self, result: Nest) -> Attention:
+    def ending_in(self, result: LoopNest) -> Attention:
         """The attention whose second product a nest is. RuleError for none."""
         if result.reduction is None:
             raise RuleError("no product")
@@ -112,10 +117,10 @@ class _Finder:
             zeroes_nan,
         )
 
-    def _weights(self, block: Block) -> tuple[Any, Any, tuple[Nest, ...]]:
+    def _weights(self, block: Block) -> tuple[Any, Any, tuple[LoopNest, ...]]:
         """The weights and the values that a product is of, and the nest that computes the weights, if any."""
-        factors = self._factors(block)
-        for weights, values in (factors, factors[::-1]):
+        operands = self._operands(block)
+        for weights, values in (operands, operands[::-1]):
             if _quotient(weights) is not None:
                 return weights, values, ()
             nest = self._by_target.get(weights.source) if _is_load(weights) else None
@@ -127,17 +132,17 @@ class _Finder:
                 return substituted(value, dict(zip(own.iters, weights.indices, strict=True))), values, (nest,)
         raise RuleError("no weights of a softmax")
 
-    def _factors(self, block: Block) -> tuple[Any, Any]:
-        first, second = (expanded(x, self._nests.inlined) for x in factors_of(block))
+    def _operands(self, block: Block) -> tuple[Any, Any]:
+        first, second = (expanded(x, self._nests.inlined) for x in product_operands(block))
         return first, second
 
-    def _nest(self, buffer: Buffer) -> Nest:
+    def _nest(self, buffer: Buffer) -> LoopNest:
         nest = self._by_target.get(buffer)
         if nest is None or buffer not in self._nests.temps or str(buffer.dtype) != "float32":
             raise RuleError("not computed in the group")
         return nest
 
-    def _difference(self, nest: Nest) -> Any:
+    def _difference(self, nest: LoopNest) -> Any:
         """The score less the row's maximum whose exponential a nest is."""
         value = expanded(nest.result.value, self._nests.inlined)
         if nest.reduction is not None or name_of(value) != "exp":
@@ -161,7 +166,7 @@ class _Finder:
             raise RuleError("two scores")
         return products[0]
 
-    def _reduced(self, nest: Nest, name: str) -> Any:
+    def _reduced(self, nest: LoopNest, name: str) -> Any:
         """What a sum or a maximum is of."""
         block = nest.reduction
         if block is None or nest.result is not block:
@@ -174,7 +179,7 @@ class _Finder:
             raise RuleError("another reduction")
         return expanded(value.b if own[0] else value.a, self._nests.inlined)
 
-    def _only_here(self, used: Sequence[Nest]) -> None:
+    def _only_here(self, used: Sequence[LoopNest]) -> None:
         """RuleError where another nest reads what lies between these."""
         targets = {nest.result.target for nest in used[:-1]}
         for nest in self._nests.nests:
@@ -187,43 +192,43 @@ class _Finder:
                     raise RuleError("scores or weights that another operator reads")
 
     def _products(
-        self, scores: Nest, result: Nest, factors: tuple[Any, Any], weight: Any, axes: set[int]
+        self, scores: LoopNest, result: LoopNest, operands: tuple[Any, Any], weight: Any, axes: set[int]
     ) -> tuple[MatrixProduct, MatrixProduct, float]:
         """Both products with the same rows and batch, and the scale.
 
         Args:
-            factors: of the second product.
+            operands: of the second product.
             weight: the load of an exponential in it, and ``axes`` its dimensions along the keys.
         """
         block, last = scores.reduction, result.reduction
         if block is None or last is None:
             raise RuleError("no product")
-        inner = dict(zip(scores.spatial[0], Nest(block).spatial[0], strict=True))
+        inner = dict(zip(scores.spatial[0], LoopNest(block).spatial[0], strict=True))
         of_first = [None if v is None else inner[v] for v in _positions(scores.result.indices, scores.result)]
         of_second = _positions(weight.indices, last)
         keys, keys_of_second = ([of[axis] for axis in sorted(axes)] for of in (of_first, of_second))
         if set(keys_of_second) != set(_large(last, last.reductions)):
             raise RuleError("a product along other keys")
-        queries, others = self._factors(block)
+        queries, others = self._operands(block)
         if variables_of(queries) & set(keys):
             queries, others = others, queries
         if variables_of(queries) & set(keys):
             raise RuleError("queries that depend on the key")
         (queries, one), (others, two) = _without_number(queries), _without_number(others)
-        elsewhere = variables_of(others) | variables_of(factors[1])
+        elsewhere = variables_of(others) | variables_of(operands[1])
         rows: list[tuple[Any, Any]] = []
         batch: list[tuple[Any, Any]] = []
         for axis, pair in enumerate(zip(of_first, of_second, strict=True)):
             if pair[0] is not None and axis not in axes:
                 (rows if elsewhere.isdisjoint(pair) else batch).append(pair)
-        columns = _large(last, [v for v in Nest(last).spatial[0] if v not in of_second])
+        columns = _large(last, [v for v in LoopNest(last).spatial[0] if v not in of_second])
         terms = _large(block, block.reductions)
         orders = [
             _order(block, [r for r, _ in rows], keys, terms, [b for b, _ in batch]),
             _order(last, [r for _, r in rows], columns, keys_of_second, [b for _, b in batch]),
         ]
         first = arranged(block, (queries, others), orders[0])
-        return first, arranged(last, factors, orders[1]), one * two
+        return first, arranged(last, operands, orders[1]), one * two
 
 
 def _order(block: Block, *parts: Sequence[Any]) -> dict[str, list[tuple[Any, int]]]:
@@ -233,7 +238,7 @@ def _order(block: Block, *parts: Sequence[Any]) -> dict[str, list[tuple[Any, int
 
 
 def _large(block: Block, variables: Sequence[Any]) -> list[Any]:
-    """Those of a block's variables that take more than one value."""
+    """The variables of a block that take more than one value."""
     sizes = dict(zip(block.iters, block.extents, strict=True))
     return [v for v in variables if sizes[v] > 1]
 
@@ -256,7 +261,7 @@ def _positions(indices: Sequence[Any], block: Block) -> list[Any]:
     return found
 
 
-def _same_row(element: Any, number: Any, nest: Nest, reads: Sequence[Any]) -> None:
+def _same_row(element: Any, number: Any, nest: LoopNest, reads: Sequence[Any]) -> None:
     """RuleError unless a row's number is read at the row of the element.
 
     Args:

@@ -19,7 +19,7 @@ class HalfOperands:
         temps: whether what lies between its nests is, but for what is reduced: a sum may be far larger than
             its terms.
         constants: indices of parameters that are constants, if what is said of them is to be known.
-        tf32: whether the factors of products may be rounded to TF32.
+        tf32: whether the operands of products may be rounded to TF32.
     """
 
     params: frozenset[int] = frozenset()

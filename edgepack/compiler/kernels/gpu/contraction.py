@@ -1,7 +1,7 @@
 """Rule ``contraction``: products summed over, by tiles in the memory that a group's work items share.
 
 A work item computes a small tile of the matrix product (``matrix_product.py``) in registers; a group reads a
-tile of both factors, ``DEPTH`` deep, for all of its work items, and the next ones while these are multiplied
+tile of both operands, ``DEPTH`` deep, for all of its work items, and the next ones while these are multiplied
 (``tiles.py``). The rows and columns of a work item are groups of neighbours, which it reads of shared memory
 at once. Padding is read as 0, and nothing is copied.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
-from edgepack.compiler.kernels.gpu.nests import Nest
 from edgepack.compiler.kernels.gpu.tiles import GAP_BYTES, TilePath, TileShape, chosen_tile
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -35,7 +35,7 @@ NARROW_TILES = ((4, 4), (2, 4), (2, 2))
 LARGE = 16
 
 
-def contraction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
+def contraction(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest whose reduction is a sum of products. RuleError for another one."""
     if nest.reduction is None:
         raise RuleError("no reduction")
@@ -68,12 +68,12 @@ class _Tile:
 
     @property
     def nbytes(self) -> int:
-        """Of both factors' tiles in shared memory."""
+        """Bytes of both operands' tiles in shared memory."""
         return DEPTH * (4 * (self.height + self.width) + 2 * GAP_BYTES)
 
 
 def _tiles(columns: int, group_size: int) -> list[_Tile]:
-    """Those that serve products of so many columns, largest first: where a square's smallest would be at most
+    """The tiles for products of so many columns, largest first: where the smallest square would be at most
     half full, as for a group of 8 or 16 channels, narrow ones before."""
     side = int(group_size**0.5)
     tiles = [_Tile(*tile, side, side) for tile in TILES]
@@ -90,10 +90,10 @@ class _Builder:
 
     Attributes:
         tile: of a group and of its work items.
-        paths: of both factors, to shared memory with the rows (columns) of a term one after the other.
+        paths: of both operands, to shared memory with the rows (columns) of a term one after the other.
     """
 
-    def __init__(self, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget) -> None:
+    def __init__(self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, target: GpuTarget) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code = kernel.code
         self.m, self.n, self.b = (product.counts[name] for name in "mnb")
@@ -152,8 +152,8 @@ class _Builder:
                     code.line(f"const {vector} {path.name[0]}{i} = *(SHARED_POINTER(const {vector}))({at});")
             for number in range(self.rows * self.columns):
                 i, j = divmod(number, self.columns)
-                factors = _component("f", i, self.rows), _component("s", j, self.columns)
-                code.line(f"sum[{number}] = fma({factors[0]}, {factors[1]}, sum[{number}]);")
+                operands = _component("f", i, self.rows), _component("s", j, self.columns)
+                code.line(f"sum[{number}] = fma({operands[0]}, {operands[1]}, sum[{number}]);")
 
     def _store(self) -> None:
         """Each number of the work item's tile, with what stands behind the product: columns that lie together
@@ -182,7 +182,7 @@ class _Builder:
         return f"{number} / {near} * {near * along} + {who} * {near} + {number} % {near}"
 
     def _sides(self) -> tuple[tuple[str, int, int], tuple[str, int, int]]:
-        """Of rows and columns: the work item's place, how many it has, and how many work items there are."""
+        """For rows, then columns: the work item's place, how many it has, how many work items there are."""
         tile = self.tile
         return ("y", tile.rows, tile.down), ("x", tile.columns, tile.across)
 

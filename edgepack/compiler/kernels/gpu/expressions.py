@@ -72,8 +72,8 @@ class Evaluator(Visitor[Environment, str]):
         given: texts of buffers' values that the kernel has at hand, whatever the position.
 
     Attributes:
-        kept: buffers of which the kernel has the current row at hand: the array with the text before the
-            element's number in the row, and the dimensions along the row with their extents.
+        row_values: buffers of which the kernel has the current row at hand: the array with the text before
+            the element's number in the row, and the dimensions along the row with their extents.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Evaluator(Visitor[Environment, str]):
     ) -> None:
         self.code, self.operand, self.stored, self.inlined = code, operand, stored, inlined
         self.given: dict[Any, str] = dict(given or {})
-        self.kept: dict[Any, tuple[str, list[tuple[int, int]]]] = {}
+        self.row_values: dict[Any, tuple[str, list[tuple[int, int]]]] = {}
         self._guarded = 0
         self._shared: dict[int, list[tuple[Any, str]]] | None = None
         self._computed: dict[tuple[Buffer, tuple[str, ...]], str] = {}
@@ -226,14 +226,14 @@ class Evaluator(Visitor[Environment, str]):
         x, buffer = node.expr, node.expr.source
         if buffer in self.given:
             return self.given[buffer]
-        if buffer in self.kept:
-            before, axes = self.kept[buffer]
+        if buffer in self.row_values:
+            before, axes = self.row_values[buffer]
             texts = [self.position(x.indices[axis], env) for axis, _ in axes]
             return f"{before}{flat_position(texts, tuple(extent for _, extent in axes))}]"
         block = self.inlined.get(buffer)
         if block is not None:
             inner = {
-                variable: self._kept(self.position(at, env))
+                variable: self._index(self.position(at, env))
                 for variable, at in zip(block.iters, x.indices, strict=True)
             }
             key = (buffer, tuple(inner.values()))
@@ -257,7 +257,7 @@ class Evaluator(Visitor[Environment, str]):
         shape = tuple(int(d) for d in x.source.shape)
         return name, flat_position([self.position(i, env) for i in x.indices], shape)
 
-    def _kept(self, text: str) -> str:
+    def _index(self, text: str) -> str:
         return text if self._guarded else self.code.let("int", text, "i")
 
 

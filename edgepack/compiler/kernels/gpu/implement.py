@@ -13,11 +13,11 @@ from edgepack.compiler.kernels.gpu.attention import attention
 from edgepack.compiler.kernels.gpu.attention_nests import Attention, find_attention
 from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, GpuStage, HalfOperands
 from edgepack.compiler.kernels.gpu.contraction import contraction
+from edgepack.compiler.kernels.gpu.fused_rows import FusedRows, find_fused_rows
 from edgepack.compiler.kernels.gpu.kernel import Kernel
-from edgepack.compiler.kernels.gpu.nests import Nest, Nests, find_nests
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, find_loop_nests
 from edgepack.compiler.kernels.gpu.pointwise import pointwise
 from edgepack.compiler.kernels.gpu.reduction import reduction
-from edgepack.compiler.kernels.gpu.row_runs import RowRun, row_runs
 from edgepack.compiler.kernels.gpu.rows import rows
 from edgepack.compiler.kernels.gpu.simdgroup_matrix import simdgroup_matrix
 from edgepack.compiler.kernels.gpu.tensor_core import tensor_core
@@ -29,9 +29,9 @@ from edgepack.plan.gpu_target import GpuTarget
 __all__ = ["implement_on_gpu"]
 
 #: What one kernel computes.
-_Part = RowRun | Attention | Nest
+_Part = FusedRows | Attention | LoopNest
 
-_Rule = Callable[[Kernel, Nest, GpuTarget], GpuStage]
+_Rule = Callable[[Kernel, LoopNest, GpuTarget], GpuStage]
 
 #: Of one nest, in the order in which they are tried; the last one serves every nest whose expressions have a
 #: form in C.
@@ -55,7 +55,7 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
     Raises:
         RuleError: no kernel of a GPU serves it; the CPU has to compute it.
     """
-    nests = find_nests(fused)
+    nests = find_loop_nests(fused)
     found = find_attention(nests)
     if found is None or not _serves(fused, nests, found, target, half):
         parts = _parts(fused, nests, nests.nests, target, half)
@@ -92,10 +92,10 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
 
 
 def _winograd(
-    fused: FusedGroup, nests: Nests, part: _Part, target: GpuTarget, half: HalfOperands
+    fused: FusedGroup, nests: LoopNests, part: _Part, target: GpuTarget, half: HalfOperands
 ) -> Winograd | None:
     """A part in Winograd's form, where it is a convolution that pays in it."""
-    if isinstance(part, RowRun | Attention):
+    if isinstance(part, FusedRows | Attention):
         return None
     try:
         return winograd(fused, nests, part, target, half)
@@ -116,20 +116,20 @@ def _without_empty(
 
 
 def _parts(
-    fused: FusedGroup, nests: Nests, among: Sequence[Nest], target: GpuTarget, half: HalfOperands
+    fused: FusedGroup, nests: LoopNests, among: Sequence[LoopNest], target: GpuTarget, half: HalfOperands
 ) -> list[_Part]:
     """Some of the nests in order, those that one kernel computes together as a run."""
     params = list(fused.function.params)
     parts: list[_Part] = []
-    for part in row_runs(nests, params[len(params) - fused.outputs :], among):
-        if isinstance(part, Nest) or _serves(fused, nests, part, target, half):
+    for part in find_fused_rows(nests, params[len(params) - fused.outputs :], among):
+        if isinstance(part, LoopNest) or _serves(fused, nests, part, target, half):
             parts.append(part)
         else:
-            parts += [member.nest for member in part.members]
+            parts += [row_stage.nest for row_stage in part.stages]
     return parts
 
 
-def _serves(fused: FusedGroup, nests: Nests, part: _Part, target: GpuTarget, half: HalfOperands) -> bool:
+def _serves(fused: FusedGroup, nests: LoopNests, part: _Part, target: GpuTarget, half: HalfOperands) -> bool:
     """Whether a run, or attention, can be one kernel."""
     try:
         _stage(fused, nests, part, target, half)
@@ -138,10 +138,10 @@ def _serves(fused: FusedGroup, nests: Nests, part: _Part, target: GpuTarget, hal
     return True
 
 
-def _stored(nests: Nests, parts: Sequence[_Part]) -> Nests:
+def _stored(nests: LoopNests, parts: Sequence[_Part]) -> LoopNests:
     """Without the tensors that only one kernel reads and writes."""
-    members = [member for part in parts if isinstance(part, RowRun) for member in part.members]
-    inside = {member.nest.result.target for member in members if not member.stored}
+    row_stages = [row_stage for part in parts if isinstance(part, FusedRows) for row_stage in part.stages]
+    inside = {row_stage.nest.result.target for row_stage in row_stages if not row_stage.stored}
     for part in parts:
         if isinstance(part, Attention):
             inside |= {nest.result.target for nest in part.nests if nest is not part.result}
@@ -149,11 +149,11 @@ def _stored(nests: Nests, parts: Sequence[_Part]) -> Nests:
 
 
 def _stage(
-    fused: FusedGroup, nests: Nests, part: _Part, target: GpuTarget, half: HalfOperands
+    fused: FusedGroup, nests: LoopNests, part: _Part, target: GpuTarget, half: HalfOperands
 ) -> tuple[str, GpuStage]:
     if isinstance(part, Attention):
         return "attention", attention(Kernel(fused, nests, target.most_parameters, half), part, target)
-    if isinstance(part, RowRun):
+    if isinstance(part, FusedRows):
         return "rows", rows(Kernel(fused, nests, target.most_parameters, half), part, target)
     refused: list[str] = []
     for name, rule in RULES.items():

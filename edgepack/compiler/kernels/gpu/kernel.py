@@ -13,8 +13,8 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.gpu.code import Code
 from edgepack.compiler.kernels.gpu.contract import FULL, HalfOperands
 from edgepack.compiler.kernels.gpu.expressions import Environment, Evaluator, flat_position, unravelled
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, variables_of
-from edgepack.compiler.kernels.gpu.nests import Nest, Nests
 
 __all__ = ["Kernel", "initial_value"]
 
@@ -31,13 +31,13 @@ class Kernel:
         code: its text.
         evaluator: writes expressions into it.
         rounds: whether values on the way to a result may be rounded to float16.
-        tf32: whether the factors of products may be rounded to TF32.
+        tf32: whether the operands of products may be rounded to TF32.
     """
 
     def __init__(
         self,
         fused: FusedGroup,
-        nests: Nests,
+        nests: LoopNests,
         most_parameters: int,
         half: HalfOperands = FULL,
     ) -> None:
@@ -86,7 +86,7 @@ class Kernel:
         at = flat_position([self.evaluator.position(i, env) for i in block.indices], shape)
         return self.code.parameter(self._operands[buffer], self.stored(buffer), written=True), at
 
-    def store_product(self, nest: Nest, product: MatrixProduct, value: str) -> None:
+    def store_product(self, nest: LoopNest, product: MatrixProduct, value: str) -> None:
         """Writes an element of a matrix product, at the row ``m``, the column ``n`` and the ``batch``, with
         what stands behind it.
 
@@ -96,7 +96,7 @@ class Kernel:
         env, given = self._of_product(nest, product, value)
         self.store(nest.result, env, given)
 
-    def columns_together(self, nest: Nest, product: MatrixProduct, count: int) -> bool:
+    def columns_together(self, nest: LoopNest, product: MatrixProduct, count: int) -> bool:
         """Whether ``count`` neighbouring columns of a product, from a multiple of that on, lie together in
         the result, as float32."""
         block, result = nest.reduction, nest.result
@@ -104,14 +104,14 @@ class Kernel:
             return False
         column, extent = product.order["n"][-1]
         column = next((v for v, split in product.splits.items() if split.member.same_as(column)), column)
-        pairs = zip(Nest(block).spatial[0], nest.spatial[0], strict=True)
+        pairs = zip(LoopNest(block).spatial[0], nest.spatial[0], strict=True)
         outer = next((o for i, o in pairs if i.same_as(column)), None)
         *others, last = result.indices
         if outer is None or not last.same_as(outer) or any(outer in variables_of(x) for x in others):
             return False
         return extent % count == 0 and int(result.target.shape[-1]) % count == 0
 
-    def store_columns(self, nest: Nest, product: MatrixProduct, values: Sequence[str]) -> None:
+    def store_columns(self, nest: LoopNest, product: MatrixProduct, values: Sequence[str]) -> None:
         """As ``store_product``, the columns from ``n`` on at once: 2 or 4 of which ``columns_together`` says
         that they lie so."""
         code, evaluator = self.code, self.evaluator
@@ -129,7 +129,9 @@ class Kernel:
             name, at = self._place(nest.result, env)
             code.line(f"*(GLOBAL {vector} *)({name} + {at}) = together;")
 
-    def _of_product(self, nest: Nest, product: MatrixProduct, value: str) -> tuple[Environment, str | None]:
+    def _of_product(
+        self, nest: LoopNest, product: MatrixProduct, value: str
+    ) -> tuple[Environment, str | None]:
         """The position of the element at ``m``, ``n`` and ``batch``, and its text if nothing stands behind
         the product, whose sum is ``value``."""
         block = nest.reduction
@@ -142,7 +144,7 @@ class Kernel:
         for variable, split in product.splits.items():
             group, member = (position.get(part, "0") for part, _ in split.pairs)
             position[variable] = self.code.let("int", f"{group} * {split.size} + {member}", "i")
-        inner, outer = Nest(block).spatial[0], nest.spatial[0]
+        inner, outer = LoopNest(block).spatial[0], nest.spatial[0]
         env = {o: position.get(v, "0") for v, o in zip(inner, outer, strict=True)}
         self.evaluator.given[block.target] = value
         return env, value if nest.result is block else None

@@ -1,11 +1,11 @@
-"""A reduction as a matrix product: which of its variables are rows, columns and terms, and of what factors.
+"""A reduction as a matrix product: which of its variables are rows, columns and terms, and of what operands.
 
-Any sum of products is one: of the variables of its positions, those that only the first factor has are the
+Any sum of products is one: of the variables of its positions, those that only the first operand has are the
 rows (m), those that only the second has the columns (n), those that both have the batch (b), and what is
 summed over is the depth (k). A convolution's rows are its pixels, its depth the window's positions and
 channels ("implicit GEMM").
 
-Of a convolution whose channels are in groups both factors have the output channel f, but the first only by
+Of a convolution whose channels are in groups both operands have the output channel f, but the first only by
 its group f // n. Such a variable is two: the group is of the batch, and f % n the columns. So is a query's
 head of attention where several share a key's.
 """
@@ -26,7 +26,7 @@ from tvm.tirx import Buffer, IntImm, Var
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.expressions.nodes import name_of
-from edgepack.compiler.kernels.gpu.nests import expanded, substituted
+from edgepack.compiler.kernels.gpu.loop_nests import expanded, substituted
 from edgepack.compiler.kernels.gpu.strides import contiguous_in
 
 __all__ = [
@@ -34,8 +34,8 @@ __all__ = [
     "MatrixProduct",
     "Split",
     "arranged",
-    "factors_of",
     "matrix_product",
+    "product_operands",
     "selections_in",
     "variables_of",
 ]
@@ -43,7 +43,7 @@ __all__ = [
 #: Rows, columns and depth at least; smaller products are summed by other rules.
 LEAST = 8
 
-#: Selections in a factor at most that TVM's simplifier is given: it takes time exponential in them.
+#: Selections in a operand at most that TVM's simplifier is given: it takes time exponential in them.
 SELECTIONS = 3
 
 
@@ -79,8 +79,8 @@ class MatrixProduct:
     Attributes:
         variables: by "m", "n", "k" and "b": one for all rows, columns, terms, members of the batch.
         counts: how many there are of each.
-        first, second: the factors, of these variables.
-        factors: the same, of the block's variables.
+        first, second: the operands, of these variables.
+        operands: the same, of the block's variables.
         first_along_k, second_along_k: whether memory is contiguous along the depth.
         order: of which of the block's variables, or of the parts of ``splits``, each is made, with their
             extents.
@@ -91,7 +91,7 @@ class MatrixProduct:
     counts: dict[str, int]
     first: Any
     second: Any
-    factors: tuple[Any, Any]
+    operands: tuple[Any, Any]
     first_along_k: bool
     second_along_k: bool
     order: dict[str, list[tuple[Any, int]]]
@@ -100,29 +100,29 @@ class MatrixProduct:
 
 def matrix_product(block: Block, inlined: Mapping[Buffer, Block]) -> MatrixProduct:
     """A block as a matrix product. RuleError if it is none, or a small one."""
-    one, other = factors_of(block)
-    factors = expanded(one, inlined), expanded(other, inlined)
+    one, other = product_operands(block)
+    operands = expanded(one, inlined), expanded(other, inlined)
     splits: dict[Any, Split] = {}
     for variable, extent in zip(block.iters, block.extents, strict=True):
-        if variable not in block.reductions and all(variable in variables_of(x) for x in factors):
-            split, factors = _taken_apart(variable, extent, factors)
+        if variable not in block.reductions and all(variable in variables_of(x) for x in operands):
+            split, operands = _taken_apart(variable, extent, operands)
             splits.update({variable: split} if split is not None else {})
-    order = _order(block, splits, *(variables_of(x) for x in factors))
-    return arranged(block, factors, order, splits)
+    order = _order(block, splits, *(variables_of(x) for x in operands))
+    return arranged(block, operands, order, splits)
 
 
 def arranged(
     block: Block,
-    factors: tuple[Any, Any],
+    operands: tuple[Any, Any],
     order: dict[str, list[tuple[Any, int]]],
     splits: Mapping[Any, Split] = MappingProxyType({}),
 ) -> MatrixProduct:
     """A block as a matrix product whose rows, columns, terms and batch are known.
 
     Args:
-        factors: of the block's variables, that with the rows first.
+        operands: of the block's variables, that with the rows first.
         order: which of the block's variables, larger than one, each is made of.
-        splits: variables of which ``factors`` and ``order`` have the parts.
+        splits: variables of which ``operands`` and ``order`` have the parts.
 
     Raises:
         RuleError: it is a small one.
@@ -137,35 +137,35 @@ def arranged(
     for name, pairs in order.items():
         mapped.update(_unravelled(variables[name], pairs))
         analyzer.bind(variables[name], tvm.ir.Range.from_min_extent(0, counts[name]))
-    first, second = (_simplified(substituted(x, mapped), analyzer) for x in factors)
-    along = [bool(contiguous_in(x, block) & set(block.reductions)) for x in factors]
-    return MatrixProduct(variables, counts, first, second, factors, along[0], along[1], order, splits)
+    first, second = (_simplified(substituted(x, mapped), analyzer) for x in operands)
+    along = [bool(contiguous_in(x, block) & set(block.reductions)) for x in operands]
+    return MatrixProduct(variables, counts, first, second, operands, along[0], along[1], order, splits)
 
 
 def _taken_apart(
-    variable: Any, extent: int, factors: tuple[Any, Any]
+    variable: Any, extent: int, operands: tuple[Any, Any]
 ) -> tuple[Split | None, tuple[Any, Any]]:
-    """A variable of both factors as two, one of which only one factor has, and the factors of these; None,
-    and the factors as they are, where it is not two so."""
-    if max(selections_in(x) for x in factors) > SELECTIONS:
-        return None, factors
-    for size in sorted(_divisors(variable, factors)):
+    """A variable of both operands as two, one of which only one operand has, and the operands of these; None,
+    and the operands as they are, where it is not two so."""
+    if max(selections_in(x) for x in operands) > SELECTIONS:
+        return None, operands
+    for size in sorted(_divisors(variable, operands)):
         if not 1 < size < extent or extent % size:
             continue
         group, member = (Var(f"{variable.name}_{part}", variable.ty) for part in ("group", "member"))
         split, analyzer = Split(group, member, extent // size, size), sym.Analyzer()
         for part, count in split.pairs:
             analyzer.bind(part, tvm.ir.Range.from_min_extent(0, count))
-        first, second = (analyzer.simplify(substituted(x, {variable: split.whole})) for x in factors)
+        first, second = (analyzer.simplify(substituted(x, {variable: split.whole})) for x in operands)
         if sum(member in variables_of(x) for x in (first, second)) == 1:
             return split, (first, second)
-    return None, factors
+    return None, operands
 
 
-def _divisors(variable: Any, factors: Sequence[Any]) -> set[int]:
+def _divisors(variable: Any, operands: Sequence[Any]) -> set[int]:
     """The constants by which a variable is divided."""
     quotients: list[Any] = []
-    for x in factors:
+    for x in operands:
         tvm_ffi.structural_walk(x, (tirx.FloorDiv, quotients.append))
     constant = [x for x in quotients if x.a.same_as(variable) and name_of(x.b) == "integer"]
     return {int(x.b.value) for x in constant}
@@ -177,7 +177,7 @@ def _order(
     """The block's variables by what they are of the product, with their extents; those of one are left out.
 
     Args:
-        first, second: the variables of each factor.
+        first, second: the variables of each operand.
     """
     order: dict[str, list[tuple[Any, int]]] = {"m": [], "n": [], "k": [], "b": []}
     whole = zip(block.iters, block.extents, strict=True)
@@ -191,7 +191,7 @@ def _order(
     return order
 
 
-def factors_of(block: Block) -> tuple[Any, Any]:
+def product_operands(block: Block) -> tuple[Any, Any]:
     """What is multiplied in a block. RuleError if the block is no sum of products of float32 numbers."""
     value: Any = block.value
     if name_of(value) != "add" or str(block.target.dtype) != "float32":

@@ -11,13 +11,13 @@ from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import Environment, unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
-from edgepack.compiler.kernels.gpu.nests import Nest
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["pointwise"]
 
 
-def pointwise(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
+def pointwise(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest, whatever it is."""
     code, evaluator = kernel.code, kernel.evaluator
     variables, extents = nest.spatial
@@ -30,7 +30,7 @@ def pointwise(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
         env = dict(zip(variables, positions, strict=True))
         reduction = nest.reduction
         if reduction is not None:
-            inner = dict(zip(Nest(reduction).spatial[0], positions, strict=True))
+            inner = dict(zip(LoopNest(reduction).spatial[0], positions, strict=True))
             ctype = c_type(str(reduction.target.dtype))
             code.line(f"{ctype} sum = {initial_value(reduction, evaluator)};")
             evaluator.given[reduction.target] = "sum"

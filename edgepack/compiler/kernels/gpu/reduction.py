@@ -16,7 +16,7 @@ from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
-from edgepack.compiler.kernels.gpu.nests import Nest
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.strides import contiguous
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
@@ -35,13 +35,13 @@ _COMBINED = {"add": "{a} + {b}", "mul": "{a} * {b}", "max": "max({a}, {b})", "mi
 _NEUTRAL = {"add": 0.0, "mul": 1.0}
 
 
-def reduction(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
+def reduction(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest with a reduction of many terms. RuleError for another one."""
     block = nest.reduction
     if block is None:
         raise RuleError("no reduction")
     variables, extents = nest.spatial
-    inner, results = Nest(block).spatial[0], prod(extents)
+    inner, results = LoopNest(block).spatial[0], prod(extents)
     sizes = dict(zip(block.iters, block.extents, strict=True))
     terms = prod(sizes[v] for v in block.reductions)
     if terms < LEAST_TERMS or (results > MANY_RESULTS and terms < MANY_TERMS) or results >= 2**31:

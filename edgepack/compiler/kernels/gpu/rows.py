@@ -1,4 +1,4 @@
-"""Rule ``rows``: a run of nests that share their rows, in one kernel (``row_runs.py`` says which).
+"""Rule ``rows``: a run of nests that share their rows, in one kernel (``find_fused_rows.py`` says which).
 
 A group is a rectangle of work items: rows, and lanes that share the columns of each. What a row is reduced to
 is in a register of each of its lanes, elements that are read again in memory that the group shares.
@@ -17,9 +17,9 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.code import Code, c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import Environment, Evaluator, unravelled
+from edgepack.compiler.kernels.gpu.fused_rows import FusedRows, RowStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
 from edgepack.compiler.kernels.gpu.reduction import combination, power_of_two
-from edgepack.compiler.kernels.gpu.row_runs import Member, RowRun
 from edgepack.compiler.kernels.gpu.strides import contiguous
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -32,7 +32,7 @@ PER_LANE = 4
 MOST_PER_LANE = 64
 
 
-def rows(kernel: Kernel, run: RowRun, target: GpuTarget) -> GpuStage:
+def rows(kernel: Kernel, run: FusedRows, target: GpuTarget) -> GpuStage:
     """The kernel of a run. RuleError where the group's memory does not hold its rows, or there are too few
     rows to share the work by them."""
     return _Builder(kernel, run, target).build()
@@ -47,15 +47,15 @@ class _Builder:
         per_group: rows of a group.
     """
 
-    def __init__(self, kernel: Kernel, run: RowRun, target: GpuTarget) -> None:
+    def __init__(self, kernel: Kernel, run: FusedRows, target: GpuTarget) -> None:
         self.kernel, self.run, self.target = kernel, run, target
         self.code: Code = kernel.code
         self.evaluator: Evaluator = kernel.evaluator
         self.count = prod(run.rows)
-        longest = max(member.size for member in run.members)
+        longest = max(stage.size for stage in run.stages)
         if self.count >= 2**31 or longest >= 2**31:
             raise RuleError("too many rows")
-        first = run.members[0].nest.reduction
+        first = run.stages[0].nest.reduction
         assert first is not None
         self.along = bool(contiguous(first) & set(first.reductions))
         self.across = self._lanes(longest)
@@ -63,14 +63,14 @@ class _Builder:
         groups = -(-self.count // self.per_group)
         if groups < target.least_groups and longest > self.across * MOST_PER_LANE:
             raise RuleError("too few rows")
-        self.reductions = [member for member in run.members if member.nest.reduction is not None]
-        self.elements = [member for member in run.members if member.kept and member.nest.reduction is None]
-        numbers = sum(self.per_group * member.size for member in self.elements)
+        self.reductions = [stage for stage in run.stages if stage.nest.reduction is not None]
+        self.elements = [stage for stage in run.stages if stage.reused and stage.nest.reduction is None]
+        numbers = sum(self.per_group * stage.size for stage in self.elements)
         self.local_bytes = 4 * (numbers + (target.group_size if self.across > 1 else 0))
         if self.local_bytes > target.local_bytes:
             raise RuleError("its rows need more memory than a group has")
-        for member in run.members:
-            if str(member.nest.result.target.dtype) != "float32" and member.kept:
+        for stage in run.stages:
+            if str(stage.nest.result.target.dtype) != "float32" and stage.reused:
                 raise RuleError("rows of other numbers than float32")
 
     def _lanes(self, longest: int) -> int:
@@ -91,40 +91,40 @@ class _Builder:
         if self.across > 1:
             code.line(f"SHARED float partial[{size}];")
         names: dict[Buffer, str] = {}
-        for number, member in enumerate(self.elements):
-            names[member.nest.result.target] = f"elements{number}"
-            code.line(f"SHARED float elements{number}[{self.per_group * member.size}];")
+        for number, stage in enumerate(self.elements):
+            names[stage.nest.result.target] = f"elements{number}"
+            code.line(f"SHARED float elements{number}[{self.per_group * stage.size}];")
         code.line(f"const int lane = {lane};")
         code.line(f"const int row = {row};")
         code.line(f"const int wanted = GROUP(0) * {self.per_group} + row;")
         code.line(f"const int at = min(wanted, {self.count - 1});")
         positions = unravelled(code, "at", self.run.rows)
-        for number, member in enumerate(self.run.members):
-            last = number == len(self.run.members) - 1
-            if member.nest.reduction is not None:
-                self._reduce(member, positions, last=last)
+        for number, stage in enumerate(self.run.stages):
+            last = number == len(self.run.stages) - 1
+            if stage.nest.reduction is not None:
+                self._reduce(stage, positions, last=last)
             else:
-                self._compute(member, positions, names, last=last)
+                self._compute(stage, positions, names, last=last)
         shape = (self.across, self.per_group) if self.along else (self.per_group, self.across)
         groups = -(-self.count // self.per_group)
         return code.stage((groups, 1, 1), (*shape, 1), local_bytes=self.local_bytes)
 
-    def _columns(self, member: Member, stack: ExitStack) -> tuple[str, dict[Any, str]]:
+    def _columns(self, stage: RowStage, stack: ExitStack) -> tuple[str, dict[Any, str]]:
         """Opens the loop of a lane over its columns: the column's number, and the position that it is."""
         name = self.code.name("c")
-        head = f"for (int {name} = lane; {name} < {member.size}; {name} += {self.across})"
+        head = f"for (int {name} = lane; {name} < {stage.size}; {name} += {self.across})"
         stack.enter_context(self.code.block(head))
         stack.enter_context(self.evaluator.fresh())
-        texts = unravelled(self.code, name, tuple(extent for _, extent in member.columns), "i")
-        return name, {v: text for (v, _), text in zip(member.columns, texts, strict=True)}
+        texts = unravelled(self.code, name, tuple(extent for _, extent in stage.columns), "i")
+        return name, {v: text for (v, _), text in zip(stage.columns, texts, strict=True)}
 
     @staticmethod
     def _environment(block: Any, rows: Sequence[Any], positions: Sequence[str]) -> dict[Any, str]:
         return {**dict.fromkeys(block.iters, "0"), **dict(zip(rows, positions, strict=True))}
 
-    def _reduce(self, member: Member, positions: Sequence[str], *, last: bool) -> None:
+    def _reduce(self, stage: RowStage, positions: Sequence[str], *, last: bool) -> None:
         """A number of each row: each lane reduces its columns, the group what its lanes have."""
-        code, evaluator, block = self.code, self.evaluator, member.nest.reduction
+        code, evaluator, block = self.code, self.evaluator, stage.nest.reduction
         assert block is not None
         combined = combination(block)
         if str(block.target.dtype) != "float32":
@@ -133,8 +133,8 @@ class _Builder:
         code.line(f"float {value} = {initial_value(block, evaluator)};")
         evaluator.given[block.target] = value
         with ExitStack() as stack:
-            _, columns = self._columns(member, stack)
-            env = {**self._environment(block, member.reduced_rows, positions), **columns}
+            _, columns = self._columns(stage, stack)
+            env = {**self._environment(block, stage.reduced_rows, positions), **columns}
             code.line(f"{value} = {evaluator.value(block.value, env)};")
         if self.across > 1:
             own, apart = f"row * {self.across} + lane", ""
@@ -151,36 +151,36 @@ class _Builder:
             code.line(f"{value} = partial[{first}];")
             if not last:
                 code.line("BARRIER;")
-        result = member.nest.result
+        result = stage.nest.result
         if result is not block:
-            env = self._environment(result, member.rows, positions)
+            env = self._environment(result, stage.rows, positions)
             value = code.let(c_type(str(result.target.dtype)), evaluator.value(result.value, env), "row_")
-        if member.stored:
+        if stage.stored:
             with code.block(f"if (lane == 0 && wanted < {self.count})"), evaluator.fresh():
-                self.kernel.store(result, self._environment(result, member.rows, positions), value)
+                self.kernel.store(result, self._environment(result, stage.rows, positions), value)
         evaluator.given[result.target] = value
 
     def _compute(
-        self, member: Member, positions: Sequence[str], names: dict[Buffer, str], *, last: bool
+        self, stage: RowStage, positions: Sequence[str], names: dict[Buffer, str], *, last: bool
     ) -> None:
         """The elements of each row."""
-        code, evaluator, block = self.code, self.evaluator, member.nest.result
+        code, evaluator, block = self.code, self.evaluator, stage.nest.result
         with ExitStack() as stack:
-            column, columns = self._columns(member, stack)
-            env: Environment = {**self._environment(block, member.rows, positions), **columns}
+            column, columns = self._columns(stage, stack)
+            env: Environment = {**self._environment(block, stage.rows, positions), **columns}
             value = code.let(c_type(str(block.target.dtype)), evaluator.value(block.value, env))
-            if member.kept:
-                code.line(f"{names[block.target]}[row * {member.size} + {column}] = {value};")
-            if member.stored:
+            if stage.reused:
+                code.line(f"{names[block.target]}[row * {stage.size} + {column}] = {value};")
+            if stage.stored:
                 with code.block(f"if (wanted < {self.count})"):
                     self.kernel.store(block, env, value)
-        if member.kept:
-            evaluator.kept[block.target] = self._reader(member, names[block.target])
+        if stage.reused:
+            evaluator.row_values[block.target] = self._reader(stage, names[block.target])
             if self.across > 1 and not last:
                 code.line("BARRIER;")
 
-    def _reader(self, member: Member, name: str) -> tuple[str, list[tuple[int, int]]]:
-        """Where a kept element is: the text before its column, and the dimensions that make the column."""
-        target = member.nest.result.target
+    def _reader(self, stage: RowStage, name: str) -> tuple[str, list[tuple[int, int]]]:
+        """Where a reused element is: the text before its column, and the dimensions that make the column."""
+        target = stage.nest.result.target
         axes = self.run.column_dimensions(target)
-        return f"{name}[row * {member.size} + ", [(axis, int(target.shape[axis])) for axis in axes]
+        return f"{name}[row * {stage.size} + ", [(axis, int(target.shape[axis])) for axis in axes]

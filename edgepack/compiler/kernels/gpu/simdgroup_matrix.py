@@ -1,7 +1,7 @@
 """Rule ``simdgroup_matrix``: products by the matrix units of Apple's GPUs, with float32 sums.
 
-A matrix product as in rule ``contraction``. The tiles of both factors are in the memory that a threadgroup
-shares, as float16 where both factors are float16 in memory, else as float32. A SIMD-group, 32 threads,
+A matrix product as in rule ``contraction``. The tiles of both operands are in the memory that a threadgroup
+shares, as float16 where both operands are float16 in memory, else as float32. A SIMD-group, 32 threads,
 multiplies 8 x 8 parts of them (Metal Shading Language, section "SIMD-group matrix functions"). Which thread
 holds which element of a part is not said there: results go by shared memory too, eight rows of each
 SIMD-group at a time.
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
-from edgepack.compiler.kernels.gpu.nests import Nest
 from edgepack.compiler.kernels.gpu.tiles import (
     GAP_BYTES,
     ElementType,
@@ -57,16 +57,16 @@ class _Tile:
 
     @property
     def parts(self) -> tuple[int, int]:
-        """Of a SIMD-group, along rows and along columns."""
+        """The results of a SIMD-group, along rows and along columns."""
         return self.height // self.down // SIDE, self.width // self.across // SIDE
 
     @property
     def result_elements(self) -> int:
-        """Of the results that are in shared memory at once."""
+        """Results that are in shared memory at once."""
         return self.down * SIDE * self.width
 
     def most_bytes(self, element: ElementType) -> int:
-        """Of shared memory, however the factors lie there."""
+        """Bytes of shared memory, however the operands lie there."""
         wide = 2 if element == "ep_half" else 4
         depth = DEPTH[element]
         along_k = (self.height + self.width) * (depth * wide + GAP_BYTES)
@@ -82,7 +82,7 @@ TILES = (
 )
 
 
-def simdgroup_matrix(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
+def simdgroup_matrix(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest whose reduction is a sum of products. RuleError for another one, and where a GPU
     of the target may have no such units."""
     if nest.reduction is None or not target.simdgroup_matrices:
@@ -98,10 +98,10 @@ class _Builder:
         element: what the tiles are made of.
     """
 
-    def __init__(self, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget) -> None:
+    def __init__(self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, target: GpuTarget) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code = kernel.code
-        both = all(is_half(x, kernel) for x in product.factors)
+        both = all(is_half(x, kernel) for x in product.operands)
         self.element: ElementType = "ep_half" if both else "float"
         self.depth = DEPTH[self.element]
         fitting = [
@@ -170,7 +170,7 @@ class _Builder:
             ):
                 line = f"({start} + i * {SIDE})"
                 at = f"{line} * {path.pitch} + k" if path.along_k else f"k * {path.pitch} + {line}"
-                # A part of the first factor has a row in each line, one of the second a term.
+                # A part of the first operand has a row in each line, one of the second a term.
                 turned = "true" if path.along_k == (name == "b") else "false"
                 code.line("UNROLL")
                 with code.block(f"for (int i = 0; i < {count}; ++i)"):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from edgepack.compiler.kernels.gpu.code import Code
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
-from edgepack.compiler.kernels.gpu.nests import Nest
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["WHOLE", "Slices", "slices"]
@@ -45,7 +45,7 @@ class Slices:
         code.line(f"const int slice = GROUP(2) / {members}, batch = GROUP(2) % {members};")
         code.line(f"const int k_first = slice * {self.terms}, k_end = min(k_first + {self.terms}, {k});")
 
-    def store(self, kernel: Kernel, nest: Nest, product: MatrixProduct, value: str) -> None:
+    def store(self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, value: str) -> None:
         """Writes an element at the row ``m``, the column ``n`` and the ``batch``, or a partial sum of it."""
         if self.count == 1:
             kernel.store_product(nest, product, value)
@@ -54,14 +54,14 @@ class Slices:
         members, m, n = (product.counts[side] for side in "bmn")
         kernel.code.line(f"{name}[((slice * {members} + batch) * {m} + m) * {n} + n] = {value};")
 
-    def together(self, kernel: Kernel, nest: Nest, product: MatrixProduct, count: int) -> bool:
+    def together(self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, count: int) -> bool:
         """Whether ``count`` neighbouring columns, from a multiple of that on, can be written at once."""
         if self.count == 1:
             return kernel.columns_together(nest, product, count)
         return product.counts["n"] % count == 0
 
     def store_columns(
-        self, kernel: Kernel, nest: Nest, product: MatrixProduct, values: Sequence[str]
+        self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, values: Sequence[str]
     ) -> None:
         """As ``store``, 2 or 4 columns from ``n`` on at once, where they are ``together``."""
         if self.count == 1:
@@ -77,7 +77,7 @@ class Slices:
         code.line(f"*(GLOBAL {vector} *)({name} + {at}) = together;")
 
     def ended(
-        self, stage: GpuStage, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget
+        self, stage: GpuStage, kernel: Kernel, nest: LoopNest, product: MatrixProduct, target: GpuTarget
     ) -> GpuStage:
         """The product's kernel with the one that adds up what it leaves."""
         if self.count == 1:

@@ -1,6 +1,6 @@
-"""Tiles of a product's factors for tensor cores, on their way from memory to shared memory in stages.
+"""Tiles of a product's operands for tensor cores, on their way from memory to shared memory in stages.
 
-Shared memory has room for several tiles of a factor, its stages, of which one is multiplied while the next
+Shared memory has room for several tiles of a operand, its stages, of which one is multiplied while the next
 ones are on their way. What lies in memory as the kernel needs it is copied asynchronously, 16 bytes at a time
 (``FETCH_16``: ``cp.async``, since compute capability 8.0; before, by registers with a single stage). What is
 computed on the way, or lies otherwise, is read into registers before the multiplication and written behind
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgepack.compiler.kernels.contract import Operand, Packing
-from edgepack.compiler.kernels.gpu.factors import contiguous, loaded
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
+from edgepack.compiler.kernels.gpu.operands import contiguous, loaded
 
 __all__ = ["WORDS", "Format", "StagedTiles", "stages_of"]
 
@@ -36,10 +36,10 @@ MOST_STEPS = 8
 
 
 def stages_of(tile_bytes: int, threads: int, tiles: int, local_bytes: int) -> int:
-    """How many tiles of both factors are in shared memory.
+    """How many tiles of both operands are in shared memory.
 
     Args:
-        tile_bytes: of both factors, and ``tiles`` how many a group multiplies.
+        tile_bytes: of both operands, and ``tiles`` how many a group multiplies.
         local_bytes: that a group can have.
     """
     most = min(local_bytes, threads * THREAD_BYTES) // tile_bytes
@@ -51,10 +51,10 @@ class Format:
     """What the instruction multiplies.
 
     Attributes:
-        dtype: of the factors' tensors in memory, and ``c_type`` what it is to the kernel.
+        dtype: of the operands' tensors in memory, and ``c_type`` what it is to the kernel.
         in_word: numbers of a word of 32 bits.
         product: the instruction's function.
-        rounded: whether factors are rounded to what the instruction takes (TF32).
+        rounded: whether operands are rounded to what the instruction takes (TF32).
     """
 
     dtype: str
@@ -75,15 +75,15 @@ class Format:
 
 
 class StagedTiles:
-    """Writes how a factor's tiles come to shared memory.
+    """Writes how a operand's tiles come to shared memory.
 
     Args:
         kernel: whose code has ``t``, the thread's number, ``m0`` and ``n0``, the group's first row and
             column, ``batch``, ``k0``, the tile's first term, ``to``, the stage, and ``part``, where there are
             several.
-        number: 0 for the first factor, 1 for the second.
-        length: rows of a tile of the first factor, or columns of one of the second.
-        packed: the factor's own layout, column after column, where it is a constant.
+        number: 0 for the first operand, 1 for the second.
+        length: rows of a tile of the first operand, or columns of one of the second.
+        packed: the operand's own layout, column after column, where it is a constant.
 
     Attributes:
         name: of the array in shared memory.
@@ -106,7 +106,7 @@ class StagedTiles:
         self.kernel, self.code, self.product, self.form = kernel, kernel.code, product, form
         self.length, self.threads, self.packed = length, threads, packed
         self.name, self._side = ("first", "m") if number == 0 else ("second", "n")
-        self._factor = product.first if number == 0 else product.second
+        self._operand = product.first if number == 0 else product.second
         terms_first = product.first_along_k if number == 0 else product.second_along_k
         if packed is not None:
             self.copied = product.counts["k"] % form.vector == 0
@@ -122,7 +122,7 @@ class StagedTiles:
 
     @property
     def numbers(self) -> int:
-        """Of a stage."""
+        """Elements of one stage."""
         return self.length * self.form.depth
 
     def declare(self, stages: str) -> None:
@@ -198,7 +198,7 @@ class StagedTiles:
             pointer, place = self._columns()
             text = f"{pointer}[{place}]"
         else:
-            text = self.kernel.evaluator.value(self._factor, env)
+            text = self.kernel.evaluator.value(self._operand, env)
             text = f"HALF_BITS({text})" if self.form.dtype == "float16" else text
         zero = f"({self.form.c_type})0"
         code.line(f"{self.name}_next[i] = {f'{inside[0]} ? {text} : {zero}' if inside else text};")
@@ -213,7 +213,7 @@ class StagedTiles:
         if self.packed is not None:
             pointer, place = self._columns()
             return f"{pointer} + {place}", []
-        found = loaded(self._factor)
+        found = loaded(self._operand)
         assert found is not None
         load, condition = found
         evaluator = self.kernel.evaluator

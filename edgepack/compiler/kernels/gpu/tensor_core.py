@@ -1,14 +1,14 @@
-"""Rule ``tensor_core``: products of float16 tensors, or of float32 ones whose factors are rounded to TF32, by
-the matrix units of NVIDIA's GPUs, with float32 sums.
+"""Rule ``tensor_core``: products of float16 tensors, or of float32 ones whose operands are rounded to TF32,
+by the matrix units of NVIDIA's GPUs, with float32 sums.
 
-A matrix product as in rule ``contraction``. A group's tiles of both factors are in shared memory in several
+A matrix product as in rule ``contraction``. A group's tiles of both operands are in shared memory in several
 stages (``staged_tiles.py``), each row (column) with its terms one after the other: while one is multiplied,
 the next ones are on their way. A warp reads fragments by ``ldmatrix`` and computes ``mma.sync.m16n8k16`` of
 float16, ``m16n8k8`` of TF32: 8 words of 32 bits of a row, which hold two numbers or one, in the same
 fragments.
 
-Where a factor is a tensor whose last dimension is the innermost of the depth, 16 bytes are copied at once.
-Constant second factors are stored so: column after column, for TF32 rounded. Others are rounded to TF32 on
+Where a operand is a tensor whose last dimension is the innermost of the depth, 16 bytes are copied at once.
+Constant second operands are stored so: column after column, for TF32 rounded. Others are rounded to TF32 on
 their way to shared memory, or, where they are copied as they are, when a fragment is read.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 
 from edgepack.compiler.kernels.contract import Array, Packing, RuleError
 from edgepack.compiler.kernels.gpu.contract import GpuStage
-from edgepack.compiler.kernels.gpu.factors import packed_columns
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
-from edgepack.compiler.kernels.gpu.nests import Nest
+from edgepack.compiler.kernels.gpu.operands import packed_columns
 from edgepack.compiler.kernels.gpu.staged_tiles import WORDS, Format, StagedTiles, stages_of
 from edgepack.compiler.kernels.gpu.tiles import chosen_tile, is_half
 from edgepack.plan.gpu_target import GpuTarget
@@ -60,12 +60,12 @@ class _Tile:
 
     @property
     def fragments(self) -> tuple[int, int]:
-        """Of a warp, along rows and along columns."""
+        """The results of a warp, along rows and along columns."""
         return self.height // self.down // ROWS, self.width // self.across // COLUMNS
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of a stage of both factors."""
+        """Shared memory of a stage of both operands."""
         return 4 * (self.height + self.width) * WORDS
 
 
@@ -77,7 +77,7 @@ TILES = (
 )
 
 
-def tensor_core(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
+def tensor_core(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest whose reduction is a sum of products of float16 tensors, or of ones that may be
     rounded to TF32. RuleError for another one, and where the GPU has no such units."""
     if nest.reduction is None or not target.tensor_cores:
@@ -86,8 +86,8 @@ def tensor_core(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
     form = TF32 if kernel.tf32 else HALF
     if product.counts["m"] < ROWS or product.counts["k"] < TERMS * form.in_word:
         raise RuleError("a product that is smaller than the instruction")
-    if form is HALF and not all(is_half(x, kernel) for x in product.factors):
-        raise RuleError("a factor is float32 in memory")
+    if form is HALF and not all(is_half(x, kernel) for x in product.operands):
+        raise RuleError("a operand is float32 in memory")
     return _Builder(kernel, nest, product, target, form).build()
 
 
@@ -108,13 +108,13 @@ class _Builder:
     """Writes the kernel.
 
     Attributes:
-        packed: the second factor, where it is a constant.
-        count: tiles of each factor in shared memory, and ``stages`` the same as text: where both factors are
-            copied, it is 1 for GPUs that do not copy by themselves.
+        packed: the second operand, where it is a constant.
+        count: tiles of each operand in shared memory, and ``stages`` the same as text: where both operands
+            are copied, it is 1 for GPUs that do not copy by themselves.
     """
 
     def __init__(
-        self, kernel: Kernel, nest: Nest, product: MatrixProduct, target: GpuTarget, form: Format
+        self, kernel: Kernel, nest: LoopNest, product: MatrixProduct, target: GpuTarget, form: Format
     ) -> None:
         self.kernel, self.nest, self.product, self.target = kernel, nest, product, target
         self.code, self.form = kernel.code, form
@@ -222,7 +222,7 @@ class _Builder:
     # The product -------------------------------------------------------------------------------------------
 
     def _fragment_places(self) -> None:
-        """Where a thread's row of the matrices of ``ldmatrix`` lies: of four of the first factor, rows 0 to
+        """Where a thread's row of the matrices of ``ldmatrix`` lies: of four of the first operand, rows 0 to
         7 and 8 to 15 of the first four words, then of the next four; of the second, both chunks of columns 0
         to 7, then of 8 to 15."""
         code, form = self.code, self.form

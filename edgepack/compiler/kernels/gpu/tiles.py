@@ -1,7 +1,7 @@
-"""Tiles of a matrix product's factors on their way from memory by registers to shared memory.
+"""Tiles of a matrix product's operands on their way from memory by registers to shared memory.
 
 While a group multiplies what is in shared memory, each of its threads holds in registers what it has read of
-the next tiles. Where neighbours in memory are neighbouring rows, columns or terms of a factor, 16 bytes are
+the next tiles. Where neighbours in memory are neighbouring rows, columns or terms of a operand, 16 bytes are
 read at once; what is computed on the way, or lies otherwise, is read one element at a time.
 """
 
@@ -16,9 +16,9 @@ import tvm_ffi
 from tvm.ir import TensorLoad
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.gpu.factors import contiguous, loaded
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
+from edgepack.compiler.kernels.gpu.operands import contiguous, loaded
 from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -41,10 +41,10 @@ _TYPES = {
 _COMPONENTS = "xyzw"
 
 
-def is_half(factor: Any, kernel: Kernel) -> bool:
-    """Whether nothing is lost by rounding a factor: its largest tensor is float16 in memory."""
+def is_half(operand: Any, kernel: Kernel) -> bool:
+    """Whether nothing is lost by rounding a operand: its largest tensor is float16 in memory."""
     loads: list[Any] = []
-    tvm_ffi.structural_walk(factor, (TensorLoad, loads.append))
+    tvm_ffi.structural_walk(operand, (TensorLoad, loads.append))
     loads.sort(key=lambda load: -int(np.prod([int(d) for d in load.source.shape])))
     return bool(loads) and kernel.rounds and kernel.stored(loads[0].source) == "float16"
 
@@ -85,10 +85,10 @@ def chosen_tile(
 
 @dataclass(frozen=True)
 class TileShape:
-    """A factor's tile in shared memory.
+    """A operand's tile in shared memory.
 
     Attributes:
-        length: rows of the first factor, or columns of the second.
+        length: rows of the first operand, or columns of the second.
         depth: terms.
         threads: that bring it there, all threads of the group.
         element: what it is made of.
@@ -101,14 +101,14 @@ class TileShape:
 
 
 class TilePath:
-    """Writes how a factor's tiles come to shared memory.
+    """Writes how a operand's tiles come to shared memory.
 
     Args:
         kernel: whose code has ``t``, the thread's number, ``m0`` and ``n0``, the group's first row and
             column, ``batch`` and ``k0``, the tile's first term.
-        number: 0 for the first factor, 1 for the second.
+        number: 0 for the first operand, 1 for the second.
         along_k: whether the terms of a row (column) lie one after the other in shared memory, not the rows of
-            a term; None: as they do in the factor's own.
+            a term; None: as they do in the operand's own.
 
     Attributes:
         name: of the array in shared memory.
@@ -128,7 +128,7 @@ class TilePath:
     ) -> None:
         self.kernel, self.product, self.shape = kernel, product, shape
         self.name, self._side = ("first", "m") if number == 0 else ("second", "n")
-        self._factor = product.first if number == 0 else product.second
+        self._operand = product.first if number == 0 else product.second
         terms_first = product.first_along_k if number == 0 else product.second_along_k
         self.along_k = terms_first if along_k is None else along_k
         self._nbytes, self._dtype, self._vector, self._zero = _TYPES[shape.element]
@@ -221,7 +221,7 @@ class TilePath:
         inside = [] if whole else [f"{k} < {terms}"]
         kept = f"{self.name}_next[i]"
         if self.width > 1:
-            found = loaded(self._factor)
+            found = loaded(self._operand)
             assert found is not None
             load, condition = found
             tests = [*inside, *(f"({self.kernel.evaluator.value(c, env)})" for c in condition)]
@@ -231,7 +231,7 @@ class TilePath:
             guard = f"if ({' && '.join(tests)}) " if tests else ""
             code.line(f"{guard}{kept} = *(GLOBAL const {self._vector} *)({pointer} + {place});")
             return
-        text = self.kernel.evaluator.value(self._factor, env)
+        text = self.kernel.evaluator.value(self._operand, env)
         text = f"{inside[0]} ? {text} : 0.0f" if inside else text
         half = shape.element == "ep_half"
         code.line(f"STORE_HALF({self.name}_next, i, {text});" if half else f"{kept} = {text};")

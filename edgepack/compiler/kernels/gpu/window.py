@@ -25,8 +25,8 @@ from edgepack.compiler.kernels.gpu.code import c_type
 from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, expanded, substituted
 from edgepack.compiler.kernels.gpu.matrix_product import SELECTIONS
-from edgepack.compiler.kernels.gpu.nests import Nest, expanded, substituted
 from edgepack.compiler.kernels.gpu.strides import contiguous
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -59,7 +59,7 @@ class _Tile:
     terms: list[list[Any]]
 
 
-def window(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
+def window(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest whose reduction has few terms that neighbours share. RuleError for another one."""
     block = nest.reduction
     if block is None:
@@ -70,7 +70,7 @@ def window(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
         raise RuleError("no small window")
     tile = _tile(block, expanded(block.value, kernel.evaluator.inlined), target)
     code, evaluator = kernel.code, kernel.evaluator
-    inner, outer = Nest(block).spatial[0], nest.spatial[0]
+    inner, outer = LoopNest(block).spatial[0], nest.spatial[0]
     extents = tuple(sizes[v] // (tile.size if v.same_as(tile.along) else 1) for v in inner)
     total, size = prod(extents), target.group_size
     code.line(f"const int at = GROUP(0) * {size} + THREAD(0);")
@@ -99,7 +99,7 @@ def window(kernel: Kernel, nest: Nest, target: GpuTarget) -> GpuStage:
 def _tile(block: Block, value: Any, target: GpuTarget) -> _Tile:
     """The tile that loads least for each element. RuleError where neighbours share little."""
     sizes = dict(zip(block.iters, block.extents, strict=True))
-    spatial = Nest(block).spatial[0]
+    spatial = LoopNest(block).spatial[0]
     elements = prod(sizes[v] for v in spatial)
     if elements >= 2**31 or len(_selections(value)) > SELECTIONS:
         raise RuleError("no window whose positions can be taken apart")

@@ -30,7 +30,7 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage, HalfOperands
 from edgepack.compiler.kernels.gpu.contraction import contraction
 from edgepack.compiler.kernels.gpu.expressions import Evaluator, unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel
-from edgepack.compiler.kernels.gpu.nests import Nest, Nests, find_nests
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, find_loop_nests
 from edgepack.compiler.kernels.gpu.simdgroup_matrix import simdgroup_matrix
 from edgepack.compiler.kernels.gpu.winograd_cost import winograd_tile
 from edgepack.compiler.kernels.gpu.winograd_form import Filtering, filtering
@@ -58,7 +58,9 @@ class Winograd:
     scratch: tuple[int, int]
 
 
-def winograd(fused: FusedGroup, nests: Nests, nest: Nest, target: GpuTarget, half: HalfOperands) -> Winograd:
+def winograd(
+    fused: FusedGroup, nests: LoopNests, nest: LoopNest, target: GpuTarget, half: HalfOperands
+) -> Winograd:
     """The kernels of a nest that is such a convolution by constant weights.
 
     RuleError for another one, where another form is estimated to be faster, and where units for matrices
@@ -115,8 +117,8 @@ class _Builder:
     def __init__(
         self,
         fused: FusedGroup,
-        nests: Nests,
-        nest: Nest,
+        nests: LoopNests,
+        nest: LoopNest,
         target: GpuTarget,
         half: HalfOperands,
         conv: Filtering,
@@ -154,7 +156,7 @@ class _Builder:
         kernel = Kernel(*self.made_of)
         dtype = kernel.stored(conv.weights.source)
         half = HalfOperands(frozenset({1}) if dtype == "float16" else frozenset())
-        nests = find_nests(group)
+        nests = find_loop_nests(group)
         param = kernel.constant(conv.weights.source)
         assert param is not None
         places = {
@@ -252,7 +254,7 @@ class _Builder:
     def _store(self, kernel: Kernel, env: dict[Any, str], value: str) -> None:
         """An element, with what stands behind the convolution."""
         nest, block = self.nest, self.conv.block
-        inner, outer = Nest(block).spatial[0], nest.spatial[0]
+        inner, outer = LoopNest(block).spatial[0], nest.spatial[0]
         kernel.evaluator.given[block.target] = value
         positions = {o: env.get(v, "0") for v, o in zip(inner, outer, strict=True)}
         kernel.store(nest.result, positions, value if nest.result is block else None)
@@ -278,6 +280,6 @@ class _Builder:
         return " && ".join(tests)
 
     def _place(self, position: int, channels: int, channel: str) -> str:
-        """Of an element of V or M."""
+        """Bytes of an element of V or M."""
         first = position * self.conv.groups * self.tiles * channels
         return f"{first} + (member * {self.tiles} + tile) * {channels} + {channel}"

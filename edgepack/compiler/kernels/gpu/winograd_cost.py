@@ -2,7 +2,7 @@
 
 Estimated, not measured: the time of multiply-adds, of bytes between the GPU and its memory, and of launches,
 by what is known of the GPU's speed (``plan/gpu_speed.py``). The direct convolution is one launch, which reads
-its input and weights and writes its results once. Winograd's form is three: of its product both factors and
+its input and weights and writes its results once. Winograd's form is three: of its product both operands and
 the results have 16 / 4 or 36 / 16 times the elements, and two transforms do nothing but read and write.
 """
 

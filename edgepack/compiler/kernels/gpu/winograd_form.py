@@ -1,8 +1,8 @@
 """A reduction as a convolution by 3x3 of stride 1, which Winograd's minimal filtering can compute.
 
 It is recognised by what it computes, not by its operator's name: a sum over rows and columns of a window, and
-over channels, in which the first factor depends on a window's position and a row (column) of the result by
-their sum alone. Padding, on whatever sides, and what is computed where it is read are parts of that factor.
+over channels, in which the first operand depends on a window's position and a row (column) of the result by
+their sum alone. Padding, on whatever sides, and what is computed where it is read are parts of that operand.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side, tr
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.expressions.nodes import name_of
 from edgepack.compiler.kernels.gpu.kernel import Kernel
+from edgepack.compiler.kernels.gpu.loop_nests import expanded, substituted
 from edgepack.compiler.kernels.gpu.matrix_product import (
     SELECTIONS,
-    factors_of,
+    product_operands,
     selections_in,
     variables_of,
 )
-from edgepack.compiler.kernels.gpu.nests import expanded, substituted
 
 __all__ = ["Filtering", "filtering"]
 
@@ -46,10 +46,10 @@ class Filtering:
         row, column, output: variables of a result's row, column and channel.
         height, width, channels, outputs: of results, and channels of a group and of all results.
         groups: of channels.
-        data: the first factor, of the images' variables and of :attr:`at`.
+        data: the first operand, of the images' variables and of :attr:`at`.
         at: by "row", "column", "channel" and "group": the variables of ``data``. Rows and columns are those
             of the padded image, of which there are two more than of the result.
-        weights: the second factor: a load of the tensor of weights.
+        weights: the second operand: a load of the tensor of weights.
         axes: of the weights: rows, columns, channels, outputs.
     """
 
@@ -74,7 +74,7 @@ class Filtering:
 
     @property
     def pixels(self) -> int:
-        """Of the results of all images."""
+        """Pixels of the results of all images."""
         return prod(n for _, n in self.images) * self.height * self.width
 
     def packing(self, param: int, m: int, dtype: str) -> Packing:
@@ -96,7 +96,7 @@ def filtering(fused: FusedGroup, kernel: Kernel, block: Block) -> Filtering:
     taps = [v for v in summed if sizes[v] == TAPS]
     if len(summed) != TAPS or len(taps) not in (2, 3):
         raise RuleError("no sum over a window of 3x3 and channels")
-    data, weights = (expanded(x, kernel.evaluator.inlined) for x in factors_of(block))
+    data, weights = (expanded(x, kernel.evaluator.inlined) for x in product_operands(block))
     if name_of(weights) != "load" or selections_in(data) > SELECTIONS:
         raise RuleError("the weights, or what is convolved, are computed on the way")
     axes = {v: axis for axis, v in enumerate(weights.indices) if name_of(v) == "variable"}
@@ -136,7 +136,7 @@ def _others(weights: Any) -> int:
 
 
 def _by_sum(data: Any, variable: Any, tap: Any, size: int, analyzer: Any) -> tuple[Any, Any] | None:
-    """The factor as one of ``variable + tap``, and what stands for that sum; None where it is none."""
+    """The operand as one of ``variable + tap``, and what stands for that sum; None where it is none."""
     if not {variable, tap} <= variables_of(data):
         return None
     total = Var(f"{variable.name}_padded", tvm.ir.PrimType("int64"))
@@ -148,7 +148,7 @@ def _by_sum(data: Any, variable: Any, tap: Any, size: int, analyzer: Any) -> tup
 def _grouped(
     fused: FusedGroup, data: Any, output: Any, sizes: dict[Any, int], analyzer: Any
 ) -> tuple[int, Any, Any]:
-    """How many groups of channels there are, and the first factor with a variable for the group."""
+    """How many groups of channels there are, and the first operand with a variable for the group."""
     group = Var("group", tvm.ir.PrimType("int64"))
     if output not in variables_of(data):
         return 1, data, group

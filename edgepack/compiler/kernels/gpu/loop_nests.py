@@ -21,7 +21,7 @@ from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of
 from edgepack.compiler.kernels.expressions.nodes import name_of, nodes_in
 from edgepack.compiler.kernels.expressions.operations import Kind
 
-__all__ = ["Nest", "Nests", "expanded", "find_nests", "substituted"]
+__all__ = ["LoopNest", "LoopNests", "expanded", "find_loop_nests", "substituted"]
 
 #: An elementwise expression of at most this many tensors read, and without calls, is computed again for each
 #: reader.
@@ -29,7 +29,7 @@ CHEAP_READS = 2
 
 
 @dataclass(frozen=True)
-class Nest:
+class LoopNest:
     """What one kernel computes.
 
     Attributes:
@@ -57,7 +57,7 @@ class Nest:
 
 
 @dataclass(frozen=True)
-class Nests:
+class LoopNests:
     """A fused function's nests, in order.
 
     Attributes:
@@ -65,12 +65,12 @@ class Nests:
         temps: buffers between nests.
     """
 
-    nests: tuple[Nest, ...]
+    nests: tuple[LoopNest, ...]
     inlined: Mapping[Buffer, Block]
     temps: tuple[Buffer, ...]
 
 
-def find_nests(fused: FusedGroup) -> Nests:
+def find_loop_nests(fused: FusedGroup) -> LoopNests:
     """The nests of a fused group. RuleError for a function of another form than blocks of one store."""
     return _Finder(fused).find()
 
@@ -104,7 +104,7 @@ class _Finder:
         if len(set(targets)) != len(targets):
             raise RuleError("two blocks write one tensor")
 
-    def find(self) -> Nests:
+    def find(self) -> LoopNests:
         for block in self.blocks:
             if self._is_inlined(block):
                 self.inlined[block.target] = block
@@ -116,9 +116,9 @@ class _Finder:
             if tail is not None and tail.target not in behind:
                 behind[tail.target] = reduction
         inside = {block.target for block in behind.values()}
-        nests = tuple(Nest(b, self._reduction_of(b, behind)) for b in roots if b.target not in inside)
+        nests = tuple(LoopNest(b, self._reduction_of(b, behind)) for b in roots if b.target not in inside)
         temps = tuple(n.result.target for n in nests if n.result.target not in self.outputs)
-        return Nests(nests, self.inlined, temps)
+        return LoopNests(nests, self.inlined, temps)
 
     @staticmethod
     def _reduction_of(block: Block, behind: Mapping[Buffer, Block]) -> Block | None:
@@ -148,7 +148,7 @@ class _Finder:
         readers = [root for root in roots if self._reaches(root, reduction.target)]
         if len(readers) != 1 or readers[0].reductions:
             return None
-        spatial = Nest(reduction).spatial
+        spatial = LoopNest(reduction).spatial
         if not _is_identity(reduction.indices, reduction, spatial[0]):
             return None
         tail = readers[0]

@@ -1,4 +1,4 @@
-"""What the factors of a matrix product are in memory."""
+"""What the operands of a matrix product are in memory."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _is_multiple(x: Any, of: int) -> bool:
     return int(known.coeff) % of == 0 and int(known.base) % of == 0
 
 
-def loaded(factor: Any) -> tuple[Any, Sequence[Any]] | None:
-    """The tensor that a factor reads, and the conditions under which it is not 0; None for another
+def loaded(operand: Any) -> tuple[Any, Sequence[Any]] | None:
+    """The tensor that a operand reads, and the conditions under which it is not 0; None for another
     expression."""
-    if name_of(factor) == "load":
-        return factor, ()
-    if operation_of(factor).kind is not Kind.SELECT:
+    if name_of(operand) == "load":
+        return operand, ()
+    if operation_of(operand).kind is not Kind.SELECT:
         return None
-    parts = operands_of(factor)
+    parts = operands_of(operand)
     inner = loaded(parts[1])
     zero = name_of(parts[2]) == "float" and float(parts[2].value) == 0.0
     return (inner[0], (parts[0], *inner[1])) if inner is not None and zero else None
@@ -39,14 +39,14 @@ def loaded(factor: Any) -> tuple[Any, Sequence[Any]] | None:
 def contiguous(
     product: MatrixProduct, kernel: Kernel, number: int, along: str, *, count: int, dtype: str
 ) -> bool:
-    """Whether ``count`` neighbours of a factor, from a multiple of that on, lie together in memory.
+    """Whether ``count`` neighbours of a operand, from a multiple of that on, lie together in memory.
 
     Args:
-        number: 0 for the first factor, 1 for the second.
+        number: 0 for the first operand, 1 for the second.
         along: "k", "m" or "n": along which they are neighbours.
         dtype: of the tensor's elements in memory.
     """
-    found = loaded(product.factors[number])
+    found = loaded(product.operands[number])
     if found is None or not product.order[along]:
         return False
     load, condition = found
@@ -63,16 +63,16 @@ def contiguous(
 
 
 def packed_columns(product: MatrixProduct, kernel: Kernel, dtype: str) -> Packing | None:
-    """The second factor column by column, its terms in order, for each member of the batch; None unless it is
-    a constant of this dtype in memory, with a dimension for each variable, or for both parts of one."""
-    factor = product.factors[1]
-    if name_of(factor) != "load" or kernel.stored(factor.source) != dtype:
+    """The second operand column by column, its terms in order, for each member of the batch; None unless it
+    is a constant of this dtype in memory, with a dimension for each variable, or for both parts of one."""
+    operand = product.operands[1]
+    if name_of(operand) != "load" or kernel.stored(operand.source) != dtype:
         return None
-    param = kernel.constant(factor.source)
+    param = kernel.constant(operand.source)
     wanted = [variable for name in "bnk" for variable, _ in product.order[name]]
     axes: dict[Any, int] = {}
     shape: list[int] = []
-    for extent, index in zip(factor.source.shape, factor.indices, strict=True):
+    for extent, index in zip(operand.source.shape, operand.indices, strict=True):
         parts = _dimensions(index, int(extent), product)
         if parts is None or any(variable in axes for variable, _ in parts):
             return None

@@ -1,4 +1,4 @@
-"""Nests that one kernel can compute together, because each row of what they compute is its own.
+"""Loop nests that one kernel can compute together, because each row of what they compute is its own.
 
 A softmax is a maximum of each row, an exponential of each element less that, their sum, and a quotient; a
 normalisation two sums of each row, and then each element. What such nests read of each other lies in the same
@@ -17,16 +17,16 @@ from tvm.ir import TensorLoad
 from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.gpu.nests import Nest, Nests, expanded
+from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, expanded
 
-__all__ = ["Member", "RowRun", "row_runs"]
+__all__ = ["FusedRows", "RowStage", "find_fused_rows"]
 
 #: The dimension of a tensor that tells its elements within a row apart, and one of size 1.
 _COLUMN, _ONE = -1, -2
 
 
 @dataclass(frozen=True)
-class Member:
+class RowStage:
     """A nest of a run.
 
     Attributes:
@@ -34,15 +34,15 @@ class Member:
         rows: the variables of the result's row, in the order of the run's ``rows``.
         reduced_rows: those of the reduction.
         columns: what tells the elements or terms of a row apart, with their extents.
-        kept: whether a later nest of the run reads the elements.
+        reused: whether a later nest of the run reads the elements.
         stored: whether anything else does.
     """
 
-    nest: Nest
+    nest: LoopNest
     rows: tuple[Any, ...]
     reduced_rows: tuple[Any, ...]
     columns: tuple[tuple[Any, int], ...]
-    kept: bool
+    reused: bool
     stored: bool
 
     @property
@@ -52,33 +52,35 @@ class Member:
 
 
 @dataclass(frozen=True)
-class RowRun:
-    """Nests that follow one another.
+class FusedRows:
+    """Loop nests that follow one another.
 
     Attributes:
         rows: extents of the dimensions that tell rows apart.
-        members: in order.
+        stages: in order.
         dims: of each tensor that the run computes, what its dimensions are: the number of one of ``rows``, a
             column, or one of size 1.
     """
 
     rows: tuple[int, ...]
-    members: tuple[Member, ...]
+    stages: tuple[RowStage, ...]
     dims: Mapping[Buffer, tuple[int, ...]]
 
     def column_dimensions(self, buffer: Buffer) -> list[int]:
-        """Those along a row."""
+        """The dimensions of a tensor that run along a row."""
         return [axis for axis, kind in enumerate(self.dims[buffer]) if kind == _COLUMN]
 
 
-def row_runs(nests: Nests, outputs: Sequence[Buffer], among: Sequence[Nest]) -> list[RowRun | Nest]:
-    """Nests in order, those that belong together as a run of at least two.
+def find_fused_rows(
+    nests: LoopNests, outputs: Sequence[Buffer], among: Sequence[LoopNest]
+) -> list[FusedRows | LoopNest]:
+    """Loop nests in order, those that belong together as a run of at least two.
 
     Args:
         outputs: tensors that are read after the function.
         among: those of ``nests`` that it is about.
     """
-    found: list[RowRun | Nest] = []
+    found: list[FusedRows | LoopNest] = []
     left = list(among)
     while left:
         finder = _Finder(nests, left[0])
@@ -97,7 +99,7 @@ class _Finder:
         nests: those of the run so far, the first one whatever it is.
     """
 
-    def __init__(self, nests: Nests, first: Nest) -> None:
+    def __init__(self, nests: LoopNests, first: LoopNest) -> None:
         self._all, self.nests = nests, [first]
         self._dims: dict[Buffer, tuple[int, ...]] = {}
         self._columns: list[tuple[tuple[Any, int], ...]] = []
@@ -108,12 +110,12 @@ class _Finder:
             return
         variables, extents = first.spatial
         pairs = [
-            (v, r, n) for v, r, n in zip(variables, Nest(block).spatial[0], extents, strict=True) if n > 1
+            (v, r, n) for v, r, n in zip(variables, LoopNest(block).spatial[0], extents, strict=True) if n > 1
         ]
         self.extents = tuple(n for _, _, n in pairs)
         self._add(first, tuple(v for v, _, _ in pairs), tuple(r for _, r, _ in pairs))
 
-    def joins(self, nest: Nest) -> bool:
+    def joins(self, nest: LoopNest) -> bool:
         """Adds a nest; False if it does not fit."""
         if not self._dims:
             return False
@@ -132,13 +134,13 @@ class _Finder:
         return True
 
     def _matched(
-        self, nest: Nest, rows: list[Any], inner: list[Any]
+        self, nest: LoopNest, rows: list[Any], inner: list[Any]
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
         """The variables of the row of the result and of the reduction: either may be known by the other, as a
         reduction and what stands behind it have the same positions. None if a row is more than they."""
         if nest.reduction is None:
             return (tuple(rows), ()) if None not in rows else None
-        pairs = list(zip(nest.spatial[0], Nest(nest.reduction).spatial[0], strict=True))
+        pairs = list(zip(nest.spatial[0], LoopNest(nest.reduction).spatial[0], strict=True))
         for i in range(len(self.extents)):
             if inner[i] is None:
                 inner[i] = next((r for v, r in pairs if rows[i] is not None and v.same_as(rows[i])), None)
@@ -147,7 +149,7 @@ class _Finder:
         alike = None not in rows and None not in inner and len(sizes) == len(self.extents)
         return (tuple(rows), tuple(inner)) if alike else None
 
-    def _row_variables(self, nest: Nest, block: Any) -> list[Any]:
+    def _row_variables(self, nest: LoopNest, block: Any) -> list[Any]:
         """The block's variables that are the position of the row, by what it reads of the run; None for one
         that nothing tells. RuleError if it reads another row, or elements elsewhere than in its row."""
         found: list[Any] = [None] * len(self.extents)
@@ -174,7 +176,7 @@ class _Finder:
             raise RuleError("it reads nothing of the run")
         return found
 
-    def _add(self, nest: Nest, rows: tuple[Any, ...], reduced_rows: tuple[Any, ...]) -> None:
+    def _add(self, nest: LoopNest, rows: tuple[Any, ...], reduced_rows: tuple[Any, ...]) -> None:
         block = nest.reduction or nest.result
         sizes = dict(zip(block.iters, block.extents, strict=True))
         own = block.reductions if nest.reduction is not None else block.iters
@@ -187,14 +189,14 @@ class _Finder:
         self._columns.append(columns)
         self._rows.append((rows, reduced_rows))
 
-    def run(self, outputs: Sequence[Buffer]) -> RowRun:
+    def run(self, outputs: Sequence[Buffer]) -> FusedRows:
         """What was added."""
         behind = [nest for nest in self._all.nests if nest not in self.nests]
-        members = []
+        stages = []
         for number, nest in enumerate(self.nests):
             target = nest.result.target
-            members.append(
-                Member(
+            stages.append(
+                RowStage(
                     nest,
                     *self._rows[number],
                     self._columns[number],
@@ -202,9 +204,9 @@ class _Finder:
                     target in outputs or any(self._reads(other, target) for other in behind),
                 )
             )
-        return RowRun(self.extents, tuple(members), dict(self._dims))
+        return FusedRows(self.extents, tuple(stages), dict(self._dims))
 
-    def _reads(self, nest: Nest, target: Buffer) -> bool:
+    def _reads(self, nest: LoopNest, target: Buffer) -> bool:
         blocks = [nest.result] + ([nest.reduction] if nest.reduction is not None else [])
         loads = [load for b in blocks for load in _loads(expanded(b.value, self._all.inlined))]
         return any(load.source == target for load in loads)
