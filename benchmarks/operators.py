@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import edgepack
 from benchmarks.markdown import table
 from edgepack.client.session import Session
-from edgepack.compiler.frontend.onnx.reference import tolerances
+from edgepack.compiler.frontend.onnx.output_facts import tolerances
 from edgepack.config.device import load_device
 from edgepack.errors import EdgepackError
 from edgepack.runners import native

@@ -119,7 +119,7 @@ def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel,
     loaded = _frontend({"frontend": frontend}).load(Path(imported))
     module, about = [loaded.module], replace(loaded, module=None)
     del loaded  # nobody else keeps the weights in memory while the passes make others of them
-    return about, lower(module.pop(), forms)
+    return about, lower(module.pop(), forms, about.layout)
 
 
 def _with_weights(target: Target, half_weights: Float16Weights) -> Target:
@@ -216,7 +216,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     imported = frontend.load(folder)
     events.stage("optimise")
     target = _with_weights(target_from_json(job["target"]), imported.half_weights)
-    lowered = lower(imported.module, preferred_forms(target))
+    lowered = lower(imported.module, preferred_forms(target), imported.layout)
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name="model", prefix="")
     plan = replace(built.plan, warnings=(*notes, *built.plan.warnings))

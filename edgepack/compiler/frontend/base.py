@@ -2,7 +2,8 @@
 
 Each package of this folder is a frontend, under the name of its format, and is found by being there; another
 package brings one by an entry point (``edgepack.frontends``). What all formats share are the modules beside
-these packages: ``choose.py`` (which frontend reads a model), and what this module defines.
+these packages: ``choose.py`` (which frontend reads a model), ``tolerances.py`` (what an output may be off by,
+from facts that the frontend finds), ``recorded.py`` (recorded data), and what this module defines.
 
 A frontend runs in the worker's process, and is always given a file. A model that is an object in memory, an
 ``onnx.ModelProto`` say, is written to one first by the process that has it: a format whose models are such
@@ -25,6 +26,8 @@ from edgepack.plan.types import Signature, WeightsDtype
 
 if TYPE_CHECKING:
     import tvm
+
+    from edgepack.compiler.graph.layout import Layout
 
 __all__ = ["Float16Weights", "Frontend", "ImportOptions", "ImportedModel"]
 
@@ -75,10 +78,11 @@ class ImportedModel:
 
     Attributes:
         module: one Relax function ``main``; its parameters are the signature's inputs in order, its result
-            one tensor or a tuple of tensors, the outputs in order. Weights are constants inside. Layout NCHW
-            as in ONNX.
+            one tensor or a tuple of tensors, the outputs in order. Weights are constants inside.
         signature: names as in the file (not necessarily identifiers), static shapes.
         operators: how often each of the format's operators occurs, after normalisation.
+        layout: of the images that the module's convolutions and poolings take: "NCHW", channels first, or
+            "NHWC"; of signals and volumes likewise.
         half_weights: whether weights that are float16 numbers are stored as such: "always", "where it is
             fast" (the target has instructions that convert them), or "never".
         calibration: how large its values were in the recorded run, where that was asked for.
@@ -87,6 +91,7 @@ class ImportedModel:
     module: tvm.IRModule
     signature: Signature
     operators: dict[str, int]
+    layout: Layout
     half_weights: Float16Weights = "never"
     calibration: CalibrationRanges = NOT_CALIBRATED
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from tvm import relax
@@ -31,7 +31,10 @@ from edgepack.compiler.graph.rewrite import (
 from edgepack.compiler.graph.sliced_pooling import sliced_pooling
 from edgepack.compiler.graph.windows import adaptive_average, convolution, pooling
 
-__all__ = ["channels_last"]
+__all__ = ["Layout", "channels_last"]
+
+#: Of images: channels first or last. Signals and volumes have them in the same place.
+Layout = Literal["NCHW", "NHWC"]
 
 #: Operators that work on each element by itself, with broadcasting.
 ELEMENTWISE_NAMES = """

@@ -23,7 +23,7 @@ from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_gathered import isolate_gathered
 from edgepack.compiler.graph.isolate_shared import isolate_shared
 from edgepack.compiler.graph.isolate_small_results import isolate_small_results
-from edgepack.compiler.graph.layout import channels_last
+from edgepack.compiler.graph.layout import Layout, channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
 from edgepack.compiler.graph.narrow_products import narrow_products
 from edgepack.compiler.graph.norms import fuse_norms
@@ -94,12 +94,13 @@ class Forms:
     shuffles: bool = False
 
 
-def lower(module: IRModule, forms: Forms | None = None) -> Lowered:
+def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW") -> Lowered:
     """Normalises, lays out, legalises and fuses a module of static shapes.
 
     Args:
-        module: Relax, one function ``main``, channels first, constants inside.
+        module: Relax, one function ``main``, constants inside.
         forms: in which the target is fast; default those that are fast everywhere.
+        layout: of the module's convolutions and poolings. Those that have channels last already are left so.
     """
     t, forms = relax.transform, forms or Forms()
     # The target only selects TVM's generic CPU legalisations.
@@ -111,8 +112,9 @@ def lower(module: IRModule, forms: Forms | None = None) -> Lowered:
         module = matrix_products(module)
         module = fold_views(module)
         module = find_group_norms(module)
-        module = channels_last(module, winograd=forms.winograd, shuffles=forms.shuffles)
-        module = fold_views(module)
+        if layout == "NCHW":
+            module = channels_last(module, winograd=forms.winograd, shuffles=forms.shuffles)
+            module = fold_views(module)
         module = narrow_products(module)
         module = fuse_norms(module)
         module = fuse_attention(module)

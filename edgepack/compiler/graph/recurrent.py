@@ -17,10 +17,30 @@ from tvm import relax, tirx
 from edgepack.compiler.graph.legalize import ANCHOR
 from edgepack.compiler.graph.rewrite import dtype_of, shape_of
 
-__all__ = ["GATES", "OPERANDS", "Activation", "Recurrence", "emit_recurrence"]
+__all__ = [
+    "ACTIVATIONS",
+    "GATES",
+    "OPERANDS",
+    "PEEPHOLES",
+    "Activation",
+    "Recurrence",
+    "emit_recurrence",
+    "in_gate_order",
+]
 
-#: How many gates each cell has: i; z, r, h; i, o, f, c, in which order ONNX stores their weights.
-GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+#: The gates of each cell, in the order in which a recurrence's operands have them, whatever order the model's
+#: format has: it is that of ONNX (i; z, r, h; i, o, f, c). :func:`in_gate_order` brings others there.
+GATES = {
+    "rnn": ("hidden",),
+    "gru": ("update", "reset", "hidden"),
+    "lstm": ("input", "output", "forget", "cell"),
+}
+
+#: An LSTM's gates that look at the cell's state, in that order.
+PEEPHOLES = ("input", "output", "forget")
+
+#: What the functions of each cell are applied to, in the order of ``activations``: ONNX's f, g and h.
+ACTIVATIONS = {"rnn": ("hidden",), "gru": ("gates", "hidden"), "lstm": ("gates", "cell", "result")}
 
 #: TVM's number of a pattern that is fused with nothing.
 OPAQUE = 8
@@ -40,7 +60,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """All steps of a recurrent layer, float32. G is the number of gates, in ONNX's order.
+    """All steps of a recurrent layer, float32. G is the number of gates, in the order of :data:`GATES`.
 
     Operands:
         inputs: [steps, batch, directions * G * size], the products of the inputs and all biases but ``bias``.
@@ -48,7 +68,7 @@ class Recurrence:
         bias: [directions, size], added to the product of the state for a GRU's hidden gate, if that is linear
             before the reset.
         hidden, cell: [directions, batch, size], the states before the first step; 0 where left out.
-        peepholes: [directions, 3 * size], of an LSTM's input, output and forget gates.
+        peepholes: [directions, 3 * size], of an LSTM's gates in the order of :data:`PEEPHOLES`.
         lengths: int32 [batch], steps of each sequence. Results behind them are 0, states stay as they are.
 
     Results: the hidden states of all steps [steps, batch, directions, size], the last hidden states, and for
@@ -58,7 +78,7 @@ class Recurrence:
         cell: a key of :data:`GATES`.
         batch_first: inputs and results of all steps are [batch, steps, ...] instead.
         reverse: for each direction 1 if it goes from the last step to the first.
-        activations: for each direction those of ONNX, f, g and h.
+        activations: for each direction, in the order of :data:`ACTIVATIONS`.
         clip: bound of what activations are applied to; 0 for none.
         input_forget: an LSTM's forget gate is 1 - its input gate.
         linear_before_reset: a GRU's reset gate is applied to the product, not before it.
@@ -80,7 +100,7 @@ class Recurrence:
     @property
     def gates(self) -> int:
         """How many gates the cell has."""
-        return GATES[self.cell]
+        return len(GATES[self.cell])
 
     @property
     def directions(self) -> int:
@@ -119,6 +139,28 @@ class Recurrence:
         plain["operands"] = tuple(str(name) for name in plain["operands"])
         plain["activations"] = tuple(tuple(flat[d * each : (d + 1) * each]) for d in range(len(reverse)))
         return cls(**plain)
+
+
+def in_gate_order(
+    builder: relax.BlockBuilder, value: relax.Expr, axis: int, cell: str, gates: Sequence[str]
+) -> relax.Expr:
+    """Weights or biases of a format's order of gates, in that of :data:`GATES`.
+
+    Args:
+        value: G blocks of one size along ``axis``.
+        gates: the cell's, in the format's order: PyTorch's LSTM is ``("input", "forget", "cell", "output")``.
+
+    Raises:
+        ValueError: they are not those of the cell.
+    """
+    wanted = GATES[cell]
+    if sorted(gates) != sorted(wanted):
+        raise ValueError(f"{cell} has the gates {', '.join(wanted)}, not {', '.join(gates)}")
+    if tuple(gates) == wanted:
+        return value
+    size = shape_of(value)[axis] // len(wanted)
+    rows = [gates.index(gate) * size + row for gate in wanted for row in range(size)]
+    return builder.emit(relax.op.take(value, relax.const(rows, "int64"), axis))
 
 
 def emit_recurrence(

@@ -32,7 +32,7 @@ def layer(
 ) -> onnx.ModelProto:
     """One layer of which all outputs are outputs; ``given`` are bias, lengths, states, peepholes."""
     g = Graph(operator.lower(), seed=3, opset=22, ir_version=10)
-    directions, gates = 2 if direction == "bidirectional" else 1, GATES[operator.lower()]
+    directions, gates = 2 if direction == "bidirectional" else 1, len(GATES[operator.lower()])
 
     def weight(name: str, *shape: int) -> str:
         return g.weight(*shape, std=size**-0.5) if constant else g.input(name, shape)

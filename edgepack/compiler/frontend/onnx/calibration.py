@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.reference_run import run_reference
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.errors import ModelError
 from edgepack.plan.calibration import LARGEST_FLOAT16, NOT_CALIBRATED, CalibrationRanges
 
@@ -37,7 +38,7 @@ def calibrate(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     """
     most: dict[str, float] = {}
     try:
-        inputs = _recorded_inputs(folder / "recorded")
+        inputs = _recorded_inputs(folder / RECORDED)
         reads = {node.name: list(node.input) for node in model.graph.node}
         values = _largest(model, inputs)
         most = _beyond(model, values)

@@ -40,6 +40,7 @@ from edgepack.compiler.frontend.onnx.quantised_weights import warn_of_quantised_
 from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, check_operators, node_name
 from edgepack.compiler.frontend.onnx.weights import round_weights
+from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.custom import CustomOperator
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
@@ -125,7 +126,7 @@ def record(
             options,
             seed=seed,
             inputs=inputs,
-            directory=folder / "recorded",
+            directory=folder / RECORDED,
             changed=reference.Changed(rounded, _padding(signature)),
         )
         if options.precision == "fp16":
@@ -254,7 +255,7 @@ def _imported(
     module, nodes = _convert(normal, folder)
     outputs = _output_specs(module, [value.name for value in normal.graph.output])
     operators = dict(sorted(Counter(n.op_type for n in normal.graph.node).items()))
-    return ImportedModel(module, Signature(inputs, outputs, nodes), operators)
+    return ImportedModel(module, Signature(inputs, outputs, nodes), operators, layout="NCHW")
 
 
 def _signature(folder: Path) -> dict[str, Any]:

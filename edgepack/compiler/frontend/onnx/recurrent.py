@@ -10,6 +10,13 @@ from edgepack.errors import ModelError
 
 __all__ = ["CONVERTERS"]
 
+#: The gates of each cell in the order in which ONNX stacks their weights and biases.
+GATES = {
+    "rnn": ("hidden",),
+    "gru": ("update", "reset", "hidden"),
+    "lstm": ("input", "output", "forget", "cell"),
+}
+
 #: Functions f, g and h of each cell where the node names none.
 DEFAULTS = {"rnn": ("tanh",), "gru": ("sigmoid", "tanh"), "lstm": ("sigmoid", "tanh", "tanh")}
 
@@ -51,13 +58,14 @@ class _Layer:
         """The node's outputs, as a tuple."""
         from tvm import relax
 
-        from edgepack.compiler.graph.recurrent import OPERANDS, emit_recurrence
+        from edgepack.compiler.graph.recurrent import OPERANDS, emit_recurrence, in_gate_order
         from edgepack.compiler.graph.rewrite import dtype_of
 
         dtype = dtype_of(self.inputs[0])
         if dtype not in {"float32", "float16"}:
             raise self._refused(f"it computes with {dtype}", "Export the layer with float32.")
         x, w, r, b, lengths, hidden, cell, peepholes = (self._wide(value) for value in self.inputs)
+        w, r = (in_gate_order(self.builder, value, 1, self.cell, GATES[self.cell]) for value in (w, r))
         recurrence = self._recurrence()
         input_bias, state_bias = self._biases(b, recurrence)
         sequences = self._batch_first()

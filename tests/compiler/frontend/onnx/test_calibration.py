@@ -10,7 +10,7 @@ import pytest
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
-from edgepack.compiler.frontend.onnx.reference import TOLERANCES
+from edgepack.compiler.frontend.tolerances import TOLERANCES
 from edgepack.plan.gpu_target import Precision
 from workbench.models import save
 from workbench.models.builder import Graph

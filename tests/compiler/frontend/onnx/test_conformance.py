@@ -15,7 +15,8 @@ import pytest
 from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.frontend.onnx import import_file, import_model
 from edgepack.compiler.frontend.onnx.binding import bind
-from edgepack.compiler.frontend.onnx.reference import Tolerance, tolerances
+from edgepack.compiler.frontend.onnx.output_facts import tolerances
+from edgepack.compiler.frontend.tolerances import Tolerance
 from workbench.models import DIMS, NETWORKS, build, save
 from workbench.models.evaluate import random_inputs, run_onnxruntime, run_relax
 from workbench.models.odd import ODD

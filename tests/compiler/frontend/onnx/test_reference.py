@@ -10,7 +10,9 @@ import pytest
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_file
-from edgepack.compiler.frontend.onnx.reference import CONDITION_LIMIT, TOLERANCES, record, tolerances
+from edgepack.compiler.frontend.onnx.output_facts import tolerances
+from edgepack.compiler.frontend.onnx.reference import record
+from edgepack.compiler.frontend.tolerances import CONDITION_LIMIT, TOLERANCES
 from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.types import TensorSpec
 from workbench.models import DIMS, build, save

@@ -12,8 +12,9 @@ import pytest
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import import_file
-from edgepack.compiler.frontend.onnx.reference import ROUNDING_FACTOR, TOLERANCES, record
+from edgepack.compiler.frontend.onnx.reference import record
 from edgepack.compiler.frontend.onnx.rounded_factors import round_factors
+from edgepack.compiler.frontend.tolerances import ROUNDING_FACTOR, TOLERANCES
 from workbench.models import build, save
 from workbench.models.builder import Graph
 from workbench.models.evaluate import random_inputs, run_onnxruntime

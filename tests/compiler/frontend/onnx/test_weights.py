@@ -12,8 +12,8 @@ from onnx import numpy_helper
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx import frontend
-from edgepack.compiler.frontend.onnx.reference import TOLERANCES
 from edgepack.compiler.frontend.onnx.weights import round_weights
+from edgepack.compiler.frontend.tolerances import TOLERANCES
 from edgepack.plan.types import WeightsDtype
 from workbench.models import save
 from workbench.models.builder import Graph

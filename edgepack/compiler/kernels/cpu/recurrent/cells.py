@@ -20,7 +20,7 @@ class Phase:
     """A product of a step, and what is done with its columns.
 
     Attributes:
-        gates: whose weights it multiplies by, numbered as ONNX orders them.
+        gates: whose weights it multiplies by, by their numbers in ``GATES`` (``graph/recurrent.py``).
         source: what it multiplies: "hidden", the state before, or "reset", that times a GRU's reset gate.
     """
 

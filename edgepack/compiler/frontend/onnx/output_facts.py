@@ -1,0 +1,63 @@
+"""What decides on how far each output of an ONNX model may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.onnx.storage_types import storage_name
+from edgepack.compiler.frontend.tolerances import OutputFacts, Tolerance, tolerance_of
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["output_facts", "tolerances"]
+
+#: Operators that round to steps, or sum up integers as floats: an integer output may be off by one.
+ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "Resize"}
+
+
+def tolerances(model: onnx.ModelProto, rounded: str | None = None) -> dict[str, Tolerance | int]:
+    """What each output may be off by, by :func:`edgepack.compiler.frontend.tolerances.tolerance_of`."""
+    return {name: tolerance_of(facts, rounded) for name, facts in output_facts(model).items()}
+
+
+def output_facts(model: onnx.ModelProto) -> dict[str, OutputFacts]:
+    """By output, what it is computed from and in which types."""
+    import onnx
+
+    graph = infer_shapes(model).graph
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        types[value.name] = value.type.tensor_type.elem_type
+    producers = {name: node for node in graph.node for name in node.output}
+    floats = {
+        onnx.TensorProto.FLOAT: "float32",
+        onnx.TensorProto.FLOAT16: "float16",
+        onnx.TensorProto.BFLOAT16: "bfloat16",
+        onnx.TensorProto.DOUBLE: "float64",
+    }
+    found: dict[str, OutputFacts] = {}
+    for value in graph.output:
+        ancestors = _ancestors(value.name, producers)
+        exact = {name for name in ancestors if name in producers and types.get(name) not in floats}
+        found[value.name] = OutputFacts(
+            is_float=types.get(value.name) in floats,
+            arithmetic=frozenset(floats[types[name]] for name in ancestors if types.get(name) in floats),
+            rounds_to_steps=any(producers[name].op_type in ROUNDING for name in exact),
+            stored_as_bytes=bool(storage_name(types.get(value.name, 0))),
+        )
+    return found
+
+
+def _ancestors(name: str, producers: Mapping[str, onnx.NodeProto]) -> set[str]:
+    todo, found = [name], set()
+    while todo:
+        value = todo.pop()
+        if value in found:
+            continue
+        found.add(value)
+        if value in producers:
+            todo += [source for source in producers[value].input if source]
+    return found
