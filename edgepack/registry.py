@@ -55,7 +55,7 @@ class Registry:
         return sorted({*self.own(), *(point.name for point in self._installed())})
 
     def own(self) -> dict[str, str]:
-        """Those that edgepack itself brings: name to ``module`` or ``module:attribute``."""
+        """What edgepack itself brings: name to ``module`` or ``module:attribute``."""
         if not self.room:
             return dict(self.built_in)
         folder = PACKAGE.parent.joinpath(*self.room.split("."))

@@ -241,7 +241,7 @@ class Pool:
                     self._wake()  # it was this one's turn, which is of no use to it
 
     def _give_back(self, user: list[int]) -> None:
-        """Also what a call got that did not come to know of it: a signal's handler raised."""
+        """Frees all that a call holds, also what it got and does not know of: a signal's handler raised."""
         for key, other in list(self._users.items()):
             if other is user:
                 del self._users[key]

@@ -88,7 +88,7 @@ def included_files(source: str, root: Path, include: Sequence[str]) -> dict[str,
 
 
 def _common(recipe: Recipe, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-    """Those of the sources that include nothing but what every bundle has, each with what it is made from."""
+    """The sources that include nothing but what every bundle has, each with what it is made from."""
     everywhere = sources.runtime_files(recipe.gpu_apis)
     include = [path.relative_to(recipe.bundle).as_posix() for path in _include_directories(recipe)]
     files = {name: included_files(name, recipe.bundle, include) for name in names}

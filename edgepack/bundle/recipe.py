@@ -138,7 +138,7 @@ class Recipe:
 
     @property
     def gpu_apis(self) -> tuple[str, ...]:
-        """By what the GPUs are driven that it holds kernels for."""
+        """The APIs that drive the GPUs for which the bundle holds kernels."""
         return tuple(dict.fromkeys(one.gpu for one in self.compiled if one.gpu))
 
     @property

@@ -49,7 +49,7 @@ class Workplace:
 
     @property
     def build(self) -> Path:
-        """For objects and other intermediate files."""
+        """The folder for objects and other intermediate files."""
         return self.root / "build"
 
     def publish(self, *, force: bool) -> None:

@@ -49,7 +49,7 @@ device_option = click.option(
 
 
 def toolchain_option(default: str) -> Callable[[_F], _F]:
-    """Of those that compile C; ``default`` says what is taken without it."""
+    """The option of commands that compile C; ``default`` says what is taken without it."""
     return click.option(
         "--toolchain",
         shell_complete=toolchain_names,
@@ -82,7 +82,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 def format_option(*, required: bool = False) -> Callable[[_F], _F]:
-    """Of the commands that make packages of bundles."""
+    """The option of commands that make packages of bundles."""
     return click.option(
         "--format",
         "formats",

@@ -134,6 +134,6 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
 
 
 def _shown(path: Path) -> str:
-    """As short as it can be typed from here."""
+    """The path as short as it can be typed in the current folder."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -42,7 +42,7 @@ class GpuTool:
 
 
 def examine_gpu(device: Device) -> Iterator[GpuTool]:
-    """For a device with a GPU; nothing for another one."""
+    """What this machine has for a device's GPU; nothing for a device without one."""
     api = device.gpu.api
     if device.gpu.missing and api == "none":
         yield GpuTool("gpu", True, problem=f"none was found: {device.gpu.missing}", hint=GPU_HINT)

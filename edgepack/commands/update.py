@@ -45,8 +45,8 @@ _CUSTOM = "src/custom/"
 
 @dataclass(frozen=True)
 class _Options(RunOptions):
-    """Where the program runs, and what a bundle does not record of how its model was packed: the user's own
-    files (toolchain, custom operators), and limits."""
+    """What is given for an update: where the program runs, and what a bundle does not record of how its model
+    was packed, the user's own files (toolchain, custom operators) and limits."""
 
     toolchain: str | None = None
     custom: PathLike | None = None

@@ -97,7 +97,8 @@ def load_aliases(path: Path = ALIASES) -> AliasFile:
 
 
 def alias_documents(path: Path = ALIASES) -> dict[str, Document]:
-    """By alias: what a device file in its place would say. Raises ConfigError as :func:`load_aliases`."""
+    """What a device file in the place of each alias would say, by alias. Raises ConfigError as
+    :func:`load_aliases` does."""
     found, document = _read(path)
     return {name: _document(name, alias, document) for name, alias in found.aliases.items()}
 

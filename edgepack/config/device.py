@@ -386,7 +386,7 @@ def load_variant(device: Device, name_or_path: str) -> Device:
 
 
 def resolve_device(name_or_path: str | os.PathLike[str]) -> Resolved[Device]:
-    """As :func:`load_device`, with where each value came from."""
+    """The device of :func:`load_device`, with where each value came from."""
     return DEVICES.load(name_or_path)
 
 

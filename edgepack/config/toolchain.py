@@ -96,7 +96,7 @@ def load_toolchain(name_or_path: str | os.PathLike[str]) -> ToolchainConfig:
 
 
 def resolve_toolchain(name_or_path: str | os.PathLike[str]) -> Resolved[ToolchainConfig]:
-    """As :func:`load_toolchain`, with where each value came from."""
+    """The toolchain of :func:`load_toolchain`, with where each value came from."""
     return TOOLCHAINS.load(name_or_path)
 
 

@@ -60,7 +60,7 @@ class SourceBundle:
         return self.root / path if path in self.files() else None
 
     def whole(self) -> list[str]:
-        """As :meth:`files`, with the signatures over SHA256SUMS where it is signed."""
+        """All :meth:`files`, and the signatures over SHA256SUMS where the bundle is signed."""
         return sorted([*self.files(), *signature_files(self.root)])
 
 

@@ -274,7 +274,7 @@ def _member(out: IO[bytes], name: str, content: IO[bytes], size: int) -> None:
 
 
 def _write_tar(file: gzip.GzipFile, entries: Sequence[Entry], links: Mapping[str, str]) -> None:
-    """With an entry for each folder, as dpkg removes only folders that it knows."""
+    """Writes a tar with an entry for each folder: dpkg removes only folders that it knows."""
     paths = [*(entry.name for entry in entries), *links]
     folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents} - {"."}
     by_name = {entry.name: entry for entry in entries}

@@ -105,7 +105,7 @@ def _targets(job: ExportJob) -> tuple[list[_Target], list[Entry]]:
 
 
 def _module(job: ExportJob) -> str:
-    """Its path; from version 2 on it ends in the major version."""
+    """The module's path; from version 2 on it ends in the major version."""
     rule = "a Go module: a host and a path, github.com/acme/detector"
     pattern = r"[a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+"
     name = package_name(job.package.name, f"edgepack.local/{job.name}", pattern, rule)
@@ -172,7 +172,8 @@ def _values(job: ExportJob, targets: Sequence[_Target]) -> dict[str, object]:
 
 
 def _spelled(argument: Argument, used: set[str]) -> dict[str, object]:
-    """With its name as a Go constant begins: ``my_input`` gives ``MyInput``."""
+    """An argument's fields for the templates, its name also as Go's exported names are: ``my_input`` gives
+    ``MyInput``."""
     base = "".join(word[:1].upper() + word[1:] for word in argument.identifier.split("_"))
     camel, count = base, 1
     while camel in used:

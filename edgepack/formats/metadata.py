@@ -115,6 +115,6 @@ def pep440_version(version: str) -> str:
 
 
 def debian_version(version: str) -> str:
-    """As Debian's tools order it: a tilde sorts before the release (``2.0.0~beta.1``)."""
+    """A version as Debian's tools order it: a tilde sorts before the release (``2.0.0~beta.1``)."""
     release, before = _parts(version)
     return f"{release}~{before.replace('-', '.')}" if before else release

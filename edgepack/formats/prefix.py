@@ -99,12 +99,12 @@ def library_values(job: ExportJob, prefix: Prefix) -> dict[str, object]:
 
 
 def own_prefix(job: ExportJob) -> Prefix:
-    """For a prefix that many packages share."""
+    """A package's places in a prefix that many packages share."""
     return Prefix("lib", f"include/{job.name}", f"share/{job.name}")
 
 
 def _libraries(bundle: SourceBundle) -> list[str]:
-    """Of the system, which a program that links the static library needs too: from the bundle's own file."""
+    """The system's libraries that a program with the static library needs too, from the bundle's own file."""
     path = bundle.file(f"pkgconfig/{bundle.manifest.name}.pc")
     text = path.read_text(encoding="utf-8") if path is not None else ""
     found = re.findall(r"(?<=[ :])-l([A-Za-z0-9_+.-]+)", text)
@@ -112,7 +112,7 @@ def _libraries(bundle: SourceBundle) -> list[str]:
 
 
 def c_example(job: ExportJob, include: str = "") -> Mapping[str, object]:
-    """For templates: ``example``, a whole program in C, and ``tensors``, a table in Markdown.
+    """Values for templates: ``example``, a whole program in C, and ``tensors``, a table in Markdown.
 
     Args:
         include: the program's first line; by default it finds the header on the include path.

@@ -27,7 +27,7 @@ def within(name: str, patterns: Sequence[str]) -> bool:
 
 
 def disallowed_symbols(device: Device, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that are on neither allow-list: ``allowed-symbols.txt``, the device's own."""
+    """The ``names`` that are on neither allow-list: ``allowed-symbols.txt``, the device's own."""
     exact, patterns = _allow_list()
     patterns = (*patterns, *device.audit.symbols)
     return [n for n in names if refused_symbol(n) or not (n in exact or within(n, patterns))]

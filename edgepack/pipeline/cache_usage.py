@@ -148,7 +148,7 @@ def _entry(folder: OwnFolder, key: str) -> CacheEntry:
 
 
 def _kind(entry: OwnFolder) -> str:
-    """By its files; nothing else of it is believed."""
+    """The kind of an entry, by the names of its files; nothing else of it is believed."""
     try:
         with read_own_file(entry, ENTRY) as file:
             files = set(json.loads(os.read(file, _LARGEST))["files"])

@@ -8,7 +8,7 @@ __all__ = ["nvrtc_for", "takes_cubins"]
 
 
 def nvrtc_for(majors: Collection[int], driver: str) -> int:
-    """Of NVRTC's major versions that are installed, which is used.
+    """The major version of NVRTC that is used, of those that are installed.
 
     Args:
         majors: at least one.

@@ -83,7 +83,7 @@ class ModelCheck:
 
     @classmethod
     def of_plan(cls, plan: Plan, *, model: str, device: str) -> ModelCheck:
-        """That of a model which can be compiled."""
+        """The check of a model that can be compiled."""
         kernels = {kernel.symbol: kernel for kernel in plan.kernels}
         steps = []
         for step in plan.steps:

@@ -127,7 +127,7 @@ class CpuTarget:
 
     @property
     def _family(self) -> str:
-        """Whose instructions the CPU has, from the first part of the triple; Apple calls AArch64 arm64."""
+        """The architecture whose instructions the CPU has, from the triple; Apple calls AArch64 arm64."""
         names = {"arm64": "aarch64", "thumb": "arm"}
         known = ("x86", "aarch64", "arm64", "arm", "thumb", "riscv", "wasm")
         found = next((name for name in known if self.arch.startswith(name)), self.arch)

@@ -36,7 +36,7 @@ class DaskExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As any executor's; the scheduler and its workers run on."""
+        """Ends what any executor's does; the scheduler and its workers run on."""
         self._calls.shutdown(wait=wait and not cancel_futures)
         self._client.close()
 

@@ -58,7 +58,7 @@ class Unit:
 
     @property
     def place(self) -> str:
-        """Its folder in the release, with ``/``."""
+        """The unit's folder in the release, with ``/``."""
         return f"{self.model}/{self.device}"
 
 

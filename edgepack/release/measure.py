@@ -84,7 +84,7 @@ class Slower:
 
 
 def load_measurements(release: Path) -> Measurements:
-    """Of a release's folder, or of a ``release.json`` in it; none where there is no such file."""
+    """The measurements in a release's folder or ``release.json``; none where there is no such file."""
     root = release if release.is_dir() else release.parent
     try:
         return Measurements.model_validate_json(read_regular(root / MEASUREMENTS, _LARGEST))

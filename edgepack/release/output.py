@@ -50,7 +50,7 @@ def read_sums(root: Path) -> dict[str, str]:
 
 
 def parsed_sums(text: bytes, path: Path) -> dict[str, str]:
-    """As :func:`read_sums`, of the content of the file at ``path``."""
+    """What :func:`read_sums` reads, of the content of the file at ``path``."""
     try:
         lines = text.decode("utf-8").split("\n")
     except ValueError as error:

@@ -55,7 +55,7 @@ def do_call(folder: Path) -> None:
 
 
 class ProcessExecutor(Executor):
-    """At most ``jobs`` processes at once. Left by an exception, a ``with`` statement ends those that run."""
+    """Runs at most ``jobs`` processes at once. Left by an exception, a ``with`` statement ends them."""
 
     def __init__(self, jobs: int) -> None:
         self._threads = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="edgepack-job")
@@ -66,7 +66,7 @@ class ProcessExecutor(Executor):
         return self._threads.submit(self._call, pickle.dumps((fn, args, kwargs)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As any executor's; with ``cancel_futures`` the processes that run are ended too."""
+        """Ends what any executor's does; with ``cancel_futures`` also the processes that run."""
         if cancel_futures:
             self._stopping.set()
         self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)

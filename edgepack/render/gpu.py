@@ -50,7 +50,7 @@ class _Places:
     arguments: list[int] = field(default_factory=list)
 
     def add(self, arguments: Sequence[Argument]) -> int:
-        """Where the list of these arguments begins."""
+        """Adds these arguments; returns where their list begins."""
         first = len(self.arguments)
         for argument in arguments:
             base = self.plan.constants[argument.index].offset if argument.kind == "constant" else 0
@@ -104,7 +104,7 @@ def gpu_values(plan: Plan, made: GpuKernels) -> dict[str, object]:
 
 
 def _on_cpu(plan: Plan) -> list[int]:
-    """Of each input, then each output, 1 if a step of the CPU uses it, else 0."""
+    """Whether a step of the CPU uses each input, then each output: 1 or 0."""
     used = {
         (argument.kind, argument.index)
         for step in plan.steps

@@ -41,5 +41,5 @@ def code(text: str) -> str:
 
 
 def code_cell(text: str) -> str:
-    """As :func:`code`, in a table's cell, which a bar would end even in code: such a text is no code."""
+    """A text as code in a table's cell; as no code where it has a bar, which would end the cell."""
     return markdown(text) if "|" in text else code(text)

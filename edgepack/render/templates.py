@@ -37,7 +37,7 @@ def render(template: str, values: Mapping[str, object]) -> str:
 
 
 def render_html(template: str, values: Mapping[str, object]) -> str:
-    """As :func:`render`, for HTML: the characters of each value that mean something there are escaped."""
+    """Renders HTML: what :func:`render` does, with the characters that mean something there escaped."""
     return _environment(escapes=True).get_template(template).render(**values)
 
 

@@ -52,7 +52,7 @@ class Folder:
 
     @property
     def path(self) -> str:
-        """As messages name it."""
+        """The folder as messages name it."""
         return str(PurePosixPath(self.parent) / self.name)
 
     def made(self) -> str:

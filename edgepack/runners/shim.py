@@ -209,7 +209,7 @@ def compile_kernels(shim: Shim, texts: Sequence[str], folder: Path, build: ZigCc
 
 
 def _flags(shim: Shim) -> list[str]:
-    """Of all files of a shim."""
+    """The compiler's flags for all files of a shim."""
     folders = [f"-I{_TEMPLATES / shim.folder}", f"-I{_TEMPLATES / 'common'}"]
     names = [f'-DSHIM_NAME="{shim.name}"', f"-DSHIM_SHARED_BYTES={shim.shared_bytes}"]
     return ["-g1", "-fPIC", "-fvisibility=hidden", *folders, *names]

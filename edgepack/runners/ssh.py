@@ -113,7 +113,7 @@ class _Host:
 
     @property
     def typed(self) -> str:
-        """As ssh and its tools want it on a command line."""
+        """The host as ssh and its tools want it on a command line."""
         host = shlex.quote(self.host)
         return host if self.port is None else f"-p {self.port} {host}"
 

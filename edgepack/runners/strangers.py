@@ -23,7 +23,7 @@ _FLAGS = [getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEX
 
 @contextmanager
 def readable_paths(paths: list[Path], *, by_path: bool) -> Iterator[list[Path]]:
-    """For each file or folder itself, or a copy in a temporary folder where others may not read all of it.
+    """Each file or folder itself, or a copy in a temporary folder where others may not read all of it.
 
     Symbolic links in a folder are copied as links, and what is neither file nor folder is left out: a copy
     holds nothing that is not in the folder.
@@ -99,7 +99,7 @@ def _copy(path: Path, to: Path) -> None:
 
 
 def _copy_folder(path: Path, to: Path) -> None:
-    """By the folders' descriptors, so that nobody puts a link to another file in between."""
+    """Copies by the folders' descriptors, so that nobody puts a link to another file in between."""
     for root, folders, files, folder in os.fwalk(path):
         there = to / Path(root).relative_to(path)
         there.mkdir()

@@ -95,7 +95,7 @@ class CosignSecretKey:
     suffix: str = SUFFIX
 
     def sign_raw(self, message: bytes) -> bytes:
-        """As :attr:`CosignPublicKey.raw`."""
+        """Refuses to sign bytes as they are, for the reason that :attr:`CosignPublicKey.raw` gives."""
         del message
         raise ConfigError(
             "Params are signed by minisign's keys, and this is a key of cosign or openssl.",

@@ -48,7 +48,7 @@ class MinisignPublicKey:
 
     @property
     def name(self) -> str:
-        """As minisign prints it."""
+        """The key's number as minisign prints it."""
         return _name(self.number)
 
     @property

@@ -45,7 +45,7 @@ _places: ContextVar[Mapping[str, Path]] = ContextVar("edgepack_places", default=
 
 @contextmanager
 def writing_to(places: Mapping[str, Path]) -> Iterator[None]:
-    """Where the body fails because one of these folders cannot be written to, the error says that.
+    """An error of the body says so, if its cause is that one of these folders cannot be written to.
 
     Args:
         places: what each is, for the message ("cache folder"), and its path.
@@ -111,7 +111,7 @@ def _error(number: int, file: str, detail: str = "") -> ConfigError:
 
 
 def _telling(output: str) -> str:
-    """Of what a program printed, the lines that say what the system refused; else its last ones."""
+    """The lines of what a program printed that say what the system refused; else its last ones."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = [line for line in lines if re.search("|".join(_SAID.values()), line)]
     return "\n".join(dict.fromkeys(said[:5] or lines[-5:]))

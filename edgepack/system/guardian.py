@@ -74,7 +74,7 @@ class _Guardian:
 
 
 class Process(subprocess.Popen[bytes]):
-    """As subprocess.Popen, with an environment (``env``), and known to the guardian as long as it runs."""
+    """A subprocess.Popen with an environment (``env``), known to the guardian as long as it runs."""
 
     def __init__(self, command: list[str], *, env: dict[str, str], **options: Any) -> None:
         self._mark = _new_mark()
@@ -85,7 +85,7 @@ class Process(subprocess.Popen[bytes]):
             _tell(f"+ {self._mark} {self.pid}")
 
     def poll(self) -> int | None:
-        """None, or the exit code."""
+        """The exit code; None while it runs."""
         return self._told(super().poll())
 
     def wait(self, timeout: float | None = None) -> int:

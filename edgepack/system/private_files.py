@@ -43,7 +43,7 @@ _SYSTEM = (0, 65534)
 
 
 class NotOursError(OSError):
-    """It belongs to another user, or others may write to it."""
+    """The file or folder belongs to another user, or others may write to it."""
 
 
 class OwnFolder:

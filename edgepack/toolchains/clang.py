@@ -30,8 +30,8 @@ class ClangToolchain(GnuToolchain):
         return [*super().driver(), *self._own_libraries()]
 
     def _own_libraries(self) -> list[str]:
-        """Where a GCC for bare metal (riscv64-unknown-elf) is installed too, clang takes that one's libraries
-        for Linux: those of the cross compiler by name."""
+        """The folders of the cross compiler's libraries, where clang would take others for Linux: those of a
+        GCC for bare metal (riscv64-unknown-elf) that is installed too."""
         target = self.target.target
         bare = Path(_GCC, "gcc", f"{target.partition('-')[0]}-unknown-elf")
         versions = sorted(Path(_GCC, "gcc-cross", target).glob("[0-9]*"))

@@ -146,7 +146,7 @@ class Ecosystem:
 
 
 def _core_name(device: DeviceRecord) -> str:
-    """Of a Cortex-M LLVM's name, "" without floats in registers; of a RISC-V core its extensions."""
+    """LLVM's name of a Cortex-M, "" without floats in registers; the extensions of a RISC-V core."""
     if device.arch == "riscv32":
         return "rv32i" + "".join(letter for letter in "mafdc" if f"+{letter}" in device.features)
     return device.cpu if device.triple.endswith("eabihf") else ""

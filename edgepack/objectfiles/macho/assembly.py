@@ -118,7 +118,7 @@ def _bytes(section: Section, start: int, end: int) -> list[str]:
 
 
 def _relocations(whole: _Object, section: Section) -> Iterator[tuple[int, int, str]]:
-    """Of each relocation where it is, the bytes that its text stands for (0: it is beside them), its text."""
+    """Each relocation's place, the bytes that its text stands for (0: it is beside them), and its text."""
     addend, less = 0, ""
     for relocation in section.relocations:
         if relocation.kind == _ADDEND:

@@ -35,7 +35,7 @@ class Budget:
             raise _unsafe(self._name, f"it has more than {_MOST_ENTRIES} entries and folders")
 
     def room(self, entries: int) -> None:
-        """So many entries are to come."""
+        """Refuses the archive if so many more entries are too many."""
         if entries > self._entries:
             raise _unsafe(self._name, f"it has more than {_MOST_ENTRIES} entries and folders")
 
@@ -44,7 +44,7 @@ class Budget:
         return min(CHUNK, self._bytes + 1)
 
     def take(self, nbytes: int) -> None:
-        """So many bytes left a decompressor."""
+        """Counts bytes that left a decompressor, and refuses the archive if they are too many."""
         self._bytes -= nbytes
         if self._bytes < 0:
             raise _unsafe(self._name, f"it unpacks to more than {_RATIO} times its size")

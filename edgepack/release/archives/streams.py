@@ -60,7 +60,7 @@ class Inflate:
         return self._inflate.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """At most ``max_length`` bytes. zlib.error for what is no such stream."""
+        """At most ``max_length`` bytes of what the data unpack to. Raises zlib.error for other streams."""
         out = self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
         self.needs_input = len(out) < max_length and not self._inflate.unconsumed_tail
         return out

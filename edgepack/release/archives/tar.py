@@ -173,7 +173,7 @@ def _said(header: _Header, data: bytes, where: Where) -> dict[str, str]:
 
 
 def _entry(header: _Header, said: dict[str, str], extended: bytes, where: Where) -> tuple[str, str]:
-    """Its name and its target, by its header and by what was said of it."""
+    """An entry's name and target, by its header and by what its extensions said."""
     if extended and (extended == b"x") != header.posix:
         raise where.differs(f"the header at byte {header.at} is of another flavour of tar")
     if b".." in header.name.split(b"/") or header.name.startswith(b"/") or header.target.startswith(b"/"):

@@ -64,7 +64,7 @@ def hidden_header(source: Source) -> int | None:
 
 
 def _sums(block: bytes) -> tuple[int, int]:
-    """Its checksums of unsigned and of signed bytes."""
+    """A header block's checksums of unsigned and of signed bytes."""
     rest = block[: _SUM.start] + block[_SUM.stop :]
     unsigned = sum(rest) + 8 * ord(" ")
     return unsigned, unsigned - 256 * len(rest.translate(None, _ASCII))

@@ -144,7 +144,7 @@ class Tree:
                 here = found
 
     def _parts(self, link: _Node) -> list[str]:
-        """Of its target, the last first."""
+        """The parts of a link's target, the last first."""
         target = link.target
         parts = target.split("/")
         if not target or target.startswith("/") or "\\" in target:

@@ -116,7 +116,7 @@ def _entry(source: Source, record: Record, found: Directory, where: Where) -> _E
 
 
 def _name(record: Record, where: Where) -> str:
-    """Its name, where its kind, its flags and its mode are those of an ordinary file or folder."""
+    """An entry's name, where its kind, flags and mode are those of an ordinary file or folder."""
     if record.flags & ~_FLAGS or record.flags & 1:
         raise where.unsafe(f"{record.shown} is neither file nor folder, or is encrypted")
     if record.method not in (_STORED, _DEFLATED):

@@ -320,7 +320,7 @@ def _convert(model: onnx.ModelProto, folder: Path) -> tuple[tvm.IRModule, tuple[
         """Asks our own converters first, and goes on behind a node that fails."""
 
         def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-            """Nothing: ``check_operators`` did, which also knows our own converters."""
+            """Checks nothing: ``check_operators`` did, which also knows our own converters."""
 
         def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
             array = read_tensor(tensor_proto, folder)

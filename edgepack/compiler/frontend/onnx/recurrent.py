@@ -137,8 +137,8 @@ class _Layer:
     # Operands ---------------------------------------------------------------------------------------------
 
     def _batch_first(self) -> Any:
-        """Where the sequences are transposed only so that time comes first, what they were before: [batch,
-        steps, ...]; None otherwise."""
+        """The sequences as they were before they were transposed, where that is only so that time comes
+        first: [batch, steps, ...]; None otherwise."""
         from tvm import relax
 
         from edgepack.compiler.graph.rewrite import shape_of

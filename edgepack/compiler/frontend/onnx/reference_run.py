@@ -27,7 +27,7 @@ __all__ = ["run_custom", "run_drawn", "run_reference"]
 def run_custom(
     model: onnx.ModelProto, arrays: Mapping[str, NDArray[Any]], custom: Sequence[CustomOperator]
 ) -> tuple[dict[str, NDArray[Any]], onnx.ModelProto | None, str]:
-    """As :func:`run_whatever_serves`, for a model that may have custom operators."""
+    """Does what :func:`run_whatever_serves` does, for a model that may have custom operators."""
     nodes = custom_nodes(model, custom)
     if not nodes:
         return run_whatever_serves(model, arrays)

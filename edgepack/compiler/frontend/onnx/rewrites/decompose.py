@@ -116,7 +116,7 @@ def local_response_normalization(editor: Editor, node: onnx.NodeProto) -> Sequen
 
 
 def one_hot(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """Where(index == 0..depth-1, on, off); the importer turns the values into float64."""
+    """OneHot as Where(index == 0..depth-1, on, off); the importer turns the values into float64."""
     import numpy as np
 
     indices, depth, pair = node.input

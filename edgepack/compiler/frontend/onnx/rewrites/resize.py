@@ -68,7 +68,7 @@ class _Numbers:
         return editor.op("Clip", rounded, editor.scalar(limits.min, wide), editor.scalar(float(most), wide))
 
     def narrowed(self, x: str) -> str:
-        """As the output has them."""
+        """Computed values in the output's type, rounded where that is an integer."""
         if not self.whole:
             return x
         rounded = x if self.truncated or self.sampling.antialias else self._rounded(x)
