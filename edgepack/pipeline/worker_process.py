@@ -23,10 +23,11 @@ from edgepack import errors
 from edgepack.errors import EdgepackError, InternalError, ModelError
 from edgepack.pipeline.job import WARNINGS, Job
 from edgepack.resources import PACKAGE
+from edgepack.system.command_text import signal_name
 from edgepack.system.deadline import TICK, check_time
 from edgepack.system.disk_errors import blamed
 from edgepack.system.log import save_log
-from edgepack.system.process import kill_group, signal_name, start
+from edgepack.system.process import kill_group, start
 from edgepack.system.progress import Progress
 from edgepack.system.temporary import temporary_folder
 

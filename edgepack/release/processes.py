@@ -23,8 +23,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from edgepack.errors import ConfigError, InternalError
 from edgepack.resources import PACKAGE
+from edgepack.system.command_text import signal_name
 from edgepack.system.deadline import TICK
-from edgepack.system.process import kill_group, signal_name, start
+from edgepack.system.process import kill_group, start
 from edgepack.system.temporary import temporary_folder
 
 __all__ = ["CALL", "RESULT", "ProcessExecutor", "do_call", "job_command", "open_executor"]

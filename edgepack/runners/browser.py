@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.errors import ToolchainError
+from edgepack.system.command_text import printed
 from edgepack.system.deadline import TICK, check_time
 from edgepack.system.paths import find_program
-from edgepack.system.process import ask, kill_group, printed, start
+from edgepack.system.process import ask, kill_group, start
 from edgepack.system.temporary import temporary_folder
 
 __all__ = ["browse", "find_browser", "version_of"]

@@ -20,8 +20,9 @@ from edgepack.runners import Selected, select_runner
 from edgepack.runners.base import setting
 from edgepack.runners.recorded import device_of
 from edgepack.runners.sandbox import run_confined, sandbox_name
+from edgepack.system.command_text import signal_name
 from edgepack.system.files import is_text
-from edgepack.system.process import Completed, signal_name
+from edgepack.system.process import Completed
 from edgepack.system.temporary import temporary_folder
 
 __all__ = [

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import signal
 import subprocess
 import threading
@@ -35,6 +34,7 @@ from typing import IO, TypeVar
 
 from edgepack.errors import ToolchainError
 from edgepack.system import guardian
+from edgepack.system.command_text import printed, shorten, show_command, tool_name
 from edgepack.system.deadline import TICK, OutOfTimeError, time_left
 from edgepack.system.disk_errors import blamed
 from edgepack.system.paths import find_program
@@ -46,17 +46,12 @@ __all__ = [
     "background",
     "execute",
     "kill_group",
-    "printed",
     "run_checked",
     "run_tool",
-    "show_command",
     "side_by_side",
-    "signal_name",
     "start",
 ]
 
-#: Characters of a tool's output that an error shows: its start (the first error) and its end.
-_SHOWN = 6000
 
 #: Bytes that a program may print: more would fill the memory.
 _MOST_PRINTED = 64 << 20
@@ -148,11 +143,11 @@ def run_tool(
         raise ToolchainError(
             f"{command[0]} cannot be started: {error.strerror}", detail=show_command(command)
         ) from None
-    done, in_time = _communicate(process, timeout, _tool(command))
+    done, in_time = _communicate(process, timeout, tool_name(command))
     if not in_time:
         raise ToolchainError(
-            f"{_tool(command)} did not end within {timeout:g} s, and was ended.",
-            detail=f"$ {show_command(command)}\n{_shorten(done.stdout.strip())}".rstrip(),
+            f"{tool_name(command)} did not end within {timeout:g} s, and was ended.",
+            detail=f"$ {show_command(command)}\n{shorten(done.stdout.strip())}".rstrip(),
             hint="Try the command by itself; on a slow machine raise `timeout:` in the toolchain's file.",
         )
     return done
@@ -186,7 +181,7 @@ def run_checked(
         ended = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
         raise ToolchainError(
             f"{what} failed ({ended})",
-            detail=f"$ {show_command(command)}\n{_shorten(done.stdout.strip())}",
+            detail=f"$ {show_command(command)}\n{shorten(done.stdout.strip())}",
             hint=hint,
         )
     return done.stdout
@@ -350,38 +345,3 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
             killpg(process.pid, signal.SIGKILL)
     with suppress(OSError):
         process.kill()
-
-
-def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11; ``signal 99`` if it has no name here."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def show_command(command: Sequence[str]) -> str:
-    """A command as it can be pasted into a shell."""
-    return subprocess.list2cmdline(command) if os.name == "nt" else shlex.join(command)
-
-
-def printed(stdout: str, stderr: str, limit: int = 4000) -> str:
-    """The last ``limit`` characters of each of a program's two streams, for an error's detail."""
-    parts = [
-        f"{name}:\n{text[-limit:].rstrip()}"
-        for name, text in (("stdout", stdout), ("stderr", stderr))
-        if text
-    ]
-    return "\n".join(parts) or "It printed nothing."
-
-
-def _tool(command: Sequence[str]) -> str:
-    """A tool's name: that of its module where it is a module of Python."""
-    return command[2] if list(command[1:2]) == ["-m"] and len(command) > 2 else Path(command[0]).name
-
-
-def _shorten(text: str) -> str:
-    if len(text) <= _SHOWN:
-        return text
-    half = _SHOWN // 2
-    return f"{text[:half]}\n... ({len(text) - _SHOWN} characters left out) ...\n{text[-half:]}"
