@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgepack.bundle.manifest import BufferRecord, KernelRecord, Manifest, VariantRecord
+from edgepack.bundle.manifest import Manifest, VariantRecord
 from edgepack.errors import ConfigError
 from edgepack.render.formatting import human_bytes, human_count
 from edgepack.render.templates import render_html
 from edgepack.report.figures import (
     BarChart,
     BarRow,
-    MemoryMap,
     Scale,
     Value,
     bar_chart,
     error_scale,
-    memory_map,
     shortened,
 )
+from edgepack.report.kernels import Kernels, threads_text
 from edgepack.report.results import BenchResult, OutputResult, VerifyResult
-from edgepack.runners.profile import ProfileEntry, profile_entries
 from edgepack.system.atomic import replace_file
 from edgepack.system.disk_errors import refusal, writing_to
 from edgepack.system.temporary import remove_dead, temporary_folder
 
 __all__ = ["render_report", "write_report"]
-
-#: Rows of a chart; the rest becomes one row.
-_MOST_ROWS = 14
 
 
 def write_report(
@@ -76,7 +70,7 @@ def render_report(
     """The HTML of a report. The same bundle and results give the same text."""
     records: list[Manifest | VariantRecord] = [manifest, *manifest.variants]
     kinds = [
-        _Kernels(
+        Kernels(
             f"k{number}",
             record.device.name if isinstance(record, Manifest) else record.name,
             record,
@@ -95,164 +89,6 @@ def render_report(
         "tiles": _tiles(manifest, bench, verification),
     }
     return render_html("report/report.html.j2", values)
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """A kernel in the table: how often it runs, and for which nodes of the model."""
-
-    record: KernelRecord
-    uses: int
-    parameters: str
-    nodes: tuple[str, ...]
-
-
-class _Kernels:
-    """The plan of one kind of CPU, or of a GPU."""
-
-    def __init__(
-        self, key: str, name: str, record: Manifest | VariantRecord, bench: BenchResult | None
-    ) -> None:
-        self.key, self.name, self.record, self.bench = key, name, record, bench
-        self.kernels = {kernel.symbol: kernel for kernel in record.kernels}
-        for step in record.steps:
-            if step.kernel and step.kernel not in self.kernels:
-                raise ConfigError(
-                    f"The manifest's steps name the kernel {step.kernel[:60]!r}, which it has not.",
-                    hint="Pack the model again.",
-                )
-
-    @property
-    def memory(self) -> list[MemoryMap]:
-        """The arena, and that of the GPU; without those that are empty or of an older bundle."""
-        memory = self.record.memory
-        makers = [
-            f"made by {', '.join(step.nodes[:3]) or step.kernel or 'a copy'}" for step in self.record.steps
-        ]
-        found = []
-        for title, buffers, size in (
-            ("The arena over a run", memory.buffers, memory.arena),
-            ("The GPU's arena over a run", memory.gpu_buffers, memory.gpu_arena),
-        ):
-            if not buffers or not size:
-                continue
-            if any(b.last_step >= len(makers) or not _placed(b, size) for b in buffers):
-                raise ConfigError(
-                    "The manifest's arena has a buffer outside of it, or of steps that there are not.",
-                    hint="Pack the model again.",
-                )
-            description = (
-                f"{len(buffers)} buffers in {human_bytes(size)}, placed by when they are in use, in "
-                f"{len(makers)} steps."
-            )
-            found.append(memory_map(buffers, makers, size, title, description))
-        return found
-
-    @property
-    def operators(self) -> BarChart | None:
-        """Operations and bytes by fused operator."""
-        sums: dict[str, list[int]] = {}
-        for step in self.record.steps:
-            if not step.kernel:
-                continue
-            kernel = self.kernels[step.kernel]
-            total = sums.setdefault(" + ".join(kernel.ops) or kernel.rule, [0, 0, 0])
-            for index, value in enumerate((kernel.flops, kernel.bytes_moved, 1)):
-                total[index] += value
-        if not sums:
-            return None
-        ordered = sorted(sums.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
-        flops, moved = (sum(total[i] for total in sums.values()) or 1 for i in (0, 1))
-        rows = []
-        for name, total in _folded(ordered):
-            values = (
-                Value(total[0], f"{human_count(total[0])}FLOP, {_share(total[0] / flops)}"),
-                Value(total[1], f"{human_bytes(total[1])}, {_share(total[1] / moved)}"),
-            )
-            note = f"{total[2]} steps" if total[2] != 1 else "1 step"
-            rows.append(BarRow(name, values, note, others=name not in sums))
-        return bar_chart(
-            "Work by operator",
-            "Floating point operations of direct computation, and the least bytes that are read and written.",
-            "operator",
-            ("operations", "bytes moved"),
-            rows,
-        )
-
-    @property
-    def times(self) -> BarChart | None:
-        """Measured times, the longest first; None where none were measured."""
-        if self.bench is None or not self.bench.steps_us:
-            return None
-        entries = profile_entries(self.record, self.bench.steps_us)
-        slowest = sorted(entries, key=lambda entry: (-entry.us, entry.first_step))
-        rows = [_timed(entry) for entry in slowest[:_MOST_ROWS]]
-        if rest := slowest[_MOST_ROWS:]:
-            us = sum(entry.us for entry in rest)
-            text = f"{_time(us)}, {sum(entry.share for entry in rest):.1%}"
-            rows.append(BarRow(f"{len(rest)} others", (Value(us, text),), others=True))
-        runs, where = len(self.bench.runs_ms), self.bench.where
-        return bar_chart(
-            "Time by kernel",
-            f"Median of each step in {runs} runs with {_threads(self.bench)} on {where}.",
-            "nodes",
-            ("time",),
-            rows,
-        )
-
-    @property
-    def table(self) -> list[KernelRow]:
-        """All kernels, the most work first."""
-        uses: dict[str, list[str]] = {}
-        count: dict[str, int] = {}
-        for step in self.record.steps:
-            uses.setdefault(step.kernel, []).extend(step.nodes)
-            count[step.kernel] = count.get(step.kernel, 0) + 1
-        ordered = sorted(
-            self.record.kernels, key=lambda one: (-one.flops * count.get(one.symbol, 0), one.symbol)
-        )
-        return [
-            KernelRow(
-                one,
-                count.get(one.symbol, 0),
-                " ".join(f"{key}={value}" for key, value in one.parameters.items()),
-                tuple(dict.fromkeys(uses.get(one.symbol, ()))),
-            )
-            for one in ordered
-        ]
-
-
-def _placed(buffer: BufferRecord, arena: int) -> bool:
-    """Whether it lies in the arena, and ends after it begins."""
-    return buffer.first_step <= buffer.last_step and buffer.offset + buffer.nbytes <= arena
-
-
-def _folded(ordered: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    """The first rows, and the sums of the rest as one."""
-    if len(ordered) <= _MOST_ROWS:
-        return list(ordered)
-    rest = ordered[_MOST_ROWS - 1 :]
-    sums = [sum(total[i] for _, total in rest) for i in range(3)]
-    return [*ordered[: _MOST_ROWS - 1], (f"{len(rest)} others", sums)]
-
-
-def _timed(entry: ProfileEntry) -> BarRow:
-    speed = f", {entry.gflops:.1f} GFLOP/s" if entry.gflops is not None else ""
-    label = ", ".join(entry.nodes) or " + ".join(entry.ops) or entry.rule
-    value = Value(entry.us, f"{_time(entry.us)}, {entry.share:.1%}")
-    return BarRow(label, (value,), f"{entry.rule}{speed}")
-
-
-def _threads(bench: BenchResult) -> str:
-    return f"{bench.threads} thread" + ("s" if bench.threads != 1 else "")
-
-
-def _share(fraction: float) -> str:
-    return f"{fraction:.0%}" if fraction >= 0.005 or fraction == 0 else "< 1%"
-
-
-def _time(us: float) -> str:
-    return f"{us / 1000:.2f} ms" if us >= 1000 else f"{us:.1f} µs"
 
 
 def _sizes(manifest: Manifest) -> BarChart:
@@ -354,7 +190,7 @@ def _tiles(manifest: Manifest, bench: BenchResult | None, verification: VerifyRe
     memory = manifest.memory
     tiles = []
     if bench is not None and bench.real_speed:
-        tiles.append(Tile("latency", f"{bench.median_ms:.3g} ms", f"median, {_threads(bench)}"))
+        tiles.append(Tile("latency", f"{bench.median_ms:.3g} ms", f"median, {threads_text(bench)}"))
     if shared is not None:
         tiles.append(
             Tile(shared.kind + " library" * (shared.kind != "program"), human_bytes(shared.nbytes), "")
