@@ -28,7 +28,7 @@ from edgepack.bundle.params_layout import params_layout
 from edgepack.bundle.recipe import Recipe
 from edgepack.bundle.sbom import render_sbom
 from edgepack.bundle.writer import normalise_modes
-from edgepack.config.device import ArtifactKind
+from edgepack.config.device_sections import ArtifactKind
 from edgepack.errors import CheckFailedError
 from edgepack.objectfiles.audit import audit
 from edgepack.objectfiles.code_size import runtime_text_bytes

@@ -12,8 +12,10 @@ from edgepack.cli.catalogue import note_alias
 from edgepack.cli.options import json_option
 from edgepack.cli.output import Settings, print_json, say, table, verbosity_options
 from edgepack.cli.signals import leaving
-from edgepack.release.project import PROJECT_FILE, load_project
-from edgepack.release.run import Planned, Release, ReleaseOptions, plan_release
+from edgepack.release.planned import Planned
+from edgepack.release.project import PROJECT_FILE
+from edgepack.release.project_file import load_project
+from edgepack.release.run import Release, ReleaseOptions, plan_release
 from edgepack.release.run import release as run
 from edgepack.release.work import work_place
 from edgepack.render.formatting import human_bytes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from edgepack.cli.output import Settings, say
-from edgepack.release.run import Show, State
+from edgepack.release.executing import Show, State
 from edgepack.text.printable import printable
 
 __all__ = ["display"]

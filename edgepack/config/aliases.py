@@ -13,8 +13,8 @@ from pydantic import Field
 
 from edgepack import resources
 from edgepack.config.document import Document, KeyPath, Origin, read
-from edgepack.config.load import nearest, validate
 from edgepack.config.models import Frozen, Name, Size, format_size
+from edgepack.config.validate import nearest, validate
 from edgepack.config.xtensa import no_xtensa_device
 from edgepack.errors import ConfigError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from edgepack.config.document import read
-from edgepack.config.load import validate
 from edgepack.config.models import Frozen
+from edgepack.config.validate import validate
 from edgepack.errors import ConfigError
 from edgepack.plan.custom import CustomOperator, CustomOutput
 from edgepack.plan.dtypes import DTYPE_BYTES

@@ -30,7 +30,7 @@ from edgepack.release.index import (
 from edgepack.release.matrix import Unit
 from edgepack.release.notes import render_notes
 from edgepack.release.output import Earlier, check_output, replacing, write_sums
-from edgepack.release.project import ProjectFile
+from edgepack.release.project_file import ProjectFile
 from edgepack.release.seals import remember
 from edgepack.release.unit_files import BuiltUnit
 from edgepack.signing.sums import sign_sums

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from edgepack.config.device import Device
-from edgepack.config.load import nearest
+from edgepack.config.validate import nearest
 from edgepack.errors import ConfigError
 from edgepack.formats.base import ExportFormat
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.options import PackOptions
 from edgepack.registry import EXPORT_FORMATS
-from edgepack.release.project import Budgets, Choices, ModelEntry, Override, ProjectFile, package
+from edgepack.release.project import Budgets, Choices, ModelEntry, Override, package
+from edgepack.release.project_file import ProjectFile
 
 __all__ = ["Unit", "matches", "units_of"]
 

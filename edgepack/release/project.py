@@ -9,16 +9,12 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from edgepack.bundle.layout import check_name
-from edgepack.config.device import DEVICES, Device
-from edgepack.config.document import Document, Origin, read
-from edgepack.config.load import validate
 from edgepack.config.models import Frozen, Name, Size, Variable
 from edgepack.config.schema import schema_text as config_schema
 from edgepack.errors import ConfigError
@@ -26,7 +22,6 @@ from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
-from edgepack.system.files import is_file
 
 __all__ = [
     "PROJECT_FILE",
@@ -37,9 +32,7 @@ __all__ = [
     "ModelEntry",
     "Override",
     "Project",
-    "ProjectFile",
     "Signing",
-    "load_project",
     "package",
     "schema_text",
 ]
@@ -270,82 +263,6 @@ def _alike(names: Iterable[str]) -> tuple[str, str] | None:
             return seen[plain], name
         seen[plain] = name
     return None
-
-
-@dataclass(frozen=True)
-class ProjectFile:
-    """A project that was read.
-
-    Attributes:
-        path: of its file, absolute.
-        project: its content.
-        devices: by the names that the project gives them, all fields known.
-        document: where each value stands.
-    """
-
-    path: Path
-    project: Project
-    devices: dict[str, Device]
-    document: Document
-
-    @property
-    def root(self) -> Path:
-        """The folder that relative paths are meant from."""
-        return self.path.parent
-
-    def where(self, *path: str | int) -> Origin:
-        """File and line of a value."""
-        return self.document.origin(path)
-
-    def file(self, text: str) -> Path:
-        """A path that the project names."""
-        return self.root / text
-
-
-def load_project(path: Path) -> ProjectFile:
-    """The project in a file, or in a folder's ``edgepack.yaml``.
-
-    Raises:
-        ConfigError: the file cannot be read, or what is wrong in it, with its line.
-    """
-    path = path / PROJECT_FILE if path.is_dir() else path
-    if not path.exists():
-        raise ConfigError(
-            f"There is no project file {path}.", hint="`edgepack new FOLDER --model MODEL` writes one."
-        )
-    document = read(path)
-    project = validate(Project, document)
-    devices = {name: _device(name, document) for name in project.devices}
-    loaded = ProjectFile(path.absolute(), project, devices, document)
-    _check_files(loaded)
-    return loaded
-
-
-def _device(name: str, document: Document) -> Device:
-    """The device of an entry: the one of its name, or what extends another one."""
-    where = document.origin(("devices", name))
-    try:
-        return DEVICES.inline(name, document, ("devices", name))
-    except ConfigError as error:
-        if error.message.startswith(where.source):
-            raise
-        message = f"{where}: devices.{name}: {error.message}"
-        raise ConfigError(message, hint=error.hint, detail=error.detail) from None
-
-
-def _check_files(loaded: ProjectFile) -> None:
-    for name, model in loaded.project.models.items():
-        single = {"path": model.path, "custom": model.custom}
-        files: dict[tuple[str, ...], str] = {(key,): text for key, text in single.items() if text}
-        files |= {("inputs", key): text for key, text in model.inputs.items()}
-        files |= {("expected", key): text for key, text in model.expected.items()}
-        for key, text in files.items():
-            if not is_file(loaded.file(text)):
-                field = ".".join(("models", name, *key))
-                raise ConfigError(
-                    f"{loaded.where('models', name, *key)}: {field}: there is no file {loaded.file(text)}",
-                    hint="Relative paths are meant from the folder of the project file.",
-                )
 
 
 def schema_text() -> str:

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgepack.errors import ConfigError, EdgepackError
-from edgepack.pipeline.compile import ModelIdentity
+from edgepack.errors import ConfigError
 from edgepack.registry import EXECUTORS
 from edgepack.release.assemble import Assembly, assemble
-from edgepack.release.build import Failure, Job, Outcome, build, failure_of
-from edgepack.release.identity import identify_models, unit_key, verifying_runner
+from edgepack.release.build import Failure, Outcome
+from edgepack.release.executing import Running, Show, State, Watch, build_units
 from edgepack.release.index import Index, load_index
-from edgepack.release.matrix import Unit, matches, units_of
+from edgepack.release.matrix import Unit
 from edgepack.release.measure import Measurements, Slower, load_measurements, measure, slower_units
 from edgepack.release.output import Earlier, check_output
-from edgepack.release.project import ProjectFile, load_project
+from edgepack.release.planned import Planned, planned_units
+from edgepack.release.project_file import ProjectFile, load_project
 from edgepack.release.unit_files import BuiltUnit
 from edgepack.release.work import WorkFolder, work_folder, work_place
 from edgepack.signing.sums import secret_key
-from edgepack.system.deadline import TICK
 from edgepack.system.private_files import check_around
 
 if TYPE_CHECKING:
     from edgepack.signing.cosign import CosignSecretKey
     from edgepack.signing.minisign import MinisignSecretKey
 
-__all__ = ["Planned", "Release", "ReleaseOptions", "Running", "State", "plan_release", "release"]
+__all__ = ["Release", "ReleaseOptions", "plan_release", "release"]
 
 
 @dataclass(frozen=True)
@@ -54,55 +53,6 @@ class ReleaseOptions:
     executor: str = "processes"
     scheduler: str = ""
     bench: bool = False
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A unit, and what there is of it.
-
-    Attributes:
-        key: what decides on its files; "" where it is not known, for a failure.
-        runner, not_run: what verifies it, or why nothing does.
-        built: what is there already; None: it is to be built.
-        failure: why it cannot be built.
-    """
-
-    unit: Unit
-    key: str = ""
-    runner: str = ""
-    not_run: str = ""
-    built: BuiltUnit | None = None
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True)
-class Running:
-    """A unit that is being built: its name, stage, and seconds since the stage began."""
-
-    name: str
-    stage: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class State:
-    """How far a release is.
-
-    Attributes:
-        done: units that are there, with those that failed.
-        total: all units.
-        running: what is being built.
-        finished: names of those that ended since the last call, with why they failed.
-    """
-
-    done: int
-    total: int
-    running: tuple[Running, ...]
-    finished: tuple[tuple[str, Failure | None], ...] = ()
-
-
-#: Is told of the state, a few times a second.
-Show = Callable[[State], None]
 
 
 @dataclass(frozen=True)
@@ -155,7 +105,7 @@ def plan_release(project: Path, output: Path, options: ReleaseOptions) -> list[P
     with suppress(ConfigError):  # its password is asked for where something is to be signed
         key = _signing_key(loaded)
     earlier = Earlier.at(output, key.public if key is not None else None)
-    return _planned(loaded, options, WorkFolder(work_place(output)), earlier)
+    return planned_units(loaded, options.only, WorkFolder(work_place(output)), earlier)
 
 
 def release(
@@ -189,11 +139,13 @@ def release(
         _check_place(output, loaded)
     earlier = Earlier.at(output, key.public if key is not None else None)
     with work_folder(output) as work:
-        planned = _planned(loaded, options, work, earlier)
+        planned = planned_units(loaded, options.only, work, earlier)
         todo = [one for one in planned if one.built is None and one.failure is None]
         outcomes: dict[str, Outcome] = {}
         if todo:
-            outcomes = _built(todo, work, options, executor, _Watch(show, planned, work))
+            if executor is None:
+                executor = _executor(options, len(todo))
+            outcomes = build_units(todo, work, executor, Watch(show, planned, work))
         failures = {one.unit.name: one.failure for one in planned if one.failure is not None}
         failures |= {name: one.failure for name, one in outcomes.items() if one.failure is not None}
         built = tuple(name for name, one in outcomes.items() if one.failure is None)
@@ -211,6 +163,14 @@ def release(
     made = Release(output, index, {}, built, changed, warnings)
     made = _measured(made, [unit for unit, _ in parts], options.bench, were, show)
     return replace(made, seconds=time.monotonic() - began)
+
+
+def _executor(options: ReleaseOptions, units: int) -> Executor:
+    """The executor that the options name, for so many units."""
+    opened: Executor = EXECUTORS.find(options.executor)(
+        min(options.jobs, units) if options.jobs else 0, options.scheduler
+    )
+    return opened
 
 
 def _there(one: Planned, work: WorkFolder) -> BuiltUnit:
@@ -272,111 +232,3 @@ def _check_place(output: Path, loaded: ProjectFile) -> None:
             f"{output} is no place to sign a release in: {error}.",
             hint="Choose another folder with --output, in a folder that others may not write to.",
         ) from error
-
-
-def _chosen(loaded: ProjectFile, only: Sequence[str]) -> list[Unit]:
-    units = units_of(loaded)
-    for pattern in only:
-        if not any(matches(unit.name, pattern) for unit in units):
-            names = ", ".join(unit.name for unit in units[:8])
-            raise ConfigError(
-                f"--only {pattern!r} matches nothing of the project's matrix.",
-                hint=f"It has {names}{', ...' if len(units) > 8 else ''}.",
-            )
-    return [unit for unit in units if not only or any(matches(unit.name, one) for one in only)]
-
-
-def _planned(
-    loaded: ProjectFile, options: ReleaseOptions, work: WorkFolder, earlier: Earlier
-) -> list[Planned]:
-    units = _chosen(loaded, options.only)
-    models: dict[Path, ModelIdentity | Failure] = {}
-    for path in dict.fromkeys(unit.path for unit in units):
-        try:
-            models |= identify_models([path])
-        except EdgepackError as error:
-            models[path] = failure_of(error)
-    return [_planned_unit(unit, models[unit.path], work, earlier) for unit in units]
-
-
-def _planned_unit(unit: Unit, model: ModelIdentity | Failure, work: WorkFolder, earlier: Earlier) -> Planned:
-    if isinstance(model, Failure):
-        return Planned(unit, failure=model)
-    try:
-        runner, not_run = verifying_runner(unit)
-        key = unit_key(unit, model, runner)
-    except EdgepackError as error:
-        return Planned(unit, failure=failure_of(error))
-    built = work.built(unit, key) or earlier.built(unit.name, unit.place, key)
-    return Planned(unit, key, runner, not_run, built)
-
-
-class _Watch:
-    """Tells a :data:`Show` how far a release is."""
-
-    def __init__(self, show: Show | None, planned: Sequence[Planned], work: WorkFolder) -> None:
-        self._show = show or (lambda _state: None)
-        self._work = work
-        self._total = len(planned)
-        self._failed = [(one.unit.name, one.failure) for one in planned if one.failure is not None]
-        self._done = sum(one.built is not None for one in planned)
-
-    def __call__(self, waiting: Sequence[Unit], finished: Sequence[tuple[str, Failure | None]]) -> None:
-        finished, self._failed = [*self._failed, *finished], []
-        self._done += len(finished)
-        now = time.time()
-        running = []
-        for unit in waiting:
-            if (found := self._work.stage(unit)) is not None:
-                running.append(Running(unit.name, found[0], max(0.0, now - found[1])))
-        self._show(State(self._done, self._total, tuple(running), tuple(finished)))
-
-
-def _built(
-    todo: Sequence[Planned],
-    work: WorkFolder,
-    options: ReleaseOptions,
-    executor: Executor | None,
-    watch: _Watch,
-) -> dict[str, Outcome]:
-    if executor is None:
-        open_executor = EXECUTORS.find(options.executor)
-        executor = open_executor(min(options.jobs, len(todo)) if options.jobs else 0, options.scheduler)
-    assert executor is not None
-    with executor:
-        futures: dict[Future[Outcome], Planned] = {
-            executor.submit(build, Job(one.unit, one.key, one.runner, one.not_run, work.path)): one
-            for one in todo
-        }
-        outcomes: dict[str, Outcome] = {}
-        waiting = set(futures)
-        watch([one.unit for one in todo], [])
-        try:
-            while waiting:
-                done, waiting = wait(waiting, timeout=TICK, return_when=FIRST_COMPLETED)
-                for future in done:
-                    unit = futures[future].unit
-                    outcomes[unit.name] = _kept(_outcome(future), unit, work)
-                finished = [(name, outcomes[name].failure) for name in (futures[f].unit.name for f in done)]
-                watch([one.unit for future, one in futures.items() if future in waiting], finished)
-        finally:
-            for future in waiting:
-                future.cancel()
-    return {one.unit.name: outcomes[one.unit.name] for one in todo}
-
-
-def _kept(outcome: Outcome, unit: Unit, work: WorkFolder) -> Outcome:
-    """Keep what was built for the next release, should this one be ended; else say why that cannot be."""
-    if outcome.failure is None and (why := work.keep(unit)):
-        text = f"what is built is not kept, should the release be ended: {why}."
-        return replace(outcome, warnings=(*outcome.warnings, text))
-    return outcome
-
-
-def _outcome(future: Future[Outcome]) -> Outcome:
-    try:
-        return future.result()
-    except EdgepackError as error:
-        return Outcome(failure_of(error))
-    except (Exception, CancelledError) as error:  # whatever the executor has to say
-        return Outcome(Failure("InternalError", f"It was not built: {type(error).__name__}: {error}."))

@@ -18,7 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from edgepack.config.device import CompilerTarget, Device
+from edgepack.config.device import Device
+from edgepack.config.device_sections import CompilerTarget
 from edgepack.config.toolchain import ToolchainConfig, split_command
 from edgepack.errors import ConfigError, ToolchainError
 from edgepack.objectfiles.base import ObjectFormat, format_for

@@ -18,7 +18,7 @@ import time
 from edgepack.cli.output import Settings
 from edgepack.cli.release_display import display
 from edgepack.release.build import Failure
-from edgepack.release.run import Running, State
+from edgepack.release.executing import Running, State
 running = (Running("net@pi", "kernels", 3.0), Running("\\x1b[2Jevil@host", "llvm", 0.0))
 with display(Settings()) as show:
     show(State(0, 2, running))

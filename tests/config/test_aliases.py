@@ -9,7 +9,7 @@ import pytest
 from edgepack.config.aliases import ALIASES, load_aliases
 from edgepack.config.device import DEVICES, alias_note, device_names, load_device
 from edgepack.errors import ConfigError
-from edgepack.release.project import load_project
+from edgepack.release.project_file import load_project
 from edgepack.resources import TOOLCHAINS
 from workbench.models import build, save
 

@@ -16,7 +16,8 @@ import pytest
 
 from edgepack.errors import ConfigError
 from edgepack.release.dask_executor import open_executor
-from edgepack.release.run import ReleaseOptions, State, release
+from edgepack.release.executing import State
+from edgepack.release.run import ReleaseOptions, release
 from tests.release.conftest import content
 from tests.support import fake
 

@@ -13,7 +13,7 @@ import pytest
 
 from edgepack.release.index import load_index
 from edgepack.release.matrix import units_of
-from edgepack.release.project import load_project
+from edgepack.release.project_file import load_project
 from workbench.stand_ins.android import make_ndk
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,8 @@ from edgepack.errors import ConfigError
 from edgepack.release.index import SCHEMA_FILE as INDEX_SCHEMA
 from edgepack.release.index import json_schema
 from edgepack.release.matrix import units_of
-from edgepack.release.project import SCHEMA_FILE, load_project, schema_text
+from edgepack.release.project import SCHEMA_FILE, schema_text
+from edgepack.release.project_file import load_project
 from edgepack.release.starter import new_project
 
 TEXT = """\

@@ -15,13 +15,14 @@ import pytest
 from edgepack.compiler.frontend.onnx.binding import bind
 from edgepack.errors import ConfigError
 from edgepack.release.build import Job, build
+from edgepack.release.executing import State
 from edgepack.release.index import load_index
 from edgepack.release.matrix import units_of
 from edgepack.release.measure import Measurements, load_measurements, slower_units
 from edgepack.release.notes import render_notes
 from edgepack.release.output import Earlier
-from edgepack.release.project import load_project
-from edgepack.release.run import Release, ReleaseOptions, State, plan_release, release
+from edgepack.release.project_file import load_project
+from edgepack.release.run import Release, ReleaseOptions, plan_release, release
 from edgepack.system.files import list_files
 from tests.release.conftest import content
 from tests.support import fake
