@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import tvm
@@ -9,7 +10,7 @@ from tvm.target.codegen import target_has_features
 
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["llvm_target"]
+__all__ = ["has_feature", "llvm_target"]
 
 #: LLVM holds VFMA for slow on Cortex-A7 and the like, and for hazardous behind another one, and then emits
 #: twice the instructions: a multiplication, which needs a register more, and an addition.
@@ -38,3 +39,10 @@ def llvm_target(target: CpuTarget, opt_level: int = 3) -> Any:
     if target.arch.startswith("x86_64") and target_has_features("avx512f", made):
         made = tvm.target.Target({**spec, "cl-opt": WITHOUT_SLP})
     return made
+
+
+@lru_cache
+def has_feature(target: CpuTarget, feature: str) -> bool:
+    """Whether the CPU has a feature by LLVM's name of it ("avx2", "dotprod"), be it named or implied by the
+    CPU's name; False for one of another architecture."""
+    return bool(target_has_features(feature, llvm_target(target)))

@@ -196,6 +196,12 @@ class CpuTarget:
         return 24 if self.arch.startswith("thumb") else 16
 
     @property
+    def float64_vectors(self) -> bool:
+        """Whether vectors hold float64: x86-64, AArch64 and 64-bit RISC-V; in WebAssembly two of them are
+        slower than one at a time."""
+        return self.arch in {"x86_64", "aarch64", "riscv64"}
+
+    @property
     def in_order(self) -> bool:
         """Whether the CPU issues instructions in order; for these LLVM unrolls any loop four times and puts
         all of its loads first."""

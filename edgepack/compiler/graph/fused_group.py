@@ -51,8 +51,10 @@ class FusedGroup:
         operator_nodes: for each operator, the model's node whose value it computes; None where it computes
             none, or that of the group's output.
         origin: name of the group that it is a part of, where it is one.
-        half: indices of its constant parameters that are to be stored as float16, which their values are.
-        half_products: whether its anchor multiplies by a constant in float16, to which both are rounded.
+        float16_params: indices of its constant parameters that are to be stored as float16, which their
+            values are.
+        rounded_to: element type to which both operands of its anchor may be rounded before they are
+            multiplied; "" for none.
     """
 
     name: str
@@ -65,8 +67,8 @@ class FusedGroup:
     sizes: tuple[int, ...] = ()
     operator_nodes: tuple[int | None, ...] = ()
     origin: str = ""
-    half: frozenset[int] = frozenset()
-    half_products: bool = False
+    float16_params: frozenset[int] = frozenset()
+    rounded_to: str = ""
 
     @property
     def title(self) -> str:

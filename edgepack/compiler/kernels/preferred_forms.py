@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgepack.compiler.graph.lower import Forms
-from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
+from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
 
@@ -16,4 +16,4 @@ def preferred_forms(target: Target) -> Forms:
         return Forms()
     winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
     vectors = target.lanes("float32") > 1
-    return Forms(fast_integers=pair_lanes(target) > 0, winograd=winograd, shuffles=vectors)
+    return Forms(fast_integers=dot2_lanes(target) > 0, winograd=winograd, shuffles=vectors)

@@ -1,8 +1,8 @@
 """Which products are computed in float16 on a CPU that can (``--precision fp16``): those by constant weights
 that float16 holds, where no sum can leave float16.
 
-A sum of a block of products (emit/register_tile.py) is at most :data:`HALF_BLOCK` times the largest
-weight times the largest value that was read in the recorded run (frontend/onnx/calibration.py).
+A sum of a block of products (kernels/cpu/micro/float16_blocks.py) is at most :data:`FLOAT16_TERMS` times the
+largest weight times the largest value that was read in the recorded run (frontend/onnx/calibration.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS
-from edgepack.compiler.kernels.cpu.emit.register_tile import HALF_BLOCK
+from edgepack.compiler.kernels.cpu.micro.float16_blocks import FLOAT16_TERMS
 from edgepack.compiler.planner.half_weights import LEAST, lost, said
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.plan.calibration import LARGEST_FLOAT16, CalibrationRanges
@@ -22,7 +22,7 @@ __all__ = ["mark_half_products"]
 
 
 def mark_half_products(program: Program, names: Sequence[str], ranges: CalibrationRanges) -> tuple[str, ...]:
-    """Sets :attr:`FusedGroup.half_products` of groups at all of whose calls float16 is safe.
+    """Sets :attr:`FusedGroup.rounded_to` of groups at all of whose calls float16 is safe.
 
     Args:
         names: of the model's nodes.
@@ -41,7 +41,7 @@ def mark_half_products(program: Program, names: Sequence[str], ranges: Calibrati
         safe[call.fused.name] = safe.get(call.fused.name, True) and here
     for call in program.calls:
         if safe[call.fused.name]:
-            call.fused = replace(call.fused, half_products=True)
+            call.fused = replace(call.fused, rounded_to="float16")
     return tuple(said(kept, program, names))
 
 
@@ -62,6 +62,6 @@ def _too_large(program: Program, index: int, nodes: Sequence[str], ranges: Calib
         return True
     most = float(np.abs(program.constants[index]).max())
     return (
-        not most * max((ranges.read.get(node, 0.0) for node in nodes), default=0.0) * HALF_BLOCK
+        not most * max((ranges.read.get(node, 0.0) for node in nodes), default=0.0) * FLOAT16_TERMS
         <= LARGEST_FLOAT16
     )

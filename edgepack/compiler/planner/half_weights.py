@@ -25,7 +25,7 @@ LEAST = 512
 
 
 def mark_half_weights(program: Program) -> None:
-    """Sets :attr:`FusedGroup.half` of the groups of all calls: parameters that are such constants at each."""
+    """Sets :attr:`FusedGroup.float16_params` of all groups: those that are such constants at each call."""
     half = [is_half(array) for array in program.constants]
     found: dict[str, frozenset[int]] = {}
     for call in program.calls:
@@ -33,7 +33,7 @@ def mark_half_weights(program: Program) -> None:
         here = frozenset(i for i, value in arguments if value.kind == "constant" and half[value.index])
         found[call.fused.name] = found.get(call.fused.name, here) & here
     for call in program.calls:
-        call.fused = replace(call.fused, half=found[call.fused.name])
+        call.fused = replace(call.fused, float16_params=found[call.fused.name])
 
 
 def is_half(array: Array) -> bool:

@@ -144,7 +144,7 @@ class Whole:
         function = _function(inside, params, writes, [b for b in written if b not in writes], self.fused)
         operators = tuple(sorted({self.owners[i] for i in numbers})) if self.owners else ()
         operators = operators or tuple(range(len(self.fused.operators)))
-        half = {self.params[i] for i in self.fused.half}
+        half = {self.params[i] for i in self.fused.float16_params}
         fused = replace(
             self.fused,
             name=f"{self.fused.name}_part{suffix}",
@@ -156,7 +156,7 @@ class Whole:
             sizes=(),
             pitch=None,
             origin=self.fused.title,
-            half=frozenset(i for i, b in enumerate(params) if b in half),
+            float16_params=frozenset(i for i, b in enumerate(params) if b in half),
         )
         return Part(fused, tuple(numbers), operators, params, writes)
 

@@ -25,7 +25,7 @@ __all__ = ["KernelSelector"]
 
 #: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the pitch,
 #: the parameters that are stored as float16, whether products are computed so.
-_Key = tuple[int, str, frozenset[int], int | None, frozenset[int], bool]
+_Key = tuple[int, str, frozenset[int], int | None, frozenset[int], str]
 
 #: Fused groups that one call computes, what was selected for them, and the symbols of its kernels.
 _Selected = tuple[tuple[FusedGroup, ...], Implementation, tuple[str, ...]]
@@ -119,7 +119,7 @@ class KernelSelector:
     def _key(self, fused: FusedGroup) -> _Key:
         hashed = tvm_ffi.structural_hash(fused.function)
         constants = self._constants[fused.name]
-        return hashed, repr(fused.anchor), constants, fused.pitch, fused.half, fused.half_products
+        return hashed, repr(fused.anchor), constants, fused.pitch, fused.float16_params, fused.rounded_to
 
     def _try(self, fused: FusedGroup, key: _Key, fast_only: bool) -> _Tried:
         """Asks the rules, once: those of a group of hundreds of operators take seconds."""

@@ -9,7 +9,8 @@ import pytest
 
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.register_tile import Tile, tile_for
+from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
+from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
 from workbench.compiled import Compiled, target_with
 from workbench.models.single import conv, silu
 
@@ -19,7 +20,8 @@ PADS = (1, 1, 1, 1)
 def _cut(size: int, channels: int, out: int, threads: int) -> Blocking:
     image = Conv2d(1, size, size, channels, size, size, out, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1)
     target = target_with("512x32", threads=threads, l2_bytes=1 << 20)
-    return Blocking(image, tile_for(target, image.pixels, out), target, threads)
+    micro = MultiplyAdd(image.types, target)
+    return Blocking(image, micro, micro.tile(image.pixels, out), threads)
 
 
 def _rows(cut: Blocking, thread: int) -> int:
@@ -82,5 +84,5 @@ def test_the_models_have_bands() -> None:
     image = Conv2d(1, 14, 14, 16, 14, 14, 96, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1)
     for threads in (2, 4):
         target = target_with("512x32", threads=threads)
-        cut = Blocking(image, Tile(8, 48), target, threads)
+        cut = Blocking(image, MultiplyAdd(image.types, target), Tile(8, 48), threads)
         assert cut.bands == threads

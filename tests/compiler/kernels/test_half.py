@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.emit.half import number_of
+from edgepack.compiler.kernels.cpu.emit.float16 import number_of
 from edgepack.config.device import load_device
 from workbench.compiled import plan_of, target_with
 from workbench.executor import Executor, host_target

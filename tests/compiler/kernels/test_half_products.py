@@ -13,7 +13,7 @@ import pytest
 from edgepack.compiler.backends.llvm import compile_assembly
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
-from edgepack.compiler.kernels.cpu.emit.register_tile import HALF_BLOCK
+from edgepack.compiler.kernels.cpu.micro.float16_blocks import FLOAT16_TERMS
 from edgepack.compiler.planner.build import Built, build_plan
 from edgepack.compiler.planner.measured import Measured
 from edgepack.config.device import computes_float16, load_device
@@ -30,7 +30,7 @@ from workbench.models.single import single
 PI5 = with_precision(load_device("raspberrypi5").cpu_target(), "fp16")
 
 #: The rounding error of float16 for each term of a block, and of both operands.
-BOUND = (HALF_BLOCK + 2) * 2.0**-11
+BOUND = (FLOAT16_TERMS + 2) * 2.0**-11
 
 
 def _cut(g: Graph, x: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.emit.pairs import pair_lanes
+from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
 from edgepack.config.device import load_device
 from edgepack.plan.target import CpuTarget
 from workbench.compiled import Library, plan_of, target_with
@@ -165,8 +165,8 @@ LANES = {
 
 @pytest.mark.parametrize(("device", "lanes"), LANES.items())
 def test_which_cpus_multiply_pairs(device: str, lanes: int) -> None:
-    assert pair_lanes(load_device(device).cpu_target()) == lanes
+    assert dot2_lanes(load_device(device).cpu_target()) == lanes
 
 
 def test_wide_vectors_without_the_instruction_are_halved() -> None:
-    assert pair_lanes(target_with("512x32")) == 4
+    assert dot2_lanes(target_with("512x32")) == 4

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors
+from edgepack.compiler.kernels.cpu.emit.register_tile import half_width_vectors
 from workbench.compiled import Compiled, target_with
 from workbench.models.single import conv
 
@@ -16,11 +16,11 @@ TILES = {24: "8x24", 40: "5x40", 72: "8x24", 20: "8x20", 32: "12x32", 60: "6x60"
 
 def test_only_what_wastes_much_of_a_vector_is_halved() -> None:
     halves = target_with("512x32", datapath_bits=256)
-    narrow = {columns for columns in range(1, 129) if narrow_vectors(halves, columns) is not halves}
+    narrow = {columns for columns in range(1, 129) if half_width_vectors(halves, columns) is not halves}
     assert {24, 40, 72, 4, 8} <= narrow
     assert not {16, 32, 48, 60, 64, 120, 128, 127} & narrow
     whole = target_with("512x32")
-    assert all(narrow_vectors(whole, columns) is whole for columns in range(1, 129))
+    assert all(half_width_vectors(whole, columns) is whole for columns in range(1, 129))
 
 
 @pytest.fixture(scope="module")

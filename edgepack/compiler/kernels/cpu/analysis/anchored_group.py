@@ -16,11 +16,14 @@ from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block, blocks_of, read_by
+from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["CONVOLUTIONS", "POOLINGS", "AnchoredGroup", "anchored"]
 
 #: Operators that slide windows over images, and over what :class:`Images` makes images of.
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+PRODUCTS = (*CONVOLUTIONS, "matmul")
 POOLINGS = tuple(f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
 
 
@@ -35,33 +38,30 @@ class AnchoredGroup:
         output_shape: shape of the anchor's output and of the fused group's; of a convolution or pooling as
             images, (N, H, W, C).
         epilogue: the operators behind it.
-        dtype: element type of what the anchor computes, and of all other tensors but for narrow operands and
-            the result of a tail behind these.
+        products: types of the anchor's product, of a pooling or the like those of its elements: those by
+            which it may be computed, the preferred ones first, the model's own last.
         pitch: elements from one row of the output to the next; more than the last dimension has where the
             output is part of a wider tensor.
         images: how the tensors of a convolution or pooling are images; None for other operators.
-        half: indices of the parameters that are stored as float16.
-        half_products: whether the anchor multiplies by a constant in float16.
-        narrow: whether the anchor sums products of int16 in int32.
-        result: element type of the output.
     """
 
     anchor: Anchor
     params: tuple[Buffer, ...]
     output_shape: tuple[int, ...]
     epilogue: Epilogue
-    dtype: str
+    products: tuple[ProductTypes, ...]
     pitch: int
     images: Images | None = None
-    half: frozenset[int] = frozenset()
-    half_products: bool = False
-    narrow: bool = False
-    result: str = "float32"
 
     @property
-    def half_weights(self) -> bool:
-        """Whether the anchor's second operand is stored as float16."""
-        return self.anchor.operands[1] in self.half
+    def types(self) -> ProductTypes:
+        """The types of the model's own product."""
+        return self.products[-1]
+
+    @property
+    def dtype(self) -> str:
+        """Element type of what the anchor computes."""
+        return self.types.sums
 
     @property
     def output_elements(self) -> int:
@@ -130,29 +130,44 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     epilogue = Epilogue(tail, blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
-    operands = [params[i].dtype for i in fused.anchor.operands if i is not None]
-    computed, stored = str(epilogue.anchor.dtype), str(result.dtype)
-    read = {str(dtype) for dtype in operands}
-    narrow = computed == "int32" and read == {"int16"}
-    if not narrow and (mixed := {computed, *read} - {stored}):
-        raise RuleError(f"{stored} of {' and '.join(sorted(mixed))}")
     pitch = fused.pitch or epilogue.shape[-1]
     found = AnchoredGroup(
         fused.anchor,
         params,
         epilogue.shape,
         epilogue,
-        computed,
+        _products(fused, str(epilogue.anchor.dtype), str(result.dtype)),
         pitch,
-        half=fused.half,
-        half_products=fused.half_products,
-        narrow=narrow,
-        result=stored,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
         images = Images.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))
         return replace(found, output_shape=images.shape(epilogue.shape), images=images)
     return found
+
+
+def _products(fused: FusedGroup, sums: str, result: str) -> tuple[ProductTypes, ...]:
+    """The types of the anchor's product, see :attr:`AnchoredGroup.products`.
+
+    Raises:
+        RuleError: operands, sums and result have several types, and the sums are not wider than the operands:
+            no micro-kernel computes that.
+    """
+    assert fused.anchor is not None
+    buffers = fused.function.params
+    operands = [i for i in fused.anchor.operands if i is not None]
+    read = [str(buffers[i].dtype) for i in operands]
+    accumulated = len({*read}) == 1 and DTYPE_BYTES[sums] > DTYPE_BYTES[read[0]]
+    if not accumulated and (mixed := {sums, *read} - {result}):
+        raise RuleError(f"{result} of {' and '.join(sorted(mixed))}")
+    left, right = (read * 2)[:2] if read else (sums, sums)
+    if fused.anchor.kind not in PRODUCTS:
+        return (ProductTypes.of(sums),)
+    if fused.anchor.operands[1] in fused.float16_params:
+        right = "float16"
+    own = ProductTypes(left, right, sums, result)
+    if not fused.rounded_to:
+        return (own,)
+    return (ProductTypes(fused.rounded_to, fused.rounded_to, sums, result), own)
 
 
 def _window(found: AnchoredGroup) -> Sequence[int]:

@@ -29,6 +29,7 @@ from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value
 from edgepack.compiler.kernels.cpu.emit.vector_math import elementary, exp_below, is_nan
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit, Vectors
+from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
@@ -159,7 +160,9 @@ class Scores:
         view = e.rebased(self.buffers.key, e.let(block.head.key + first * index(key_step)), extent)
         panel = Matrix(self.buffers.panel, column, block.size)
         steps = Steps(form.depth, prefetch=self._next_keys(block, first + index(rows)))
-        accumulators.add_product(lambda r, k: e.load(view, k * step + r * key_step), panel, steps)
+        multiply_add(e).add_product(
+            e, accumulators, lambda r, k: e.load(view, k * step + r * key_step), panel, steps
+        )
         variables = block.head.variables.child()
         query = variables.add("row", block.begin, 0, form.rows - block.size)
         key = variables.add("key", first, 0, form.keys - rows)

@@ -18,6 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     column_chunks,
     tile_for,
 )
+from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
@@ -139,4 +140,4 @@ class WeightedValues:
         def weight(r: int, k: Index) -> Expr:
             return self.e.load(self.buffers.scores, k * index(step) + begin + index(r))
 
-        accumulators.add_product(weight, values, Steps(keys))
+        multiply_add(self.e).add_product(self.e, accumulators, weight, values, Steps(keys))

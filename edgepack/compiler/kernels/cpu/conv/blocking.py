@@ -22,7 +22,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.emitter import balanced_split, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
-from edgepack.plan.target import CpuTarget
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 
 __all__ = ["RESIDENT_WEIGHTS", "Blocking"]
 
@@ -31,7 +31,7 @@ RESIDENT_WEIGHTS = 256 * 1024
 
 
 class Blocking:
-    """How one convolution is divided, for a register tile and a target.
+    """How one convolution of a micro-kernel's units is divided.
 
     Attributes:
         column_blocks: column blocks of each of the convolution's groups.
@@ -41,15 +41,15 @@ class Blocking:
         tile_count: tiles of a band, in one column block.
     """
 
-    def __init__(self, conv: Conv2d, tile: Tile, target: CpuTarget, threads: int) -> None:
+    def __init__(self, conv: Conv2d, micro: MicroKernel, tile: Tile, threads: int) -> None:
         """
         Args:
             threads: among which the tasks are divided.
         """
-        self.conv, self.tile, self.target, self.threads = conv, tile, target, threads
-        self.lanes = target.lanes(conv.dtype)
+        self.conv, self.micro, self.tile, self.threads = conv, micro, tile, threads
+        self.target, self.lanes = micro.target, micro.lanes
         self.column_blocks = -(-conv.group_out // tile.columns)
-        self.weights_first = conv.depth * conv.group_out * conv.element_bytes > RESIDENT_WEIGHTS
+        self.weights_first = conv.depth * conv.group_out * micro.unit_bytes > RESIDENT_WEIGHTS
         self.bands = self._bands()
         self.tiles = balanced_split(conv.pixels // self.bands, tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)
@@ -87,7 +87,7 @@ class Blocking:
         channels of a plain product.
         """
         c = self.conv
-        nbytes = c.depth * min(self.tile.columns, c.group_out) * c.element_bytes
+        nbytes = c.depth * min(self.tile.columns, c.group_out) * self.micro.unit_bytes
         if nbytes <= self.target.l2_bytes * 3 // 16 or self.bands * self.tile_count == 1:
             return 1
         if not c.pointwise:
@@ -122,9 +122,9 @@ class Blocking:
             count = min(most, 16 * threads) if columns == 1 and self.slices == 1 else most
             return max(count // threads * threads, self.bands) or count
         pixels_per_tile = self.tile.rows * c.strides[0] * c.strides[1]
-        fits = self.target.l2_bytes // 2 // max(1, pixels_per_tile * c.in_channels * c.element_bytes)
+        fits = self.target.l2_bytes // 2 // max(1, pixels_per_tile * c.in_channels * self.micro.unit_bytes)
         if self.slices > 1:  # the sums too
-            fits = min(fits, self.target.l2_bytes // 16 // (self.accumulator_floats * c.element_bytes))
+            fits = min(fits, self.target.l2_bytes // 16 // (self.accumulator_floats * self.micro.unit_bytes))
         fits = max(4, fits)
         least = min(most, max(-(-tiles // fits), -(-4 * threads // columns), self.shares))
         if self.shares == 1:

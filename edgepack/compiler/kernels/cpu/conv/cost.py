@@ -79,7 +79,7 @@ def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None)
     return chosen
 
 
-def winograd_lines(conv: Conv2d, target: CpuTarget, rate: int = 1) -> Lines | None:
+def winograd_lines(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Lines | None:
     """The tiles of lines by which a convolution is fastest; None for the direct one.
 
     Args:

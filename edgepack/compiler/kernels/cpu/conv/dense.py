@@ -8,9 +8,9 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, 
 from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_columns
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
-from edgepack.compiler.kernels.cpu.conv.pair_gemm import constant_gemm
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors
+from edgepack.compiler.kernels.cpu.emit.register_tile import half_width_vectors
+from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
@@ -22,15 +22,16 @@ def conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     """Rule ``conv2d.igemm``."""
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
-    narrow = narrow_vectors(target, conv.group_out, conv.dtype)
-    name, layout = "conv2d.igemm", f"conv2d:{conv.groups}"
-    if found.operand(1) in constants:
-        return constant_gemm(name, layout, conv, found, narrow).build()
-    gemm = ImplicitGemm(name, layout, conv, found, narrow)
-    emitter = Emitter(gemm.lanes, narrow, gemm.stored)
+    constant = found.operand(1) in constants
+    vectors = half_width_vectors(target, conv.group_out, conv.dtype)
+    micro = micro_kernel_for(found.products, conv.group_sizes, vectors, constant=constant)
+    gemm = ImplicitGemm("conv2d.igemm", f"conv2d:{conv.groups}", conv, found, micro)
+    if constant:
+        return gemm.build()
+    emitter = Emitter(gemm.lanes, vectors, micro.right_unit)
     pack = packed_by_columns(emitter, conv, found.operand(1), gemm.tile.columns, gemm.zeros)
     elements = conv.depth * conv.out_channels + gemm.zeros
-    return by_computed_weights(gemm.build(), pack, elements * DTYPE_BYTES[gemm.stored])
+    return by_computed_weights(gemm.build(), pack, elements * DTYPE_BYTES[micro.right_unit])
 
 
 RULE = Rule("conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_pitch=True)

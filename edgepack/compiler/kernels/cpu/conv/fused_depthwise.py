@@ -25,13 +25,13 @@ from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.depthwise import Depthwise
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.half_gemm import computes_in_half
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
 from edgepack.compiler.kernels.cpu.conv.sliding_window import WindowOperands
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.register_tile import narrow_vectors, tile_for
+from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.register_tile import half_width_vectors
+from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import FLOAT32, PairRule
 from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.target import CpuTarget
@@ -153,8 +153,7 @@ class _Rows(ImplicitGemm):
 
     def _blocking(self) -> Blocking:
         row = replace(self.conv, batch=1, out_height=1)
-        tile = tile_for(self.target, row.pixels, row.group_out, self.dtype)
-        return Blocking(row, tile, self.target, 1)
+        return Blocking(row, self.micro, self.micro.tile(row.pixels, row.group_out), 1)
 
     def _declare(self) -> GemmOperands:
         return GemmOperands(*self._declare_inputs())
@@ -191,11 +190,12 @@ class FusedDepthwise(KernelBuilder):
         target: CpuTarget,
         given: ChainedSchedule,
     ) -> None:
-        narrow = narrow_vectors(target, conv.out_channels, conv.dtype)
-        emitter = Emitter(narrow.lanes(conv.dtype), narrow, conv.dtype)
+        vectors = half_width_vectors(target, conv.out_channels, conv.dtype)
+        micro = micro_kernel_for(outer.products[-1:], conv.group_sizes, vectors, constant=True)
+        emitter = micro.emitter()
         super().__init__("conv2d.chained", target, dtype=conv.dtype, emitter=emitter)
         self.conv, self.depthwise = conv, depthwise
-        self.first = _Rows(self.rule, "conv2d:1", conv, outer, narrow, emitter=emitter)
+        self.first = _Rows(self.rule, "conv2d:1", conv, outer, micro, emitter=emitter)
         self.outer_params = len(outer.params)
         packed = len(self.first.packings())
         with emitter.renumbered(param=self._number, packed=lambda i: i + packed):
@@ -233,9 +233,10 @@ class FusedDepthwise(KernelBuilder):
         c = self.conv
         if not (c.pointwise or c.strides != (1, 1)):
             raise RuleError("Winograd's transforms may be faster")
-        if self.first.fused.half_products and computes_in_half(c, self.target):
-            # By half of 16 multiply-adds or more, what lies between costs 7 (above).
-            raise RuleError("products in float16 save more")
+        alone = micro_kernel_for(self.first.fused.products, c.group_sizes, self.target, constant=True)
+        if alone.rate > self.first.micro.rate:
+            # Half of 16 multiply-adds or more, while what lies between costs the time of 7 (above).
+            raise RuleError(f"products of {alone.types.left} save more")
         if self.first.blocking.weights_first:
             raise RuleError("the weights do not stay in the cache beside the rows")
         between = c.pixels * c.out_channels * c.element_bytes

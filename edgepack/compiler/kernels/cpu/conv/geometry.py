@@ -9,12 +9,15 @@ import numpy as np
 from edgepack.compiler.kernels.contract import Array, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.analysis.images import Planes
+from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Conv2d", "pack_weights"]
 
 #: Layouts of data and weights.
 CHANNELS_LAST = ("NWC/WIO", "NHWC/HWIO", "NDHWC/DHWIO")
+
+FLOAT32 = ProductTypes.of("float32")
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Conv2d:
 
     Attributes:
         batch: images of the output.
-        dtype: of input, weights and output.
+        types: of the product of the input and the weights.
         planes: how images of the input become those of the output, where that is not one by one.
     """
 
@@ -44,7 +47,7 @@ class Conv2d:
     pad_bottom: int
     pad_right: int
     groups: int
-    dtype: str = "float32"
+    types: ProductTypes = FLOAT32
     planes: Planes | None = None
 
     @classmethod
@@ -62,7 +65,13 @@ class Conv2d:
         (top, left), (bottom, right) = pair(pads[:rank], 0), pair(pads[rank:], 0)
         sizes = (n, h, w, c, oh, ow, oc)
         edges = (top, left, bottom, right)
-        return cls(*sizes, kernel, strides, dilation, *edges, int(a["groups"]), fused.dtype, planes)
+        return cls(*sizes, kernel, strides, dilation, *edges, int(a["groups"]), fused.types, planes)
+
+    @classmethod
+    def product(cls, rows: int, depth: int, columns: int, types: ProductTypes) -> Conv2d:
+        """The product of matrices (rows, depth) and (depth, columns), as a 1x1 convolution of one row."""
+        one = (1, 1)
+        return cls(1, 1, rows, depth, 1, rows, columns, one, one, one, 0, 0, 0, 0, 1, types)
 
     @property
     def inside(self) -> float:
@@ -78,8 +87,13 @@ class Conv2d:
         return part
 
     @property
+    def dtype(self) -> str:
+        """Element type of the sums, in which the kernel computes."""
+        return self.types.sums
+
+    @property
     def element_bytes(self) -> int:
-        """Bytes of one element of input, weights or output."""
+        """Bytes of one element of the sums' type."""
         return DTYPE_BYTES[self.dtype]
 
     @property
@@ -87,11 +101,6 @@ class Conv2d:
         """Elements of the input of all images."""
         images = self.batch // self.planes.out * self.planes.size if self.planes else self.batch
         return images * self.height * self.width * self.in_channels
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of the weights in the layout of the model."""
-        return self.depth * self.out_channels * self.element_bytes
 
     @property
     def padded(self) -> bool:
@@ -109,6 +118,15 @@ class Conv2d:
         if self.planes is None:
             return self
         return replace(self, in_channels=self.in_channels * self.planes.kernel, planes=None)
+
+    @property
+    def group_sizes(self) -> tuple[int, int]:
+        """Input and output channels of one group."""
+        return self.group_in, self.group_out
+
+    def in_units(self, group: int) -> Conv2d:
+        """The same of input channels that are ``group`` neighbouring ones each."""
+        return replace(self, in_channels=self.in_channels // group) if group > 1 else self
 
     @property
     def depthwise(self) -> bool:

@@ -134,7 +134,8 @@ def _block(conv: Conv2d, target: CpuTarget, lanes: int, columns: int) -> int:
 def _row_parts(conv: Conv2d, target: CpuTarget, vectors: int, block: int) -> int:
     """Into how many parts the rows are cut; large weights are not read again for another part."""
     threads = target.threads
-    if conv.weight_bytes > RESIDENT_WEIGHTS and vectors >= 4 * threads * block:
+    weights = conv.depth * conv.out_channels * conv.element_bytes
+    if weights > RESIDENT_WEIGHTS and vectors >= 4 * threads * block:
         return 1
     parts = -(-conv.out_height // 8)
     return min(conv.out_height, -(-parts // threads) * threads)

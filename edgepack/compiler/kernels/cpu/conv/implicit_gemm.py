@@ -20,11 +20,12 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
+from edgepack.compiler.kernels.cpu.conv.rounded_input import rounded_input
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, TileAt, TileProduct
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.half import STORAGE
-from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, column_chunks, tile_for
-from edgepack.plan.target import CpuTarget
+from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, column_chunks
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["ImplicitGemm", "Pixels"]
 
@@ -54,102 +55,119 @@ class ImplicitGemm(KernelBuilder):
 
     Args:
         layout: names the order of the packed weights, together with tile and zeros.
+        elements: the convolution; what is computed is one of the micro-kernel's units.
+        micro: computes the tiles.
+        emitter: of the kernel that this one is a part of; by default a new one.
     """
 
     def __init__(
         self,
         rule: str,
         layout: str,
-        conv: Conv2d,
+        elements: Conv2d,
         fused: AnchoredGroup,
-        target: CpuTarget,
+        micro: MicroKernel,
         prefetch_bytes: int = 0,
         emitter: Emitter | None = None,
     ) -> None:
-        super().__init__(rule, target, dtype=conv.dtype, prefetch_bytes=prefetch_bytes, emitter=emitter)
-        self.layout, self.conv, self.fused = layout, conv, fused
+        super().__init__(
+            rule,
+            micro.target,
+            dtype=micro.types.sums,
+            prefetch_bytes=prefetch_bytes,
+            emitter=emitter or micro.emitter(),
+        )
+        self.layout, self.elements, self.fused, self.micro = layout, elements, fused, micro
+        self.conv = elements.in_units(micro.group)
         self.blocking = self._blocking()
         self.tile = self.blocking.tile
-        self.half = fused.half_weights and self.stored != STORAGE
-        #: Behind the packed weights: what pixels in the padding read, and what a last narrow vector does.
-        self.zeros = self._zeros()
+        #: Whether pixels in the padding read what stands behind the packed weights, which is zeros.
+        self.padding_behind = micro.left_unit == micro.right_unit and micro.padding == 0
+        #: Units behind the packed weights: what these pixels read, and what the last vector of a tile that is
+        #: not as wide as it does.
+        behind = self.conv.group_in if self.conv.padded and self.padding_behind else 0
+        self.zeros = max(behind, micro.overhang)
         self.operands = self._declare()
-        self.product = TileProduct(self.e, conv, self.blocking, self.operands, prefetch_bytes)
-
-    @property
-    def stored(self) -> str:
-        """Element type of the operands as the kernel reads them, if they are stored as they are computed."""
-        return "int16" if self.fused.narrow else self.dtype
+        self.product = TileProduct(self.e, self.conv, self.blocking, self.operands, prefetch_bytes)
 
     def _blocking(self) -> Blocking:
-        conv, target = self.conv, self.target
-        tile = tile_for(target, conv.pixels, conv.group_out, self.dtype)
-        return Blocking(conv, tile, target, target.threads)
+        conv, micro = self.conv, self.micro
+        return Blocking(conv, micro, micro.tile(conv.pixels, conv.group_out), micro.target.threads)
 
-    def _zeros(self) -> int:
-        conv = self.conv
-        return max(conv.group_in if conv.padded and not self.half else 0, self.lanes - 1)
+    @property
+    def rounds_input(self) -> bool:
+        """Whether a stage before the product rounds its input to the type that is multiplied."""
+        return self.micro.types.left != self.fused.types.left
 
     def _declare(self) -> GemmOperands:
         e, sums = self.e, self.blocking.waiting_sums
         return GemmOperands(
             *self._declare_inputs(),
-            e.output(0, self.fused.output_elements, self.fused.result),
+            e.output(0, self.fused.output_elements, self.micro.types.result),
             e.scratch(sums) if sums else None,
             e.prefetched(self.prefetch_bytes) if self.prefetch_bytes else None,
         )
 
     def _declare_inputs(self) -> tuple[Any, Any, tuple[Any, int], dict[int, Any]]:
         e, c = self.e, self.conv
-        x = self._declare_image()
+        unit = self.micro.left_unit
+        if self.rounds_input:
+            x = e.temp(0, c.input_elements, unit)
+        else:
+            x = e.param(self.fused.operand(0), c.input_elements, unit)
         elements = c.depth * c.out_channels
-        weights = e.packed(0, elements + self.zeros, STORAGE if self.half else self.stored)
-        zeros = (e.packed(1, c.group_in), 0) if self.half and c.padded else (weights, elements)
-        return x, weights, zeros, self.fused.declare_epilogue(e)
-
-    def _declare_image(self) -> Any:
-        return self.e.param(self.fused.operand(0), self.conv.input_elements, self.stored)
+        weights = e.packed(0, elements + self.zeros, self.micro.right_unit)
+        behind = self.padding_behind or not c.padded
+        padding = (weights, elements) if behind else (e.packed(1, c.group_in, unit), 0)
+        return x, weights, padding, self.fused.declare_epilogue(e)
 
     def parameters(self) -> dict[str, Any]:
         prefetch = {"ahead": self.prefetch_bytes} if self.prefetch_bytes else {}
-        half = {"weights": "float16"} if self.half else {}
         return {
             "tile": f"{self.tile.rows}x{self.tile.columns}",
             "order": "channels" if self.blocking.weights_first else "pixels",
             "blocks": self.blocking.pixel_blocks,
-            **half,
+            **self.micro.parameters(),
             **prefetch,
         }
 
     def packings(self) -> tuple[Packing, ...]:
-        """The weights as the kernel reads them; behind float16 ones zeros for the padding, which is not."""
-        c, columns, zeros = self.conv, self.tile.columns, self.zeros
+        """The weights as the kernel reads them, and what the padding is, where it does not stand behind."""
+        c, micro, columns, zeros = self.elements, self.micro, self.tile.columns, self.zeros
         shape = (c.rows, c.kernel[1], c.group_in, c.out_channels)
         param, key = self.fused.operand(1), f"{self.layout}:{columns}:{zeros}"
 
         def pack(w: Array) -> Array:
-            return pack_weights(w.reshape(shape), c.groups, columns, zeros)
+            return pack_weights(micro.pack_units(w.reshape(shape)), c.groups, columns, zeros)
 
-        if not self.half:
-            return (Packing(param, key, pack),)
-        packed = Packing(param, f"{key}:float16", lambda w: pack(w).astype(np.float16))
-        padding = Packing(param, f"zeros:{c.group_in}", lambda _: np.zeros(c.group_in, np.float32))
-        return (packed, padding) if c.padded else (packed,)
+        packed = Packing(param, f"{key}:{micro.layout}" if micro.layout else key, pack)
+        if self.padding_behind or not c.padded:
+            return (packed,)
+        outside, value, dtype = c.group_in, micro.padding, micro.types.left
+        row = Packing(param, f"padding:{dtype}:{value}:{outside}", lambda _: np.full(outside, value, dtype))
+        return (packed, row)
 
     def build(self) -> Implementation:
         self.e.tasks(self._task)
-        stage = self.e.stage(self.conv.groups * self.blocking.column_blocks * self.blocking.pixel_blocks)
+        product = self.e.stage(self.conv.groups * self.blocking.column_blocks * self.blocking.pixel_blocks)
+        stages, temps = [product], []
+        if self.rounds_input:
+            unit, size = self.micro.left_unit, self.conv.input_elements
+            e = Emitter(self.lanes, self.target, self.fused.types.left)
+            stages.insert(0, rounded_input(e, self.fused.operand(0), size, self.micro.types.left, unit))
+            temps = [size * DTYPE_BYTES[unit]]
         return Implementation(
             self.rule,
-            (stage,),
+            tuple(stages),
             self.packings(),
+            tuple(temps),
             scratch=tuple(self.e.scratch_bytes),
             parameters=self.parameters(),
-            flops=self.conv.flops,
-            multiply_adds=self.conv.multiply_adds,
-            weights=self.conv.weight_bytes // (2 if self.half else 1),
+            flops=self.elements.flops,
+            multiply_adds=self.elements.multiply_adds,
+            weights=self.conv.depth * self.conv.out_channels * DTYPE_BYTES[self.micro.right_unit],
             with_prefetch=lambda nbytes: type(self)(
-                self.rule, self.layout, self.conv, self.fused, self.target, nbytes
+                self.rule, self.layout, self.elements, self.fused, self.micro, nbytes
             ).build(),
         )
 
@@ -227,7 +245,7 @@ class ImplicitGemm(KernelBuilder):
 
     def _tile(self, tile: TileAt, pixels: Pixels) -> None:
         e, width = self.e, tile.columns.width
-        # A last narrow vector is computed in full: a register file with vectors of two widths spills.
+        # A last vector is computed in full: a register file with vectors of two widths spills.
         lanes = width if width < self.lanes and width in (2, 4, 8) else self.lanes
         full = [(at, lanes) for at, _ in column_chunks(width, self.lanes)]
         sums = Accumulators(e, tile.rows, full)

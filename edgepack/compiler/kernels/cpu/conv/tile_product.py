@@ -7,7 +7,7 @@ output channels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -16,15 +16,15 @@ from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.planes import first_plane
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, mod, unravel
-from edgepack.compiler.kernels.cpu.emit.half import STORAGE
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
-    HALF_BLOCK,
     Accumulators,
+    LeftOperand,
     Matrix,
     Steps,
     stream_prefetch,
 )
 from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.target import CACHE_LINE_BYTES
 
 __all__ = ["Columns", "GemmOperands", "Origin", "TileAt", "TileProduct"]
 
@@ -54,9 +54,9 @@ class GemmOperands:
 
     Attributes:
         x: the image, (N, H, W, C).
-        weights: packed, with zeros behind them; float32, or float16 as it lies in memory.
-        zeros: what pixels in the padding read: a buffer, and where in it as many zeros begin as a group has
-            input channels.
+        weights: packed units of the micro-kernel, with zeros behind them.
+        padding: what pixels in the padding read: a buffer, and where in it as many units of padding begin as
+            a group has input channels.
         epilogue: parameters that the epilogue reads, by their number.
         y: the output; None where rows of it are written elsewhere.
         sums: scratch for the sums of tiles that wait for the next part of the reduction, or None.
@@ -65,7 +65,7 @@ class GemmOperands:
 
     x: Any
     weights: Any
-    zeros: tuple[Any, int]
+    padding: tuple[Any, int]
     epilogue: dict[int, Any]
     y: Any = None
     sums: Any = None
@@ -119,10 +119,8 @@ class TileProduct:
         self, e: Emitter, conv: Conv2d, blocking: Blocking, operands: GemmOperands, prefetch_bytes: int
     ) -> None:
         self.e, self.conv, self.blocking, self.operands = e, conv, blocking, operands
-        self.target = blocking.target
+        self.micro, self.target = blocking.micro, blocking.target
         self.prefetch_bytes = prefetch_bytes
-        #: Terms that are summed in float16 where the image is that, see :class:`Steps`.
-        self.block = HALF_BLOCK if str(operands.x.dtype) == STORAGE else 0
         #: Whether the taps of a row of the window are neighbours in memory.
         self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
 
@@ -218,7 +216,8 @@ class TileProduct:
         # Where products need registers too, two steps would not fit.
         unroll = 1 if self.target.few_registers and self.target.separate_multiply_add else 2 - depth % 2
         whole = c.groups == 1 and rows > 2 and self.blocking.slices == 1
-        lines = -(-rows * c.in_channels // (e.line * (2 if self.block else 1))) if whole else 0
+        line = CACHE_LINE_BYTES // DTYPE_BYTES[str(pixels.dtype)]
+        lines = -(-rows * c.in_channels // line) if whole else 0
         following = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)
         prefetches = [following, *self._prefetches(tile, tile.part, depth, unroll)]
         element = lambda r, k, n=1: e.vload(pixels, k + r * c.in_channels, n)  # noqa: E731
@@ -248,10 +247,10 @@ class TileProduct:
     # Windows that reach into the padding ------------------------------------------------------------------
 
     def _cut_windows(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
-        """Tap by tap; a pixel in the padding is read from the zeros behind the weights. Where windows are
-        mostly outside, a tap for which all pixels are is left out."""
+        """Tap by tap; a pixel in the padding is read from a row of it. Where windows are mostly outside, and
+        the padding is zero, a tap for which all pixels are outside is left out."""
         e, c = self.e, self.conv
-        kw, skips = c.kernel[1], c.inside < MOSTLY_INSIDE
+        kw, skips = c.kernel[1], c.inside < MOSTLY_INSIDE and self.micro.padding == 0
 
         def tap(i: Any, j: Any) -> None:
             pointers, inside = [], []
@@ -264,7 +263,7 @@ class TileProduct:
                     valid = e.let(valid)
                     inside.append(valid)
                 place = e.let(self._address(at, tile.columns.group))
-                pointers.append(e.either(valid, (self.operands.x, place), self.operands.zeros, c.group_in))
+                pointers.append(e.either(valid, (self.operands.x, place), self.operands.padding, c.group_in))
             # With few registers for pointers, those of the rows leave none for prefetching.
             fetch = len(pointers) <= 8 or self.target.pointer_registers > 16
             part = i * kw + j
@@ -293,14 +292,12 @@ class TileProduct:
 
     # Products and prefetches ------------------------------------------------------------------------------
 
-    def _add(
-        self, sums: Accumulators, tile: TileAt, left: Callable[..., Any], part: Any, steps: Steps
-    ) -> None:
+    def _add(self, sums: Accumulators, tile: TileAt, left: LeftOperand, part: Any, steps: Steps) -> None:
         """``steps.depth`` steps of the reduction, its part number ``part``."""
         width = tile.columns.width
         start = self.e.let(tile.columns.weights + part * (steps.depth * width))
         right = Matrix(self.operands.weights, start, width)
-        sums.add_product(left, right, replace(steps, block=self.block) if self.block else steps)
+        self.micro.add_product(self.e, sums, left, right, steps)
 
     def _prefetches(self, tile: TileAt, part: Any, depth: int, unroll: int) -> list[Callable[[Any], None]]:
         """What a part of ``depth`` steps fetches: its share of the next weights, and of a later call's."""
@@ -308,12 +305,13 @@ class TileProduct:
         c, blocking = self.conv, self.blocking
         if tile.rows <= 2:
             return found
-        if c.weight_bytes > self.target.l1d_bytes // 2 and c.groups * blocking.column_blocks > 1:
+        weights = c.depth * c.out_channels * self.micro.unit_bytes
+        if weights > self.target.l1d_bytes // 2 and c.groups * blocking.column_blocks > 1:
             found.append(self._next_weights(tile, part, depth, unroll))
         if self.prefetch_bytes:
             e, parts = self.e, c.depth // depth
             tiles = c.groups * blocking.column_blocks * blocking.bands * blocking.tile_count
-            share = -(-self.prefetch_bytes // (c.element_bytes * e.line * tiles * parts))
+            share = -(-self.prefetch_bytes // (CACHE_LINE_BYTES * tiles * parts))
             start = e.let((tile.turn * parts + part) * (share * e.line))
             later = self.operands.prefetched
             found.append(stream_prefetch(e, later, start, share, depth, unroll, locality=1))
@@ -325,7 +323,7 @@ class TileProduct:
         alone = blocking.weights_first and blocking.slices == 1
         times = blocking.shares if alone else blocking.pixel_blocks
         sweep = -(-blocking.tile_count * blocking.bands // times)
-        line = e.line * (self.conv.element_bytes // DTYPE_BYTES[str(self.operands.weights.dtype)])
+        line = CACHE_LINE_BYTES // DTYPE_BYTES[str(self.operands.weights.dtype)]
         share = -(-depth * columns.width // (line * sweep))
         size = self.conv.depth // blocking.slices
         parts = size // depth

@@ -29,7 +29,6 @@ from edgepack.compiler.kernels.contract import Array, Implementation, Packing, R
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.half_gemm import computes_in_half
 from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, panels_of
 from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
 from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
@@ -45,6 +44,7 @@ from edgepack.compiler.kernels.cpu.conv.winograd_schedule import Tiles, Winograd
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import input_row_groups, output_row_groups
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
+from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -62,8 +62,8 @@ def winograd(
     conv = Conv2d.of(found)
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
-    half = found.half_products and computes_in_half(conv, target)
-    schedule = propose(conv, target, given, 2 if half else 1)
+    direct = micro_kernel_for(found.products, conv.group_sizes, target, constant=True)
+    schedule = propose(conv, target, given, direct.rate)
     if schedule is None:
         raise RuleError("the direct convolution is estimated to be faster")
     return Winograd(conv, found, target, schedule).build()

@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     column_chunks,
     stream_prefetch,
 )
+from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 
 __all__ = ["ColumnBlock", "PositionProducts", "ProductBuffers", "Span"]
 
@@ -197,7 +198,9 @@ class PositionProducts:
             if geometry.parts:
                 start = e.let(source + slots * run)
                 weights = e.let(weights + number * (run * block.width))
-            sums.add_product(
+            multiply_add(e).add_product(
+                e,
+                sums,
                 lambda r, d: e.load(buffers.v, start + d + r * (geometry.step * run)),
                 Matrix(buffers.u, weights, block.width),
                 Steps(run, self.unroll, prefetch=prefetch),

@@ -99,7 +99,7 @@ def _square_taps(conv: Conv2d) -> int:
 
 
 def propose(
-    conv: Conv2d, target: CpuTarget, given: WinogradSchedule, rate: int = 1
+    conv: Conv2d, target: CpuTarget, given: WinogradSchedule, rate: float = 1
 ) -> WinogradSchedule | None:
     """What the cost model decides, but for what is given; None if the direct convolution is faster.
 
@@ -148,7 +148,7 @@ def _square(conv: Conv2d, target: CpuTarget) -> tuple[int, int] | None:
     return (m, m) if m else None
 
 
-def _line(conv: Conv2d, target: CpuTarget, rate: int) -> tuple[int, int] | None:
+def _line(conv: Conv2d, target: CpuTarget, rate: float) -> tuple[int, int] | None:
     """Outputs of a tile that is a part of a line, if that is estimated to be faster."""
     lines = winograd_lines(conv, target, rate)
     return lines.outputs if lines else None

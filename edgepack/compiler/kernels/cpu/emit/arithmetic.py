@@ -15,7 +15,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import Affine
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.half import HALVES, narrowed, number_of, widened
+from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS, narrowed, number_of, widened
 from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
@@ -43,7 +43,7 @@ __all__ = ["DTYPES", "Arithmetic", "Pattern", "Value", "calls_libm", "vector_for
 Expr = Any
 
 #: Element types that have vectors on every target; those of half precision are moved and converted only.
-DTYPES = NUMBERS | {"bool"} | HALVES
+DTYPES = NUMBERS | {"bool"} | SIXTEEN_BIT_FLOATS
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def vector_form(operation: Operation, dtype: str) -> _Form:
     Raises:
         RuleError: if it has no vector form.
     """
-    if dtype in HALVES:
+    if dtype in SIXTEEN_BIT_FLOATS:
         raise RuleError(f"arithmetic on {dtype} has no vector form")
     name = operation.name
     form: _Form | None = _FORMS.get(name, {}).get(dtype) or form_for(operation.vector, dtype)
@@ -167,7 +167,7 @@ class Arithmetic:
     def literal(self, x: Any) -> Value:
         """A constant of TIR."""
         value, dtype = float(x.value), str(x.ty.dtype)
-        return Value(number_of(value, dtype) if dtype in HALVES else x, 1, dtype, value)
+        return Value(number_of(value, dtype) if dtype in SIXTEEN_BIT_FLOATS else x, 1, dtype, value)
 
     def loaded(self, expr: Expr, lanes: int, dtype: str) -> Value:
         """Elements as they lie in memory."""
@@ -180,10 +180,10 @@ class Arithmetic:
         """A value as one of another element type."""
         if dtype not in DTYPES or x.dtype not in DTYPES:
             raise RuleError(f"{dtype} of {x.dtype} has no vector form")
-        if x.dtype in HALVES:
+        if x.dtype in SIXTEEN_BIT_FLOATS:
             wide = Value(widened(self.e, x.expr, x.lanes, x.dtype), x.lanes, "float32", x.number)
             return wide if dtype == "float32" else self.cast(wide, dtype)
-        if dtype in HALVES:
+        if dtype in SIXTEEN_BIT_FLOATS:
             single = x if x.dtype == "float32" else self.cast(x, "float32")
             return Value(narrowed(self.e, single.expr, x.lanes, dtype), x.lanes, dtype, x.number)
         if dtype == "bool":

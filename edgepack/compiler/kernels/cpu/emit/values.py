@@ -11,7 +11,7 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.affine import INT32, Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.arithmetic import Arithmetic, Pattern, Value
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
-from edgepack.compiler.kernels.cpu.emit.half import HALVES, STORAGE
+from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS, SIXTEEN_BIT_FLOATS
 from edgepack.compiler.kernels.expressions.operations import Kind, Operation
 
 __all__ = ["Pattern", "Value", "Values", "storage_dtype"]
@@ -21,7 +21,7 @@ Expr = Any
 
 def storage_dtype(dtype: str) -> str:
     """The dtype of the elements in memory: a bool is a byte, half precision its bits."""
-    return "int8" if dtype == "bool" else STORAGE if dtype in HALVES else dtype
+    return "int8" if dtype == "bool" else FLOAT16_BITS if dtype in SIXTEEN_BIT_FLOATS else dtype
 
 
 class Values(Arithmetic):

@@ -16,9 +16,6 @@ Expr = Any
 #: The number whose quotients are exact enough, by integer type: it has more digits than the integer.
 EXACT = {"int8": "float32", "uint8": "float32", "int16": "float32", "uint16": "float32", "int32": "float64"}
 
-#: Architectures whose vectors hold float64.
-DOUBLES = ("x86_64", "aarch64", "riscv64")
-
 
 def divided(e: Emitter, name: str, a: Expr, b: Expr, lanes: int, dtype: str) -> Expr:
     """``div`` and ``mod`` truncate; ``floor_div`` and ``floor_mod`` round down. What a quotient by zero is is
@@ -53,4 +50,4 @@ def divided(e: Emitter, name: str, a: Expr, b: Expr, lanes: int, dtype: str) -> 
 def _by_numbers(e: Emitter, dtype: str, lanes: int) -> bool:
     if lanes == 1 or dtype not in EXACT or e.target is None:
         return False
-    return EXACT[dtype] == "float32" or e.target.triple.split("-")[0] in DOUBLES
+    return EXACT[dtype] == "float32" or e.target.float64_vectors

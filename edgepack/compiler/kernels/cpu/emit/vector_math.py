@@ -9,11 +9,9 @@ Moshier).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from tvm import tirx
-from tvm.target.codegen import target_has_features
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.vector_inverse import acos, asin, atan
@@ -31,7 +29,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_parts import (
     with_sign_of,
 )
 from edgepack.compiler.kernels.cpu.emit.vector_trigonometry import cos, sin, tan
-from edgepack.compiler.tvm_target import llvm_target
+from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "is_nan", "maximum", "minimum", "quotient"]
@@ -78,12 +76,9 @@ def _power_of_e(e: Emitter, x: Expr, lanes: int, sign: int) -> Expr:
     return through_register(e, p * scale, lanes)
 
 
-@lru_cache
 def _scales_floats(target: CpuTarget | None) -> bool:
     """Whether one instruction multiplies 16 numbers by powers of two (AVX-512's VSCALEFPS)."""
-    if target is None or not target.arch.startswith("x86"):
-        return False
-    return bool(target_has_features("avx512f", llvm_target(target)))
+    return target is not None and has_feature(target, "avx512f")
 
 
 def _scaled(e: Emitter, x: Expr, p: Expr, k: Expr, sign: int) -> Expr:

@@ -9,7 +9,6 @@ from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.vector_integers import DOUBLES
 from edgepack.compiler.kernels.cpu.emit.vector_parts import (
     absolute,
     float32_of,
@@ -31,7 +30,7 @@ def remainder(e: Emitter, a: Expr, b: Expr, lanes: int) -> Expr:
     NaN calls libm."""
     a, b = e.let(a), e.let(b)
     result = e.local(lanes, "float32")
-    if lanes == 1 or e.target is None or e.target.triple.split("-")[0] not in DOUBLES:
+    if lanes == 1 or e.target is None or not e.target.float64_vectors:
         _libm(e, a, b, result, lanes)()
         return e.let(e.vload(result, 0, lanes))
     ratio = absolute(e, e.let(a / b), lanes)

@@ -24,7 +24,7 @@ from edgepack.compiler.kernels.cpu.emit.conditions import (
     VariesAcrossLanes,
 )
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
-from edgepack.compiler.kernels.cpu.emit.half import STORAGE
+from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS
 from edgepack.compiler.kernels.cpu.emit.patterns import (
     Loaded,
     combined_patterns,
@@ -146,7 +146,7 @@ class Vectors(Conditions, Visitor[Environment, Any]):
     def _stored_dtype(self, buffer: Any) -> str:
         """The dtype of a buffer's elements in memory, where a float32 constant may be stored as float16."""
         dtype = str(buffer.dtype)
-        narrow = dtype == "float32" and str(self.pointers[buffer].dtype) == STORAGE
+        narrow = dtype == "float32" and str(self.pointers[buffer].dtype) == FLOAT16_BITS
         return "float16" if narrow else dtype
 
     def _as(self, buffer: Any, x: Value) -> Value:

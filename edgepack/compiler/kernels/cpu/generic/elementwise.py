@@ -47,7 +47,7 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
     buffers = tuple(fused.function.params)
     params, outputs = buffers[: -fused.outputs], buffers[-fused.outputs :]
     by_target = {block.target: block for block in blocks}
-    half = [i for i in sorted(fused.half) if elements_of(params[i]) >= LARGE_TABLE]
+    half = [i for i in sorted(fused.float16_params) if elements_of(params[i]) >= LARGE_TABLE]
     lanes = _lanes([str(b.dtype) for b in (*buffers, *by_target)], target)
     stages: list[Stage] = []
     tiled = False

@@ -35,7 +35,7 @@ from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, decl
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
 from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
-from edgepack.compiler.kernels.cpu.emit.half import STORAGE
+from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TRANSPOSED, TileRow, TileVectors
 from edgepack.compiler.kernels.cpu.emit.tables import LONGEST_PERIOD, Period, periods
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
@@ -115,7 +115,7 @@ class ElementwiseKernel(KernelBuilder):
         env = dict(zip(block.iters, self.axes.positions, strict=True))
         accesses = analyse_accesses(block.value, env, variables, blocks, params)
         self.pointers = {
-            p: self.e.packed(half.index(i), elements_of(p), STORAGE)
+            p: self.e.packed(half.index(i), elements_of(p), FLOAT16_BITS)
             if i in half
             else declare_param(self.e, i, p)
             for i, p in enumerate(params)

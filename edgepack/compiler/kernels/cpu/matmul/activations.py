@@ -23,8 +23,8 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Matrix,
     Steps,
     column_chunks,
-    tile_for,
 )
+from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -66,15 +66,16 @@ class BatchedMatmul(KernelBuilder):
         self.left, self.right = group.operand_shape(0), group.operand_shape(1)
         *self.batches, self.rows, self.columns = group.output_shape
         self.depth = self.left[-1]
-        self.tile = tile_for(target, self.rows, self.columns, self.dtype)
+        sizes = self.depth, self.columns
+        self.micro = micro_kernel_for(group.products[-1:], sizes, target, constant=False)
+        self.tile = self.micro.tile(self.rows, self.columns)
         self.tiles = balanced_split(self.rows, self.tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)
         e = self.e
-        stored = "int16" if group.narrow else self.dtype
-        self.a = e.param(group.operand(0), prod(self.left), stored)
-        self.b = e.param(group.operand(1), prod(self.right), stored)
+        self.a = e.param(group.operand(0), prod(self.left), self.micro.left_unit)
+        self.b = e.param(group.operand(1), prod(self.right), self.micro.right_unit)
         self.epilogue_params = group.declare_epilogue(e)
-        self.y = e.output(0, prod(group.output_shape), group.result)
+        self.y = e.output(0, prod(group.output_shape), self.micro.types.result)
 
     def parameters(self) -> dict[str, Any]:
         return {"tile": f"{self.tile.rows}x{self.tile.columns}"}
@@ -127,7 +128,8 @@ class BatchedMatmul(KernelBuilder):
         accumulators.clear()
         left = e.rebased(self.a, e.let(place.left + place.row * depth), place.rows * depth)
         right = Matrix(self.b, e.let(place.right + column), self.columns)
-        accumulators.add_product(lambda r, k: e.load(left, k + r * depth), right, Steps(depth))
+        element = lambda r, k: e.load(left, k + r * depth)  # noqa: E731
+        self.micro.add_product(e, accumulators, element, right, Steps(depth))
         for r in range(place.rows):
             for at, lanes in accumulators.chunks:
                 value = e.let(accumulators.get(r, at, lanes))

@@ -11,7 +11,8 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.pair_gemm import constant_gemm
+from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
+from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -27,8 +28,9 @@ def dense(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Im
     if len(left) < 2 or len(found.output_shape) != len(left):
         raise RuleError("a vector product")
     rows, depth, columns = prod(left[:-1]), left[-1], right[1]
-    conv = Conv2d(1, 1, rows, depth, 1, rows, columns, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1, found.dtype)
-    return constant_gemm("matmul.packed", "matmul", conv, found, target).build()
+    conv = Conv2d.product(rows, depth, columns, found.types)
+    micro = micro_kernel_for(found.products, conv.group_sizes, target, constant=True)
+    return ImplicitGemm("matmul.packed", "matmul", conv, found, micro).build()
 
 
 RULE = Rule("matmul.packed", order=700, dtypes=PRODUCTS, apply=dense)

@@ -26,6 +26,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     column_chunks,
     tile_for,
 )
+from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 from edgepack.compiler.kernels.cpu.recurrent.sequence import SequenceKernel
 from edgepack.compiler.kernels.cpu.recurrent.step import Place, Step
 from edgepack.compiler.kernels.rule import FLOAT32, PairRule
@@ -120,7 +121,8 @@ class ChainedKernel(SequenceKernel):
         sums.clear()
         own = e.let(direction * each + column)
         right = Matrix(self.w, own, self.columns)
-        sums.add_product(lambda r, k: e.load(self.x, rows[r] + k), right, Steps(self.depth))
+        left = lambda r, k: e.load(self.x, rows[r] + k)  # noqa: E731
+        multiply_add(e).add_product(e, sums, left, right, Steps(self.depth))
         outer = self.product.epilogue.shape[:-1]
         for r, time in enumerate(times):
             for at, lanes in sums.chunks:

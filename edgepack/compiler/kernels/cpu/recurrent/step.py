@@ -12,7 +12,8 @@ from typing import Any
 
 from edgepack.compiler.graph.recurrent import Activation, Recurrence
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, index
-from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators
+from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps
+from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 from edgepack.compiler.kernels.cpu.recurrent.cells import Cell, Phase, phases_of
 
 __all__ = ["Block", "Place", "Step", "StepEmitter", "Weights"]
@@ -147,34 +148,12 @@ class StepEmitter:
         e, size = self.e, self.form.size
         view, stride, gates = self.weights.of(e, phase, step.direction, block)
         source = step.places[phase.source]
+        columns = tuple(gate + column for gate in gates for column, _ in block.chunks)
 
-        def some(k: Index, count: int) -> None:
-            for u in range(count):
-                unit = k + u
-                loaded = [
-                    (number * block.width + column, lanes)
-                    for number in range(len(gates))
-                    for column, lanes in block.chunks
-                ]
-                values = [
-                    e.let(e.vload(view, unit * stride + (gate + column), lanes))
-                    for gate in gates
-                    for column, lanes in block.chunks
-                ]
-                for row in range(step.rows):
-                    scalar = e.let(e.load(source.buffer, source.at + row * source.step + unit))
-                    for (at, lanes), value in zip(loaded, values, strict=True):
-                        old = sums.get(row, at, lanes)
-                        sums.set(row, at, e.multiply_add(e.splat(scalar, lanes), value, old), lanes)
+        def unit(row: int, k: Index) -> Expr:
+            return e.load(source.buffer, source.at + row * source.step + k)
 
-        unroll = 1 if e.target is not None and e.target.virtual_registers else 2
-        count = size // unroll
-        e.loop(
-            0,
-            e.opaque_bound(count) if e.few_registers and 1 < count <= 8 else count,
-            lambda k: some(k * unroll, unroll),
-        )
-        some(size - size % unroll, size % unroll)
+        multiply_add(e).add_product(e, sums, unit, Matrix(view, 0, stride, columns), Steps(size, 2, True))
 
     # The cell -----------------------------------------------------------------------------------------------
 

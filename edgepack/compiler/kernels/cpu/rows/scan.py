@@ -17,7 +17,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod
-from edgepack.compiler.kernels.cpu.emit.half import HALVES
+from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -121,7 +121,7 @@ def scan(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
     if fused.anchor is None or fused.anchor.kind != "scan":
         raise RuleError("another operator")
     dtype = str(fused.function.params[0].dtype)
-    if dtype in HALVES or dtype == "bool":
+    if dtype in SIXTEEN_BIT_FLOATS or dtype == "bool":
         raise RuleError(f"arithmetic on {dtype} has no vector form")
     return ScanKernel(fused, target).build()
 

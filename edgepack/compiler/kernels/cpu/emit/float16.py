@@ -15,15 +15,15 @@ from tvm.tirx import FloatImm, IntImm
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
-__all__ = ["HALVES", "STORAGE", "as_float16", "narrowed", "number_of", "widened"]
+__all__ = ["FLOAT16_BITS", "SIXTEEN_BIT_FLOATS", "as_float16", "narrowed", "number_of", "widened"]
 
 Expr = Any
 
 #: dtypes that are stored only.
-HALVES = {"float16", "bfloat16"}
+SIXTEEN_BIT_FLOATS = {"float16", "bfloat16"}
 
 #: What their elements are in memory.
-STORAGE = "uint16"
+FLOAT16_BITS = "uint16"
 
 
 def _dtype(scalar: str, lanes: int) -> str:
@@ -34,11 +34,11 @@ def number_of(value: float, dtype: str) -> Expr:
     """A constant of a half precision dtype as it lies in memory."""
     if dtype == "float16":
         with np.errstate(over="ignore"):
-            return IntImm(STORAGE, int(np.float16(value).view(np.uint16)))
+            return IntImm(FLOAT16_BITS, int(np.float16(value).view(np.uint16)))
     if np.isnan(value):
-        return IntImm(STORAGE, 0x7FC0)
+        return IntImm(FLOAT16_BITS, 0x7FC0)
     bits = int(np.float32(value).view(np.uint32))
-    return IntImm(STORAGE, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    return IntImm(FLOAT16_BITS, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
 
 
 def as_float16(e: Emitter, stored: Expr, lanes: int) -> Expr:
@@ -78,7 +78,7 @@ def narrowed(e: Emitter, value: Expr, lanes: int, dtype: str) -> Expr:
     """``lanes`` float32 as they are stored, rounded; a NaN becomes the quiet one."""
     if dtype == "float16" and e.target is not None and e.target.converts_float16:
         half = e.let(tirx.Cast(_dtype("float16", lanes), value))
-        return e.let(tirx.reinterpret(_dtype(STORAGE, lanes), half))
+        return e.let(tirx.reinterpret(_dtype(FLOAT16_BITS, lanes), half))
 
     def number(value: int) -> Expr:
         return e.splat(IntImm("int32", value), lanes)
@@ -95,7 +95,7 @@ def narrowed(e: Emitter, value: Expr, lanes: int, dtype: str) -> Expr:
         nan = magnitude > number(0x7F800000)
         sign = tirx.bitwise_and(tirx.shift_right(bits, number(16)), number(0x8000))
         absolute = e.let(tirx.Select(nan, number(0x7FC0), rounded(magnitude, 16)))
-        return e.let(tirx.Cast(_dtype(STORAGE, lanes), tirx.bitwise_or(absolute, sign)))
+        return e.let(tirx.Cast(_dtype(FLOAT16_BITS, lanes), tirx.bitwise_or(absolute, sign)))
     return _narrowed_float16(e, bits, magnitude, lanes)
 
 
@@ -130,4 +130,4 @@ def _narrowed_float16(e: Emitter, bits: Expr, magnitude: Expr, lanes: int) -> Ex
     quiet = tirx.Select(magnitude > number(0x7F800000), number(0x200), number(0))
     sign = tirx.bitwise_and(tirx.shift_right(bits, number(16)), number(0x8000))
     positive = tirx.bitwise_or(rounded, quiet)
-    return e.let(tirx.Cast(_dtype(STORAGE, lanes), tirx.bitwise_or(positive, sign)))
+    return e.let(tirx.Cast(_dtype(FLOAT16_BITS, lanes), tirx.bitwise_or(positive, sign)))
