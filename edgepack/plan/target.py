@@ -217,6 +217,11 @@ class CpuTarget:
         units = 1 if self.in_order or not width else 2
         return float(units * max(1, width // 32))
 
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a SIMD register, or of a float32 where there are none."""
+        return max(4, self.vector_bits // 8)
+
     def lanes(self, dtype: str) -> int:
         """Elements of ``dtype`` in one SIMD register, at least 1."""
         return max(1, self.vector_bits // (8 * DTYPE_BYTES[dtype]))

@@ -102,6 +102,7 @@ class Implementation:
         refused: why the last of the faster rules that are for such groups did not serve this one.
         multiply_adds, weights: multiply-adds that the kernels really do, and bytes of weights that they
             read; 0 where that is not known.
+        rate: how many of these multiply-adds take the time of one of float32.
         c_function: what is called instead of a kernel that is made: there is one stage, of one task, whose
             operands are its pointers; None elsewhere.
         with_prefetch: makes an implementation that computes the same and also fetches a number of bytes at
@@ -120,6 +121,7 @@ class Implementation:
     refused: str = ""
     multiply_adds: int = 0
     weights: int = 0
+    rate: float = 1.0
     c_function: CFunction | None = None
     with_prefetch: Callable[[int], Implementation] | None = None
 

@@ -110,12 +110,13 @@ def estimated_cycles(implementation: Implementation, work: Work, target: CpuTarg
     steps = STEP_CYCLES * (len(implementation.stages) - 1)
     if implementation.slow:
         return steps + slow_cycles(work, target)
-    return steps + likely_cycles(work, target)
+    return steps + likely_cycles(work, target, implementation.rate)
 
 
-def likely_cycles(work: Work, target: CpuTarget) -> float:
-    """What one kernel that is not slow takes on one core."""
-    rate = EFFICIENCY * target.operations_per_cycle
+def likely_cycles(work: Work, target: CpuTarget, rate: float = 1.0) -> float:
+    """What one kernel that is not slow takes on one core, which does ``rate`` operations in the time of one
+    of float32."""
+    rate *= EFFICIENCY * target.operations_per_cycle
     return STEP_CYCLES + max(work.operations / rate, _moving(work, target))
 
 

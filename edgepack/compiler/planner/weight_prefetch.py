@@ -58,7 +58,8 @@ def plan_weight_prefetch(calls: Sequence[Call], target: CpuTarget) -> list[Call]
     wanted: list[_Wanted] = []
     for call, implementation in reversed(list(zip(calls, made, strict=True))):
         assert implementation is not None
-        idle = idle_bytes(implementation.multiply_adds, implementation.weights, target)
+        computing = implementation.multiply_adds / implementation.rate
+        idle = idle_bytes(computing, implementation.weights, target)
         if implementation.with_prefetch is not None and wanted:
             most = max(wanted, key=lambda w: w.nbytes)
             nbytes = min(int(BANDWIDTH_ASKED * idle), most.nbytes) // CACHE_LINE_BYTES * CACHE_LINE_BYTES

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule, divided, propose
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
 from workbench.compiled import Compiled, target_with
 from workbench.models.single import conv, silu
@@ -21,13 +21,13 @@ def _cut(size: int, channels: int, out: int, threads: int) -> Blocking:
     image = Conv2d(1, size, size, channels, size, size, out, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1)
     target = target_with("512x32", threads=threads, l2_bytes=1 << 20)
     micro = MultiplyAdd(image.types, target)
-    return Blocking(image, micro, micro.tile(image.pixels, out), threads)
+    return divided(image, micro, propose(image, micro, GemmSchedule()))
 
 
-def _rows(cut: Blocking, thread: int) -> int:
+def _rows(cut: Blocking, thread: int, threads: int) -> int:
     """Pixels of the blocks that one thread has, when each has as many."""
     heights = [rows for rows, count in cut.tiles for _ in range(count)]
-    each = cut.pixel_blocks // cut.threads
+    each = cut.row_blocks // threads
     mine = range(thread * each, (thread + 1) * each)
     bounds = [(int(cut.first_tile(b % cut.blocks)), int(cut.first_tile(b % cut.blocks + 1))) for b in mine]
     return sum(sum(heights[first:last]) for first, last in bounds)
@@ -46,16 +46,16 @@ def _rows(cut: Blocking, thread: int) -> int:
 )
 def test_threads_get_as_many_pixels(size: int, channels: int, out: int, threads: int) -> None:
     cut = _cut(size, channels, out, threads)
-    assert cut.bands * sum(rows * count for rows, count in cut.tiles) == size * size
-    assert cut.pixel_blocks % threads == 0
-    assert {_rows(cut, thread) for thread in range(threads)} == {size * size // threads}
+    assert cut.thread_rows * sum(rows * count for rows, count in cut.tiles) == size * size
+    assert cut.row_blocks % threads == 0
+    assert {_rows(cut, thread, threads) for thread in range(threads)} == {size * size // threads}
 
 
 def test_pixels_are_not_cut_where_threads_share_out_the_columns_or_tiles_come_out_even() -> None:
-    assert _cut(7, 960, 160, 2).bands == 1  # an odd number
-    assert _cut(8, 960, 320, 2).bands == 1  # few pixels, many weights
-    assert _cut(16, 32, 96, 2).bands == 1  # 32 tiles of 8 pixels
-    assert _cut(14, 96, 384, 1).bands == 1
+    assert _cut(7, 960, 160, 2).thread_rows == 1  # an odd number
+    assert _cut(8, 960, 320, 2).thread_rows == 1  # few pixels, many weights
+    assert _cut(16, 32, 96, 2).thread_rows == 1  # 32 tiles of 8 pixels
+    assert _cut(14, 96, 384, 1).thread_rows == 1
 
 
 MODELS: dict[str, onnx.ModelProto] = {
@@ -84,5 +84,6 @@ def test_the_models_have_bands() -> None:
     image = Conv2d(1, 14, 14, 16, 14, 14, 96, (1, 1), (1, 1), (1, 1), 0, 0, 0, 0, 1)
     for threads in (2, 4):
         target = target_with("512x32", threads=threads)
-        cut = Blocking(image, MultiplyAdd(image.types, target), Tile(8, 48), threads)
-        assert cut.bands == threads
+        micro = MultiplyAdd(image.types, target)
+        cut = propose(image, micro, GemmSchedule(register_tile=(8, 48)))
+        assert cut.thread_rows == threads

@@ -27,7 +27,7 @@ from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for, micro_kernels
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.config.device import load_device
-from edgepack.plan.target import CpuTarget
+from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.toolchains import resolve
 from workbench.compiled import target_with
 
@@ -112,7 +112,7 @@ def test_micro_kernels_are_found_in_their_package_in_order() -> None:
 
 def test_the_preferred_product_that_suits_is_taken() -> None:
     own, half = ProductTypes.of("float32"), ProductTypes("float16", "float16", "float32", "float32")
-    fast = load_device("raspberrypi5").cpu_target()
+    fast = with_precision(load_device("raspberrypi5").cpu_target(), "fp16")
     deep, shallow = (64, 128), (8, 128)
     chosen = [micro_kernel_for((half, own), sizes, fast, constant=True).types for sizes in (deep, shallow)]
     assert chosen == [half, own]

@@ -8,17 +8,19 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 
 from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
 from edgepack.compiler.kernels.registry import PAIR_RULES, RULES
 from edgepack.compiler.kernels.rule import PairRule
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
-from workbench.compiled import groups_of, plan_of, target_with
+from workbench.compiled import Compiled, groups_of, plan_of, target_with
 from workbench.models.builder import Graph
 from workbench.models.single import conv, pool
 
@@ -33,6 +35,12 @@ def expanded() -> onnx.ModelProto:
     y = g.op("Conv", y, g.weight(96, 1, 3, 3), group=96, pads=(1, 1, 1, 1))
     g.op("Relu", y, name="y")
     g.output("y")
+    return g.model()
+
+
+def _product() -> onnx.ModelProto:
+    g = Graph("product")
+    g.output(g.op("Identity", g.linear(g.input("x", [48, 256]), 256, 96), name="y"))
     return g.model()
 
 
@@ -78,6 +86,24 @@ CASES: dict[str, tuple[onnx.ModelProto, list[Misfit]]] = {
         ],
     ),
     "conv2d.chained": (expanded(), [({"tasks": 65}, "65 tasks of"), ({"columns": 65}, "65 columns of")]),
+    "conv2d.igemm": (
+        conv((1, 64, 28, 28), 96, (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+        [
+            ({"register_tile": (7, 40)}, "a register tile of 7x40, of 96 columns in vectors of 16"),
+            ({"thread_rows": 3}, "196 rows are no 3 equal parts"),
+            ({"weight_stationary": False, "passes": 2}, "2 passes over the rows of a product that"),
+            ({"k_blocks": 2}, "2 slices of a reduction of 576 steps in 3 rows of a window"),
+            ({"row_blocks": 1000}, "1000 blocks of"),
+            ({"passes": 1, "thread_rows": 2, "row_blocks": 3}, "3 blocks of .* tiles in 2 parts"),
+        ],
+    ),
+    "matmul.packed": (
+        _product(),
+        [
+            ({"k_blocks": 3}, "3 slices of a reduction of 256 steps in 1 rows of a window"),
+            ({"register_tile": (4, 8)}, "a register tile of 4x8, of 96 columns in vectors of 16"),
+        ],
+    ),
 }
 MISFITS = [(name, *misfit) for name, (_, misfits) in CASES.items() for misfit in misfits]
 
@@ -160,3 +186,30 @@ def test_one_that_does_not_fit_is_told_and_the_cost_model_decides() -> None:
     (warning,) = plan.warnings
     assert "rule conv2d.winograd was given a schedule that does not fit (there are no tiles of 1x5" in warning
     assert plan.kernels == plan_of(model, target=TARGET).plan.kernels
+
+
+#: What can be decided otherwise, by rule: each makes other kernels that compute the same.
+OTHERS: dict[str, list[GemmSchedule]] = {
+    "conv2d.igemm": [
+        GemmSchedule(weight_stationary=True, passes=2, thread_rows=1, row_blocks=4),
+        GemmSchedule(weight_stationary=False, thread_rows=2, row_blocks=6),
+        GemmSchedule(register_tile=(3, 32), k_blocks=3),
+    ],
+    "matmul.packed": [
+        GemmSchedule(register_tile=(5, 16), k_blocks=4, row_blocks=2),
+        GemmSchedule(weight_stationary=True, passes=2, thread_rows=2),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_products_are_the_same_however_they_are_divided(name: str, tmp_path: Path) -> None:
+    model, seen = CASES[name][0], set()
+    for number, schedule in enumerate(OTHERS[name]):
+        given = {"m": {name: schedule, "conv2d.winograd": None}}
+        compiled = Compiled({"m": model}, tmp_path / str(number), TARGET, given=given)
+        kernel = next(kernel for kernel in compiled.plan("m").kernels if kernel.rule == name)
+        seen.add(str(kernel.parameters))
+        assert not compiled.plan("m").warnings
+        compiled.check("m")
+    assert len(seen) == len(OTHERS[name])

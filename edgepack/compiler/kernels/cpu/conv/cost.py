@@ -130,8 +130,7 @@ def _direct_cost(conv: Conv2d, target: CpuTarget) -> float:
 def _product_cost(count: float, depth: int, weights: int, target: CpuTarget) -> float:
     """Of ``count`` multiply-adds in sums of ``depth`` terms, with so many float32 weights."""
     computing = count / EFFICIENCY * (1 + TILE_STEPS / depth)
-    vector_bytes = target.lanes("float32") * DTYPE_BYTES["float32"]
-    reading = STREAM_COST * vector_bytes / STREAM_VECTOR_BYTES * (weights * DTYPE_BYTES["float32"])
+    reading = STREAM_COST * target.vector_bytes / STREAM_VECTOR_BYTES * (weights * DTYPE_BYTES["float32"])
     return max(computing, reading) + NOT_HIDDEN * min(computing, reading)
 
 
@@ -144,16 +143,17 @@ def _transform_cost(
     return read * vectors_in * cost[0] + written * vectors_out * cost[1]
 
 
-def idle_bytes(multiply_adds: int, weights: int, target: CpuTarget, dtype: str = "float32") -> int:
+def idle_bytes(multiply_adds: float, weights: int, target: CpuTarget) -> int:
     """Bytes that memory can give while a kernel multiplies, beyond its weights; negative: those that it waits
     for.
 
     Args:
-        multiply_adds: those that the kernel does.
+        multiply_adds: those that the kernel does, in such of float32.
         weights: bytes of weights that it reads.
     """
-    vector_bytes = target.lanes(dtype) * DTYPE_BYTES[dtype]
-    return int(multiply_adds / EFFICIENCY / (STREAM_COST * vector_bytes / STREAM_VECTOR_BYTES)) - weights
+    return (
+        int(multiply_adds / EFFICIENCY / (STREAM_COST * target.vector_bytes / STREAM_VECTOR_BYTES)) - weights
+    )
 
 
 def worth_fusing(panels: Panels, block: int) -> bool:

@@ -6,8 +6,9 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, anchored
 from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_columns
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
+from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.register_tile import half_width_vectors
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
@@ -18,14 +19,16 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["conv2d"]
 
 
-def conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def conv2d(
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: GemmSchedule = OPEN
+) -> Implementation:
     """Rule ``conv2d.igemm``."""
     found = anchored(fused, CONVOLUTIONS)
     conv = Conv2d.of(found)
     constant = found.operand(1) in constants
     vectors = half_width_vectors(target, conv.group_out, conv.dtype)
     micro = micro_kernel_for(found.products, conv.group_sizes, vectors, constant=constant)
-    gemm = ImplicitGemm("conv2d.igemm", f"conv2d:{conv.groups}", conv, found, micro)
+    gemm = ImplicitGemm("conv2d.igemm", f"conv2d:{conv.groups}", conv, found, micro, given)
     if constant:
         return gemm.build()
     emitter = Emitter(gemm.lanes, vectors, micro.right_unit)
@@ -34,4 +37,4 @@ def conv2d(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     return by_computed_weights(gemm.build(), pack, elements * DTYPE_BYTES[micro.right_unit])
 
 
-RULE = Rule("conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_pitch=True)
+RULE = Rule("conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_pitch=True, schedule=GemmSchedule)

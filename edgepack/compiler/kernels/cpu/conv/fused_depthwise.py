@@ -24,6 +24,7 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, 
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.depthwise import Depthwise
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule, divided, propose
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixels
 from edgepack.compiler.kernels.cpu.conv.sliding_window import WindowOperands
@@ -151,9 +152,10 @@ class _Ring(Depthwise):
 class _Rows(ImplicitGemm):
     """A convolution that is asked for one row of its output at a time, in one group."""
 
-    def _blocking(self) -> Blocking:
+    def _divided(self, given: GemmSchedule) -> tuple[GemmSchedule, Blocking]:
         row = replace(self.conv, batch=1, out_height=1)
-        return Blocking(row, self.micro, self.micro.tile(row.pixels, row.group_out), 1)
+        schedule = propose(row, self.micro, given, threads=1)
+        return schedule, divided(row, self.micro, schedule)
 
     def _declare(self) -> GemmOperands:
         return GemmOperands(*self._declare_inputs())
@@ -162,8 +164,8 @@ class _Rows(ImplicitGemm):
         """Writes row ``number``, counted through all images, of the output to element ``at`` of ``y``."""
         e = self.e
         origin = e.let(number * self.conv.out_width)
-        shift = e.let(at - origin * self.fused.pitch)
-        pixels = Pixels(0, self.blocking.tile_count, 0, y, shift, origin)
+        offset = e.let(at - origin * self.fused.pitch)
+        pixels = Pixels(0, self.blocking.tile_count, 0, y, offset, origin)
         e.loop(0, self.blocking.column_blocks, lambda column: self._columns(0, column, pixels))
 
     def _tile_range(self, pixels: Pixels, begin: int, end: int) -> tuple[Any, Any]:
@@ -171,7 +173,9 @@ class _Rows(ImplicitGemm):
 
     def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
         # Not by way of a view: LLVM is told that buffers do not overlap, and the kernel reads this one again.
-        return pixels.y, self.e.let(tile.pixel * self.fused.pitch + tile.columns.channel + pixels.shift)
+        return pixels.y, self.e.let(
+            tile.pixel * self.fused.pitch + tile.columns.channel + pixels.output_offset
+        )
 
 
 class FusedDepthwise(KernelBuilder):
@@ -223,7 +227,7 @@ class FusedDepthwise(KernelBuilder):
 
     def check(self) -> None:
         """RuleError where there is no such kernel."""
-        if self.first.blocking.slices > 1:
+        if self.first.blocking.k_blocks > 1:
             raise RuleError("the weights do not stay in the cache beside the rows")
         if not self.bands:
             raise RuleError("threads would compute too much twice")
@@ -237,7 +241,7 @@ class FusedDepthwise(KernelBuilder):
         if alone.rate > self.first.micro.rate:
             # Half of 16 multiply-adds or more, while what lies between costs the time of 7 (above).
             raise RuleError(f"products of {alone.types.left} save more")
-        if self.first.blocking.weights_first:
+        if self.first.blocking.weight_stationary:
             raise RuleError("the weights do not stay in the cache beside the rows")
         between = c.pixels * c.out_channels * c.element_bytes
         if 2 * between <= self.target.l2_bytes * self.target.threads:

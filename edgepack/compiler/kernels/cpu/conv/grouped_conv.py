@@ -21,7 +21,7 @@ from tvm import tirx
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
-from edgepack.compiler.kernels.cpu.conv.blocking import RESIDENT_WEIGHTS
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window

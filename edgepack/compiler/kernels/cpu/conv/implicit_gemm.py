@@ -9,7 +9,7 @@ weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from edgepack.compiler.kernels.contract import Array, Implementation, Packing
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule, divided, propose
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.rounded_input import rounded_input
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, TileAt, TileProduct
@@ -27,7 +28,10 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, colum
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["ImplicitGemm", "Pixels"]
+__all__ = ["OPEN", "ImplicitGemm", "Pixels"]
+
+#: All is left to the cost model.
+OPEN = GemmSchedule()
 
 
 @dataclass(frozen=True)
@@ -35,19 +39,19 @@ class Pixels:
     """The tiles that are done for one block of columns after the other.
 
     Attributes:
-        first, last: tiles [first, last) of a band of the pixels.
-        start: the tile that has number 0, see :class:`TileAt`.
-        y: where they are written, and ``shift`` how far from a pixel's place in the output.
-        origin: the pixel at which the band begins, and ``band`` its number.
+        first, last: tiles [first, last) of a part of the rows.
+        start: the tile that has index 0, see :class:`TileAt`.
+        y: where they are written, and ``output_offset`` how far from a pixel's place in the output.
+        origin: the pixel at which the part begins, and ``part`` its number.
     """
 
     first: Any
     last: Any
     start: Any
     y: Any
-    shift: Any = 0
+    output_offset: Any = 0
     origin: Any = 0
-    band: Any = 0
+    part: Any = 0
 
 
 class ImplicitGemm(KernelBuilder):
@@ -57,6 +61,7 @@ class ImplicitGemm(KernelBuilder):
         layout: names the order of the packed weights, together with tile and zeros.
         elements: the convolution; what is computed is one of the micro-kernel's units.
         micro: computes the tiles.
+        schedule: what is decided; what is open is proposed.
         emitter: of the kernel that this one is a part of; by default a new one.
     """
 
@@ -67,19 +72,19 @@ class ImplicitGemm(KernelBuilder):
         elements: Conv2d,
         fused: AnchoredGroup,
         micro: MicroKernel,
-        prefetch_bytes: int = 0,
+        schedule: GemmSchedule = OPEN,
         emitter: Emitter | None = None,
     ) -> None:
         super().__init__(
             rule,
             micro.target,
             dtype=micro.types.sums,
-            prefetch_bytes=prefetch_bytes,
+            prefetch_bytes=schedule.prefetch_bytes,
             emitter=emitter or micro.emitter(),
         )
         self.layout, self.elements, self.fused, self.micro = layout, elements, fused, micro
         self.conv = elements.in_units(micro.group)
-        self.blocking = self._blocking()
+        self.schedule, self.blocking = self._divided(schedule)
         self.tile = self.blocking.tile
         #: Whether pixels in the padding read what stands behind the packed weights, which is zeros.
         self.padding_behind = micro.left_unit == micro.right_unit and micro.padding == 0
@@ -88,11 +93,12 @@ class ImplicitGemm(KernelBuilder):
         behind = self.conv.group_in if self.conv.padded and self.padding_behind else 0
         self.zeros = max(behind, micro.overhang)
         self.operands = self._declare()
-        self.product = TileProduct(self.e, self.conv, self.blocking, self.operands, prefetch_bytes)
+        self.product = TileProduct(self.e, self.conv, self.blocking, self.operands, self.prefetch_bytes)
 
-    def _blocking(self) -> Blocking:
-        conv, micro = self.conv, self.micro
-        return Blocking(conv, micro, micro.tile(conv.pixels, conv.group_out), micro.target.threads)
+    def _divided(self, given: GemmSchedule) -> tuple[GemmSchedule, Blocking]:
+        """What is decided, but for what is given, and the product as that divides it."""
+        schedule = propose(self.conv, self.micro, given)
+        return schedule, divided(self.conv, self.micro, schedule)
 
     @property
     def rounds_input(self) -> bool:
@@ -100,7 +106,7 @@ class ImplicitGemm(KernelBuilder):
         return self.micro.types.left != self.fused.types.left
 
     def _declare(self) -> GemmOperands:
-        e, sums = self.e, self.blocking.waiting_sums
+        e, sums = self.e, self.blocking.spilled_sums
         return GemmOperands(
             *self._declare_inputs(),
             e.output(0, self.fused.output_elements, self.micro.types.result),
@@ -122,14 +128,7 @@ class ImplicitGemm(KernelBuilder):
         return x, weights, padding, self.fused.declare_epilogue(e)
 
     def parameters(self) -> dict[str, Any]:
-        prefetch = {"ahead": self.prefetch_bytes} if self.prefetch_bytes else {}
-        return {
-            "tile": f"{self.tile.rows}x{self.tile.columns}",
-            "order": "channels" if self.blocking.weights_first else "pixels",
-            "blocks": self.blocking.pixel_blocks,
-            **self.micro.parameters(),
-            **prefetch,
-        }
+        return self.micro.parameters()
 
     def packings(self) -> tuple[Packing, ...]:
         """The weights as the kernel reads them, and what the padding is, where it does not stand behind."""
@@ -149,7 +148,7 @@ class ImplicitGemm(KernelBuilder):
 
     def build(self) -> Implementation:
         self.e.tasks(self._task)
-        product = self.e.stage(self.conv.groups * self.blocking.column_blocks * self.blocking.pixel_blocks)
+        product = self.e.stage(self.conv.groups * self.blocking.column_blocks * self.blocking.row_blocks)
         stages, temps = [product], []
         if self.rounds_input:
             unit, size = self.micro.left_unit, self.conv.input_elements
@@ -162,38 +161,42 @@ class ImplicitGemm(KernelBuilder):
             self.packings(),
             tuple(temps),
             scratch=tuple(self.e.scratch_bytes),
+            schedule=self.schedule,
             parameters=self.parameters(),
             flops=self.elements.flops,
             multiply_adds=self.elements.multiply_adds,
             weights=self.conv.depth * self.conv.out_channels * DTYPE_BYTES[self.micro.right_unit],
-            with_prefetch=lambda nbytes: type(self)(
-                self.rule, self.layout, self.elements, self.fused, self.micro, nbytes
-            ).build(),
+            rate=self.micro.rate,
+            with_prefetch=self._with_prefetch,
         )
+
+    def _with_prefetch(self, nbytes: int) -> Implementation:
+        schedule = replace(self.schedule, prefetch_bytes=nbytes)
+        return type(self)(self.rule, self.layout, self.elements, self.fused, self.micro, schedule).build()
 
     # Tasks, blocks of columns, tiles ----------------------------------------------------------------------
 
     def _task(self, task: Any) -> None:
         e, blocking = self.e, self.blocking
         blocks = self.conv.groups * blocking.column_blocks
-        if blocking.weights_first:
-            each = blocking.pixel_blocks // blocking.shares
-            share, block, inner = (e.let(index(i)) for i in unravel(task, (blocking.shares, blocks, each)))
-            sweep, pixels = e.let(share * each), e.let(share * each + inner)
+        if blocking.weight_stationary:
+            each = blocking.row_blocks // blocking.passes
+            rows, block, inner = (e.let(index(i)) for i in unravel(task, (blocking.passes, blocks, each)))
+            sweep, pixels = e.let(rows * each), e.let(rows * each + inner)
         else:
             sweep, block = e.let(div(task, blocks)), e.let(mod(task, blocks))
             pixels = sweep
-        band: Any = 0
+        part: Any = 0
         origin: Any = 0
-        if blocking.bands > 1:
-            band = e.let(div(pixels, blocking.blocks))
-            origin = e.let(band * (self.conv.pixels // blocking.bands))
+        if blocking.thread_rows > 1:
+            part = e.let(div(pixels, blocking.blocks))
+            origin = e.let(part * (self.conv.pixels // blocking.thread_rows))
             sweep, pixels = (e.let(mod(block, blocking.blocks)) for block in (sweep, pixels))
         start = e.let(blocking.first_tile(sweep))
         first, last = e.let(blocking.first_tile(pixels)), e.let(blocking.first_tile(pixels + 1))
         group, column = e.let(div(block, blocking.column_blocks)), e.let(mod(block, blocking.column_blocks))
-        start = first if blocking.slices > 1 else start
-        self._columns(group, column, Pixels(first, last, start, self.operands.y, 0, origin, band))
+        start = first if blocking.k_blocks > 1 else start
+        self._columns(group, column, Pixels(first, last, start, self.operands.y, 0, origin, part))
 
     def _columns(self, group: Any, column: Any, pixels: Pixels) -> None:
         """All tiles of ``pixels`` for block ``column`` of a group's columns."""
@@ -213,31 +216,31 @@ class ImplicitGemm(KernelBuilder):
         e, c, blocking = self.e, self.conv, self.blocking
         weights = e.let((group * c.group_out + column * self.tile.columns) * c.depth)
         channel = e.let(group * c.group_out + column * self.tile.columns)
-        turn: Any = 0
+        prefetch_index: Any = 0
         if self.prefetch_bytes:
-            tiles = blocking.bands * blocking.tile_count
-            turn = e.let((group * blocking.column_blocks + column) * tiles)
-        columns = Columns(group, weights, channel, width, turn)
+            tiles = blocking.thread_rows * blocking.tile_count
+            prefetch_index = e.let((group * blocking.column_blocks + column) * tiles)
+        columns = Columns(group, weights, channel, width, prefetch_index)
 
-        def part(number: Any) -> None:
+        def reduction_slice(k_block: Any) -> None:
             done, pixel = 0, 0
             for rows, count in blocking.tiles:
                 begin, end = self._tile_range(pixels, done, done + count)
 
                 def tile(i: Any, rows: int = rows, done: int = done, pixel: int = pixel) -> None:
                     at = e.let((i - done) * rows + pixel + pixels.origin)
-                    turn: Any = 0
+                    prefetch_index: Any = 0
                     if self.prefetch_bytes:
-                        turn = e.let(columns.turn + pixels.band * blocking.tile_count + i)
-                    self._tile(TileAt(at, rows, columns, i - pixels.start, turn, number), pixels)
+                        prefetch_index = e.let(columns.prefetch_index + pixels.part * blocking.tile_count + i)
+                    self._tile(TileAt(at, rows, columns, i - pixels.start, prefetch_index, k_block), pixels)
 
                 e.loop(begin, end, tile)
                 done, pixel = done + count, pixel + rows * count
 
-        e.loop(0, blocking.slices, part)
+        e.loop(0, blocking.k_blocks, reduction_slice)
 
     def _tile_range(self, pixels: Pixels, begin: int, end: int) -> tuple[Any, Any]:
-        """Those of the tiles [begin, end) of a band that belong to ``pixels``."""
+        """The tiles of [begin, end), of a part of the rows, that belong to ``pixels``."""
         first = self.e.let(tirx.max(pixels.first, index(begin)))
         return first, self.e.let(tirx.max(first, tirx.min(pixels.last, index(end))))
 
@@ -249,19 +252,19 @@ class ImplicitGemm(KernelBuilder):
         lanes = width if width < self.lanes and width in (2, 4, 8) else self.lanes
         full = [(at, lanes) for at, _ in column_chunks(width, self.lanes)]
         sums = Accumulators(e, tile.rows, full)
-        waiting = e.let(tile.number * self.blocking.accumulator_floats)
-        slices = self.blocking.slices
-        if slices > 1:
-            begin = tirx.EQ(tile.part, index(0))
+        waiting = e.let(tile.index * self.blocking.tile_sums)
+        k_blocks = self.blocking.k_blocks
+        if k_blocks > 1:
+            begin = tirx.EQ(tile.k_block, index(0))
             e.branch(begin, sums.clear, lambda: sums.load(self.operands.sums, waiting))
         else:
             sums.clear()
         origins = [self.product.origin(tile.pixel + r) for r in range(tile.rows)]
         residuals = self._residuals(tile)
         self.product.add(sums, tile, origins)
-        if slices > 1:
+        if k_blocks > 1:
             e.branch(
-                tirx.EQ(tile.part, index(slices - 1)),
+                tirx.EQ(tile.k_block, index(k_blocks - 1)),
                 lambda: self._store(sums, tile, residuals, pixels),
                 lambda: sums.save(self.operands.sums, waiting),
             )
@@ -274,7 +277,7 @@ class ImplicitGemm(KernelBuilder):
         first = e.let(tile.pixel * c.out_channels + tile.columns.channel)
         elements = (tile.rows - 1) * c.out_channels + width
         found = {p: e.rebased(self.operands.epilogue[p], first, elements) for p in self.fused.epilogue.dense}
-        for view in found.values() if self.blocking.slices == 1 else ():
+        for view in found.values() if self.blocking.k_blocks == 1 else ():
             for r in range(tile.rows):
                 for at in range(0, width, self.line):
                     e.prefetch(view, r * c.out_channels + at, 3)
@@ -283,7 +286,7 @@ class ImplicitGemm(KernelBuilder):
     def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
         """The buffer that a tile is written to, and where in it."""
         e, pitch = self.e, self.fused.pitch
-        first = e.let(tile.pixel * pitch + tile.columns.channel + pixels.shift)
+        first = e.let(tile.pixel * pitch + tile.columns.channel + pixels.output_offset)
         return e.rebased(pixels.y, first, (tile.rows - 1) * pitch + tile.columns.width), 0
 
     def _store(self, sums: Accumulators, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:

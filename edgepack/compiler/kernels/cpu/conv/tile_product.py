@@ -80,14 +80,14 @@ class Columns:
         group: which of the convolution's groups they belong to.
         weights: where the block's packed weights begin.
         channel: its first output channel, and ``width`` how many it has.
-        turn: how many tiles all blocks before it have.
+        prefetch_index: how many tiles all blocks before it have.
     """
 
     group: Any
     weights: Any
     channel: Any
     width: int
-    turn: Any
+    prefetch_index: Any
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,17 @@ class TileAt:
     """A tile: ``rows`` output pixels from ``pixel`` on, and a block of output channels.
 
     Attributes:
-        number: the tile's number among those that are done before the next weights are needed.
-        turn: the tile's number among all of the kernel.
-        part: which slice of the reduction, see :attr:`Blocking.slices`.
+        index: the tile's number among those that are done before the next weights are needed.
+        prefetch_index: the tile's number among all of the kernel.
+        k_block: which slice of the reduction.
     """
 
     pixel: Any
     rows: int
     columns: Columns
-    number: Any
-    turn: Any
-    part: Any
+    index: Any
+    prefetch_index: Any
+    k_block: Any
 
 
 class TileProduct:
@@ -119,7 +119,7 @@ class TileProduct:
         self, e: Emitter, conv: Conv2d, blocking: Blocking, operands: GemmOperands, prefetch_bytes: int
     ) -> None:
         self.e, self.conv, self.blocking, self.operands = e, conv, blocking, operands
-        self.micro, self.target = blocking.micro, blocking.target
+        self.micro, self.target = blocking.micro, blocking.micro.target
         self.prefetch_bytes = prefetch_bytes
         #: Whether the taps of a row of the window are neighbours in memory.
         self.contiguous = conv.dilation[1] == 1 and conv.groups == 1
@@ -194,8 +194,8 @@ class TileProduct:
             else:
                 e.loop(0, kw, lambda j: taps(i * kw + j, e.let(row + j * column), c.group_in))
 
-        if self.blocking.slices > 1:
-            tap_row(tile.part)
+        if self.blocking.k_blocks > 1:
+            tap_row(tile.k_block)
         else:
             e.loop(0, c.rows, tap_row)
 
@@ -210,18 +210,18 @@ class TileProduct:
     def _pixels(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
         """A pointwise convolution: pixels are neighbours in memory, and so are those of the next tile."""
         e, c, rows = self.e, self.conv, tile.rows
-        depth = c.group_in // self.blocking.slices
-        first = e.let(self._address(origins[0], tile.columns.group) + tile.part * depth)
+        depth = c.group_in // self.blocking.k_blocks
+        first = e.let(self._address(origins[0], tile.columns.group) + tile.k_block * depth)
         pixels = e.rebased(self.operands.x, first, rows * c.in_channels)
         # Where products need registers too, two steps would not fit.
         unroll = 1 if self.target.few_registers and self.target.separate_multiply_add else 2 - depth % 2
-        whole = c.groups == 1 and rows > 2 and self.blocking.slices == 1
+        whole = c.groups == 1 and rows > 2 and self.blocking.k_blocks == 1
         line = CACHE_LINE_BYTES // DTYPE_BYTES[str(pixels.dtype)]
         lines = -(-rows * c.in_channels // line) if whole else 0
         following = stream_prefetch(e, pixels, rows * c.in_channels, lines, depth, unroll)
-        prefetches = [following, *self._prefetches(tile, tile.part, depth, unroll)]
+        prefetches = [following, *self._prefetches(tile, tile.k_block, depth, unroll)]
         element = lambda r, k, n=1: e.vload(pixels, k + r * c.in_channels, n)  # noqa: E731
-        self._add(sums, tile, element, tile.part, Steps(depth, unroll, True, _all(prefetches)))
+        self._add(sums, tile, element, tile.k_block, Steps(depth, unroll, True, _all(prefetches)))
 
     def _taps(self, sums: Accumulators, tile: TileAt, bases: list[Any], which: tuple[Any, Any, int]) -> None:
         """Taps that are neighbours in memory.
@@ -275,8 +275,8 @@ class TileProduct:
             else:
                 self._add(sums, tile, element, part, steps)
 
-        if self.blocking.slices > 1:
-            e.loop(0, kw, lambda j: tap(tile.part, j))
+        if self.blocking.k_blocks > 1:
+            e.loop(0, kw, lambda j: tap(tile.k_block, j))
         else:
             e.loop(0, c.rows, lambda i: e.loop(0, kw, lambda j: tap(i, j)))
 
@@ -310,9 +310,9 @@ class TileProduct:
             found.append(self._next_weights(tile, part, depth, unroll))
         if self.prefetch_bytes:
             e, parts = self.e, c.depth // depth
-            tiles = c.groups * blocking.column_blocks * blocking.bands * blocking.tile_count
+            tiles = c.groups * blocking.column_blocks * blocking.thread_rows * blocking.tile_count
             share = -(-self.prefetch_bytes // (CACHE_LINE_BYTES * tiles * parts))
-            start = e.let((tile.turn * parts + part) * (share * e.line))
+            start = e.let((tile.prefetch_index * parts + part) * (share * e.line))
             later = self.operands.prefetched
             found.append(stream_prefetch(e, later, start, share, depth, unroll, locality=1))
         return found
@@ -320,15 +320,15 @@ class TileProduct:
     def _next_weights(self, tile: TileAt, part: Any, depth: int, unroll: int) -> Callable[[Any], None]:
         """The share of one tile and part of the weights that follow the current ones."""
         e, blocking, columns = self.e, self.blocking, tile.columns
-        alone = blocking.weights_first and blocking.slices == 1
-        times = blocking.shares if alone else blocking.pixel_blocks
-        sweep = -(-blocking.tile_count * blocking.bands // times)
+        alone = blocking.weight_stationary and blocking.k_blocks == 1
+        times = blocking.passes if alone else blocking.row_blocks
+        sweep = -(-blocking.tile_count * blocking.thread_rows // times)
         line = CACHE_LINE_BYTES // DTYPE_BYTES[str(self.operands.weights.dtype)]
         share = -(-depth * columns.width // (line * sweep))
-        size = self.conv.depth // blocking.slices
+        size = self.conv.depth // blocking.k_blocks
         parts = size // depth
-        turn = tile.number * parts + part - tile.part * parts
-        start = columns.weights + (tile.part + 1) * (size * columns.width) + turn * (share * line)
+        turn = tile.index * parts + part - tile.k_block * parts
+        start = columns.weights + (tile.k_block + 1) * (size * columns.width) + turn * (share * line)
         return stream_prefetch(e, self.operands.weights, e.let(start), share, depth, unroll)
 
 

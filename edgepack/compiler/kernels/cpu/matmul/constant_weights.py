@@ -10,8 +10,9 @@ from math import prod
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
+from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
+from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
@@ -19,7 +20,9 @@ from edgepack.plan.target import CpuTarget
 __all__ = ["dense"]
 
 
-def dense(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+def dense(
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: GemmSchedule = OPEN
+) -> Implementation:
     """Applies the rule to a product whose right operand is a constant matrix."""
     found = anchored(fused, ["matmul"])
     left, right = found.operand_shape(0), found.operand_shape(1)
@@ -30,7 +33,7 @@ def dense(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Im
     rows, depth, columns = prod(left[:-1]), left[-1], right[1]
     conv = Conv2d.product(rows, depth, columns, found.types)
     micro = micro_kernel_for(found.products, conv.group_sizes, target, constant=True)
-    return ImplicitGemm("matmul.packed", "matmul", conv, found, micro).build()
+    return ImplicitGemm("matmul.packed", "matmul", conv, found, micro, given).build()
 
 
-RULE = Rule("matmul.packed", order=700, dtypes=PRODUCTS, apply=dense)
+RULE = Rule("matmul.packed", order=700, dtypes=PRODUCTS, apply=dense, schedule=GemmSchedule)

@@ -48,7 +48,7 @@ class Float16Blocks(MicroKernel):
     @classmethod
     def of(cls, types: ProductTypes, target: CpuTarget) -> Float16Blocks | None:
         operands = (types.left, types.right, types.sums)
-        served = operands == ("float16", "float16", "float32") and target.computes_float16
+        served = operands == ("float16", "float16", "float32") and target.half_products
         return cls(types, target) if served else None
 
     def suits(self, run: int, columns: int) -> bool:
