@@ -15,7 +15,10 @@ MATCHES := (3, 11) <= sys.version_info < (3, 14) and (platform.system(), platfor
 LOCKED ?= $(shell $(PYTHON) -c 'import platform, sys; print("yes" if $(MATCHES) else "no")' 2>/dev/null)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo docs test lint check-python system-packages clean
+# What Python compiles is kept, whatever the environment says: the tests start edgepack a thousand times.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo docs test lint compiled-tests check-python system-packages clean
 
 demo: $(VENV)/.installed
 	@mkdir -p $(DEMO)
@@ -24,7 +27,9 @@ demo: $(VENV)/.installed
 	$(BIN)/edgepack verify $(DEMO)/resnet18-host
 	$(BIN)/edgepack bench $(DEMO)/resnet18-host --threads 2
 
-test: $(VENV)/.test-installed system-packages lint
+# Beside mypy, which has one core, the other compiles the tests, which each process of pytest would do for itself.
+test: $(VENV)/.test-installed system-packages
+	@$(MAKE) --no-print-directory -j 2 lint compiled-tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -q
 
 lint: $(VENV)/.test-installed
@@ -32,6 +37,9 @@ lint: $(VENV)/.test-installed
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-logo
+
+compiled-tests: $(VENV)/.test-installed
+	-@$(BIN)/python -m pytest --collect-only -q -p no:cacheprovider >/dev/null
 
 docs: $(VENV)/.created pyproject.toml
 	@$(PIP) "mkdocs>=1.6"

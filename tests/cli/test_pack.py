@@ -171,13 +171,20 @@ def test_an_existing_output_is_refused_before_anything_is_compiled(
     ],
 )
 def test_wrong_arguments_are_clear_errors_and_leave_nothing(
-    arguments: list[str], code: int, message: str, small_model: Path, tmp_path: Path
+    arguments: list[str],
+    code: int,
+    message: str,
+    small_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    filled = [argument.format(model=small_model) for argument in arguments]
-    done = fake.run("ok", "pack", *filled, cwd=tmp_path)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    fake.install("ok", monkeypatch.setattr)
+    monkeypatch.chdir(tmp_path)
+    assert main(["pack", *(argument.format(model=small_model) for argument in arguments)]) == code
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
     assert entries(tmp_path) == []
 
 

@@ -90,7 +90,8 @@ def kind_of(source: Source, where: Where) -> Kind | None:
     Raises:
         CheckFailedError: a tool would unpack it, as a kind that is not read here or as two of them.
     """
-    start = source.read(0, 512)
+    if not (start := source.read(0, 512)):
+        return None
     if start.startswith(_ZIP):
         kind: Kind | None = "zip"
     elif start.startswith(b"!<arch>\n"):

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,31 @@ _DEVICES = {
 }
 
 
+Packed = Callable[[str], Bundle]
+
+
+@pytest.fixture(scope="module")
+def packed(
+    small_bundle: Bundle, small_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Packed]:
+    """The small model packed for a device, once; with its params in the library, but for this machine's."""
+    folder = tmp_path_factory.mktemp("packed")
+
+    @cache
+    def bundle(device: str) -> Bundle:
+        if device == "host":
+            return small_bundle
+        sdk = {"sdk": make_ndk(folder / "ndk")} if device == "android-arm64" else {}
+        return pack(small_model, device, folder / device, params="embed", **sdk)
+
+    with pytest.MonkeyPatch.context() as patch:
+        fake.install("ok", patch.setattr)
+        yield bundle
+
+
 @pytest.mark.parametrize("name", EXPORT_FORMATS.names())
-def test_what_each_format_writes_is_good(
-    name: str, small_bundle: Bundle, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle = small_bundle
-    if name in _DEVICES:
-        fake.install("ok", monkeypatch.setattr)
-        sdk = {"sdk": make_ndk(tmp_path / "ndk")} if name == "aar" else {}
-        bundle = pack(small_model, _DEVICES[name], tmp_path / "bundle", params="embed", **sdk)
-    made = export(bundle, name, tmp_path / "made")
+def test_what_each_format_writes_is_good(name: str, packed: Packed, tmp_path: Path) -> None:
+    made = export(packed(_DEVICES.get(name, "host")), name, tmp_path / "made")
     assert made
     for path in made:
         files = path.rglob("*") if path.is_dir() else [path]
@@ -54,13 +70,10 @@ def test_what_each_format_writes_is_good(
 
 
 @pytest.mark.parametrize("device", ["host", "macos-arm64", "linux-aarch64", "cortex-m4", "esp32-c3"])
-def test_what_a_bundle_holds_is_good(
-    device: str, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_bundle_holds_is_good(device: str, packed: Packed) -> None:
     """Static libraries of each flavour are read; what is no archive is none."""
-    fake.install("ok", monkeypatch.setattr)
-    bundle = pack(small_model, device, tmp_path / "bundle")
-    counts = {path.suffix: check_archive(path) for path in bundle.path.rglob("*") if path.is_file()}
+    files = [path for path in packed(device).path.rglob("*") if path.is_file()]
+    counts = {path.suffix: check_archive(path) for path in files}
     assert counts.pop(".a") > 0
     assert not any(counts.values())
 
@@ -181,7 +194,10 @@ def _noise(kind: str) -> Any:
     return numbers
 
 
-@pytest.mark.parametrize("kind", ["float32", "0.1", "0.5", "0.9", "0.99"])
+_MORE_WEIGHTS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("0.1", "0.5", "0.99")]
+
+
+@pytest.mark.parametrize("kind", ["float32", "0.9", *_MORE_WEIGHTS])
 def test_weights_are_no_archive(kind: str, tmp_path: Path) -> None:
     """Among them numbers of which most are 0: their blocks often have a checksum that GNU tar takes."""
     (tmp_path / "weights").write_bytes(_noise(kind).tobytes())

@@ -173,7 +173,12 @@ class _Gzip:
 
 @pytest.mark.parametrize(
     ("flag", "stream", "mebibytes"),
-    [(b"x", bz2.BZ2Compressor, 192), (b"g", _Gzip, 512), (b"L", _Gzip, 512), (b"K", _Gzip, 512)],
+    [
+        (b"x", bz2.BZ2Compressor, 192),
+        pytest.param(b"g", _Gzip, 512, marks=pytest.mark.slow),
+        (b"L", _Gzip, 512),
+        pytest.param(b"K", _Gzip, 512, marks=pytest.mark.slow),
+    ],
 )
 def test_what_leaves_a_decompressor_is_bounded_before_it_is_in_memory(
     flag: bytes, stream: Callable[[], Any], mebibytes: int, tmp_path: Path
