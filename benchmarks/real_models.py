@@ -29,10 +29,10 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from edgepack.files import sha256_file
 from markdown import replace_section, table
 
 import edgepack
+from edgepack.system.files import sha256_file
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("real_models.yaml")
