@@ -122,14 +122,14 @@ def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel,
     return about, lower(module.pop(), forms, about.layout)
 
 
-def _with_weights(target: Target, half_weights: Float16Weights) -> Target:
+def _with_weights(target: Target, stored: Float16Weights) -> Target:
     """The target that stores weights as float16 where the model's are to be stored so."""
     from edgepack.plan.gpu_target import GpuTarget
 
     if isinstance(target, GpuTarget):
-        return replace(target, half_weights=half_weights != "never")
-    fast = half_weights == "where it is fast" and target.converts_float16
-    return replace(target, half_weights=fast or half_weights == "always")
+        return replace(target, half_weights=stored != "never")
+    fast = stored == "where it is fast" and target.converts_float16
+    return replace(target, half_weights=fast or stored == "always")
 
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
@@ -142,7 +142,7 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     target = target_from_json(job["target"])
     events.stage("optimise")
     imported, lowered = _lowered(job["frontend"], job["imported"], preferred_forms(target))
-    target = _with_weights(target, imported.half_weights)
+    target = _with_weights(target, imported.float16_weights)
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
     events.stage("llvm")
@@ -215,7 +215,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     notes = frontend.prepare(Path(job["model"]), _options(job), folder)
     imported = frontend.load(folder)
     events.stage("optimise")
-    target = _with_weights(target_from_json(job["target"]), imported.half_weights)
+    target = _with_weights(target_from_json(job["target"]), imported.float16_weights)
     lowered = lower(imported.module, preferred_forms(target), imported.layout)
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name="model", prefix="")

@@ -83,7 +83,7 @@ class ImportedModel:
         operators: how often each of the format's operators occurs, after normalisation.
         layout: of the images that the module's convolutions and poolings take: "NCHW", channels first, or
             "NHWC"; of signals and volumes likewise.
-        half_weights: whether weights that are float16 numbers are stored as such: "always", "where it is
+        float16_weights: whether weights that are float16 numbers are stored as such: "always", "where it is
             fast" (the target has instructions that convert them), or "never".
         calibration: how large its values were in the recorded run, where that was asked for.
     """
@@ -92,7 +92,7 @@ class ImportedModel:
     signature: Signature
     operators: dict[str, int]
     layout: Layout
-    half_weights: Float16Weights = "never"
+    float16_weights: Float16Weights = "never"
     calibration: CalibrationRanges = NOT_CALIBRATED
 
 

@@ -91,14 +91,14 @@ def _prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ..
         bound.graph.value_info.extend(declared_values(model, options))  # behind a node that nobody knows
         cuts = suggest_cuts(bound, error.tensors, partial(_refused_in, custom=options.custom))
         raise _with_cuts(error, cuts, bound) from error
-    half_weights = _half_weights(bound, options)
-    kept = round_weights(normal) if half_weights != "never" else ()
+    float16_weights = _float16_weights(bound, options)
+    kept = round_weights(normal) if float16_weights != "never" else ()
     save_with_data(normal, folder / _MODEL, _WEIGHTS)  # protocol buffers end at 2 GB
     tensors = [name for node in bound.graph.node for name in node.output]
     signature = {
         "inputs": [asdict(spec) for spec in inputs],
         "tensors": tensors,
-        "half_weights": half_weights,
+        "float16_weights": float16_weights,
         "padding": None if padding is None else asdict(padding),
     }
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
@@ -118,7 +118,7 @@ def record(
 
     signature = _signature(folder)
     # A float16 model's own arithmetic is its reference, whose tolerance covers rounded weights.
-    rounded = folder / _MODEL if signature["half_weights"] == "always" else None
+    rounded = folder / _MODEL if signature["float16_weights"] == "always" else None
     with attributed_errors(model), flushed_denormals(not options.strict_math):
         warned = reference.record(
             model,
@@ -141,8 +141,8 @@ def load(folder: Path) -> ImportedModel:
     normal = onnx.load(str(folder / _MODEL), load_external_data=False)
     try:
         imported = _imported(normal, _inputs(folder), folder)
-        half_weights = _signature(folder)["half_weights"]
-        return replace(imported, half_weights=half_weights, calibration=calibration_ranges(folder))
+        float16_weights = _signature(folder)["float16_weights"]
+        return replace(imported, float16_weights=float16_weights, calibration=calibration_ranges(folder))
     except RefusedNodesError as error:
         names = set(_signature(folder)["tensors"])
         cuts = suggest_cuts(normal, error.tensors, partial(_not_imported_in, folder=folder), names)
@@ -269,7 +269,7 @@ def _inputs(folder: Path) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(i["name"], i["dtype"], tuple(i["shape"])) for i in inputs)
 
 
-def _half_weights(bound: onnx.ModelProto, options: ImportOptions) -> Float16Weights:
+def _float16_weights(bound: onnx.ModelProto, options: ImportOptions) -> Float16Weights:
     """How weights are stored: as the user says, else as the model has them where that costs no time."""
     if options.weights is not None:
         return "always" if options.weights == "float16" else "never"

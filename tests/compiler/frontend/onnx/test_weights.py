@@ -142,4 +142,4 @@ def test_a_float16_model_keeps_its_weights_unless_told_otherwise(
     g.op("MatMul", g.input("x", [2, 32]), g.weight(32, 32), name="y")
     g.output("y")
     _prepared(g.model() if dtype == "float32" else halved(g.model()), tmp_path, weights)
-    assert frontend.load(tmp_path).half_weights == stored
+    assert frontend.load(tmp_path).float16_weights == stored
