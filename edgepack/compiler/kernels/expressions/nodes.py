@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from tvm import tirx
@@ -26,6 +25,7 @@ _NODES: dict[type, tuple[str, tuple[str, ...]]] = {
     tirx.Select: ("select", ("condition", "true_value", "false_value")),
     tirx.Not: ("not", ("a",)),
     tirx.BitwiseNot: ("bitwise_not", ("a",)),
+    tirx.Broadcast: ("broadcast", ("value",)),
     **{
         getattr(tirx, kind): (name, ("a", "b"))
         for kind, name in {
@@ -71,17 +71,11 @@ class Node:
 def operation_of(x: Expr) -> Operation:
     """What a node computes."""
     kind = type(x)
-    if kind is Call:
-        return _function(str(getattr(x.op, "name", "")))
+    if kind is Call:  # TVM's names have the dialect in front: tirx.exp, prim.if_then_else
+        name = str(getattr(x.op, "name", "")).rpartition(".")[2]
+        return OPERATIONS.get(name) or Operation(name, Kind.FUNCTION, CALL_COST)
     known = _NODES.get(kind)
     return OPERATIONS[known[0]] if known else Operation(kind.__name__, Kind.OTHER)
-
-
-@cache
-def _function(full_name: str) -> Operation:
-    """A call's: TVM's names have the dialect in front (``tirx.exp``, ``prim.if_then_else``)."""
-    name = full_name.rpartition(".")[2]
-    return OPERATIONS.get(name) or Operation(name, Kind.FUNCTION, CALL_COST)
 
 
 def name_of(x: Expr) -> str:

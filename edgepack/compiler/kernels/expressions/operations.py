@@ -189,6 +189,8 @@ _ALL = (
     # Only one side of it is computed.
     Operation("if_then_else", Kind.SELECT, cost=0),
     Operation("likely", Kind.HINT, cost=0),
+    # A scalar in every lane: in vectors that were made, not in expressions that are evaluated.
+    Operation("broadcast", Kind.OTHER, cost=0),
     _logical("and", tirx.And, "({0} && {1})"),
     _logical("or", tirx.Or, "({0} || {1})"),
     _logical("not", tirx.Not, "(!{0})"),
@@ -227,4 +229,4 @@ _ALL = (
 )
 
 #: By name. What is not here is a function that nothing has a form for.
-OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _ALL}
+OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}

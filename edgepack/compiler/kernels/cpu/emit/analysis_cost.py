@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import TensorLoad
+
+from edgepack.compiler.kernels.expressions.nodes import operands_of
 
 __all__ = ["LARGEST_COST", "analysis_cost"]
 
@@ -34,16 +36,6 @@ def analysis_cost(value: Expr, bound: dict[str, int]) -> int:
             continue
         total += times
         times *= _LOOKS_AT_A_SELECTION if isinstance(part, tirx.Select) else 1
-        kind: Any = type(part)
-        parts += [(getattr(part, field), times) for field in _operands(kind)]
-        parts += [(argument, times) for argument in getattr(part, "args", ())]
+        if not isinstance(part, TensorLoad):  # positions are small
+            parts += [(operand, times) for operand in operands_of(part)]
     return total
-
-
-@cache
-def _operands(kind: Any) -> tuple[str, ...]:
-    """The fields of a node that hold expressions of the size that matters: those of indices do not."""
-    if kind in {tirx.IntImm, tirx.FloatImm, tirx.BufferLoad, tirx.Ramp}:
-        return ()
-    fields = ("a", "b", "value", "condition", "true_value", "false_value")
-    return tuple(field for field in fields if hasattr(kind, field))
