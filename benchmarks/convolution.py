@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.winograd_1d import all_1d
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import all_lines
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
 from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built
@@ -147,7 +147,7 @@ def lines(model: ModelProto, target: CpuTarget) -> Iterator[tuple[str, Outputs]]
     """Name and outputs of the tiles of each filter along each side of a layer."""
     groups = [fused for fused, _ in groups_of(model, target)]
     (found,) = [one for one in groups if one.anchor is not None and one.anchor.kind in CONVOLUTIONS]
-    for one in all_lines(Conv2d.of(anchored(found, CONVOLUTIONS))):
+    for one in all_1d(Conv2d.of(anchored(found, CONVOLUTIONS))):
         yield f"F({one.m}, {one.filter.r}) {('down', 'along')[one.axis]}", one.outputs
 
 

@@ -9,6 +9,7 @@ phases are a batch of smaller images ("space to batch"), and a plain convolution
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from tvm import relax
@@ -16,28 +17,45 @@ from tvm import relax
 from edgepack.compiler.graph.rewrite import Array, Rewriter, constant
 from edgepack.compiler.graph.taps import Axis
 
-__all__ = ["by_phases"]
+__all__ = ["FilteredTiles", "by_phases"]
 
-#: Side of Winograd's tiles, and numbers of one; channels at least, and the part of the products that is left
-#: at most.
-TILE, NUMBERS = 4, 36
+#: Channels at least, and the part of the products that is left at most.
 LEAST_CHANNELS, MOST_LEFT = 32, 0.6
 
 
+@dataclass(frozen=True)
+class FilteredTiles:
+    """The square tiles by which a target convolves a plain image by 3x3, in Winograd's form.
+
+    Attributes:
+        side: outputs of a tile along each side.
+        products: multiplications that a tile takes for each pair of channels, instead of 9 for each output.
+    """
+
+    side: int
+    products: int
+
+
 def by_phases(
-    rewriter: Rewriter, data: relax.Expr, weights: Array, axes: Sequence[Axis], shape: Sequence[int]
+    rewriter: Rewriter,
+    data: relax.Expr,
+    weights: Array,
+    axes: Sequence[Axis],
+    shape: Sequence[int],
+    tiles: FilteredTiles,
 ) -> relax.Expr | None:
     """A convolution of the phases of an image; None where that has no form, or saves too little.
 
     Args:
         data: (N, H, W, C), float32, of this ``shape``.
         weights: (H, W, I, O), of one group.
+        tiles: by which the target would convolve the phases.
     """
     if len(axes) != 2 or axes[0].dilation != axes[1].dilation or min(weights.shape[2:]) < LEAST_CHANNELS:
         return None
     d = axes[0].dilation
     same = all((a.taps, a.stride, a.before, a.after) == (3, 1, d, d) for a in axes)
-    if d == 1 or not same or _products_left(axes) > MOST_LEFT:
+    if d == 1 or not same or _products_left(axes, tiles) > MOST_LEFT:
         return None
     batch, _, _, channels = shape
     height, width = (-(-axis.size // d) for axis in axes)
@@ -59,9 +77,9 @@ def by_phases(
     return data
 
 
-def _products_left(axes: Sequence[Axis]) -> float:
+def _products_left(axes: Sequence[Axis], tiles: FilteredTiles) -> float:
     """Products of Winograd's form of the phases, of those whose taps read the image."""
     sides = [-(-axis.size // axis.dilation) for axis in axes]
-    tiles = prod(axis.dilation * -(-side // TILE) for axis, side in zip(axes, sides, strict=True))
+    count = prod(axis.dilation * -(-side // tiles.side) for axis, side in zip(axes, sides, strict=True))
     inside = prod(sum(len(axis.inside(o)) for o in range(axis.outputs)) for axis in axes)
-    return tiles * NUMBERS / inside
+    return count * tiles.products / inside

@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from edgepack.compiler.graph.conv_transpose import convolution_of_transpose
+from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
     Rewriter,
@@ -85,10 +86,10 @@ def _axis_to_last(axis: int, rank: int) -> int:
 class _ChannelsLast(Rewriter):
     """Keeps each value in the form or forms that were made of it, and makes the other on demand."""
 
-    def __init__(self, module: IRModule, *, winograd: bool = False, shuffles: bool = False) -> None:
+    def __init__(self, module: IRModule, *, filtered: FilteredTiles | None, shuffles: bool) -> None:
         super().__init__(module)
         self.shuffles = shuffles
-        windows: dict[str, _Windows] = {**WINDOWS, "conv2d": partial(convolution, winograd=winograd)}
+        windows: dict[str, _Windows] = {**WINDOWS, "conv2d": partial(convolution, filtered=filtered)}
         self.forms: dict[relax.Expr, _Forms] = {}
         self.calls: dict[relax.Expr, relax.Call] = {}
         self.handlers: dict[str, Callable[[relax.Call], _New | None]] = {
@@ -373,11 +374,13 @@ def _prim(expr: relax.Expr) -> int:
     return int(expr.value if hasattr(expr, "value") else expr)
 
 
-def channels_last(module: IRModule, *, winograd: bool = False, shuffles: bool = False) -> IRModule:
+def channels_last(
+    module: IRModule, *, filtered: FilteredTiles | None = None, shuffles: bool = False
+) -> IRModule:
     """Moves a channels-first module to channels last; inputs and outputs keep their layout.
 
     Args:
-        winograd: whether convolutions by 3x3 may have Winograd's form (``dilated.py``).
+        filtered: tiles by which convolutions by 3x3 have Winograd's form (``dilated.py``), if they may.
         shuffles: whether what is pooled channels first may stay so (``sliced_pooling.py``).
     """
-    return _ChannelsLast(module, winograd=winograd, shuffles=shuffles).run()
+    return _ChannelsLast(module, filtered=filtered, shuffles=shuffles).run()

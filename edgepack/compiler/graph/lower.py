@@ -15,6 +15,7 @@ from tvm.s_tir import SBlockRealize
 from tvm.tirx import PrimFunc, SeqStmt
 
 from edgepack.compiler.graph.attention import fuse_attention
+from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.group_norm import find_group_norms
@@ -83,14 +84,14 @@ class Forms:
     Attributes:
         fast_integers: the target multiplies bytes faster than float32: products of dequantised matrices are
             those of their integers.
-        winograd: convolutions by 3x3 may have Winograd's form, whose weights take more memory: dilated ones
-            are taken apart for it.
+        filtered: the tiles by which convolutions by 3x3 have Winograd's form, whose weights take more memory:
+            dilated ones are taken apart for it; None where they may not have it.
         shuffles: elements at steps along a row are loads and shuffles: small windows are pooled as slices
             where an image is channels first.
     """
 
     fast_integers: bool = False
-    winograd: bool = False
+    filtered: FilteredTiles | None = None
     shuffles: bool = False
 
 
@@ -113,7 +114,7 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
         module = fold_views(module)
         module = find_group_norms(module)
         if layout == "NCHW":
-            module = channels_last(module, winograd=forms.winograd, shuffles=forms.shuffles)
+            module = channels_last(module, filtered=forms.filtered, shuffles=forms.shuffles)
             module = fold_views(module)
         module = narrow_products(module)
         module = fuse_norms(module)

@@ -7,7 +7,7 @@ from math import prod
 
 from tvm import relax
 
-from edgepack.compiler.graph.dilated import by_phases
+from edgepack.compiler.graph.dilated import FilteredTiles, by_phases
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
     Rewriter,
@@ -33,15 +33,15 @@ OVERLAPPING_TAPS = 64
 
 
 def convolution(
-    rewriter: Rewriter, data: relax.Expr, call: relax.Call, *, winograd: bool = False
+    rewriter: Rewriter, data: relax.Expr, call: relax.Call, *, filtered: FilteredTiles | None = None
 ) -> OptionalExpr:
     """A convolution, also one by computed weights; None for another layout than channels first.
 
     Args:
         data: the input, channels last.
         call: ``relax.nn.conv1d``, ``conv2d`` or ``conv3d``, channels first.
-        winograd: whether plain convolutions by 3x3 may have Winograd's form, for which dilated ones are taken
-            apart.
+        filtered: tiles by which plain convolutions by 3x3 have Winograd's form, for which dilated ones are
+            taken apart; None where they may not have it.
     """
     a, rank = call.attrs, len(shape_of(call)) - 2
     (data_first, data_last), (weights_first, weights_last) = DATA_LAYOUTS[rank], WEIGHT_LAYOUTS[rank]
@@ -50,9 +50,10 @@ def convolution(
     order, padding = [*range(2, rank + 2), 1, 0], [int(v) for v in a.padding]
     if is_constant(call.args[1]):
         kept, axes = trimmed(numpy_of(call.args[1]).transpose(order), _axes(call))
-        if winograd and int(a.groups) == 1 and dtype_of(call) == "float32":
+        if filtered and int(a.groups) == 1 and dtype_of(call) == "float32":
             first, channels, *rest = shape_of(call.args[0])
-            if (found := by_phases(rewriter, data, kept, axes, (first, *rest, channels))) is not None:
+            shape = (first, *rest, channels)
+            if (found := by_phases(rewriter, data, kept, axes, shape, filtered)) is not None:
                 return found
         weights, padding = constant(kept), [*(x.before for x in axes), *(x.after for x in axes)]
     else:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.lower import Forms
+from edgepack.compiler.kernels.cpu.conv.cost import OUTPUTS
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side
 from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
 
 __all__ = ["preferred_forms"]
+
+#: Outputs along each side of the largest square tile of a convolution by 3x3.
+LARGEST = max(OUTPUTS[3])
 
 
 def preferred_forms(target: Target) -> Forms:
@@ -15,5 +21,6 @@ def preferred_forms(target: Target) -> Forms:
     if not isinstance(target, CpuTarget):
         return Forms()
     winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
+    filtered = FilteredTiles(LARGEST, tile_side(LARGEST) ** 2) if winograd else None
     vectors = target.lanes("float32") > 1
-    return Forms(fast_integers=dot2_lanes(target) > 0, winograd=winograd, shuffles=vectors)
+    return Forms(fast_integers=dot2_lanes(target) > 0, filtered=filtered, shuffles=vectors)

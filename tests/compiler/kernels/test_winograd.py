@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels.cpu.conv import cost
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import split_into_panels
+from edgepack.compiler.kernels.cpu.conv.winograd_panels import split_into_panels
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
 from edgepack.compiler.kernels.schedule import Given
 from edgepack.plan.target import CpuTarget
@@ -251,5 +251,5 @@ def test_cost_model_prefers_larger_tiles_while_weights_are_small() -> None:
     target = host_target()
     image = Conv2d(1, 56, 56, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1), 1, 1, 1, 1, 1)
     deep = Conv2d(1, 7, 7, 512, 7, 7, 512, (3, 3), (1, 1), (1, 1), 1, 1, 1, 1, 1)
-    assert cost.winograd_tile(image, target) == 4
-    assert cost.winograd_tile(deep, target) == 2
+    assert cost.winograd_2d_tile(image, target) == 4
+    assert cost.winograd_2d_tile(deep, target) == 2

@@ -9,13 +9,13 @@ from __future__ import annotations
 from math import prod
 
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Panels, panels_of
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines, all_lines
+from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D, all_1d
+from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels, panels_of
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["idle_bytes", "winograd_lines", "winograd_tile", "worth_fusing"]
+__all__ = ["idle_bytes", "winograd_1d", "winograd_2d_tile", "worth_fusing"]
 
 #: Fraction of peak that the register-tiled product reaches on a long reduction.
 EFFICIENCY = 0.9
@@ -54,7 +54,7 @@ MOST_AGAIN = 4
 ARENA_COST = 1.5
 
 
-def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None) -> int:
+def winograd_2d_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None) -> int:
     """Output tile m of F(m x m, r x r) for a convolution of stride 1 by r x r; 0 for the direct one.
 
     Args:
@@ -79,7 +79,7 @@ def winograd_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None)
     return chosen
 
 
-def winograd_lines(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Lines | None:
+def winograd_1d(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Winograd1D | None:
     """The tiles of lines by which a convolution is fastest; None for the direct one.
 
     Args:
@@ -88,16 +88,16 @@ def winograd_lines(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Lines | 
     if not _allowed(target):
         return None
     best, chosen = _direct_cost(conv, target) / rate, None
-    for lines in all_lines(conv):
+    for lines in all_1d(conv):
         weights = lines.positions * lines.depth * conv.out_channels
         if _too_large(weights * conv.element_bytes, target):
             continue
-        rows = tile_for(target, lines.segment or lines.count, conv.group_out, conv.dtype).rows
+        rows = tile_for(target, lines.run_length or lines.count, conv.group_out, conv.dtype).rows
         tiles = sum(size * count for size, count in panels_of(lines, rows, 1))
-        parts = prod(number for number, _ in lines.parts)
+        parts = prod(number for number, _ in lines.taps)
         cost = _product_cost(tiles * weights * _filled(conv, target), lines.depth, weights, target)
         cost += tiles * weights / lines.depth * PART_STEPS * (parts - 1)
-        read, written = lines.slots * lines.positions, lines.count * lines.positions
+        read, written = lines.input_tiles * lines.positions, lines.count * lines.positions
         cost += _transform_cost(conv, target, read, written, LINE_TRANSFORM_COST)
         if cost < best:
             best, chosen = cost, lines
@@ -156,14 +156,16 @@ def idle_bytes(multiply_adds: float, weights: int, target: CpuTarget) -> int:
     )
 
 
-def worth_fusing(panels: Panels, block: int) -> bool:
+def worth_fusing(panels: RowPanels, block: int) -> bool:
     """Whether the fused form is faster, by what either reads and writes outside of the L2 cache.
 
     Fused, each block of ``block`` of the panels reads the weights, unless they stay in the cache. Split, V is
     written, perhaps read by another core, and read for each block of output channels.
     """
-    g, target = panels.geometry, panels.target
-    if (g.most_slots(block * panels.largest) - block * panels.largest) * MOST_AGAIN > block * panels.largest:
+    g, target = panels.tiling, panels.target
+    if (
+        g.most_input_tiles(block * panels.largest) - block * panels.largest
+    ) * MOST_AGAIN > block * panels.largest:
         return False
     each = -(-panels.count // target.threads)
     if block < min(2, each):
@@ -171,5 +173,5 @@ def worth_fusing(panels: Panels, block: int) -> bool:
     if 2 * panels.weight_bytes <= target.l2_bytes:
         return True
     blocks = target.threads * -(-each // block)
-    v_bytes = panels.positions * g.slots * g.conv.in_channels * g.conv.element_bytes
+    v_bytes = panels.positions * g.input_tiles * g.conv.in_channels * g.conv.element_bytes
     return blocks * panels.weight_bytes <= ARENA_COST * (2 + panels.column_blocks) * v_bytes

@@ -29,11 +29,12 @@ from edgepack.compiler.kernels.contract import Array, Implementation, Packing, R
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, panels_of
-from edgepack.compiler.kernels.cpu.conv.winograd_input import InputTiles
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
-from edgepack.compiler.kernels.cpu.conv.winograd_lines import InputLines, OutputLines
-from edgepack.compiler.kernels.cpu.conv.winograd_output import OutputTiles
+from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D
+from edgepack.compiler.kernels.cpu.conv.winograd_1d_transforms import Input1D, Output1D
+from edgepack.compiler.kernels.cpu.conv.winograd_2d import Winograd2D
+from edgepack.compiler.kernels.cpu.conv.winograd_input import Input2D
+from edgepack.compiler.kernels.cpu.conv.winograd_output import Output2D
+from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels, panels_of
 from edgepack.compiler.kernels.cpu.conv.winograd_product import (
     ColumnBlock,
     PositionProducts,
@@ -72,8 +73,8 @@ def winograd(
 class Winograd(KernelBuilder):
     """Builds the kernels.
 
-    V is [groups][positions][slots][IC of a group], in the fused form that of one group; M is
-    [positions][slots][columns of the tile].
+    V is [groups][positions][tiles][IC of a group], in the fused form that of one group; M is
+    [positions][tiles][columns of the tile].
 
     Args:
         schedule: of which nothing is open.
@@ -85,46 +86,45 @@ class Winograd(KernelBuilder):
         assert schedule.outputs is not None
         assert schedule.register_tile is not None
         tiles = Tiles.of(conv, schedule.outputs)
-        geometry, self.phases = tiles.geometry, tiles.phases
-        super().__init__(geometry.rule, target, dtype=conv.dtype, prefetch_bytes=schedule.prefetch_bytes)
+        tiling, self.phases = tiles.tiling, tiles.phases
+        super().__init__(tiling.rule, target, dtype=conv.dtype, prefetch_bytes=schedule.prefetch_bytes)
         self.conv, self.fused, self.schedule = conv, fused, schedule
         self.tile = Tile(*schedule.register_tile)
-        panels = panels_of(geometry, self.tile.rows, target.threads)
-        self.panels = Panels(geometry, self.tile, target, panels)
+        panels = panels_of(tiling, self.tile.rows, target.threads)
+        self.panels = RowPanels(tiling, self.tile, target, panels)
         self.fuses, self.block, self.parts = (
             schedule.form == "fused",
             schedule.block or 0,
             schedule.parts or 0,
         )
-        if self.parts == 1 and isinstance(geometry, Geometry):
-            geometry = replace(geometry, sorted=geometry.conv.batch == 1)
-            panels = panels_of(geometry, self.tile.rows, target.threads, even=False)
-            self.panels = Panels(geometry, self.tile, target, panels, whole=True)
-        self.geometry = geometry
+        if self.parts == 1 and (cut := tiling.by_need()):
+            tiling, panels = cut, panels_of(cut, self.tile.rows, target.threads, even=False)
+            self.panels = RowPanels(cut, self.tile, target, panels, cut)
+        self.tiling = tiling
 
     @property
-    def slots(self) -> int:
+    def product_tiles(self) -> int:
         """Tiles that M holds."""
         if self.fuses:  # an odd number spreads the places of a tile over the sets of the caches
             return self.block * self.panels.largest | 1
-        return min(self.panels.geometry.count, -(-self.panels.count // self.parts) * self.panels.largest)
+        return min(self.panels.tiling.count, -(-self.panels.count // self.parts) * self.panels.largest)
 
     @property
-    def v_slots(self) -> int:
+    def input_tiles(self) -> int:
         """Tiles that V holds: with those that only later filters need."""
-        return self.geometry.most_slots(self.slots) if self.fuses else self.geometry.slots
+        return self.tiling.most_input_tiles(self.product_tiles) if self.fuses else self.tiling.input_tiles
 
     @property
     def _group_elements(self) -> int:
         """Elements of V of a group of channels."""
-        return self.panels.positions * self.v_slots * self.geometry.row
+        return self.panels.positions * self.input_tiles * self.tiling.channels
 
     def parameters(self) -> dict[str, Any]:
-        return {"slots": str(self.slots)} if self.fuses else {}
+        return {"slots": str(self.product_tiles)} if self.fuses else {}
 
     def packing(self) -> Packing:
         """The transformed weights."""
-        phases, g, columns = self.phases, self.geometry, self.tile.columns
+        phases, g, columns = self.phases, self.tiling, self.tile.columns
         conv = phases.whole if phases else g.image
         shape = (-1, *conv.kernel, conv.group_in, conv.out_channels)
 
@@ -137,7 +137,7 @@ class Winograd(KernelBuilder):
         return Packing(self.fused.operand(1), key, pack)
 
     def build(self) -> Implementation:
-        g, panels = self.geometry, self.panels
+        g, panels = self.tiling, self.panels
         stages: list[Stage] = []
         temps: list[int] = []
         if self.phases:
@@ -169,30 +169,32 @@ class Winograd(KernelBuilder):
     # Operands ---------------------------------------------------------------------------------------------
 
     def _input(self, e: Emitter) -> Any:
-        elements = self.geometry.image.input_elements
+        elements = self.tiling.image.input_elements
         return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements)
 
     def _transformed_input(self, e: Emitter) -> Any:
-        return e.temp(1 if self.phases else 0, self.geometry.conv.groups * self._group_elements)
+        return e.temp(1 if self.phases else 0, self.tiling.conv.groups * self._group_elements)
 
     def _weights(self, e: Emitter) -> Any:
-        return e.packed(0, self.panels.weight_elements + self.geometry.zeros)
+        return e.packed(0, self.panels.weight_elements + self.tiling.zeros)
 
-    def _reader(self, e: Emitter, x: Any, u: Any) -> InputTiles | InputLines:
+    def _reader(self, e: Emitter, x: Any, u: Any) -> Input2D | Input1D:
         """What transforms the input ``x``; behind the weights ``u`` are zeros."""
-        g, zeros = self.geometry, self.panels.weight_elements
-        if isinstance(g, Lines):
-            return InputLines(e, g, x, u, zeros)
+        g, zeros = self.tiling, self.panels.weight_elements
+        if isinstance(g, Winograd1D):
+            return Input1D(e, g, x, u, zeros)
+        assert isinstance(g, Winograd2D)
         rows = input_row_groups(g.m, self.target, staged=bool(self.schedule.staged_input))
-        return InputTiles(e, g, rows, x, u, zeros)
+        return Input2D(e, g, rows, x, u, zeros)
 
-    def _writer(self, y: Any, extra: dict[int, Any]) -> OutputTiles | OutputLines:
+    def _writer(self, y: Any, extra: dict[int, Any]) -> Output2D | Output1D:
         """What transforms products, and writes the output ``y``."""
-        e, g, width = self.e, self.geometry, self.tile.columns
-        if isinstance(g, Lines):
-            return OutputLines(e, g, self.fused, y, extra, width)
+        e, g, width = self.e, self.tiling, self.tile.columns
+        if isinstance(g, Winograd1D):
+            return Output1D(e, g, self.fused, y, extra, width)
+        assert isinstance(g, Winograd2D)
         rows = output_row_groups(g.m, self.target, staged=bool(self.schedule.staged_output))
-        return OutputTiles(e, g, rows, self.fused, y, extra, width)
+        return Output2D(e, g, rows, self.fused, y, extra, width)
 
     def _prefetched(self) -> Any:
         return self.e.prefetched(self.prefetch_bytes) if self.prefetch_bytes else None
@@ -201,13 +203,13 @@ class Winograd(KernelBuilder):
 
     def _fused(self) -> Stage:
         """Tasks: panels."""
-        e, g, panels, slots = self.e, self.geometry, self.panels, self.slots
+        e, g, panels, tiles = self.e, self.tiling, self.panels, self.product_tiles
         x, u = self._input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements)
         v = e.scratch(self._group_elements)
-        products = e.scratch(panels.positions * slots * self.tile.columns)
-        buffers = ProductBuffers(v, self.v_slots, u, products, slots, self._prefetched())
+        products = e.scratch(panels.positions * tiles * self.tile.columns)
+        buffers = ProductBuffers(v, self.input_tiles, u, products, tiles, self._prefetched())
         image = self._reader(e, x, u)
         product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
         output = self._writer(y, extra)
@@ -220,18 +222,22 @@ class Winograd(KernelBuilder):
             begin = e.let(lo + b * size)
             end = e.let(tirx.min(begin + size, hi))
             first, last = e.let(panels.first_tile(begin)), e.let(panels.first_tile(end))
-            slot, after = e.let(g.slot(first)), last
-            if g.parts:
-                after = e.let(g.slot(last - 1) + (g.more_slots + 1))
+            input_tile, after = e.let(g.input_tile(first)), last
+            if g.taps:
+                after = e.let(g.input_tile(last - 1) + (g.more_input_tiles + 1))
 
             def group(number: Any) -> None:
-                e.loop(slot, after, lambda t: image.read(v, t, e.let(t - slot), self.v_slots, number))
+                e.loop(
+                    input_tile,
+                    after,
+                    lambda t: image.read(v, t, e.let(t - input_tile), self.input_tiles, number),
+                )
                 self._for_column_blocks(number, columns)
 
             def columns(block: ColumnBlock) -> None:
-                product.multiply(block, Span(begin, end, slot, first))
+                product.multiply(block, Span(begin, end, input_tile, first))
                 at, width = block.column, block.width
-                e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), slots))
+                e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), tiles))
 
             e.loop(0, g.conv.groups, group)
 
@@ -240,7 +246,7 @@ class Winograd(KernelBuilder):
 
     def _for_column_blocks(self, group: Any, body: Callable[[ColumnBlock], None]) -> None:
         """``body`` for each block of output channels of a group."""
-        e, out, width = self.e, self.geometry.conv.group_out, self.tile.columns
+        e, out, width = self.e, self.tiling.conv.group_out, self.tile.columns
         first, before = e.let(group * out), e.let(group * self.panels.group_blocks)
 
         def block(b: Any, width: int) -> None:
@@ -252,11 +258,11 @@ class Winograd(KernelBuilder):
             block(index(full), rest)
 
     def _split_input(self) -> Stage:
-        """Tasks: (slot of V, group of channels, plane of the window, chunk of its channels)."""
-        e, g = Emitter(self.lanes, self.target, self.dtype), self.geometry
-        groups, slots = g.conv.groups, self.v_slots
+        """Tasks: (input tile, group of channels, plane of the window, chunk of its channels)."""
+        e, g = Emitter(self.lanes, self.target, self.dtype), self.tiling
+        groups, tiles = g.conv.groups, self.input_tiles
         depth = g.image_channels // groups
-        planes = g.row // depth
+        planes = g.channels // depth
         vectors = max(1, depth // self.lanes)
         whole = depth % self.lanes == 0
         chunk = max(c for c in (8, 4, 2, 1) if vectors % c == 0) if whole else vectors
@@ -267,22 +273,24 @@ class Winograd(KernelBuilder):
         image = self._reader(e, x, u)
 
         def task(t: Any) -> None:
-            slot, group, plane, part = (e.let(index(i)) for i in unravel(t, (slots, groups, planes, chunks)))
-            place = e.let(group * self._group_elements + slot * g.row + part * some)
-            image.part(v, slot, (place, slots), plane, (e.let(group * depth + part * some), some))
+            input_tile, group, plane, part = (
+                e.let(index(i)) for i in unravel(t, (tiles, groups, planes, chunks))
+            )
+            place = e.let(group * self._group_elements + input_tile * g.channels + part * some)
+            image.part(v, input_tile, (place, tiles), plane, (e.let(group * depth + part * some), some))
 
         e.tasks(task)
-        return e.stage(slots * groups * planes * chunks)
+        return e.stage(tiles * groups * planes * chunks)
 
     def _split_product(self) -> Stage:
         """Tasks: (block of output channels, part of the panels)."""
-        e, g, panels, width = self.e, self.geometry, self.panels, self.tile.columns
-        parts, slots, blocks = self.parts, self.slots, panels.group_blocks
+        e, g, panels, width = self.e, self.tiling, self.panels, self.tile.columns
+        parts, tiles, blocks = self.parts, self.product_tiles, panels.group_blocks
         v, u = self._transformed_input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
         y = e.output(0, self.fused.output_elements)
-        products = e.scratch(panels.positions * slots * width)
-        buffers = ProductBuffers(v, self.v_slots, u, products, slots, self._prefetched())
+        products = e.scratch(panels.positions * tiles * width)
+        buffers = ProductBuffers(v, self.input_tiles, u, products, tiles, self._prefetched())
         product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
         output = self._writer(y, extra)
         each = -(-panels.count // parts)
@@ -298,7 +306,7 @@ class Winograd(KernelBuilder):
             def columns(width: int) -> None:
                 source = e.let(group * self._group_elements)
                 product.multiply(ColumnBlock(at, width, number, source), Span(begin, end, index(0), first))
-                e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), slots))
+                e.loop(first, last, lambda t: output.write(products, at, width, t, e.let(t - first), tiles))
 
             tail = g.conv.group_out - (blocks - 1) * width
             if tail == width or blocks == 1:

@@ -13,8 +13,13 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.conv.planes import first_plane
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
-from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_line, each_vector
+from edgepack.compiler.kernels.cpu.conv.winograd_2d import Winograd2D
+from edgepack.compiler.kernels.cpu.conv.winograd_tiles import (
+    LazyVectors,
+    TransformedTile,
+    each_line,
+    each_vector,
+)
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     RowGroups,
     Transform,
@@ -22,42 +27,42 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
 )
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, run_lengths
 
-__all__ = ["InputTiles"]
+__all__ = ["Input2D"]
 
 
-class InputTiles:
-    """Reads tiles of the input ``x`` and writes their transforms to V, [a * a][slots][IC of a group].
+class Input2D:
+    """Reads tiles of the input ``x`` and writes their transforms to V, [a * a][tiles][IC of a group].
 
     Args:
         rows: which rows of a tile are computed together.
         zeros, zero_at: buffer and element at which zeros begin that stand for a row in the padding.
     """
 
-    def __init__(self, e: Emitter, g: Geometry, rows: RowGroups, x: Any, zeros: Any, zero_at: int) -> None:
+    def __init__(self, e: Emitter, g: Winograd2D, rows: RowGroups, x: Any, zeros: Any, zero_at: int) -> None:
         self.e, self.g, self.rows, self.x, self.zeros, self.zero_at = e, g, rows, x, zeros, zero_at
 
-    def read(self, v: Any, tile: Any, slot: Any, slots: int, group: Any) -> None:
+    def read(self, v: Any, tile: Any, number: Any, tiles: int, group: Any) -> None:
         """V of one tile and group of channels."""
         e, g = self.e, self.g
         planes = g.volume.planes if g.volume else None
         channels = (group * g.conv.group_in, g.image_channels // g.conv.groups)
-        where = (e.let(slot * g.row), slots)
+        where = (e.let(number * g.channels), tiles)
         e.loop(0, planes.kernel if planes else 1, lambda k: self.part(v, tile, where, k, channels))
 
     def part(self, v: Any, tile: Any, where: tuple[Any, int], plane: Any, channels: tuple[Any, int]) -> None:
         """V of some channels of one tile.
 
         Args:
-            where: element of V at which they begin in the first plane, and how many tiles it has.
+            where: element of V at which they begin in the first plane, and how many input tiles V has.
             plane: of the window.
             channels: (first, how many) of the plane.
         """
         e, g, conv = self.e, self.g, self.g.conv
         image, ty, tx = g.position(e, tile)
-        (start, count), (place, slots) = channels, where
+        (start, count), (place, tiles) = channels, where
         rows = self._rows(image, ty, tx, start, plane)
         at = place + plane * g.image_channels if g.volume else place
-        target = Slot(v, e.let(at), slots * g.row)
+        target = TransformedTile(v, e.let(at), tiles * g.channels)
 
         def inside(t: int) -> tuple[bool, ...]:
             return tuple(0 <= g.m * t - conv.pad_left + j < conv.width for j in range(g.a))
@@ -94,7 +99,12 @@ class InputTiles:
         return rows
 
     def _at_once(
-        self, row_set: Sequence[int], rows: Sequence[Any], valid: Sequence[bool], target: Slot, count: int
+        self,
+        row_set: Sequence[int],
+        rows: Sequence[Any],
+        valid: Sequence[bool],
+        target: TransformedTile,
+        count: int,
     ) -> None:
         """Rows ``row_set`` of V, for ``count`` channels."""
         e, g = self.e, self.g
@@ -114,7 +124,9 @@ class InputTiles:
 
         each_vector(e, count, vector)
 
-    def _in_stages(self, rows: Sequence[Any], valid: Sequence[bool], target: Slot, count: int) -> None:
+    def _in_stages(
+        self, rows: Sequence[Any], valid: Sequence[bool], target: TransformedTile, count: int
+    ) -> None:
         """V of all rows: B^T d of the columns into the places of V, then its lines in place."""
         e, g = self.e, self.g
         depth, v, pitch = g.image_channels, target.buffer, target.pitch

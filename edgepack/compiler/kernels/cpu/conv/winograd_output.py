@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry
-from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_line, each_vector
+from edgepack.compiler.kernels.cpu.conv.winograd_2d import Winograd2D
+from edgepack.compiler.kernels.cpu.conv.winograd_tiles import (
+    LazyVectors,
+    TransformedTile,
+    each_line,
+    each_vector,
+)
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     RowGroups,
     Transform,
@@ -17,7 +22,7 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
 )
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
-__all__ = ["OutputTiles"]
+__all__ = ["Output2D"]
 
 #: What stores a row of a tile: (channel, row, its elements, lanes).
 Emit = Callable[[Any, int, Sequence[Any], int], None]
@@ -34,7 +39,7 @@ class _Tile:
         residuals: parameters of the epilogue that have the output's shape, from the same place on.
     """
 
-    products: Slot
+    products: TransformedTile
     y: Any
     image: Any
     top: Any
@@ -43,8 +48,8 @@ class _Tile:
     residuals: dict[int, Any]
 
 
-class OutputTiles:
-    """Reads products M, [a * a][slots][columns], and writes tiles of the output, with the epilogue.
+class Output2D:
+    """Reads products M, [a * a][tiles][columns], and writes tiles of the output, with the epilogue.
 
     Args:
         rows: which rows of a tile are computed together.
@@ -55,7 +60,7 @@ class OutputTiles:
     def __init__(
         self,
         e: Emitter,
-        g: Geometry,
+        g: Winograd2D,
         rows: RowGroups,
         fused: AnchoredGroup,
         y: Any,
@@ -65,10 +70,10 @@ class OutputTiles:
         self.e, self.g, self.rows, self.fused = e, g, rows, fused
         self.y, self.extra, self.columns = y, extra, columns
 
-    def write(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> None:
+    def write(self, products: Any, column: Any, width: int, tile: Any, number: Any, tiles: int) -> None:
         """The output of one tile, ``width`` channels from ``column`` on."""
         e, g, conv = self.e, self.g, self.g.conv
-        at = self._tile(products, column, width, tile, slot, slots)
+        at = self._tile(products, column, width, tile, number, tiles)
 
         def part(rows: int, columns: int) -> None:
             self._part(at, width, rows, columns)
@@ -91,7 +96,7 @@ class OutputTiles:
         else:
             across(g.m)
 
-    def _tile(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> _Tile:
+    def _tile(self, products: Any, column: Any, width: int, tile: Any, number: Any, tiles: int) -> _Tile:
         """``width`` channels from ``column`` on of a tile."""
         e, g, conv, pitch = self.e, self.g, self.g.conv, self.fused.pitch
         image, row, across = g.position(e, tile)
@@ -101,7 +106,7 @@ class OutputTiles:
         pixels = (g.m - 1) * (conv.out_width + 1)
         size = pixels * conv.out_channels + width
         residuals = {p: e.rebased(self.extra[p], first, size) for p in self.fused.epilogue.dense}
-        source = Slot(products, e.let(slot * self.columns), slots * self.columns)
+        source = TransformedTile(products, e.let(number * self.columns), tiles * self.columns)
         y = e.rebased(self.y, e.let(pixel * pitch + column), pixels * pitch + width)
         return _Tile(source, y, image, top, left, column, residuals)
 
@@ -130,7 +135,7 @@ class OutputTiles:
         stored = self.fused.stored(self.e, value, position, lanes, self.extra, here)
         self.e.vstore(tile.y, number * self.fused.pitch + c, stored, lanes)
 
-    def _columns(self, source: Slot, width: int) -> None:
+    def _columns(self, source: TransformedTile, width: int) -> None:
         """A^T M of the columns, into the first rows of M."""
         e, g = self.e, self.g
 
@@ -143,7 +148,7 @@ class OutputTiles:
 
         each_line(e, width, range(g.a), column)
 
-    def _lines(self, source: Slot, width: int, rows: int, emit: Emit) -> None:
+    def _lines(self, source: TransformedTile, width: int, rows: int, emit: Emit) -> None:
         """``emit`` for each of the first ``rows``, after :meth:`_columns`."""
         e, g = self.e, self.g
 
@@ -154,7 +159,7 @@ class OutputTiles:
 
         each_line(e, width, range(rows), line)
 
-    def _rows(self, source: Slot, rows: Sequence[int], width: int, emit: Emit) -> None:
+    def _rows(self, source: TransformedTile, rows: Sequence[int], width: int, emit: Emit) -> None:
         """``emit`` for each of ``rows`` and each vector of channels."""
         e, g = self.e, self.g
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels
+from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels
+from edgepack.compiler.kernels.cpu.conv.winograd_tiling import CutTiling
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
@@ -27,23 +28,23 @@ class ProductBuffers:
     """The buffers of the kernel.
 
     Attributes:
-        v: transformed input, [positions][v_slots][IC].
+        v: transformed input, [positions][v_tiles][IC].
         u: transformed weights, [block of columns][positions][filters * IC][columns].
-        m: products, [positions][m_slots][columns of the register tile].
+        m: products, [positions][m_tiles][columns of the register tile].
         prefetched: constants of a later call, or None.
     """
 
     v: Any
-    v_slots: int
+    v_tiles: int
     u: Any
     m: Any
-    m_slots: int
+    m_tiles: int
     prefetched: Any
 
 
 @dataclass(frozen=True)
 class Span:
-    """The panels [begin, end), the slot that V has first, and the tile that M has."""
+    """The panels [begin, end), the input tile that V has first, and the tile that M has."""
 
     begin: Any
     end: Any
@@ -93,21 +94,20 @@ class PositionProducts:
         prefetch_bytes: bytes of a later call's constants, of which each panel fetches its share.
     """
 
-    def __init__(self, e: Emitter, panels: Panels, buffers: ProductBuffers, prefetch_bytes: int) -> None:
+    def __init__(self, e: Emitter, panels: RowPanels, buffers: ProductBuffers, prefetch_bytes: int) -> None:
         self.e, self.panels, self.buffers = e, panels, buffers
         self.prefetch_bytes = prefetch_bytes
         # LLVM mixes two steps, for which few registers do not suffice; and where loads have no displacement,
         # it gives each vector of weights a pointer.
         target = panels.target
         alone = target.few_registers or not target.loads_have_displacement
-        self.run = panels.geometry.row
+        self.run = panels.tiling.channels
         self.unroll = 1 if alone else 2 - self.run % 2
 
     def multiply(self, block: ColumnBlock, span: Span) -> None:
         """The products of the panels of ``span`` with a block of output channels."""
         e, panels = self.e, self.panels
-        g = panels.geometry
-        if panels.whole and isinstance(g, Geometry):
+        if g := panels.cut:
             self._positions(g, lambda k, row, column: self._needed(block, span, k, g.tiles_at(row, column)))
         else:
             e.loop(0, panels.positions, lambda k: self._position(block, span, k))
@@ -121,7 +121,7 @@ class PositionProducts:
         """All panels of ``span`` at one position."""
         e, panels = self.e, self.panels
         weights = self._weights(block, position)
-        done, share = 0, -(-self.buffers.m_slots // panels.largest)
+        done, share = 0, -(-self.buffers.m_tiles // panels.largest)
         for size, count in panels.sizes:
             low = e.let(tirx.max(span.begin, index(done)))
             high = e.let(tirx.max(low, tirx.min(span.end, index(done + count))))
@@ -151,7 +151,7 @@ class PositionProducts:
             e.loop(0, count, one)
             first, done = first + size * count, done + count
 
-    def _positions(self, g: Geometry, body: Callable[[Any, bool, bool], None]) -> None:
+    def _positions(self, g: CutTiling, body: Callable[[Any, bool, bool], None]) -> None:
         """``body(position, in the last row, in the last column)`` in order, apart where tiles are cut."""
         e, a = self.e, g.a
 
@@ -170,13 +170,13 @@ class PositionProducts:
 
     def _panel(self, block: ColumnBlock, span: Span, panel: _Panel) -> None:
         """Multiplies one panel at one position, and writes its products."""
-        e, buffers, run, geometry = self.e, self.buffers, self.run, self.panels.geometry
+        e, buffers, run, tiling = self.e, self.buffers, self.run, self.panels.tiling
         # Not rebased: LLVM is told that buffers do not overlap, and these are written and read.
-        first = geometry.slot(panel.first)
-        source = (panel.position * buffers.v_slots + first - span.v_first) * run
+        first = tiling.input_tile(panel.first)
+        source = (panel.position * buffers.v_tiles + first - span.v_first) * run
         source = e.let(source + block.source)
         row = self.panels.tile.columns
-        target = e.let((panel.position * buffers.m_slots + panel.first - span.m_first) * row)
+        target = e.let((panel.position * buffers.m_tiles + panel.first - span.m_first) * row)
         sums = Accumulators(e, panel.size, column_chunks(block.width, e.lanes))
         sums.clear()
         prefetches = []
@@ -187,33 +187,33 @@ class PositionProducts:
             turn = (block.number * self.panels.positions + panel.position) * self.panels.count + panel.turn
             prefetches.append(self._later_constants(turn))
 
-        def part(number: Any, slots: Any) -> None:
-            """The products of one filter, whose inputs are so many slots behind the first one's."""
+        def part(number: Any, behind: Any) -> None:
+            """The products of one filter, whose inputs are so many input tiles behind the first one's."""
 
             def prefetch(step: Any) -> None:
                 for one in prefetches:
-                    one(number * run + step if geometry.parts else step)
+                    one(number * run + step if tiling.taps else step)
 
             start, weights = source, panel.weights
-            if geometry.parts:
-                start = e.let(source + slots * run)
+            if tiling.taps:
+                start = e.let(source + behind * run)
                 weights = e.let(weights + number * (run * block.width))
             multiply_add(e).add_product(
                 e,
                 sums,
-                lambda r, d: e.load(buffers.v, start + d + r * (geometry.step * run)),
+                lambda r, d: e.load(buffers.v, start + d + r * (tiling.input_stride * run)),
                 Matrix(buffers.u, weights, block.width),
                 Steps(run, self.unroll, prefetch=prefetch),
             )
 
-        def parts(left: Sequence[tuple[int, int]], number: Any, slots: Any) -> None:
+        def parts(left: Sequence[tuple[int, int]], number: Any, behind: Any) -> None:
             if not left:
-                part(number, slots)
+                part(number, behind)
                 return
             (count, apart), *rest = left
-            e.loop(0, count, lambda i: parts(rest, e.let(number * count + i), e.let(slots + i * apart)))
+            e.loop(0, count, lambda i: parts(rest, e.let(number * count + i), e.let(behind + i * apart)))
 
-        parts(geometry.parts, index(0), index(0))
+        parts(tiling.taps, index(0), index(0))
         for r in range(panel.size):
             for column, lanes in sums.chunks:
                 e.vstore(buffers.m, target + (r * row + column), sums.get(r, column, lanes), lanes)
@@ -248,7 +248,7 @@ class PositionProducts:
         """The share of product number ``turn`` of all in what a later call needs."""
         e, panels = self.e, self.panels
         products = panels.column_blocks * panels.positions * panels.count
-        share = -(-self.prefetch_bytes // (panels.geometry.conv.element_bytes * e.line * products))
+        share = -(-self.prefetch_bytes // (panels.tiling.conv.element_bytes * e.line * products))
         start = e.let(turn * (share * e.line))
         later = self.buffers.prefetched
         return stream_prefetch(e, later, start, share, panels.depth, self.unroll, locality=1)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, Literal
 
-from edgepack.compiler.kernels.cpu.conv.cost import OUTPUTS, winograd_lines, winograd_tile, worth_fusing
+from edgepack.compiler.kernels.cpu.conv.cost import OUTPUTS, winograd_1d, winograd_2d_tile, worth_fusing
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
-from edgepack.compiler.kernels.cpu.conv.winograd_geometry import Geometry, Panels, panels_of
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines, all_lines
+from edgepack.compiler.kernels.cpu.conv.winograd_1d import all_1d
+from edgepack.compiler.kernels.cpu.conv.winograd_2d import Winograd2D
+from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels, panels_of
+from edgepack.compiler.kernels.cpu.conv.winograd_tiling import Tiling
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import POINTERS, staged_input, staged_output
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile, tile_for
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by, check_register_tile
@@ -61,11 +63,11 @@ class Tiles:
     """What is filtered.
 
     Attributes:
-        geometry: tiles of the output of a convolution of stride 1.
+        tiling: tiles of the output of a convolution of stride 1.
         phases: what its input is made of first, if it is not the group's own.
     """
 
-    geometry: Geometry | Lines
+    tiling: Tiling
     phases: Phases | None = None
 
     @classmethod
@@ -73,14 +75,14 @@ class Tiles:
         """A convolution by tiles of so many outputs. ScheduleError if it has no such form."""
         rows, columns = outputs
         if rows != columns:
-            for lines in all_lines(conv):
+            for lines in all_1d(conv):
                 if outputs == lines.outputs:
                     return cls(lines)
         elif rows in OUTPUTS.get(_square_taps(conv), ()):
             phases = None if conv.strides == (1, 1) else Phases(conv, rows)
             whole = phases.conv if phases else conv
             volume = whole if whole.planes else None
-            return cls(Geometry(whole.side_by_side(), rows, volume=volume), phases)
+            return cls(Winograd2D(whole.side_by_side(), rows, volume=volume), phases)
         raise ScheduleError(f"there are no tiles of {by(outputs)} outputs of such a convolution")
 
 
@@ -114,12 +116,12 @@ def propose(
     outputs = given.outputs or _square(conv, target) or _line(conv, target, rate)
     if outputs is None:
         return None
-    geometry = Tiles.of(conv, outputs).geometry
-    tile = tile_for(target, geometry.segment or geometry.count, conv.group_out, conv.dtype)
+    tiling = Tiles.of(conv, outputs).tiling
+    tile = tile_for(target, tiling.run_length or tiling.count, conv.group_out, conv.dtype)
     if given.register_tile is not None:
         check_register_tile(given.register_tile, target, conv.group_out, conv.dtype)
         tile = Tile(*given.register_tile)
-    panels = Panels(geometry, tile, target, panels_of(geometry, tile.rows, target.threads))
+    panels = RowPanels(tiling, tile, target, panels_of(tiling, tile.rows, target.threads))
     block = _within(given.block or _block(panels), panels.count, "blocks of")
     form = given.form or ("fused" if worth_fusing(panels, block) else "split")
     parts = _within(given.parts or _parts(panels), panels.count, "parts of")
@@ -140,9 +142,9 @@ def _square(conv: Conv2d, target: CpuTarget) -> tuple[int, int] | None:
     if not _square_taps(conv):
         return None
     if conv.strides == (1, 1):
-        m = winograd_tile(conv.side_by_side(), target, conv)
+        m = winograd_2d_tile(conv.side_by_side(), target, conv)
     elif target.pointer_registers >= POINTERS:  # else it spills
-        m = winograd_tile(Phases(conv, 1).conv, target, conv)
+        m = winograd_2d_tile(Phases(conv, 1).conv, target, conv)
     else:
         return None
     return (m, m) if m else None
@@ -150,19 +152,19 @@ def _square(conv: Conv2d, target: CpuTarget) -> tuple[int, int] | None:
 
 def _line(conv: Conv2d, target: CpuTarget, rate: float) -> tuple[int, int] | None:
     """Outputs of a tile that is a part of a line, if that is estimated to be faster."""
-    lines = winograd_lines(conv, target, rate)
+    lines = winograd_1d(conv, target, rate)
     return lines.outputs if lines else None
 
 
-def _block(panels: Panels) -> int:
+def _block(panels: RowPanels) -> int:
     """Panels of one block of the fused form: V and M fill at most half of the L2 cache."""
-    g, target = panels.geometry, panels.target
-    row = panels.positions * (g.row + panels.tile.columns) * g.conv.element_bytes
+    g, target = panels.tiling, panels.target
+    row = panels.positions * (g.channels + panels.tile.columns) * g.conv.element_bytes
     fits = target.l2_bytes // 2 // (panels.tile.rows * row)
     return max(1, min(fits, BLOCK_PANELS, -(-panels.count // target.threads)))
 
 
-def _parts(panels: Panels) -> int:
+def _parts(panels: RowPanels) -> int:
     """Parts of the panels that are tasks of their own in the split form, so that threads can share them.
 
     Each part reads the weights again.

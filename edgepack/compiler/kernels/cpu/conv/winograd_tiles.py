@@ -9,11 +9,11 @@ from typing import Any
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 
-__all__ = ["LazyVectors", "Slot", "each_line", "each_vector"]
+__all__ = ["LazyVectors", "TransformedTile", "each_line", "each_vector"]
 
 
 @dataclass(frozen=True)
-class Slot:
+class TransformedTile:
     """A tile in V or M: what belongs to position k of its a * a is at ``at + k * pitch`` of ``buffer``."""
 
     buffer: Any

@@ -1,4 +1,4 @@
-"""Lines of tiles: where the tiles of a convolution lie that is filtered along one side, and in what order."""
+"""Tiles of a Winograd convolution that is filtered along one side: where they lie, and in what order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFil
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import in_blocks
 from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
 
-__all__ = ["Lines", "all_lines"]
+__all__ = ["Winograd1D", "all_1d"]
 
 
-def all_lines(conv: Conv2d) -> list[Lines]:
+def all_1d(conv: Conv2d) -> list[Winograd1D]:
     """The tiles that a convolution may be cut into, by side and filter."""
     if conv.planes:
         return []
@@ -25,18 +25,18 @@ def all_lines(conv: Conv2d) -> list[Lines]:
     for axis in (1, 0):
         taps = conv.kernel[axis]
         if taps > 1 and conv.strides[axis] == 1:
-            found += [Lines(conv, axis, one) for one in FILTERS.get(taps, FILTERS[4])]
+            found += [Winograd1D(conv, axis, one) for one in FILTERS.get(taps, FILTERS[4])]
     return found
 
 
 @dataclass(frozen=True)
-class Lines:
+class Winograd1D:
     """Tiles of a convolution, each of m outputs along ``axis``.
 
     Lines lie along ``axis``, side by side ``across``; each phase of a dilated one is a line. Tiles are
     numbered (image, tile of the line, phase, line) and, where there are several filters in a row, (tile of
-    the line, image, phase, line), which brings the next tile of all lines to the same distance. Slots are
-    tiles as V has them: with those that only later filters need, and the lines that only other rows of the
+    the line, image, phase, line), which brings the next tile of all lines to the same distance. Input
+    tiles are what V has: with those that only later filters need, and the lines that only other rows of the
     window need.
     """
 
@@ -74,8 +74,8 @@ class Lines:
         return self.conv.in_channels
 
     @property
-    def row(self) -> int:
-        """Elements of V of a slot at a position: channels of a group."""
+    def channels(self) -> int:
+        """Elements of V of an input tile at a position: channels of a group."""
         return self.conv.group_in
 
     @property
@@ -112,7 +112,7 @@ class Lines:
         """(row, column) of a pixel."""
         return (across, along) if self.axis == 1 else (along, across)
 
-    # Tiles and slots --------------------------------------------------------------------------------------
+    # Tiles ------------------------------------------------------------------------------------------------
 
     @property
     def filters(self) -> int:
@@ -131,14 +131,14 @@ class Lines:
         return (across.outputs - 1) * across.stride + (across.taps - 1) * across.dilation + 1
 
     @property
-    def segment(self) -> int:
-        """Tiles whose slots are equally far from each other, ``step``: those side by side, or 0 for all."""
+    def run_length(self) -> int:
+        """Tiles side by side whose input tiles are equally far from each other; 0 where those of all are."""
         across = self.across
         return 0 if across.taps == across.stride == 1 and not self._padded_across() else across.outputs
 
     @property
-    def step(self) -> int:
-        """Slots from one tile to the next."""
+    def input_stride(self) -> int:
+        """Input tiles from that of one tile to that of the next."""
         return self.across.stride
 
     @property
@@ -147,37 +147,37 @@ class Lines:
         return self.conv.batch * self.tiles * self.along.dilation * self.across.outputs
 
     @property
-    def slots(self) -> int:
-        """Slots of V for all tiles."""
+    def input_tiles(self) -> int:
+        """Input tiles of all tiles."""
         return self.conv.batch * (self.tiles + self.filters - 1) * self.along.dilation * self.lines
 
     @property
-    def parts(self) -> tuple[tuple[int, int], ...]:
-        """(number, slots from one to the next) of the rows of the window, and of a row's filters."""
+    def taps(self) -> tuple[tuple[int, int], ...]:
+        """(number, input tiles from one to the next) of the rows of the window, and of a row's filters."""
         apart = self.conv.batch * self.along.dilation * self.lines
         return (self.across.taps, self.across.dilation), (self.filters, apart)
 
     @property
-    def more_slots(self) -> int:
-        """Slots behind a run of tiles that their last row and filter need."""
-        return sum((number - 1) * apart for number, apart in self.parts)
+    def more_input_tiles(self) -> int:
+        """Input tiles behind those of a run of tiles that its last row and filter read."""
+        return sum((number - 1) * apart for number, apart in self.taps)
 
-    def slot(self, tile: Any) -> Any:
-        """The slot of a tile."""
-        if not self.segment:
+    def input_tile(self, tile: Any) -> Any:
+        """The first of the input tiles that a tile of the output needs."""
+        if not self.run_length:
             return tile
-        return div(tile, self.segment) * self.lines + mod(tile, self.segment) * self.step
+        return div(tile, self.run_length) * self.lines + mod(tile, self.run_length) * self.input_stride
 
-    def most_slots(self, tiles: int) -> int:
-        """Slots of a run of ``tiles``, and behind it, at most."""
+    def most_input_tiles(self, tiles: int) -> int:
+        """Input tiles of a run of ``tiles``, and behind it, at most."""
         run = tiles
-        if self.segment:
-            between = max(0, self.lines - self.segment * self.step)
-            run = (tiles - 1) * self.step + 1 + -(-(tiles - 1) // self.segment) * between
-        return min(run + self.more_slots, self.slots)
+        if self.run_length:
+            between = max(0, self.lines - self.run_length * self.input_stride)
+            run = (tiles - 1) * self.input_stride + 1 + -(-(tiles - 1) // self.run_length) * between
+        return min(run + self.more_input_tiles, self.input_tiles)
 
     def position(self, number: Any, lines: int, more: int = 0) -> tuple[Any, Any, Any]:
-        """(image, first output along the line, line) of a tile or slot.
+        """(image, first output along the line, line) of a tile of the output or of the input.
 
         Args:
             lines: side by side.
@@ -189,6 +189,9 @@ class Lines:
         else:
             image, tile, phase, line = unravel(number, (batch, tiles, phases, lines))
         return index(image), tile * (self.m * phases) + phase, index(line)
+
+    def by_need(self) -> None:
+        """None: all tiles need all positions."""
 
     # Borders and weights ----------------------------------------------------------------------------------
 

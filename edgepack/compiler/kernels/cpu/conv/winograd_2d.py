@@ -1,25 +1,22 @@
-"""Which tiles the output of a Winograd convolution has, and how they are shared out."""
+"""Square tiles of a Winograd convolution: where they lie, and in what order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side, transform_weights
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index, mod
-from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
-from edgepack.plan.target import CpuTarget
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
 
-__all__ = ["Geometry", "Panels", "panels_of", "split_into_panels"]
+__all__ = ["Winograd2D"]
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Winograd2D:
     """Tiles of a convolution.
 
     Tiles that reach beyond the image need no product at the last row or column of positions: that goes only
@@ -34,12 +31,6 @@ class Geometry:
     m: int
     sorted: bool = False
     volume: Conv2d | None = None
-
-    #: A window is read once, by one filter, and tiles are as V has them; see :class:`Lines`.
-    parts: ClassVar[tuple[tuple[int, int], ...]] = ()
-    more_slots: ClassVar[int] = 0
-    segment: ClassVar[int] = 0
-    step: ClassVar[int] = 1
 
     @property
     def rule(self) -> str:
@@ -56,7 +47,7 @@ class Geometry:
         return self.image.in_channels
 
     @property
-    def row(self) -> int:
+    def channels(self) -> int:
         """Elements of V of a tile at a position: channels of a group."""
         return self.conv.group_in
 
@@ -116,27 +107,51 @@ class Geometry:
         return self.sorted and self.conv.out_width % self.m != 0
 
     @property
-    def slots(self) -> int:
-        """Tiles that V has."""
+    def run_length(self) -> int:
+        """0: the input tiles of all tiles are equally far from each other."""
+        return 0
+
+    @property
+    def input_tiles(self) -> int:
+        """Input tiles of all tiles: each reads one."""
         return self.count
 
-    def slot(self, tile: Any) -> Any:
-        """Where V has a tile."""
+    @property
+    def input_stride(self) -> int:
+        """Input tiles from that of one tile to that of the next."""
+        return 1
+
+    @property
+    def taps(self) -> tuple[tuple[int, int], ...]:
+        """Empty: one filter is the whole window."""
+        return ()
+
+    @property
+    def more_input_tiles(self) -> int:
+        """Input tiles that only later filters read: none."""
+        return 0
+
+    def input_tile(self, tile: Any) -> Any:
+        """The input tile of a tile: that of its number."""
         return tile
 
-    def most_slots(self, tiles: int) -> int:
-        """Slots of a run of ``tiles``."""
+    def most_input_tiles(self, tiles: int) -> int:
+        """Input tiles of a run of ``tiles``."""
         return tiles
+
+    def by_need(self) -> Winograd2D:
+        """The same, sorted where there is one image."""
+        return replace(self, sorted=self.conv.batch == 1)
 
     def tiles_at(self, last_row: bool, last_column: bool) -> tuple[int, int]:
         """(first, end) of the tiles that need a position, given whether it is in the last row or column."""
-        below, inside = self._parts()
+        below, inside = self._sorted()
         without_row, without_column = last_row and self.cut_rows, last_column and self.cut_columns
         if without_column:
             return (below if without_row else 0), below + inside
         return (below, self.count - self.cut_columns) if without_row else (0, self.count)
 
-    def _parts(self) -> tuple[int, int]:
+    def _sorted(self) -> tuple[int, int]:
         """Sorted tiles of the last row, if it is cut, and of the inside; the cut last column follows."""
         columns = self.columns - self.cut_columns
         return (columns if self.cut_rows else 0), (self.rows - self.cut_rows) * columns
@@ -151,7 +166,7 @@ class Geometry:
         return image, e.let(div(rest, self.columns)), e.let(mod(rest, self.columns))
 
     def _sorted_position(self, e: Emitter, tile: Any) -> tuple[Any, Any, Any]:
-        below, inside = self._parts()
+        below, inside = self._sorted()
         columns = max(1, self.columns - self.cut_columns)
         at = e.let(tile - below)
         row, column = div(at, columns), mod(at, columns)
@@ -162,101 +177,3 @@ class Geometry:
             first = tile < below
             row, column = tirx.Select(first, self.rows - 1, row), tirx.Select(first, tile, column)
         return index(0), e.let(row), e.let(column)
-
-
-@dataclass(frozen=True)
-class Panels:
-    """The tiles of a convolution as rows of products: as many as a register tile holds are a panel.
-
-    Attributes:
-        sizes: (tiles, number of panels), the larger panels first.
-        whole: whether a task multiplies all panels: then they are cut anew at each position, without the
-            tiles that need no product there.
-    """
-
-    geometry: Geometry | Lines
-    tile: Tile
-    target: CpuTarget
-    sizes: tuple[tuple[int, int], ...]
-    whole: bool = False
-
-    @property
-    def count(self) -> int:
-        """Panels of all images."""
-        return sum(count for _, count in self.sizes)
-
-    @property
-    def largest(self) -> int:
-        """Tiles of the largest panel."""
-        return self.sizes[0][0]
-
-    @property
-    def positions(self) -> int:
-        """Products of each pair of an input and an output channel."""
-        return self.geometry.positions
-
-    @property
-    def depth(self) -> int:
-        """Length of the reduction."""
-        return self.geometry.depth
-
-    @property
-    def group_blocks(self) -> int:
-        """Blocks of output channels of a group."""
-        return -(-self.geometry.conv.group_out // self.tile.columns)
-
-    @property
-    def column_blocks(self) -> int:
-        """Blocks of output channels."""
-        return self.geometry.conv.groups * self.group_blocks
-
-    @property
-    def weight_elements(self) -> int:
-        """Elements of the transformed weights."""
-        return self.positions * self.depth * self.geometry.conv.out_channels
-
-    @property
-    def weight_bytes(self) -> int:
-        return self.weight_elements * self.geometry.conv.element_bytes
-
-    def first_tile(self, panel: Any) -> Any:
-        """The first tile of a panel. The last ones of segments may share tiles with those before them."""
-        size, large = self.sizes[-1][0], self.sizes[0][1]
-        if segment := self.geometry.segment:
-            each = -(-segment // size)
-            return div(panel, each) * segment + tirx.min(mod(panel, each) * size, index(segment - size))
-        if len(self.sizes) == 1:
-            return panel * size
-        return panel * size + tirx.min(panel, index(large))
-
-
-def panels_of(
-    geometry: Geometry | Lines, rows: int, threads: int, *, even: bool = True
-) -> tuple[tuple[int, int], ...]:
-    """Panels of at most ``rows`` tiles: of one size in segments, else as :func:`split_into_panels` says.
-
-    Args:
-        even: as many as threads share evenly, if that is cheap.
-
-    Returns:
-        ((size, count), ...).
-    """
-    if segment := geometry.segment:
-        each = -(-segment // rows)
-        return ((-(-segment // each), geometry.count // segment * each),)
-    split = split_into_panels(geometry.count, rows, threads) if even else balanced_split(geometry.count, rows)
-    return tuple(split)
-
-
-def split_into_panels(count: int, rows: int, threads: int) -> list[tuple[int, int]]:
-    """Divides tiles into panels of two neighbouring sizes; as many as threads share evenly, if that is cheap.
-
-    Returns:
-        [(size, count), ...] as :func:`balanced_split`.
-    """
-    least = -(-count // rows)
-    even = -(-least // threads) * threads
-    if even <= count and even * rows * 4 <= count * 5:
-        small, large = divmod(count, even)
-        return [(s, n) for s, n in ((small + 1, large), (small, even - large)) if n]
-    return balanced_split(count, rows)

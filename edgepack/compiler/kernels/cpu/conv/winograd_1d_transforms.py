@@ -19,47 +19,47 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
-from edgepack.compiler.kernels.cpu.conv.winograd_line_tiles import Lines
-from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, Slot, each_vector
+from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D
+from edgepack.compiler.kernels.cpu.conv.winograd_tiles import LazyVectors, TransformedTile, each_vector
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import Transform
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
-__all__ = ["InputLines", "OutputLines"]
+__all__ = ["Input1D", "Output1D"]
 
 
-class InputLines:
-    """Reads tiles of the input ``x`` and writes their transforms to V, [a][slots][IC of a group].
+class Input1D:
+    """Reads tiles of the input ``x`` and writes their transforms to V, [a][tiles][IC of a group].
 
     Args:
         zeros, zero_at: buffer and element at which zeros begin that stand for a pixel in the padding.
     """
 
-    def __init__(self, e: Emitter, g: Lines, x: Any, zeros: Any, zero_at: int) -> None:
+    def __init__(self, e: Emitter, g: Winograd1D, x: Any, zeros: Any, zero_at: int) -> None:
         self.e, self.g, self.x, self.zeros, self.zero_at = e, g, x, zeros, zero_at
 
-    def read(self, v: Any, tile: Any, slot: Any, slots: int, group: Any) -> None:
-        """V of one slot and group of channels."""
+    def read(self, v: Any, tile: Any, number: Any, tiles: int, group: Any) -> None:
+        """V of one input tile and group of channels."""
         channels = self.g.conv.group_in
-        self.part(v, tile, (slot * self.g.row, slots), 0, (group * channels, channels))
+        self.part(v, tile, (number * self.g.channels, tiles), 0, (group * channels, channels))
 
     def part(self, v: Any, tile: Any, where: tuple[Any, int], plane: Any, channels: tuple[Any, int]) -> None:
-        """V of some channels of one slot.
+        """V of some channels of one input tile.
 
         Args:
-            where: element of V at which they begin, and how many slots it has.
+            where: element of V at which they begin, and how many input tiles V has.
             plane: 0.
             channels: (first, how many).
         """
         e, g = self.e, self.g
-        (start, count), (place, slots), depth = channels, where, g.image_channels
+        (start, count), (place, tiles), depth = channels, where, g.image_channels
         along, across = g.along, g.across
         image, first, line = g.position(tile, g.lines, g.filters - 1)
         at, line = e.let(first - along.before), e.let(line - across.before)
         row, column = g.placed(at, line)
         base = e.let(((image * g.conv.height + row) * g.conv.width + column) * depth + start)
-        target = Slot(v, e.let(place), slots * g.row)
+        target = TransformedTile(v, e.let(place), tiles * g.channels)
         step = g.pixels(along.dilation, 0) * depth
-        there = [line >= 0, line < across.size] if g.segment else []
+        there = [line >= 0, line < across.size] if g.run_length else []
 
         def transform(places: Callable[[Any], list[tuple[Any, Any]]]) -> None:
             each_vector(e, count, lambda c, lanes: self._vector(target, c, places(c), lanes))
@@ -82,7 +82,9 @@ class InputLines:
         end = at + (g.positions - 1) * along.dilation
         e.branch(tirx.all(at >= 0, end < along.size, *there), inside, cut)
 
-    def _vector(self, target: Slot, channel: Any, places: Sequence[tuple[Any, Any]], lanes: int) -> None:
+    def _vector(
+        self, target: TransformedTile, channel: Any, places: Sequence[tuple[Any, Any]], lanes: int
+    ) -> None:
         e = self.e
         taps = LazyVectors(e, places, lanes)
         for j, value in enumerate(self.g.filter.transform_inputs(Transform(e, lanes), taps)):
@@ -95,7 +97,7 @@ class _Line:
 
     Attributes:
         y: the output from its first pixel and channel on.
-        image, first, line, channel: that pixel, see :meth:`Lines.position`, and channel.
+        image, first, line, channel: that pixel, see :meth:`Winograd1D.position`, and channel.
         residuals: parameters of the epilogue that have the output's shape, from the same place on.
     """
 
@@ -107,8 +109,8 @@ class _Line:
     residuals: dict[int, Any]
 
 
-class OutputLines:
-    """Reads products M, [a][slots][columns], and writes tiles of the output, with the epilogue.
+class Output1D:
+    """Reads products M, [a][tiles][columns], and writes tiles of the output, with the epilogue.
 
     Args:
         y: the output, and ``extra`` what the epilogue reads, by parameter.
@@ -116,14 +118,14 @@ class OutputLines:
     """
 
     def __init__(
-        self, e: Emitter, g: Lines, fused: AnchoredGroup, y: Any, extra: dict[int, Any], columns: int
+        self, e: Emitter, g: Winograd1D, fused: AnchoredGroup, y: Any, extra: dict[int, Any], columns: int
     ) -> None:
         self.e, self.g, self.fused, self.y, self.extra, self.columns = e, g, fused, y, extra, columns
 
-    def write(self, products: Any, column: Any, width: int, tile: Any, slot: Any, slots: int) -> None:
+    def write(self, products: Any, column: Any, width: int, tile: Any, number: Any, tiles: int) -> None:
         """The output of one tile, ``width`` channels from ``column`` on."""
         e, g = self.e, self.g
-        source = Slot(products, e.let(slot * self.columns), slots * self.columns)
+        source = TransformedTile(products, e.let(number * self.columns), tiles * self.columns)
         at = self._line(tile, column, width)
 
         def part(whole: bool) -> None:
@@ -153,7 +155,7 @@ class OutputLines:
         """Pixels of the output, in memory, between two of a tile."""
         return self.g.along.dilation * (1 if self.g.axis == 1 else self.g.conv.out_width)
 
-    def _vector(self, source: Slot, at: _Line, channel: Any, lanes: int, *, whole: bool) -> None:
+    def _vector(self, source: TransformedTile, at: _Line, channel: Any, lanes: int, *, whole: bool) -> None:
         """A vector of channels of all pixels of a tile, or of those that the line has."""
         e, g = self.e, self.g
         places = [(source.buffer, source.at + channel + j * source.pitch) for j in range(g.positions)]
