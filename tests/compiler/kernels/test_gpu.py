@@ -15,7 +15,7 @@ from tvm import te, tirx
 from edgepack.compiler.backends.opencl import opencl_source
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
-from edgepack.compiler.planner.build_gpu import GPU_ALIGNMENT
+from edgepack.compiler.planner.layout import GPU_ALIGNMENT
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Copy, Kernel, Launch, Plan, Step
 from tests.support.opencl import OpenClExecutor, driver
