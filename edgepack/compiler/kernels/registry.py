@@ -1,8 +1,9 @@
 """The rules that there are, and the kernels that they choose for each fused group of operators.
 
-Rules are found by looking into every module of ``kernels/cpu``. A rule that fails is reported, and the next
-one is tried: a schedule that does not apply is never a crash and never silent. What fails for want of memory
-is no rule's fault and ends the job (:class:`~edgepack.compiler.kernels.errors.RuleError` has the line).
+Rules are found by looking into every module of ``kernels/cpu`` and ``kernels/gpu``. A rule that fails is
+reported, and the next one is tried: a schedule that does not apply is never a crash and never silent. What
+fails for want of memory is no rule's fault and ends the job
+(:class:`~edgepack.compiler.kernels.errors.RuleError` has the line).
 """
 
 from __future__ import annotations
@@ -16,37 +17,35 @@ from types import MappingProxyType, ModuleType
 from typing import NoReturn, TypeVar
 
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels import cpu
+from edgepack.compiler.kernels import cpu, gpu
 from edgepack.compiler.kernels.contract import Implementation, RuleError, is_the_machines
 from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
+from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.rule import OTHER_DTYPE, PairRule, Rule
 from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["PAIR_RULES", "RULES", "find_rules", "implement", "implement_pair", "with_prefetch"]
+__all__ = ["GPU_RULES", "PAIR_RULES", "RULES", "find_rules", "implement", "implement_pair", "with_prefetch"]
 
-AnyRule = TypeVar("AnyRule", Rule, PairRule)
+AnyRule = TypeVar("AnyRule", Rule, PairRule, GpuRule)
 
 
 def find_rules(package: ModuleType, kind: type[AnyRule]) -> tuple[AnyRule, ...]:
     """The rules at the top level of a package's modules, in the order in which they are tried.
 
     Args:
-        package: whose own name is that of its rules' backend.
-        kind: :class:`Rule` or :class:`PairRule`.
+        package: what its rules' kernels run on: ``cpu`` or ``gpu``.
+        kind: :class:`Rule`, :class:`PairRule` or :class:`GpuRule`.
 
     Raises:
-        ValueError: if two rules have the same name or order, or one is for another backend.
+        ValueError: if two rules have the same name or order.
     """
-    backend = package.__name__.rpartition(".")[2]
     found: list[AnyRule] = []
     for module in _modules(package):
         for value in vars(module).values():  # a module may also have imported another one's rule
             if isinstance(value, kind) and not any(value is known for known in found):
                 found.append(value)
     for rule in found:
-        if rule.backend != backend:
-            raise ValueError(f"rule {rule.name} is for {rule.backend} and lies in {package.__name__}")
         same = [other.name for other in found if rule.name == other.name or rule.order == other.order]
         if len(same) > 1:
             raise ValueError(f"rules {' and '.join(same)} have the same name or order ({rule.order})")
@@ -67,6 +66,7 @@ NOT_FOR_SUCH = {"another operator", "not elementwise", "no reduction"}
 #: In the order in which they are tried.
 RULES = find_rules(cpu, Rule)
 PAIR_RULES = find_rules(cpu, PairRule)
+GPU_RULES = find_rules(gpu, GpuRule)
 
 
 def implement(

@@ -57,7 +57,7 @@ class Rule:
     """One way to compute a fused group.
 
     Attributes:
-        name: unique among the rules of a backend.
+        name: unique among the CPU's rules.
         order: unique too; rules are tried lowest first.
         dtypes: element types that it takes; on a fused group that reads or writes another it is not tried.
         apply: makes the kernels. RuleError if it does not serve the fused group.
@@ -65,7 +65,6 @@ class Rule:
         warning: what the user is told of a fused group that this rule serves; "" for nothing.
         serves: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
             for one with an anchor; "rest": what nothing else serves, slowly.
-        backend: what its kernels run on, which is the name of the package that the rule lies in.
         schedule: the class of what it decides; None for a rule that takes none.
     """
 
@@ -76,7 +75,6 @@ class Rule:
     heeds_pitch: bool = False
     warning: str = ""
     serves: Literal["anchor", "blocks", "rest"] = "anchor"
-    backend: str = "cpu"
     schedule: type[Schedule] | None = None
 
     def implement(
@@ -109,7 +107,6 @@ class PairRule:
     order: int
     dtypes: frozenset[str]
     apply: ApplyToPair
-    backend: str = "cpu"
     schedule: type[Schedule] | None = None
 
     def implement(

@@ -10,7 +10,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.code import SYMBOL
 from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, HalfOperands
-from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
+from edgepack.compiler.kernels.implement_gpu import implement_on_gpu
 from edgepack.compiler.planner.program import Call
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.dtypes import DTYPE_BYTES

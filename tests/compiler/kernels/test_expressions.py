@@ -19,7 +19,7 @@ from edgepack.compiler.kernels.cpu.matmul.activations import RULE as BATCHED
 from edgepack.compiler.kernels.estimate import work_of
 from edgepack.compiler.kernels.expressions.nodes import name_of, nodes_in, operands_of, operation_of
 from edgepack.compiler.kernels.expressions.operations import OPERATIONS, Kind, Operands, Operation
-from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
+from edgepack.compiler.kernels.implement_gpu import implement_on_gpu
 from edgepack.config.device import load_device
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.target import CpuTarget

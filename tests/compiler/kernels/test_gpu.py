@@ -14,7 +14,7 @@ from tvm import te, tirx
 
 from edgepack.compiler.backends.opencl import opencl_source
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.gpu.implement import implement_on_gpu
+from edgepack.compiler.kernels.implement_gpu import implement_on_gpu
 from edgepack.compiler.planner.layout import GPU_ALIGNMENT
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Copy, Kernel, Launch, Plan, Step

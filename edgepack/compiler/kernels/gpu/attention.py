@@ -51,7 +51,7 @@ def attention(kernel: Kernel, found: Attention, target: GpuTarget) -> GpuStage:
         raise RuleError("its products are computed by matrices of SIMD-groups")
     if target.tensor_cores and (kernel.tf32 or all(is_half(x, kernel) for x in operands)):
         raise RuleError("its products are computed by tensor cores")
-    return _Builder(kernel, found, target).build()
+    return _AttentionKernel(kernel, found, target).build()
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class _Tile:
         return 4 * (self.pitch * (depth + self.width) + DEPTH * other)
 
 
-class _Builder:
+class _AttentionKernel:
     """Writes the kernel.
 
     Attributes:

@@ -15,10 +15,11 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
+from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.gpu.tiles import GAP_BYTES, TilePath, TileShape, chosen_tile
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["contraction"]
+__all__ = ["RULE", "contraction"]
 
 #: How deep the tiles are.
 DEPTH = 16
@@ -39,7 +40,8 @@ def contraction(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
     """The kernel of a nest whose reduction is a sum of products. RuleError for another one."""
     if nest.reduction is None:
         raise RuleError("no reduction")
-    return _Builder(kernel, nest, matrix_product(nest.reduction, kernel.evaluator.inlined), target).build()
+    product = matrix_product(nest.reduction, kernel.evaluator.inlined)
+    return _TiledProduct(kernel, nest, product, target).build()
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def _tiles(columns: int, group_size: int) -> list[_Tile]:
     return narrow + tiles
 
 
-class _Builder:
+class _TiledProduct:
     """Writes the kernel.
 
     Attributes:
@@ -100,7 +102,7 @@ class _Builder:
         tiles = _tiles(self.n, target.group_size)
         fitting = [tile for tile in tiles if tile.nbytes <= target.local_bytes]
         sizes = [(tile.height, tile.width) for tile in fitting]
-        chosen, self.slices = chosen_tile(sizes, LARGE * tiles[-1].threads, product, DEPTH, target)
+        chosen, self.split_k = chosen_tile(sizes, LARGE * tiles[-1].threads, product, DEPTH, target)
         self.tile = tile = fitting[chosen]
         self.rows, self.columns, self.height, self.width = tile.rows, tile.columns, tile.height, tile.width
         self.paths = [
@@ -114,7 +116,7 @@ class _Builder:
             path.declare()
         code.line(f"const int x = THREAD(0), y = THREAD(1), t = y * {self.tile.across} + x;")
         code.line(f"const int n0 = GROUP(0) * {self.width}, m0 = GROUP(1) * {self.height};")
-        self.slices.begin(code, self.product)
+        self.split_k.begin(code, self.product)
         code.line(f"float sum[{self.rows} * {self.columns}];")
         code.line("UNROLL")
         with code.block(f"for (int i = 0; i < {self.rows * self.columns}; ++i)"):
@@ -131,10 +133,10 @@ class _Builder:
             self._multiply()
             code.line("BARRIER;")
         self._store()
-        groups = (-(-self.n // self.width), -(-self.m // self.height), self.b * self.slices.count)
+        groups = (-(-self.n // self.width), -(-self.m // self.height), self.b * self.split_k.count)
         local = sum(path.nbytes for path in self.paths)
         stage = code.stage(groups, (self.tile.across, self.tile.down, 1), local_bytes=local)
-        return self.slices.ended(stage, self.kernel, self.nest, self.product, self.target)
+        return self.split_k.ended(stage, self.kernel, self.nest, self.product, self.target)
 
     def _fetch(self) -> None:
         for path in self.paths:
@@ -159,7 +161,7 @@ class _Builder:
         """Each number of the work item's tile, with what stands behind the product: columns that lie together
         at once."""
         code, near = self.code, _neighbours(self.columns)
-        together = self.slices.together(self.kernel, self.nest, self.product, near)
+        together = self.split_k.together(self.kernel, self.nest, self.product, near)
         code.line("UNROLL")
         with code.block(f"for (int i = 0; i < {self.rows}; ++i)"):
             code.line("UNROLL")
@@ -170,10 +172,10 @@ class _Builder:
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
                     values = [f"sum[i * {self.columns} + j + {number}]" for number in range(near)]
                     if together:
-                        self.slices.store_columns(self.kernel, self.nest, self.product, values)
+                        self.split_k.store_columns(self.kernel, self.nest, self.product, values)
                     else:
                         value = f"sum[i * {self.columns} + j]"
-                        self.slices.store(self.kernel, self.nest, self.product, value)
+                        self.split_k.store(self.kernel, self.nest, self.product, value)
 
     def _place(self, number: str, side: int) -> str:
         """The row (column) of the group's tile that is a work item's ``number``-th."""
@@ -196,3 +198,6 @@ def _component(name: str, number: int, count: int) -> str:
     """A number of those that were read at once."""
     near = _neighbours(count)
     return f"{name}{number // near}.{'xyzw'[number % near]}"
+
+
+RULE = GpuRule("contraction", order=300, apply=contraction)

@@ -12,9 +12,10 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import Environment, unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
+from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["pointwise"]
+__all__ = ["RULE", "pointwise"]
 
 
 def pointwise(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
@@ -55,3 +56,6 @@ def _accumulate(kernel: Kernel, block: Block, env: Environment, left: list[tuple
     name = code.name("r")
     with code.block(f"for (int {name} = 0; {name} < {extent}; ++{name})"):
         _accumulate(kernel, block, {**env, variable: name}, rest)
+
+
+RULE = GpuRule("element", order=600, apply=pointwise)

@@ -17,11 +17,12 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.expressions import unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
+from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.gpu.strides import contiguous
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["combination", "power_of_two", "reduction"]
+__all__ = ["RULE", "combination", "power_of_two", "reduction"]
 
 #: Fewer terms are summed by one work item.
 LEAST_TERMS = 32
@@ -109,3 +110,6 @@ def _is_target(x: Any, block: Block) -> bool:
 def power_of_two(number: int) -> int:
     """The largest one that is not above the number."""
     return 1 << (number.bit_length() - 1)
+
+
+RULE = GpuRule("reduction", order=400, apply=reduction)

@@ -35,10 +35,10 @@ MOST_PER_LANE = 64
 def rows(kernel: Kernel, run: FusedRows, target: GpuTarget) -> GpuStage:
     """The kernel of a run. RuleError where the group's memory does not hold its rows, or there are too few
     rows to share the work by them."""
-    return _Builder(kernel, run, target).build()
+    return _RowsKernel(kernel, run, target).build()
 
 
-class _Builder:
+class _RowsKernel:
     """Writes the kernel.
 
     Attributes:

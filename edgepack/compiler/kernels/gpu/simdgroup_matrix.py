@@ -16,6 +16,7 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
+from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.gpu.tiles import (
     GAP_BYTES,
     ElementType,
@@ -26,7 +27,7 @@ from edgepack.compiler.kernels.gpu.tiles import (
 )
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["simdgroup_matrix"]
+__all__ = ["RULE", "simdgroup_matrix"]
 
 #: Rows, columns and terms of the instruction, and threads that execute it together.
 SIDE, SIMD = 8, 32
@@ -88,10 +89,10 @@ def simdgroup_matrix(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuSt
     if nest.reduction is None or not target.simdgroup_matrices:
         raise RuleError("no reduction, or no matrices of SIMD-groups")
     product = matrix_product(nest.reduction, kernel.evaluator.inlined)
-    return _Builder(kernel, nest, product, target).build()
+    return _SimdgroupProduct(kernel, nest, product, target).build()
 
 
-class _Builder:
+class _SimdgroupProduct:
     """Writes the kernel.
 
     Attributes:
@@ -110,7 +111,7 @@ class _Builder:
             if tile.threads <= target.group_size and tile.most_bytes(self.element) <= target.local_bytes
         ]
         sizes = [(tile.height, tile.width) for tile in fitting]
-        chosen, self.slices = chosen_tile(sizes, LARGE, product, self.depth, target)
+        chosen, self.split_k = chosen_tile(sizes, LARGE, product, self.depth, target)
         self.tile = fitting[chosen]
         lengths = (self.tile.height, self.tile.width)
         self.paths = [
@@ -125,7 +126,7 @@ class _Builder:
         code.line(f"SHARED ALIGNED(16) float results[{tile.result_elements}];")
         code.line("const int t = THREAD(0);")
         code.line(f"const int n0 = GROUP(0) * {tile.width}, m0 = GROUP(1) * {tile.height};")
-        self.slices.begin(code, self.product)
+        self.split_k.begin(code, self.product)
         code.line(f"const int row0 = SIMDGROUP / {tile.across} * {down * SIDE};")
         code.line(f"const int column0 = SIMDGROUP % {tile.across} * {across * SIDE};")
         code.line(f"simdgroup_float8x8 sum[{down * across}];")
@@ -147,11 +148,11 @@ class _Builder:
             code.line("BARRIER;")
         self._store()
         product = self.product
-        members = product.counts["b"] * self.slices.count
+        members = product.counts["b"] * self.split_k.count
         groups = (-(-product.counts["n"] // tile.width), -(-product.counts["m"] // tile.height), members)
         local = sum(path.nbytes for path in self.paths) + 4 * tile.result_elements
         stage = code.stage(groups, (tile.threads, 1, 1), local_bytes=local)
-        return self.slices.ended(stage, self.kernel, self.nest, product, self.target)
+        return self.split_k.ended(stage, self.kernel, self.nest, product, self.target)
 
     def _fetch(self) -> None:
         for path in self.paths:
@@ -200,5 +201,8 @@ class _Builder:
                 code.line(f"const int m = m0 + {row};")
                 code.line(f"const int n = n0 + of % {tile.across} * {wide} + e % {wide};")
                 with code.block("" if whole else f"if (m < {counts['m']} && n < {counts['n']})"):
-                    self.slices.store(self.kernel, self.nest, self.product, "results[e]")
+                    self.split_k.store(self.kernel, self.nest, self.product, "results[e]")
             code.line("BARRIER;")
+
+
+RULE = GpuRule("simdgroup_matrix", order=200, apply=simdgroup_matrix)

@@ -25,11 +25,12 @@ from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct, matrix_product
 from edgepack.compiler.kernels.gpu.operands import packed_columns
+from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.gpu.staged_tiles import WORDS, Format, StagedTiles, stages_of
 from edgepack.compiler.kernels.gpu.tiles import chosen_tile, is_half
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["tensor_core"]
+__all__ = ["RULE", "tensor_core"]
 
 #: Rows and columns of the instruction, and words of its terms.
 ROWS, COLUMNS, TERMS = 16, 8, 8
@@ -88,7 +89,7 @@ def tensor_core(kernel: Kernel, nest: LoopNest, target: GpuTarget) -> GpuStage:
         raise RuleError("a product that is smaller than the instruction")
     if form is HALF and not all(is_half(x, kernel) for x in product.operands):
         raise RuleError("a operand is float32 in memory")
-    return _Builder(kernel, nest, product, target, form).build()
+    return _TensorCoreProduct(kernel, nest, product, target, form).build()
 
 
 def _rounded(packing: Packing) -> Packing:
@@ -104,7 +105,7 @@ def _rounded(packing: Packing) -> Packing:
     return replace(packing, key=f"{packing.key} as TF32", transform=transform)
 
 
-class _Builder:
+class _TensorCoreProduct:
     """Writes the kernel.
 
     Attributes:
@@ -123,7 +124,7 @@ class _Builder:
             t for t in TILES if t.threads <= target.group_size and 2 * t.stage_bytes <= target.local_bytes
         ]
         sizes = [(t.height, t.width) for t in fitting]
-        chosen, self.slices = chosen_tile(sizes, LARGE, product, form.depth, target)
+        chosen, self.split_k = chosen_tile(sizes, LARGE, product, form.depth, target)
         self.tile = tile = fitting[chosen]
         packed = packed_columns(product, kernel, form.dtype)
         self.packed = _rounded(packed) if packed is not None and form.rounded else packed
@@ -133,7 +134,7 @@ class _Builder:
         )
         self.paths = (first, second)
         self.parts = max(first.parts, second.parts)
-        tiles = -(-(self.slices.terms or self.k) // form.depth)
+        tiles = -(-(self.split_k.terms or self.k) // form.depth)
         count = stages_of(tile.stage_bytes, tile.threads, tiles, target.local_bytes)
         all_copied = first.copied and second.copied
         #: What waits in registers is written to the second stage on every GPU.
@@ -146,7 +147,7 @@ class _Builder:
             path.declare(self.stages)
         code.line(f"const int t = THREAD(0), warp = t / {WARP}, lane = t % {WARP};")
         code.line(f"const int n0 = GROUP(0) * {tile.width}, m0 = GROUP(1) * {tile.height};")
-        self.slices.begin(code, self.product)
+        self.split_k.begin(code, self.product)
         down, across = tile.fragments
         code.line(f"const int row0 = warp / {tile.across} * {down * ROWS};")
         code.line(f"const int column0 = warp % {tile.across} * {across * COLUMNS};")
@@ -156,9 +157,9 @@ class _Builder:
             code.line("sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0.0f;")
         self._pipeline()
         self._store()
-        groups = (-(-self.n // tile.width), -(-self.m // tile.height), self.b * self.slices.count)
+        groups = (-(-self.n // tile.width), -(-self.m // tile.height), self.b * self.split_k.count)
         stage = code.stage(groups, (tile.threads, 1, 1), local_bytes=self.count * tile.stage_bytes)
-        stage = self.slices.ended(stage, self.kernel, self.nest, self.product, self.target)
+        stage = self.split_k.ended(stage, self.kernel, self.nest, self.product, self.target)
         return stage if self.packed is None else replace(stage, packed=(self.packed,))
 
     def _pipeline(self) -> None:
@@ -287,4 +288,7 @@ class _Builder:
                 code.line(f"const int m = m0 + row0 + lane / 4 + i / {across} * {ROWS} + j / 2 * 8;")
                 code.line(f"const int n = n0 + column0 + i % {across} * {COLUMNS} + lane % 4 * 2 + j % 2;")
                 with code.block("" if whole else f"if (m < {self.m} && n < {self.n})"):
-                    self.slices.store(self.kernel, self.nest, self.product, "sum[i][j]")
+                    self.split_k.store(self.kernel, self.nest, self.product, "sum[i][j]")
+
+
+RULE = GpuRule("tensor_core", order=100, apply=tensor_core)

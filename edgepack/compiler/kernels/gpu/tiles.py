@@ -19,7 +19,7 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
 from edgepack.compiler.kernels.gpu.operands import contiguous, loaded
-from edgepack.compiler.kernels.gpu.slices import WHOLE, Slices, slices
+from edgepack.compiler.kernels.gpu.split_k import WHOLE, SplitK, split_k
 from edgepack.plan.gpu_target import GpuTarget
 
 __all__ = ["GAP_BYTES", "ElementType", "TilePath", "TileShape", "chosen_tile", "is_half"]
@@ -51,7 +51,7 @@ def is_half(operand: Any, kernel: Kernel) -> bool:
 
 def chosen_tile(
     tiles: Sequence[tuple[int, int]], large: int, product: MatrixProduct, depth: int, target: GpuTarget
-) -> tuple[int, Slices]:
+) -> tuple[int, SplitK]:
     """Which tile groups compute, and how they share the terms: the largest that leaves enough groups and is
     not mostly outside; a large one of which groups share the terms; else the smallest.
 
@@ -61,7 +61,7 @@ def chosen_tile(
         depth: terms of a tile.
 
     Returns:
-        the tile's index in ``tiles``, and the slices.
+        the tile's index in ``tiles``, and how its terms are shared.
     """
     if not tiles:
         raise RuleError("its tiles need more memory or threads than a group has")
@@ -73,14 +73,14 @@ def chosen_tile(
         if groups[i] >= target.least_groups:
             return i, WHOLE
     for i in larger:
-        shared = slices(groups[i], product, depth, target)
+        shared = split_k(groups[i], product, depth, target)
         if groups[i] * shared.count >= target.least_groups:
             return i, shared
     for i in inside:
         if groups[i] >= target.least_groups:
             return i, WHOLE
     last = inside[-1] if inside else len(tiles) - 1
-    return last, slices(groups[last], product, depth, target)
+    return last, split_k(groups[last], product, depth, target)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ from edgepack.compiler.kernels.gpu.expressions import unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, expanded, substituted
 from edgepack.compiler.kernels.gpu.matrix_product import SELECTIONS
+from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.gpu.strides import contiguous
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["window"]
+__all__ = ["RULE", "window"]
 
 #: Elements that a work item computes; the first that divides the dimension and leaves enough work items.
 TILES = (4, 7, 5, 6, 3, 2)
@@ -169,3 +170,6 @@ def _all_loads(elements: list[list[Any]]) -> Iterator[Any]:
             found: list[Any] = []
             tvm_ffi.structural_walk(x, (TensorLoad, found.append))
             yield from found
+
+
+RULE = GpuRule("window", order=500, apply=window)

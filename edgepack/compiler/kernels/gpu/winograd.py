@@ -80,7 +80,7 @@ def winograd(
     m = winograd_tile(conv, target, half_input=rounds, half_weights=half_weights)
     if m == 0 or min(conv.channels, conv.outputs // conv.groups, conv.tiles(m)) < LEAST:
         raise RuleError("the direct convolution is estimated to be faster")
-    return _Builder(fused, nests, nest, target, half, conv, m).build()
+    return _WinogradStages(fused, nests, nest, target, half, conv, m).build()
 
 
 class _Text(Transform):
@@ -105,7 +105,7 @@ class _Text(Transform):
         return self.evaluator.value(tirx.FloatImm("float32", value), {})
 
 
-class _Builder:
+class _WinogradStages:
     """Writes the kernels.
 
     Attributes:

@@ -1,8 +1,8 @@
 """Matrix products whose depth is shared among groups, where rows and columns alone make too few of them.
 
-Late layers of a network have few pixels and many channels. Each group then sums a slice of the terms, and
-leaves what it has in a tensor of partial sums; a second kernel adds these up, and computes what stands behind
-the product ("split-K").
+Late layers of a network have few pixels and many channels. Each group then sums some of the terms (split-K),
+and leaves what it has in a tensor of partial sums; a second kernel adds these up, and computes what stands
+behind the product.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.matrix_product import MatrixProduct
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["WHOLE", "Slices", "slices"]
+__all__ = ["WHOLE", "SplitK", "split_k"]
 
-#: Terms of a slice at least, and slices at most: partial sums are written and read.
-LEAST_TERMS, MOST_SLICES = 128, 16
+#: Terms of a part at least, and parts at most: partial sums are written and read.
+LEAST_TERMS, MOST_PARTS = 128, 16
 
 
 @dataclass(frozen=True)
-class Slices:
+class SplitK:
     """How the terms of a product are shared.
 
     Attributes:
@@ -100,21 +100,21 @@ class Slices:
 
 
 #: A group computes all terms.
-WHOLE = Slices(1, 0)
+WHOLE = SplitK(1, 0)
 
 
-def slices(groups: int, product: MatrixProduct, depth: int, target: GpuTarget) -> Slices:
+def split_k(groups: int, product: MatrixProduct, depth: int, target: GpuTarget) -> SplitK:
     """How many groups share the terms of a product, so that there are enough groups.
 
     Args:
         groups: what rows, columns and batch make.
-        depth: of which a slice has a multiple.
+        depth: of which the terms of a part are a multiple.
     """
     k = product.counts["k"]
     results = product.counts["m"] * product.counts["n"] * product.counts["b"]
-    count = min(-(-target.least_groups // groups), k // LEAST_TERMS, MOST_SLICES)
+    count = min(-(-target.least_groups // groups), k // LEAST_TERMS, MOST_PARTS)
     if count < 2 or results * count >= 2**31:
         return WHOLE
     each = -(-k // count)
     terms = (each + depth - 1) // depth * depth
-    return Slices(-(-k // terms), terms)
+    return SplitK(-(-k // terms), terms)

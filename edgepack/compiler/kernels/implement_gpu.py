@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -12,17 +12,12 @@ from edgepack.compiler.kernels.cpu.generic.lowering import count_flops
 from edgepack.compiler.kernels.gpu.attention import attention
 from edgepack.compiler.kernels.gpu.attention_nests import Attention, find_attention
 from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, GpuStage, HalfOperands
-from edgepack.compiler.kernels.gpu.contraction import contraction
 from edgepack.compiler.kernels.gpu.fused_rows import FusedRows, find_fused_rows
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, find_loop_nests
-from edgepack.compiler.kernels.gpu.pointwise import pointwise
-from edgepack.compiler.kernels.gpu.reduction import reduction
 from edgepack.compiler.kernels.gpu.rows import rows
-from edgepack.compiler.kernels.gpu.simdgroup_matrix import simdgroup_matrix
-from edgepack.compiler.kernels.gpu.tensor_core import tensor_core
-from edgepack.compiler.kernels.gpu.window import window
 from edgepack.compiler.kernels.gpu.winograd import Winograd, winograd
+from edgepack.compiler.kernels.registry import GPU_RULES
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -30,19 +25,6 @@ __all__ = ["implement_on_gpu"]
 
 #: What one kernel computes.
 _Part = FusedRows | Attention | LoopNest
-
-_Rule = Callable[[Kernel, LoopNest, GpuTarget], GpuStage]
-
-#: Of one nest, in the order in which they are tried; the last one serves every nest whose expressions have a
-#: form in C.
-RULES: dict[str, _Rule] = {
-    "tensor_core": tensor_core,
-    "simdgroup_matrix": simdgroup_matrix,
-    "contraction": contraction,
-    "reduction": reduction,
-    "window": window,
-    "element": pointwise,
-}
 
 
 def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = FULL) -> GpuImplementation:
@@ -156,9 +138,9 @@ def _stage(
     if isinstance(part, FusedRows):
         return "rows", rows(Kernel(fused, nests, target.most_parameters, half), part, target)
     refused: list[str] = []
-    for name, rule in RULES.items():
+    for rule in GPU_RULES:
         try:
-            return name, rule(Kernel(fused, nests, target.most_parameters, half), part, target)
+            return rule.name, rule.apply(Kernel(fused, nests, target.most_parameters, half), part, target)
         except RuleError as error:
             refused.append(str(error))
     raise RuleError(refused[-1])
