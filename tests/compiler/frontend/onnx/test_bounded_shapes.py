@@ -125,7 +125,7 @@ def test_without_a_maximum_the_error_says_which_one_to_give(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("sizes", "why"),
+    ("options", "why"),
     [
         (ImportOptions(maxima={"fund": 3}), "no tensor 'fund'"),
         (ImportOptions(maxima={"found": 3, "y": 3}), "'y' is no result of a node whose number of entries"),
