@@ -22,6 +22,7 @@ CHANGES = {
 #: is nothing that another user could have put there.
 TEMPORARY = """
 system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
+commands/export.py:_copied
 bundle/assemble.py:_write bundle/assemble.py:_write_sources bundle/checksums.py:write_sums
 bundle/firmware/project.py:_link_flags bundle/firmware/project.py:write_sources formats/deb.py:_write_package
 formats/oci.py:_write objectfiles/coff/format.py:shared objectfiles/coff/format.py:strip_debug

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgepack.bundle.checksums import check_sums
-from edgepack.bundle.layout import find_bundle
+from edgepack.bundle.layout import MANIFEST, SUMS, find_bundle
+from edgepack.bundle.listed_files import copy_listed
 from edgepack.bundle.manifest import load_manifest
-from edgepack.errors import ConfigError, EdgepackWarning
+from edgepack.errors import CheckFailedError, ConfigError, EdgepackWarning
 from edgepack.formats.base import ExportFormat, ExportJob, SourceBundle
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.formats.words import check_words
@@ -21,7 +22,7 @@ from edgepack.registry import EXPORT_FORMATS
 from edgepack.signing.sums import SIGNATURES, secret_key, sign_file, signature_files
 from edgepack.system.atomic import replace_file
 from edgepack.system.disk_errors import refusal, writing_to
-from edgepack.system.files import sha256_file
+from edgepack.system.files import read_regular, sha256_file
 from edgepack.system.temporary import remove_dead, temporary_folder
 from edgepack.text.spelling import spelled
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from edgepack.signing.minisign import MinisignSecretKey
 
 __all__ = ["check_formats", "export_bundles", "formats_hint", "signer_of", "source_bundle"]
+
+#: Bytes of a manifest, sums or a signature that are read.
+_LARGEST = 64 << 20
 
 
 def check_formats(formats: Sequence[str], package: PackageMetadata) -> list[ExportFormat]:
@@ -96,7 +100,7 @@ def export_bundles(
     Raises:
         ConfigError: wrong metadata, no such format, a bundle that cannot become such a package, or a file
             that is there already.
-        CheckFailedError: a bundle is damaged.
+        CheckFailedError: a bundle is damaged, or was changed meanwhile.
     """
     chosen = check_formats(formats, package)
     sources = [source_bundle(path) for path in bundles]
@@ -113,7 +117,8 @@ def export_bundles(
             output.mkdir(parents=True, exist_ok=True)
             remove_dead(output)
             with temporary_folder(output, prefix=".export.") as place:
-                made = _write_all(chosen, sources, package, place)
+                copies = [_copied(one, place / f"bundle-{number}") for number, one in enumerate(sources)]
+                made = _write_all(chosen, copies, package, place)
                 if key is not None:
                     made = [file for path in made for file in (path, sign_file(path, key))]
                 published = _publish(made, output, force=force)
@@ -154,6 +159,27 @@ def _check_alike(sources: Sequence[SourceBundle]) -> None:
                 f"{source.root} is of another model than {sources[0].root}: name, inputs or outputs differ.",
                 hint="Give the bundles of one model for several devices.",
             )
+
+
+def _copied(source: SourceBundle, folder: Path) -> SourceBundle:
+    """The bundle again, in a folder of this process's own: packages are written of files that nobody swaps
+    after their sums were compared."""
+    copy_listed(source.root, source.manifest, folder)
+    for name in (MANIFEST, SUMS, *signature_files(source.root)):
+        try:
+            content = read_regular(source.root / name, _LARGEST)
+        except OSError as error:
+            raise CheckFailedError(
+                f"{source.root}: {name} cannot be read: {error.strerror or error}.",
+                hint="Export it when nothing writes there.",
+            ) from error
+        (folder / name).write_bytes(content)
+    copy = source_bundle(folder)
+    if copy.manifest != source.manifest:
+        raise CheckFailedError(
+            f"{source.root} was changed while it was exported.", hint="Export it when nothing writes there."
+        )
+    return copy
 
 
 def _write_all(

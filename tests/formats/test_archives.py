@@ -8,10 +8,12 @@ import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgepack.api import Bundle, export
+from edgepack.commands import export as export_command
 from edgepack.commands.export import source_bundle
 from edgepack.errors import CheckFailedError, ConfigError
 from edgepack.formats.archives import Entry, write_tar_gz, write_zip
@@ -107,6 +109,30 @@ def test_what_is_not_of_the_bundle_is_in_no_package(small_bundle: Bundle, tmp_pa
         for file in folder.rglob("*"):
             assert "evil" not in file.name and not file.name.endswith("sig"), file
             assert file.is_dir() or b"-levil" not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize("moment", ["_check_alike", "_write_all"])
+def test_a_file_that_is_swapped_after_its_sum_was_compared_is_in_no_package(
+    moment: str, small_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read once more, and then is another file; or it was read already."""
+    copy = tmp_path / "copy"
+    shutil.copytree(small_bundle.path, copy)
+    (good,) = export(copy, "zip", tmp_path / "good")
+    real = getattr(export_command, moment)
+
+    def swapped(*arguments: Any) -> Any:
+        (copy / "README.md").write_text("swapped")
+        return real(*arguments)
+
+    monkeypatch.setattr(export_command, moment, swapped)
+    if moment == "_check_alike":
+        with pytest.raises(CheckFailedError, match=r"copy is damaged: README\.md"):
+            export(copy, "zip", tmp_path / "dist")
+        assert list((tmp_path / "dist").iterdir()) == []
+    else:
+        (made,) = export(copy, "zip", tmp_path / "dist")
+        assert made.read_bytes() == good.read_bytes()
 
 
 def test_a_damaged_bundle_is_not_given_on(small_bundle: Bundle, tmp_path: Path) -> None:

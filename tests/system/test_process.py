@@ -151,12 +151,11 @@ def test_an_error_of_the_body_is_passed_on(tmp_path: Path) -> None:
         raise KeyError
 
 
-def killed_with_a_child(folder: Path, code: str, *, server: bool = False) -> int:
-    """Runs Python code that starts ``tool``, kills it when that has started a child; gives the child's id.
+def with_a_child(folder: Path, code: str, *, server: bool = False) -> subprocess.Popen[bytes]:
+    """Python code that starts ``tool``, whose child leaves its id in the file ``pid`` of the folder.
 
     Args:
-        folder: for the id.
-        code: what is run; it may use ``tool``, a command.
+        code: what is run; it may use ``tool``, a command, and ``pid``, the file's path.
         server: the tool's child has a session of its own, and the tool ends when it has started it.
     """
     pid = folder / "pid"
@@ -172,14 +171,20 @@ def killed_with_a_child(folder: Path, code: str, *, server: bool = False) -> int
         "import os, sys, time\nfrom edgepack.system import guardian, process\n"
         f"pid, tool = {str(pid)!r}, [sys.executable, '-c', {tool!r}]\n{code}"
     )
-    parent = subprocess.Popen([sys.executable, "-c", text], cwd=Path(__file__).parents[2])
+    return subprocess.Popen([sys.executable, "-c", text], cwd=Path(__file__).parents[2])
+
+
+def killed_with_a_child(folder: Path, code: str, *, server: bool = False) -> int:
+    """Kills such code when the tool has started its child, or a server said that it is over; gives the
+    child's id."""
+    parent = with_a_child(folder, code, server=server)
     late = time.monotonic() + 120
-    while not (pid if not server else folder / "over").exists():
+    while not (folder / ("over" if server else "pid")).exists():
         assert parent.poll() is None and time.monotonic() < late
         time.sleep(0.02)
     parent.kill()
     parent.wait()
-    return int(pid.read_text())
+    return int((folder / "pid").read_text())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
@@ -191,6 +196,20 @@ def test_what_runs_when_edgepack_is_killed_ends(tmp_path: Path) -> None:
 def test_what_was_just_being_started_when_edgepack_is_killed_ends(tmp_path: Path) -> None:
     code = "guardian._tell = print\nprocess.run_tool(tool, timeout=600)"
     assert ends(killed_with_a_child(tmp_path, code))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
+def test_what_was_just_being_started_when_edgepack_was_interrupted_ends(tmp_path: Path) -> None:
+    """It came to its end and told the guardian so, but not of the program: an interrupt came before."""
+    code = (
+        "import threading\nguardian._tell = lambda line: None\n"
+        "run = lambda: process.run_tool(tool, timeout=600)\n"
+        "threading.Thread(target=run, daemon=True).start()\n"
+        "while not os.path.exists(pid):\n    time.sleep(0.02)\n"
+    )
+    parent = with_a_child(tmp_path, code)
+    assert parent.wait(120) == 0
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
