@@ -216,3 +216,16 @@ def test_a_device_says_how_fast_its_gpu_is(tmp_path: Path) -> None:
     assert target is not None
     assert target.estimated_speed == replace(usual_speed(*KINDS[0]), bandwidth=1008, link=22)
     assert target_from_json(json.loads(json.dumps(target.to_json()))) == target
+
+
+def test_no_constant_is_stored_that_no_step_reads() -> None:
+    """Such as weights as the model has them, where the CPU's kernel reads them packed."""
+    plan = plan_of(chain(), "m", CARD).plan
+    assert "step" in steps(plan)
+    read = [
+        argument
+        for step in plan.steps
+        for argument in ((step.host,) if isinstance(step, Copy) else step.arguments)
+        if argument.kind == "constant"
+    ]
+    assert {argument.index for argument in read} == set(range(len(plan.constants)))
