@@ -17,7 +17,7 @@ LARGEST = max(OUTPUTS[3])
 
 
 def preferred_forms(target: Target) -> Forms:
-    """Those of a CPU by what it multiplies fast; a GPU has none of its own."""
+    """The forms that a CPU prefers, by what it multiplies fast; a GPU has none of its own."""
     if not isinstance(target, CpuTarget):
         return Forms()
     winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"

@@ -146,8 +146,8 @@ class Vectors(Conditions, Visitor[Environment, Any]):
     def _stored_dtype(self, buffer: Any) -> str:
         """The dtype of a buffer's elements in memory, where a float32 constant may be stored as float16."""
         dtype = str(buffer.dtype)
-        narrow = dtype == "float32" and str(self.pointers[buffer].dtype) == FLOAT16_BITS
-        return "float16" if narrow else dtype
+        as_bits = dtype == "float32" and str(self.pointers[buffer].dtype) == FLOAT16_BITS
+        return "float16" if as_bits else dtype
 
     def _as(self, buffer: Any, x: Value) -> Value:
         """What was loaded from a buffer, in the buffer's dtype."""

@@ -28,7 +28,7 @@ __all__ = ["elementwise"]
 LARGE_TABLE = 4096
 
 #: Lanes of the narrowest vectors that are worth more than wider ones that are loaded lane by lane.
-NARROW = 4
+LEAST_LANES = 4
 
 #: Lanes of the widest vectors that are made of several: to bring 64 bytes into any order takes five times as
 #: long as twice 32 (224x224 pixels of three bytes to planes: 37 us, not 7.7, with AVX-512, 41 with VBMI).
@@ -80,7 +80,7 @@ def _without_gathers(wide: ElementwiseKernel) -> tuple[ElementwiseKernel, Implem
     """The same with narrower vectors, the widest that gather nothing: a row of 7 elements that is repeated is
     two vectors of 4, where vectors of 8 or 16 are loaded lane by lane. None where all of them gather."""
     lanes = wide.lanes // 2
-    while lanes >= NARROW:
+    while lanes >= LEAST_LANES:
         kernel = ElementwiseKernel(*wide.made_of, lanes=lanes)
         built = kernel.build()
         if not kernel.gathered:
