@@ -14,8 +14,9 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
 from edgepack.compiler.kernels.cpu.conv.window import Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
+from edgepack.compiler.kernels.cpu.conv.window_walk import MULTIPLIED
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.rule import Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Depthwise", "depthwise_conv2d", "pack_taps"]
@@ -72,7 +73,7 @@ def depthwise_conv2d(
 RULE = Rule(
     "conv2d.depthwise",
     order=100,
-    dtypes=FLOAT32,
+    dtypes=MULTIPLIED,
     apply=depthwise_conv2d,
     heeds_pitch=True,
     schedule=SlidingSchedule,

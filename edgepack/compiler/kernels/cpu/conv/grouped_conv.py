@@ -26,10 +26,10 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import WindowSchedule, fitting
-from edgepack.compiler.kernels.cpu.conv.window_walk import Position, WindowWalk
+from edgepack.compiler.kernels.cpu.conv.window_walk import MULTIPLIED, Position, WindowWalk
 from edgepack.compiler.kernels.cpu.emit.emitter import div, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.rule import Rule
 from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.target import CpuTarget
 
@@ -270,7 +270,7 @@ def grouped_conv2d(
 RULE = Rule(
     "conv2d.grouped",
     order=300,
-    dtypes=FLOAT32,
+    dtypes=MULTIPLIED,
     apply=grouped_conv2d,
     heeds_pitch=True,
     schedule=GroupedSchedule,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 from edgepack.compiler.graph.fused_group import FusedGroup
@@ -14,10 +15,16 @@ from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindo
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.emitter import index
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.rule import Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["pool2d"]
+
+#: Element types that are pooled, each with the least number of it: none is less than that.
+LEAST = {
+    **{dtype: float(np.finfo(dtype).min) for dtype in ("float32", "float64")},
+    **{dtype: int(np.iinfo(dtype).min) for dtype in ("int8", "uint8")},
+}
 
 #: Layouts of the input.
 CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
@@ -29,7 +36,7 @@ class MaxPool(SlidingWindow):
     widest = WIDEST_UNROLLED
 
     def initial(self) -> float:
-        return -3.4028234663852886e38
+        return LEAST[self.dtype]
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
         return tirx.max(old, value)
@@ -47,7 +54,7 @@ class AveragePool(SlidingWindow):
         e = self.e
         # Multiplying by the reciprocal costs half a unit in the last place and saves a division per vector.
         scales = {
-            count: e.let(e.f32(1.0, 1) / tirx.Cast("float32", index((end - begin) * count)))
+            count: e.let(self.constant(1.0, 1) / tirx.Cast(self.dtype, index((end - begin) * count)))
             for count in {sum(pixel) for pixel in taps}
         }
         return lambda value, pixel: e.let(value * e.splat(scales[sum(taps[pixel])], self.lanes))
@@ -58,7 +65,7 @@ class PaddedAveragePool(AveragePool):
 
     def finisher(self, begin: Any, end: Any, taps: Taps) -> Any:
         scale = 1.0 / (self.window.size[0] * self.window.size[1])
-        return lambda value, pixel: self.e.let(value * self.e.f32(scale, self.lanes))
+        return lambda value, pixel: self.e.let(value * self.constant(scale, self.lanes))
 
 
 def pool2d(
@@ -79,6 +86,8 @@ def pool2d(
     window = Window(n, h, w, c, oh, ow, c, size, strides, dilation, edges)
     if found.anchor.kind.startswith("max_pool"):
         return MaxPool("pool2d.max", window, found, target, given).build()
+    if "int" in found.dtype:
+        raise RuleError("averages of integers are rounded")
     if not a["count_include_pad"]:
         return AveragePool("pool2d.average", window, found, target, given).build()
     if a["ceil_mode"]:
@@ -86,4 +95,6 @@ def pool2d(
     return PaddedAveragePool("pool2d.average", window, found, target, given).build()
 
 
-RULE = Rule("pool2d", order=500, dtypes=FLOAT32, apply=pool2d, heeds_pitch=True, schedule=SlidingSchedule)
+RULE = Rule(
+    "pool2d", order=500, dtypes=frozenset(LEAST), apply=pool2d, heeds_pitch=True, schedule=SlidingSchedule
+)

@@ -88,7 +88,10 @@ def propose_sliding(
     unrollable = target.loads_have_displacement and not target.virtual_registers
     unrolled = unrollable and taps <= UNROLLED_TAPS and target.optimize != "size"
     unrolled = unrolled if given.unrolled is None else given.unrolled
-    columns = given.columns or _columns(window, target, weighted=weighted, unrolled=unrolled)
+    registers = target.usable_registers
+    if not target.vector_bits and "int" in dtype:  # they are in the registers of pointers and counters
+        registers = target.pointer_registers // 2
+    columns = given.columns or _columns(window, target, registers, weighted=weighted, unrolled=unrolled)
     steps = -(-window.channels // lanes)
     by_channels = _by_channels(window, target, steps)
     row = window.taps // window.size[1] * window.reach(columns) * lanes * DTYPE_BYTES[dtype]
@@ -112,21 +115,20 @@ def _lanes(window: Window, target: CpuTarget, dtype: str) -> int:
     return lanes
 
 
-def _columns(window: Window, target: CpuTarget, *, weighted: bool, unrolled: bool) -> int:
+def _columns(window: Window, target: CpuTarget, registers: int, *, weighted: bool, unrolled: bool) -> int:
     """Columns of a strip: at most as many as there are accumulators, and unrolled code may be long."""
     kh, kw = window.size
     longest = max(2, UNROLLED_STEP // (kh * kw if unrolled else kw))
-    return min(window.out_width, _accumulators(window, target, weighted=weighted), longest)
+    return min(window.out_width, _accumulators(window, target, registers, weighted=weighted), longest)
 
 
-def _accumulators(window: Window, target: CpuTarget, *, weighted: bool) -> int:
+def _accumulators(window: Window, target: CpuTarget, registers: int, *, weighted: bool) -> int:
     """Accumulators of a step: the more, the better they hide the latency of the multiply-add.
 
     Where arithmetic reads memory, weights stay there and inputs are gone through one by one; elsewhere
     accumulators, all inputs of a row and a weight have registers, so that neighbouring multiply-adds are
     independent. What waits for memory rather than for arithmetic has enough with 8.
     """
-    registers = target.usable_registers
     if target.arithmetic_reads_memory:
         most = registers - 3 - (0 if target.fma else 1)
     else:

@@ -22,7 +22,11 @@ from edgepack.compiler.kernels.cpu.conv.window_schedule import WindowSchedule
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Position", "WindowWalk"]
+__all__ = ["MULTIPLIED", "Position", "WindowWalk"]
+
+#: Element types of windows that are multiplied with weights. Integers are multiplied as int16 and summed as
+#: int32, which is a product of two types.
+MULTIPLIED = frozenset({"float32", "float64"})
 
 #: (image, output row, first output column) of a step.
 Position = tuple[Any, Any, Any]
