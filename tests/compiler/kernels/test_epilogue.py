@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
+from edgepack.plan.types import Plan, Step
 from workbench.compiled import Library
 from workbench.models.builder import Graph
 from workbench.models.evaluate import random_inputs
@@ -85,7 +87,18 @@ def _numbered() -> onnx.ModelProto:
     return g.model()
 
 
-MODELS = {**{name: _integers(name) for name in TAILS}, "numbered": _numbered()}
+def _functions() -> onnx.ModelProto:
+    """A product of float64 with functions behind it that have vectors."""
+    g = Graph("functions", opset=18)
+    y = g.op("MatMul", g.input("x", (ROWS, DEPTH), "float64"), g.weight(DEPTH, COLUMNS, dtype="float64"))
+    y = g.op("Mul", g.op("Sigmoid", y), g.op("Sqrt", g.op("Max", y, g.const(np.float64(0.1)))))
+    g.output(g.op("Div", y, g.const(np.float64(3)), name="y"), "float64")
+    return g.model()
+
+
+INTEGERS = {**{name: _integers(name) for name in TAILS}, "numbered": _numbered()}
+FLOAT64 = "functions of float64"
+MODELS = {**INTEGERS, FLOAT64: _functions()}
 ALL = [(registers, name) for registers in REGISTERS for name in MODELS]
 
 
@@ -94,17 +107,32 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(MODELS, ALL, tmp_path_factory.mktemp("tails"))
 
 
-@pytest.mark.parametrize(("registers", "name"), ALL)
+def _last_rule(plan: Plan) -> str:
+    """The rule whose kernel computes the result."""
+    step = plan.steps[-1]
+    assert isinstance(step, Step)
+    return next(kernel.rule for kernel in plan.kernels if kernel.symbol == step.kernel)
+
+
+@pytest.mark.parametrize(("registers", "name"), [pair for pair in ALL if pair[1] in INTEGERS])
 def test_integers_are_computed_exactly_on_the_accumulators(
     library: Library, registers: str, name: str
 ) -> None:
     compiled = library(registers)
-    plan = compiled.plan(name)
-    last = next(kernel for kernel in plan.kernels if kernel.symbol == plan.steps[-1].kernel)
-    assert last.rule == "matmul.packed"
+    assert _last_rule(compiled.plan(name)) == "matmul.packed"
     inputs = random_inputs(MODELS[name], 3)
     expected = compiled.expected(name, inputs)["y"]
     assert len(np.unique(expected)) > 20
     difference = compiled.run(name, inputs)["y"].astype(np.float64) - expected
     # A sum in another order may be cut off at the next whole number.
     assert np.abs(difference).max() <= (2 if name == "numbered" else 0)
+
+
+@pytest.mark.parametrize("registers", REGISTERS)
+def test_float64_is_computed_in_float64_on_the_accumulators(library: Library, registers: str) -> None:
+    compiled, x = library(registers), np.random.default_rng(2).normal(size=(ROWS, DEPTH))
+    assert _last_rule(compiled.plan(FLOAT64)) == "matmul.packed"
+    weights = next(numpy_helper.to_array(t) for t in MODELS[FLOAT64].graph.initializer if len(t.dims) == 2)
+    sums = x @ weights
+    expected = 1 / (1 + np.exp(-sums)) * np.sqrt(np.maximum(sums, 0.1)) / 3
+    np.testing.assert_allclose(compiled.run(FLOAT64, {"x": x})["y"], expected, rtol=1e-13)
