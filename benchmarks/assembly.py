@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import replace_section, table
 
 from edgepack.compiler.backends.llvm import compile_assembly
+from edgepack.system.paths import find_program
 from tools.inner_loops import ARM, RISCV, X86, Loop, Machine, arithmetic, hot_loops, loops_of, machines
 from workbench.compiled import plan_of
 from workbench.models.hot import KERNELS
@@ -32,8 +32,8 @@ from workbench.models.hot import KERNELS
 
 def _mca() -> str | None:
     """The newest llvm-mca."""
-    found = [shutil.which(f"llvm-mca-{version}") for version in range(30, 13, -1)]
-    return next((name for name in (*found, shutil.which("llvm-mca")) if name), None)
+    found = [find_program(f"llvm-mca-{version}") for version in range(30, 13, -1)]
+    return next((name for name in (*found, find_program("llvm-mca")) if name), None)
 
 
 def _cycles(lines: Sequence[str], machine: Machine, setting: str = "") -> float | None:

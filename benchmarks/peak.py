@@ -10,13 +10,16 @@ import argparse
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from edgepack.system.paths import find_program
 
 SOURCE = Path(__file__).with_name("peak.c")
 
@@ -97,7 +100,7 @@ def _levels(caches: dict[str, int]) -> list[Level]:
 
 def _compiler() -> list[str]:
     for name in ("gcc", "clang", "cc"):
-        if shutil.which(name):
+        if find_program(name):
             return [name]
     return [sys.executable, "-m", "ziglang", "cc"]
 

@@ -11,7 +11,6 @@ import datetime
 import gzip
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from markdown import replace_section, table
 from networks import BENCHMARKS, save
 
 import edgepack
-from edgepack.system.paths import cache_dir
+from edgepack.system.paths import cache_dir, find_program
 
 NETWORKS = ("mobilenetv2", "resnet18")
 DEVICES = ("wasm32-wasi", "wasm32-wasi-relaxed")
@@ -69,7 +68,7 @@ def measure(name: str, folder: Path, dist: Path, seconds: float) -> dict[str, An
     given = {"name": recorded.name, "shape": recorded.shape, "file": str(bundle.path / recorded.file)}
     job = folder / f"{name}.json"
     job.write_text(json.dumps({"seconds": seconds, "input": given, "engines": engines}))
-    command = [shutil.which("node") or "node", "--experimental-wasm-relaxed-simd", str(SCRIPT), str(job)]
+    command = [find_program("node") or "node", "--experimental-wasm-relaxed-simd", str(SCRIPT), str(job)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name}: node failed\n{done.stdout}{done.stderr}")

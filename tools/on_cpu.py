@@ -17,11 +17,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from edgepack.system.paths import find_program
 
 #: What CPUs after Skylake-X added, as /proc/cpuinfo spells it.
 _NEWER = (
@@ -112,10 +115,10 @@ def main() -> int:
     if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
         raise SystemExit("This needs Linux on x86-64.")
     for program in ("unshare", "mount", *(["qemu-x86_64"] if arguments.emulate else [])):
-        if shutil.which(program) is None:
+        if find_program(program) is None:
             raise SystemExit(f"{program} is missing (Debian: util-linux, mount, qemu-user).")
     if arguments.emulate:
-        program = shutil.which(command[0])
+        program = find_program(command[0])
         if program is None or not cpu.qemu:
             raise SystemExit(f"{command[0]} is not a program." if cpu.qemu else "QEMU knows no AVX-512.")
         command = ["qemu-x86_64", "-cpu", cpu.qemu, program, *command[1:]]

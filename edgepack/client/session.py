@@ -152,12 +152,7 @@ class Session:
         # Nobody else may keep these arrays until the run is over.
         values = self._sources.take(given, addresses)
         results = self._results.make(addresses)
-        try:
-            status = pool.run(addresses)
-        except ClosedError:
-            raise self._closed() from None
-        if status != 0:
-            self._model.check(status, "run")
+        self._compute(pool, addresses)
         del values
         return results
 
@@ -184,12 +179,7 @@ class Session:
         pool = self._opened()
         addresses: list[int] = []
         values = self._sources.take(inputs, addresses), self._results.take(outputs, addresses)
-        try:
-            status = pool.run(addresses)
-        except ClosedError:
-            raise self._closed() from None
-        if status != 0:
-            self._model.check(status, "run")
+        self._compute(pool, addresses)
         del values
 
     @property
@@ -257,6 +247,15 @@ class Session:
         if pool is None or not pool.open:
             raise self._closed()
         return pool
+
+    def _compute(self, pool: Pool, addresses: list[int]) -> None:
+        """Run once on the arrays at these addresses, which the caller keeps until then."""
+        try:
+            status = pool.run(addresses)
+        except ClosedError:
+            raise self._closed() from None
+        if status != 0:
+            self._model.check(status, "run")
 
     def _closed(self) -> ConfigError:
         return ConfigError(
