@@ -127,9 +127,9 @@ def _with_weights(target: Target, stored: Float16Weights) -> Target:
     from edgepack.plan.gpu_target import GpuTarget
 
     if isinstance(target, GpuTarget):
-        return replace(target, half_weights=stored != "never")
+        return replace(target, float16_weights=stored != "never")
     fast = stored == "where it is fast" and target.converts_float16
-    return replace(target, half_weights=fast or stored == "always")
+    return replace(target, float16_weights=fast or stored == "always")
 
 
 def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:

@@ -40,7 +40,7 @@ class GpuTarget:
         family: of Apple's GPUs, the least family (7: A14, M1); 0 for any.
         precision: "fp16" keeps weights and what lies between kernels as float16; "tf32" rounds the factors of
             products.
-        half_weights: weights that are float16 numbers are stored as such, whatever the precision.
+        float16_weights: weights that are float16 numbers are stored as such, whatever the precision.
         speed: for estimates; None: that of a common GPU of the kind.
     """
 
@@ -55,7 +55,7 @@ class GpuTarget:
     cuda: str = ""
     family: int = 0
     precision: Precision = "fp32"
-    half_weights: bool = False
+    float16_weights: bool = False
     speed: GpuSpeed | None = None
 
     @property

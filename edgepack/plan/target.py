@@ -71,8 +71,8 @@ class CpuTarget:
         optimize: what the rules prefer.
         strict_math: neither Winograd's transforms, nor polynomials for elementary functions, nor zeros for
             denormal numbers: results differ from the model's own arithmetic by the order of sums only.
-        half_weights: weights that are float16 numbers are stored as such.
-        half_products: products by constant weights are computed in float16 (``--precision fp16``).
+        float16_weights: weights that are float16 numbers are stored as such.
+        float16_products: products by constant weights are computed in float16 (``--precision fp16``).
     """
 
     kind: ClassVar[str] = "cpu"
@@ -91,8 +91,8 @@ class CpuTarget:
     threads: int = 1
     optimize: Optimize = "latency"
     strict_math: bool = False
-    half_weights: bool = False
-    half_products: bool = False
+    float16_weights: bool = False
+    float16_products: bool = False
 
     @property
     def arch(self) -> str:
@@ -105,7 +105,7 @@ class CpuTarget:
         return 8 if "64" in self.arch and "ilp32" not in self.triple else 4
 
     @property
-    def half_vectors(self) -> bool:
+    def float16_vectors(self) -> bool:
         """Whether vectors of float16 may be used: for RISC-V's V alone, without Zvfhmin, LLVM ends with
         "Scalarization of scalable vectors is not supported"."""
         return self._family != "riscv" or not {"+zvfh", "+zvfhmin"}.isdisjoint(self.features)
@@ -222,6 +222,11 @@ class CpuTarget:
         """Bytes of a SIMD register, or of a float32 where there are none."""
         return max(4, self.vector_bits // 8)
 
+    @property
+    def word_lanes(self) -> int:
+        """Elements of 32 bits in one SIMD register, at least 1."""
+        return self.vector_bytes // 4
+
     def lanes(self, dtype: str) -> int:
         """Elements of ``dtype`` in one SIMD register, at least 1."""
         return max(1, self.vector_bits // (8 * DTYPE_BYTES[dtype]))
@@ -239,4 +244,4 @@ class CpuTarget:
 
 def with_precision(target: CpuTarget, precision: str | None) -> CpuTarget:
     """The target whose products are computed in float16 where that is asked for ("fp16") and it can."""
-    return replace(target, half_products=precision == "fp16" and target.computes_float16)
+    return replace(target, float16_products=precision == "fp16" and target.computes_float16)

@@ -22,5 +22,5 @@ def preferred_forms(target: Target) -> Forms:
         return Forms()
     winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
     filtered = FilteredTiles(LARGEST, tile_side(LARGEST) ** 2) if winograd else None
-    vectors = target.lanes("float32") > 1
+    vectors = target.word_lanes > 1
     return Forms(fast_integers=dot2_lanes(target) > 0, filtered=filtered, shuffles=vectors)

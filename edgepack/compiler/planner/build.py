@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.planner.concat_in_place import concat_in_place
+from edgepack.compiler.planner.float16_products import mark_float16_products
+from edgepack.compiler.planner.float16_weights import mark_float16_weights
 from edgepack.compiler.planner.fuse_pairs import fuse_pairs
-from edgepack.compiler.planner.half_products import mark_half_products
-from edgepack.compiler.planner.half_weights import mark_half_weights
 from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.program import read_program
@@ -50,13 +50,17 @@ def build_plan(
         ModelError: for what a static plan cannot hold.
     """
     program = read_program(lowered)
-    if target.half_weights:
-        mark_half_weights(program)
-    kept = mark_half_products(program, signature.nodes, measured.calibration) if target.half_products else ()
+    if target.float16_weights:
+        mark_float16_weights(program)
+    kept = (
+        mark_float16_products(program, signature.nodes, measured.calibration)
+        if target.float16_products
+        else ()
+    )
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured.schedules)
     for text in kept:
         selector.warn(text)
-    if target.half_weights and not target.converts_float16:
+    if target.float16_weights and not target.converts_float16:
         selector.warn(WITHOUT_INSTRUCTION)
     concat_in_place(program, selector.try_select_as)
     fuse_pairs(program, selector.try_select)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from edgepack.compiler.graph.lower import Lowered
-from edgepack.compiler.planner.half_gpu import HalfTensors, half_tensors
+from edgepack.compiler.planner.float16_gpu import HalfTensors, half_tensors
 from edgepack.compiler.planner.layout import Built, Layout
 from edgepack.compiler.planner.placement import describe_placement, place
 from edgepack.compiler.planner.program import read_program

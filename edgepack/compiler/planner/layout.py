@@ -18,7 +18,7 @@ from edgepack.compiler.kernels.contract import Array, Implementation, Operand, P
 from edgepack.compiler.kernels.cpu.generic.copy import copy
 from edgepack.compiler.planner.arena import Request, aligned, plan_arena
 from edgepack.compiler.planner.constants import ConstantPool
-from edgepack.compiler.planner.half_gpu import HalfTensors
+from edgepack.compiler.planner.float16_gpu import HalfTensors
 from edgepack.compiler.planner.program import Call, Program, Value
 from edgepack.compiler.planner.select import KernelSelector
 from edgepack.compiler.planner.select_gpu import GpuSelector

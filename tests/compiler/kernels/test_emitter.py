@@ -9,7 +9,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
 
 def test_operands_stand_in_the_order_of_their_declaration() -> None:
-    e = Emitter(4)
+    e = Emitter(4, dtype="float32")
     e.packed(0, 8)
     e.param(2, 16)
     e.temp(1, 4)
@@ -34,7 +34,7 @@ def test_scratch_is_numbered_and_measured_in_bytes_of_its_dtype() -> None:
 
 
 def test_a_part_of_a_kernel_declares_its_operands_under_other_numbers() -> None:
-    e = Emitter(4)
+    e = Emitter(4, dtype="float32")
     e.packed(0, 8)
     with e.renumbered(packed=lambda i: i + 1, param=lambda i: i + 5):
         e.packed(0, 8)
@@ -46,7 +46,7 @@ def test_a_part_of_a_kernel_declares_its_operands_under_other_numbers() -> None:
 
 
 def test_renumbering_ends_with_an_error_too() -> None:
-    e = Emitter(4)
+    e = Emitter(4, dtype="float32")
     with pytest.raises(RuleError), e.renumbered(param=lambda i: i + 5):
         e.param(0, 2**31)
     e.param(0, 4)
@@ -54,7 +54,7 @@ def test_renumbering_ends_with_an_error_too() -> None:
 
 
 def test_an_operand_that_was_not_declared_as_one_is_found() -> None:
-    e = Emitter(4)
+    e = Emitter(4, dtype="float32")
     e.param(0, 4)
     with pytest.raises(AssertionError):
         e.stage(1)  # no tasks, so neither lo nor hi

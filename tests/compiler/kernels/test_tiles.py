@@ -16,11 +16,13 @@ TILES = {24: "8x24", 40: "5x40", 72: "8x24", 20: "8x20", 32: "12x32", 60: "6x60"
 
 def test_only_what_wastes_much_of_a_vector_is_halved() -> None:
     halves = target_with("512x32", datapath_bits=256)
-    narrow = {columns for columns in range(1, 129) if half_width_vectors(halves, columns) is not halves}
+    narrow = {
+        columns for columns in range(1, 129) if half_width_vectors(halves, columns, "float32") is not halves
+    }
     assert {24, 40, 72, 4, 8} <= narrow
     assert not {16, 32, 48, 60, 64, 120, 128, 127} & narrow
     whole = target_with("512x32")
-    assert all(half_width_vectors(whole, columns) is whole for columns in range(1, 129))
+    assert all(half_width_vectors(whole, columns, "float32") is whole for columns in range(1, 129))
 
 
 @pytest.fixture(scope="module")

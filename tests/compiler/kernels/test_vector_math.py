@@ -64,7 +64,7 @@ RANGES = [(-1.0, 1.0), (-10.0, 10.0), (-86.9, 88.7), (0.0, 1e-3), (0.5, 2.0), (-
 
 
 def _unary(name: str, lanes: int, target: CpuTarget) -> Any:
-    e = Emitter(lanes, target)
+    e = Emitter(lanes, target, "float32")
     x, y = e.param(0, COUNT), e.output(0, COUNT)
     e.tasks(
         lambda t: e.vstore(
@@ -75,7 +75,7 @@ def _unary(name: str, lanes: int, target: CpuTarget) -> Any:
 
 
 def _binary(function: Callable[..., Any], lanes: int) -> Any:
-    e = Emitter(lanes)
+    e = Emitter(lanes, dtype="float32")
     a, b, y = e.param(0, COUNT), e.param(1, COUNT), e.output(0, COUNT)
 
     def task(t: Any) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["round_weights"]
 
 #: Elements of the smallest weight that is rounded; the planner stores no smaller one as float16 either
-#: (planner/half_weights.py).
+#: (planner/float16_weights.py).
 LEAST_ELEMENTS = 512
 
 #: Operators, and which of their inputs are weights where these are constant.

@@ -21,6 +21,7 @@ class KernelBuilder(ABC):
     """Builds the kernels of a fused group for a CPU.
 
     Args:
+        dtype: of what the kernel computes.
         lanes: elements of a vector, if not as many as a register of the target holds.
         emitter: of the kernel that this one is a part of; by default a new one.
 
@@ -38,7 +39,7 @@ class KernelBuilder(ABC):
         rule: str,
         target: CpuTarget,
         *,
-        dtype: str = "float32",
+        dtype: str,
         lanes: int = 0,
         prefetch_bytes: int = 0,
         emitter: Emitter | None = None,

@@ -24,6 +24,7 @@ from edgepack.compiler.kernels.cpu.attention.weighted_values import WeightedValu
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import IndexVariables
 from edgepack.compiler.kernels.cpu.emit.emitter import Index, balanced_split, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget
 
@@ -49,10 +50,10 @@ class AttentionKernel(KernelBuilder):
     """
 
     def __init__(self, form: AttentionForm, target: CpuTarget) -> None:
-        lanes = target.lanes("float32")
+        lanes = target.lanes(MATH_DTYPE)
         while lanes > form.rows:
             lanes //= 2
-        super().__init__("attention", target, lanes=lanes)
+        super().__init__("attention", target, dtype=MATH_DTYPE, lanes=lanes)
         self.form = form
         most = max(1, BLOCK // lanes)
         while most > 1 and self.element_bytes * most * lanes * form.keys > target.l2_bytes // 2:

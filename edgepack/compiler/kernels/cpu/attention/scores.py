@@ -28,6 +28,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
 from edgepack.compiler.kernels.cpu.emit.register_transpose import transposed
 from edgepack.compiler.kernels.cpu.emit.values import Value
 from edgepack.compiler.kernels.cpu.emit.vector_math import elementary, exp_below, is_nan
+from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.cpu.emit.vectors import NeedsBranch, NeedsSplit, Vectors
 from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -131,7 +132,7 @@ class Scores:
         e, form = self.e, self.form
         for m in largest:
             e.vstore(m, 0, e.f32(float("-inf")))
-        tile = tile_for(self.target, form.keys, block.size)
+        tile = tile_for(self.target, form.keys, block.size, e.dtype)
         done = 0
         for keys, count in balanced_split(form.keys, tile.rows):
 
@@ -181,7 +182,7 @@ class Scores:
         eighth of the L2 cache: no prefetcher of the CPU follows those of several heads side by side."""
         e, (key_step, step) = self.e, self.form.key[-2:]
         lines = self.form.depth // e.line
-        nbytes = self.form.keys * self.form.depth * DTYPE_BYTES["float32"]
+        nbytes = self.form.keys * self.form.depth * DTYPE_BYTES[MATH_DTYPE]
         if step != 1 or not lines or key_step == self.form.depth or nbytes * 8 <= self.target.l2_bytes:
             return None
         start = e.let(block.head.key + first * index(key_step))
@@ -197,10 +198,10 @@ class Scores:
     def _stepped(self, vector: Expr, variables: IndexVariables, position: tuple[Affine, ...]) -> Expr:
         """The score after the steps before the softmax."""
         form = self.form
-        value = Value(vector, self.lanes, "float32")
+        value = Value(vector, self.lanes, MATH_DTYPE)
         reader = _ScoreVectors(self.e, variables, form, self.buffers, value)
         try:
-            found = reader.value(reader.read(form.weighed, list(position)), "float32")
+            found = reader.value(reader.read(form.weighed, list(position)), MATH_DTYPE)
         except (NeedsBranch, NeedsSplit):
             raise RuleError("a step that depends on the position") from None
         return self.e.let(reader.expr(found, self.lanes))

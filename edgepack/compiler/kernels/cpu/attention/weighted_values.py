@@ -18,6 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     column_chunks,
     tile_for,
 )
+from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
@@ -53,7 +54,7 @@ class WeightedValues:
 
     def __init__(self, e: Emitter, form: AttentionForm, buffers: AttentionBuffers, target: CpuTarget) -> None:
         self.e, self.form, self.buffers, self.target = e, form, buffers, target
-        row = form.columns * DTYPE_BYTES["float32"]
+        row = form.columns * DTYPE_BYTES[MATH_DTYPE]
         most = max(LEAST_KEYS, target.l1d_bytes // 2 // row)
         self.runs = balanced_split(form.keys, most if form.keys * row > target.l2_bytes // 8 else form.keys)
 
@@ -72,7 +73,7 @@ class WeightedValues:
 
     def _rows(self, block: QueryBlock, skip: int, run: KeyRun) -> None:
         e, form = self.e, self.form
-        tile = tile_for(self.target, block.size - skip, form.columns)
+        tile = tile_for(self.target, block.size - skip, form.columns, e.dtype)
         done = skip
         for rows, count in balanced_split(block.size - skip, tile.rows):
 

@@ -109,7 +109,8 @@ class Emitter:
     Args:
         lanes: elements of a vector.
         target: what the kernel is for; None for one that is the same everywhere.
-        dtype: element type that the kernel computes with; operands have it unless they say otherwise.
+        dtype: element type that the kernel computes with, by default that of positions; operands and local
+            arrays have it unless they say otherwise.
 
     Attributes:
         line: elements of a cache line.
@@ -117,7 +118,7 @@ class Emitter:
         scratch_bytes: sizes of the scratch operands, by number.
     """
 
-    def __init__(self, lanes: int, target: CpuTarget | None = None, dtype: str = "float32") -> None:
+    def __init__(self, lanes: int, target: CpuTarget | None = None, dtype: str = "int32") -> None:
         self.lanes, self.target, self.dtype = lanes, target, dtype
         self.line = CACHE_LINE_BYTES // DTYPE_BYTES[dtype]
         self.strict_math = target is not None and target.strict_math
@@ -249,9 +250,11 @@ class Emitter:
         self.add(DeclBuffer(view, data=var))
         return view
 
-    def local(self, elements: int, dtype: str = "float32") -> Buffer:
+    def local(self, elements: int, dtype: str = "") -> Buffer:
         """An array on the stack or, where all indices are constants, in registers."""
-        buffer = tirx.decl_buffer((elements,), dtype, self.name("local"), scope="local", data_alignment=64)
+        buffer = tirx.decl_buffer(
+            (elements,), dtype or self.dtype, self.name("local"), scope="local", data_alignment=64
+        )
         self.add(AllocBuffer(buffer))
         return buffer
 

@@ -44,7 +44,7 @@ class Tile:
     columns: int
 
 
-def tile_for(target: CpuTarget, rows: int, columns: int, dtype: str = "float32") -> Tile:
+def tile_for(target: CpuTarget, rows: int, columns: int, dtype: str) -> Tile:
     """The register tile for a product of ``rows`` by ``columns`` with accumulators of ``dtype``.
 
     AVX2 has 16 registers, and multiply-adds that read memory: 6 rows by 2 vectors are 12 accumulators, 2
@@ -87,7 +87,7 @@ def tile_for(target: CpuTarget, rows: int, columns: int, dtype: str = "float32")
     return Tile(min(rows, most), min(columns, per_row * lanes))
 
 
-def half_width_vectors(target: CpuTarget, columns: int, dtype: str = "float32") -> CpuTarget:
+def half_width_vectors(target: CpuTarget, columns: int, dtype: str) -> CpuTarget:
     """The target, with half the vector's width where half vectors take half the time and waste less.
 
     A convolution to 24 channels takes a quarter less time on Zen 4 with three vectors of 256 bits than with

@@ -11,6 +11,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
 __all__ = [
     "LOG2_E",
+    "MATH_DTYPE",
     "absolute",
     "bits_of",
     "float32_of",
@@ -23,6 +24,10 @@ __all__ = [
     "two_polynomials",
     "with_sign_of",
 ]
+
+#: The type of which elementary functions are computed by polynomials, and so that of kernels that are made of
+#: them: attention, recurrent layers.
+MATH_DTYPE = "float32"
 
 Expr = Any
 

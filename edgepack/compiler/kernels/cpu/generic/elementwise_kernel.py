@@ -106,7 +106,7 @@ class ElementwiseKernel(KernelBuilder):
         *,
         lanes: int = 0,
     ) -> None:
-        super().__init__("elementwise", target, lanes=lanes)
+        super().__init__("elementwise", target, dtype=str(block.target.dtype), lanes=lanes)
         self.made_of = (blocks, params, number, block, target, half)
         self.gathered = self.shuffled = False
         self.blocks, self.block = blocks, block

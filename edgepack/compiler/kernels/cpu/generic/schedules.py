@@ -55,13 +55,13 @@ def plain(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Im
 def generic(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
     """Applies the rule ``generic``: inlined, vectorised, in tasks of what blocks share."""
     schedule = Schedule(tvm.IRModule({"main": fused.function}), error_render_level="detail")
-    _Scheduler(schedule, _without_half_vectors(target, fused)).run()
+    _Scheduler(schedule, _without_float16_vectors(target, fused)).run()
     return replace(implementation_of("generic", schedule.mod["main"], fused, target), slow=True)
 
 
-def _without_half_vectors(target: CpuTarget, fused: FusedGroup) -> CpuTarget:
+def _without_float16_vectors(target: CpuTarget, fused: FusedGroup) -> CpuTarget:
     """The target; without vectors where the group has float16 and LLVM no vectors of it for the target."""
-    if target.vector_bits and not target.half_vectors and "float16" in str(fused.function):
+    if target.vector_bits and not target.float16_vectors and "float16" in str(fused.function):
         return replace(target, vector_bits=0)
     return target
 

@@ -6,7 +6,7 @@ most :data:`FLOAT16_TERMS` terms, and the blocks' sums in float32, in which the 
 Each of the ``n`` additions of a block is off by at most u = 2**-11 of its result, so a block is off by at
 most n * u of the sum of its products' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms,
 2nd ed., 3.1), and the roundings of the operands add 2 * u: with 16 terms at most 18 * u, 0.9 %, within what a
-float16 output may be off by (frontend/onnx/reference.py: 1 %).
+float16 output may be off by (frontend/tolerances.py: 1 %).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Float16Blocks(MicroKernel):
     @classmethod
     def of(cls, types: ProductTypes, target: CpuTarget) -> Float16Blocks | None:
         operands = (types.left, types.right, types.sums)
-        served = operands == ("float16", "float16", "float32") and target.half_products
+        served = operands == ("float16", "float16", "float32") and target.float16_products
         return cls(types, target) if served else None
 
     def suits(self, run: int, columns: int) -> bool:

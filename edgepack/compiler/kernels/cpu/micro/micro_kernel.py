@@ -182,7 +182,7 @@ class MicroKernel(ABC):
     @property
     def rate(self) -> float:
         """Multiply-adds of elements in the time of one of float32."""
-        return DTYPE_BYTES["float32"] / DTYPE_BYTES[self.types.sums]
+        return self.lanes / self.target.word_lanes
 
     def parameters(self) -> dict[str, Any]:
         """What reports say of it."""

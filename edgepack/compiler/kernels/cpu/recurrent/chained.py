@@ -106,7 +106,7 @@ class ChainedKernel(SequenceKernel):
         last = index(self.form.steps - 1)
         times = [e.let(self.time(direction, e.let(tirx.min(begin + r, last)))) for r in range(AT_ONCE)]
         rows = [e.let(time * self.depth) for time in times]
-        width = tile_for(self.target, AT_ONCE, each).columns
+        width = tile_for(self.target, AT_ONCE, each, e.dtype).columns
         tiles = each // width
         e.loop(0, tiles, lambda i: self._tile(direction, times, rows, e.let(i * width), width))
         if each % width:

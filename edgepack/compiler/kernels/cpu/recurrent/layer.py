@@ -15,6 +15,7 @@ from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, balanced_split, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
+from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.cpu.recurrent.cells import phases_of
 from edgepack.compiler.kernels.cpu.recurrent.step import Block, Weights
 from edgepack.plan.target import CpuTarget
@@ -38,7 +39,7 @@ class RecurrentKernel(KernelBuilder):
     shares_batch = True
 
     def __init__(self, fused: FusedGroup, form: Recurrence, target: CpuTarget, *, packed: bool) -> None:
-        super().__init__("recurrent", target)
+        super().__init__("recurrent", target, dtype=MATH_DTYPE)
         self.fused, self.form, self.packed = fused, form, packed
         self.phases = phases_of(form)
         gates = max(len(phase.gates) for phase in self.phases)

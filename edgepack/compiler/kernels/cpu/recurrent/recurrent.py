@@ -10,6 +10,7 @@ from __future__ import annotations
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.recurrent import Recurrence
 from edgepack.compiler.kernels.contract import Implementation, RuleError
+from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.cpu.recurrent.cells import phases_of
 from edgepack.compiler.kernels.cpu.recurrent.sequence import SequenceKernel
 from edgepack.compiler.kernels.cpu.recurrent.steps import StepsKernel
@@ -39,7 +40,7 @@ def recurrent(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -
 
 def _worth_sharing(form: Recurrence, target: CpuTarget, pieces: int) -> bool:
     """Whether threads share the steps out, and not the sequences alone, of which there are ``pieces``."""
-    weights = DTYPE_BYTES["float32"] * form.directions * form.gates * form.size**2
+    weights = DTYPE_BYTES[MATH_DTYPE] * form.directions * form.gates * form.size**2
     return (
         target.threads > form.directions * pieces
         and weights >= SHARED_BYTES

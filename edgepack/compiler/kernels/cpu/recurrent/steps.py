@@ -62,7 +62,7 @@ class StepsKernel(RecurrentKernel):
 
     def _clear(self) -> Stage:
         """Writes zeros where the first step reads states that are not given."""
-        e = Emitter(1, self.target)
+        e = Emitter(1, self.target, self.dtype)
         elements = self.form.batch * self.form.directions * self.form.size
         missing = [name for name in self.states if name not in self.form.operands]
         buffers = [e.temp(self._temp(name, 1), elements) for name in missing]
@@ -108,7 +108,7 @@ class StepsKernel(RecurrentKernel):
     def _phase(self, phase: Phase, way: int) -> tuple[Stage, tuple[str, ...]]:
         """A phase's kernel as a stage, and the names of its operands, in order; with ``way`` 1 it does its
         tasks from the last to the first."""
-        e, form = Emitter(self.lanes, self.target), self.form
+        e, form = Emitter(self.lanes, self.target, self.dtype), self.form
         names: list[str] = []
 
         def declare(name: str, elements: int) -> Any:

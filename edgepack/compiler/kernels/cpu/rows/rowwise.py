@@ -60,7 +60,7 @@ class RowKernel(KernelBuilder):
     """Emits the kernel; a task is some rows, or a piece of the lane axis of one."""
 
     def __init__(self, plan: RowPlan, target: CpuTarget, flops: int) -> None:
-        super().__init__("rowwise", target, lanes=plan.lanes)
+        super().__init__("rowwise", target, dtype=str(plan.output.dtype), lanes=plan.lanes)
         self.plan, self.flops = plan, flops
         addresses = [*plan.accesses.addresses, *(a for r in plan.needed for a in r.accesses.addresses)]
         self.buffers = RowBuffers(

@@ -36,7 +36,7 @@ class SuppressionKernel(SelectionKernel):
         self.boxes, self.classes, self.tasks = boxes, classes, images * classes
         self.kept = min(boxes, self.form.numbers["limit"])
         self.room = min(self.kept, self.most)
-        lanes = self.target.lanes("float32")
+        lanes = self.target.word_lanes
         self.row = -(-self.kept // lanes) * lanes
         choose, scratch = self._choose()
         temps = (DTYPE_BYTES["int32"] * self.tasks * self.room, DTYPE_BYTES["int32"] * self.tasks)
@@ -129,7 +129,7 @@ class SuppressionKernel(SelectionKernel):
 
     def _keep(self, e: Emitter, kept: Buffer, place: Expr, box: list[Expr]) -> None:
         """Writes a box behind those that are kept, and before it a vector of boxes without area."""
-        lanes = self.target.lanes("float32")
+        lanes = self.target.word_lanes
 
         def clear() -> None:
             for i in range(EDGES):
@@ -141,7 +141,7 @@ class SuppressionKernel(SelectionKernel):
 
     def _clear_of(self, e: Emitter, kept: Buffer, count: Expr, box: list[Expr], overlap: Expr) -> Cell:
         """1 if the box overlaps none of the kept ones by more than the threshold."""
-        lanes = self.target.lanes("float32")
+        lanes = self.target.word_lanes
         clear, other = Cell(e, 1), Cell(e, 0)
         least, own = e.splat(overlap, lanes), [e.splat(edge, lanes) for edge in box]
         none = e.f32(0.0, lanes)

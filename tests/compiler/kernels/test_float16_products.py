@@ -77,7 +77,7 @@ def _with(model: onnx.ModelProto, change: Callable[[np.ndarray], np.ndarray]) ->
 def test_results_are_within_the_bound(kind: str, tmp_path: Path) -> None:
     """Rows of the input are loaded by vectors for one kind of CPU, by elements for the other; the host's LLVM
     computes float16 by float32 and rounds, if it has to."""
-    narrow = replace(host_target(), half_products=True, vector_bits=128, vector_registers=16)
+    narrow = replace(host_target(), float16_products=True, vector_bits=128, vector_registers=16)
     target, names = (PI5, list(CASES)) if kind == "aarch64" else (narrow, ["cut", "short_blocks"])
     models = {name: _model(CASES[name]) for name in names}
     plans = {name: plan_of(model, name, target) for name, model in models.items()}
@@ -118,7 +118,7 @@ def test_sums_that_may_leave_float16_are_float32() -> None:
     for built in (_planned(1e5), _planned(100.0, large=True), _planned(float("nan"))):
         assert not _in_half(built)
         assert not built.plan.warnings
-    assert not _in_half(_planned(100.0, target=replace(PI5, half_products=False)))
+    assert not _in_half(_planned(100.0, target=replace(PI5, float16_products=False)))
 
 
 def test_weights_that_float16_cannot_hold_stay_float32() -> None:
@@ -130,14 +130,14 @@ def test_weights_that_float16_cannot_hold_stay_float32() -> None:
 
 @pytest.mark.parametrize("device", ["raspberrypi5", "jetson-orin", "macos-arm64", "linux-aarch64-v8.2"])
 def test_cpus_that_compute_in_float16(device: str) -> None:
-    assert with_precision(load_device(device).cpu_target(), "fp16").half_products
-    assert not with_precision(load_device(device).cpu_target(), None).half_products
+    assert with_precision(load_device(device).cpu_target(), "fp16").float16_products
+    assert not with_precision(load_device(device).cpu_target(), None).float16_products
 
 
 @pytest.mark.parametrize("device", ["raspberrypi4", "linux-x86_64-v4", "android-arm64", "linux-riscv64-v"])
 def test_cpus_that_do_not(device: str) -> None:
     assert not computes_float16(load_device(device))
-    assert not with_precision(load_device(device).cpu_target(), "fp16").half_products
+    assert not with_precision(load_device(device).cpu_target(), "fp16").float16_products
 
 
 def test_a_device_computes_in_float16_where_a_variant_of_it_does() -> None:
@@ -153,7 +153,7 @@ def test_an_instruction_does_twice_the_multiply_adds_and_nothing_is_spilt(kernel
     for number, lanes in (("4s", 4), ("8h", 8)):
         pattern = machine.syntax.fma.replace("4s", number)
         syntax = replace(machine.syntax, fma=pattern)
-        target = replace(PI5, half_products=lanes == 8)
+        target = replace(PI5, float16_products=lanes == 8)
         built = plan_of(KERNELS[kernel](), target=target)
         text = compile_assembly(built.functions, target)
         found = [

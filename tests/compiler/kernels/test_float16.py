@@ -147,7 +147,7 @@ def test_weights_stored_as_float16_give_the_same_bits(registers: str, tmp_path: 
     for name, body in CASES.items():
         model = single((1, 16, 12, 12), body)
         plans[name] = plan_of(model, name, target)
-        plans[f"{name}_half"] = plan_of(model, f"{name}_half", replace(target, half_weights=True))
+        plans[f"{name}_half"] = plan_of(model, f"{name}_half", replace(target, float16_weights=True))
     executor = Executor(plans, tmp_path, target)
     x = np.random.default_rng(1).normal(scale=30, size=(1, 16, 12, 12)).astype(np.float32)
     for name in CASES:
@@ -170,7 +170,7 @@ def test_a_pair_of_convolutions_reads_float16_weights(tmp_path: Path) -> None:
     target = replace(host_target(), threads=1, l2_bytes=16 * 1024)
     model = single((1, 4, 131, 25), body)
     plans = {
-        name: plan_of(model, name, replace(target, half_weights=half))
+        name: plan_of(model, name, replace(target, float16_weights=half))
         for name, half in (("single", False), ("half", True))
     }
     assert [step.kernel for step in plans["half"].plan.steps if "chained" in step.kernel]
@@ -182,5 +182,5 @@ def test_a_pair_of_convolutions_reads_float16_weights(tmp_path: Path) -> None:
 
 def test_constants_that_are_no_float16_numbers_stay_float32() -> None:
     model = single((2, 64), lambda g, x: g.op("MatMul", x, g.weight(64, 64)))
-    plan = plan_of(model, target=replace(host_target(), half_weights=True)).plan
+    plan = plan_of(model, target=replace(host_target(), float16_weights=True)).plan
     assert {constant.dtype for constant in plan.constants} == {"float32"}

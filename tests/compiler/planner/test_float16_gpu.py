@@ -77,7 +77,7 @@ def test_what_was_seen_to_be_too_large_stays_float32() -> None:
 
 def test_float16_weights_alone_are_only_what_is_exact() -> None:
     """``--weights float16`` on a GPU in float32: the numbers are the model's to the last bit."""
-    target = GpuTarget("cuda", host_target(), capabilities=(87,), half_weights=True)
+    target = GpuTarget("cuda", host_target(), capabilities=(87,), float16_weights=True)
     assert [c.dtype for c in planned(two(), target).plan.constants] == ["float32", "float32"]
     model = two()
     for tensor in model.graph.initializer:

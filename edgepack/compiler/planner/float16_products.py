@@ -14,14 +14,16 @@ import numpy as np
 
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS
 from edgepack.compiler.kernels.cpu.micro.float16_blocks import FLOAT16_TERMS
-from edgepack.compiler.planner.half_weights import LEAST, lost, said
+from edgepack.compiler.planner.float16_weights import LEAST, lost, said
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.plan.calibration import LARGEST_FLOAT16, CalibrationRanges
 
-__all__ = ["mark_half_products"]
+__all__ = ["mark_float16_products"]
 
 
-def mark_half_products(program: Program, names: Sequence[str], ranges: CalibrationRanges) -> tuple[str, ...]:
+def mark_float16_products(
+    program: Program, names: Sequence[str], ranges: CalibrationRanges
+) -> tuple[str, ...]:
     """Sets :attr:`FusedGroup.rounded_to` of groups at all of whose calls float16 is safe.
 
     Args:

@@ -23,7 +23,7 @@ import tvm_ffi
 from tvm.tirx import Cast
 
 from edgepack.compiler.kernels.gpu.contract import HalfOperands
-from edgepack.compiler.planner.half_weights import LEAST, is_half, lost, said
+from edgepack.compiler.planner.float16_weights import LEAST, is_float16, lost, said
 from edgepack.compiler.planner.program import Call, Program, Value
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -85,7 +85,7 @@ def half_tensors(
         found.exact = frozenset(kept.exact | {call.fused.name for call in exceed})
         found.warnings = tuple(said({i: why for i, why in lost.items() if why}, program, names))
         return found
-    if target.half_weights:
+    if target.float16_weights:
         found = HalfTensors([i for i, why in _constants(program, kept.constants, rounded=False) if not why])
     if target.precision == "tf32":
         found.tf32, found.exact = True, frozenset(kept.exact)
@@ -154,6 +154,6 @@ def _constants(program: Program, kept: Collection[int], *, rounded: bool) -> Ite
         if index in kept or array.dtype != np.float32 or array.size < LEAST:
             continue
         if not rounded:
-            yield index, "" if is_half(array) else "is no float16 number"
+            yield index, "" if is_float16(array) else "is no float16 number"
             continue
         yield index, lost(array)

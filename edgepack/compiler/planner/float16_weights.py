@@ -15,7 +15,7 @@ import numpy as np
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.planner.program import Program
 
-__all__ = ["LEAST", "is_half", "lost", "mark_half_weights", "said"]
+__all__ = ["LEAST", "is_float16", "lost", "mark_float16_weights", "said"]
 
 #: Largest error of a rounded constant, by Euclidean norm: normal numbers are off by at most 2**-11 each.
 MOST_LOST = 2.0**-10
@@ -24,9 +24,9 @@ MOST_LOST = 2.0**-10
 LEAST = 512
 
 
-def mark_half_weights(program: Program) -> None:
+def mark_float16_weights(program: Program) -> None:
     """Sets :attr:`FusedGroup.float16_params` of all groups: those that are such constants at each call."""
-    half = [is_half(array) for array in program.constants]
+    half = [is_float16(array) for array in program.constants]
     found: dict[str, frozenset[int]] = {}
     for call in program.calls:
         arguments = enumerate(call.arguments)
@@ -36,7 +36,7 @@ def mark_half_weights(program: Program) -> None:
         call.fused = replace(call.fused, float16_params=found[call.fused.name])
 
 
-def is_half(array: Array) -> bool:
+def is_float16(array: Array) -> bool:
     if array.dtype != np.float32 or array.size < LEAST:
         return False
     with np.errstate(over="ignore"):
