@@ -21,8 +21,9 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for, micro_kernels
 from edgepack.compiler.kernels.product_types import ProductTypes

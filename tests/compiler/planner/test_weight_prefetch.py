@@ -12,7 +12,8 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels.cpu.conv import tile_product, winograd_product
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.weight_prefetch import CACHE_PART, LEAST_BYTES
 from edgepack.plan.types import Argument

@@ -13,7 +13,8 @@ from math import prod
 from typing import Any
 
 from edgepack.compiler.graph.fused_group import Anchor
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, mod
 
 __all__ = ["WIDEST_UNROLLED", "Images", "Planes"]
 

@@ -23,7 +23,7 @@ from edgepack.compiler.kernels.cpu.attention.scores import Scores
 from edgepack.compiler.kernels.cpu.attention.weighted_values import WeightedValues
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import IndexVariables
-from edgepack.compiler.kernels.cpu.emit.emitter import Index, balanced_split, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import Index, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.target import CpuTarget

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
-from edgepack.compiler.kernels.cpu.emit.emitter import Index
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 
 __all__ = ["AttentionBuffers", "Head", "QueryBlock"]
 

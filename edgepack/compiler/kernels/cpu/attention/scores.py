@@ -17,7 +17,8 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.attention.attention_form import AttentionForm
 from edgepack.compiler.kernels.cpu.attention.query_block import AttentionBuffers, QueryBlock
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, balanced_split, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,

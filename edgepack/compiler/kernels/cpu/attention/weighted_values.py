@@ -10,7 +10,8 @@ from tvm.ir import Expr
 
 from edgepack.compiler.kernels.cpu.attention.attention_form import AttentionForm
 from edgepack.compiler.kernels.cpu.attention.query_block import AttentionBuffers, QueryBlock
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, balanced_split, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, balanced_split, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import balanced_split, index
+from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 

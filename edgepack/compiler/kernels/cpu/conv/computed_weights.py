@@ -13,7 +13,8 @@ from tvm.ir import Expr
 
 from edgepack.compiler.kernels.contract import Implementation, Operand, Stage
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import column_chunks
 
 __all__ = ["by_computed_weights", "packed_by_columns", "packed_by_steps"]

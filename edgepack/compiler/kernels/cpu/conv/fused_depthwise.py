@@ -30,7 +30,7 @@ from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm, Pixel
 from edgepack.compiler.kernels.cpu.conv.sliding_window import WindowOperands
 from edgepack.compiler.kernels.cpu.conv.tile_product import GemmOperands, TileAt
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
-from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import half_width_vectors
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import FLOAT32, PairRule

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking, Division
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import balanced_split
+from edgepack.compiler.kernels.cpu.emit.indices import balanced_split
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by, check_register_tile

@@ -27,7 +27,7 @@ from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import WindowSchedule, fitting
 from edgepack.compiler.kernels.cpu.conv.window_walk import MULTIPLIED, Position, WindowWalk
-from edgepack.compiler.kernels.cpu.emit.emitter import div, index, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.rule import Rule
 from edgepack.compiler.kernels.schedule import ScheduleError

@@ -23,7 +23,8 @@ from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule, divid
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d, pack_weights
 from edgepack.compiler.kernels.cpu.conv.rounded_input import rounded_input
 from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperands, TileAt, TileProduct
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, column_chunks
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.plan.dtypes import DTYPE_BYTES

@@ -8,7 +8,8 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.analysis.images import Planes
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 
 __all__ = ["each_plane", "first_plane"]
 

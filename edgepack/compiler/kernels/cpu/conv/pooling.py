@@ -14,7 +14,7 @@ from edgepack.compiler.kernels.cpu.analysis.images import WIDEST_UNROLLED
 from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
-from edgepack.compiler.kernels.cpu.emit.emitter import index
+from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.rule import Rule
 from edgepack.plan.target import CpuTarget
 

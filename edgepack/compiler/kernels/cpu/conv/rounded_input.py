@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from edgepack.compiler.kernels.contract import Stage
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import narrowed
+from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 
 __all__ = ["rounded_input"]

@@ -24,7 +24,8 @@ from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule, propose_sliding
 from edgepack.compiler.kernels.cpu.conv.window_walk import Position, WindowWalk
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index, unravel
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["OPEN", "SlidingWindow", "WindowOperands"]

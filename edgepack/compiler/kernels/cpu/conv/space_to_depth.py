@@ -17,7 +17,8 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Array, Stage
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 from edgepack.plan.target import CpuTarget
 

@@ -15,7 +15,8 @@ from tvm import tirx
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.planes import first_plane
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     LeftOperand,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgepack.compiler.kernels.cpu.analysis.images import Planes
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.emit.emitter import balanced_split, run_lengths
+from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, run_lengths
 
 __all__ = ["Strips", "Taps", "Window"]
 

@@ -19,7 +19,8 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.window import Strips, Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import WindowSchedule
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["MULTIPLIED", "Position", "WindowWalk"]

@@ -43,7 +43,8 @@ from edgepack.compiler.kernels.cpu.conv.winograd_product import (
 )
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import Tiles, WinogradSchedule, propose
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import input_row_groups, output_row_groups
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import FLOAT32, Rule

@@ -12,7 +12,7 @@ from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFilter
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import in_blocks
-from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 
 __all__ = ["Winograd1D", "all_1d"]
 

@@ -10,7 +10,8 @@ from tvm import tirx
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side, transform_weights
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 
 __all__ = ["Winograd2D"]
 

@@ -25,7 +25,8 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
     Transform,
     input_rows,
 )
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, run_lengths
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import run_lengths
 
 __all__ = ["Input2D"]
 

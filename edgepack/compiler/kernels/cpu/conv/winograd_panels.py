@@ -9,7 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.conv.winograd_tiling import CutTiling, Tiling
-from edgepack.compiler.kernels.cpu.emit.emitter import balanced_split, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.plan.target import CpuTarget
 

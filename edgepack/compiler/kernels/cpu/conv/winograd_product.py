@@ -10,7 +10,8 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels
 from edgepack.compiler.kernels.cpu.conv.winograd_tiling import CutTiling
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, balanced_split, div, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, div, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.emit.emitter import index
+from edgepack.compiler.kernels.cpu.emit.indices import index
 
 __all__ = ["Affine", "IndexVariables", "constant"]
 

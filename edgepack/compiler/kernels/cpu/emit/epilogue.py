@@ -14,7 +14,8 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES, Arithmetic, Value, calls_libm, vector_form
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of
 from edgepack.compiler.kernels.expressions.visitor import Visitor

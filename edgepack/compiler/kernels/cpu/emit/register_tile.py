@@ -14,7 +14,8 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, div
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 

@@ -23,8 +23,9 @@ from edgepack.compiler.kernels.cpu.emit.conditions import (
     NeedsSplit,
     VariesAcrossLanes,
 )
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS
+from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.patterns import (
     Loaded,
     combined_patterns,

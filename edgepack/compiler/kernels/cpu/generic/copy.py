@@ -6,7 +6,8 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from edgepack.compiler.kernels.contract import Implementation
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index
 
 __all__ = ["copy"]
 

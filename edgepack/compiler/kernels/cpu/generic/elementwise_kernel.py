@@ -34,8 +34,8 @@ from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param, elements_of
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS
+from edgepack.compiler.kernels.cpu.emit.indices import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import TRANSPOSED, TileRow, TileVectors
 from edgepack.compiler.kernels.cpu.emit.tables import LONGEST_PERIOD, Period, periods
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block

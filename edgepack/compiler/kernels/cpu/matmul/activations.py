@@ -17,7 +17,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.emit.emitter import Index, balanced_split, div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import Index, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,

@@ -17,8 +17,9 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Array
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS, as_float16
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     LeftOperand,

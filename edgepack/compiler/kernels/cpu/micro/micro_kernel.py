@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from edgepack.compiler.kernels.contract import Array
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     LeftOperand,

@@ -7,8 +7,9 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import FLOAT16_BITS, widened
+from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.target import CpuTarget

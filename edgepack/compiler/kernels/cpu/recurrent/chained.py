@@ -18,7 +18,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.recurrent import Recurrence
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
-from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, mod, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import Index, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
     Accumulators,
     Matrix,

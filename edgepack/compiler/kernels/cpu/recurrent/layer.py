@@ -13,7 +13,8 @@ from edgepack.compiler.graph.recurrent import Activation, Recurrence
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, Stage
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, balanced_split, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, balanced_split, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.cpu.recurrent.cells import phases_of

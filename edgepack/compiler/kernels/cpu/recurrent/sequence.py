@@ -12,7 +12,7 @@ from tvm.ir import Expr
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.recurrent import Activation, Recurrence
 from edgepack.compiler.kernels.contract import Implementation
-from edgepack.compiler.kernels.cpu.emit.emitter import Index, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.indices import Index, div, index, mod
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
 from edgepack.compiler.kernels.cpu.recurrent.layer import RecurrentKernel
 from edgepack.compiler.kernels.cpu.recurrent.step import Block, Place, Step, StepEmitter

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgepack.compiler.graph.recurrent import Activation, Recurrence
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, Matrix, Steps
 from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
 from edgepack.compiler.kernels.cpu.recurrent.cells import Cell, Phase, phases_of

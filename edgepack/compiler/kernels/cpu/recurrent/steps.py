@@ -15,7 +15,8 @@ from tvm.ir import Expr
 
 from edgepack.compiler.graph.recurrent import Activation
 from edgepack.compiler.kernels.contract import Implementation, Operand, Stage
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 from edgepack.compiler.kernels.cpu.recurrent.cells import Phase
 from edgepack.compiler.kernels.cpu.recurrent.layer import RecurrentKernel
 from edgepack.compiler.kernels.cpu.recurrent.step import Block, Place, Step, StepEmitter

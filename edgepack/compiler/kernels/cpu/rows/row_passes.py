@@ -19,7 +19,8 @@ from tvm.tirx import Buffer, Var
 from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.cpu.analysis.branch_splitting import KnownConditions, VectorCover, cover
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.emit.values import Value
 from edgepack.compiler.kernels.cpu.emit.vector_math import elementary

@@ -32,7 +32,7 @@ from edgepack.compiler.kernels.cpu.analysis.branch_splitting import (
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_output, declare_param
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.affine import Affine, IndexVariables, constant
-from edgepack.compiler.kernels.cpu.emit.emitter import Index, index, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import Index, index, unravel
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.compiler.kernels.cpu.rows.row_passes import LANE, UNROLL, Row, RowBuffers, emit_row
 from edgepack.compiler.kernels.cpu.rows.row_plan import RowPlan

@@ -16,8 +16,8 @@ from tvm.ir import Expr
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
-from edgepack.compiler.kernels.cpu.emit.emitter import div, index, mod
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.target import CpuTarget
 

@@ -14,7 +14,8 @@ from tvm.tirx import Buffer
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.graph.selection import Selection
 from edgepack.compiler.kernels.contract import Implementation, Stage
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, index
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 

@@ -13,7 +13,8 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, index
 from edgepack.compiler.kernels.cpu.selection.builder import Cell, repeat
 
 __all__ = ["best_first", "build_heap", "order_of", "position_of", "sift", "worst_first"]

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from edgepack.compiler.kernels.contract import Implementation
-from edgepack.compiler.kernels.cpu.emit.emitter import index, unravel
+from edgepack.compiler.kernels.cpu.emit.indices import index, unravel
 from edgepack.compiler.kernels.cpu.selection.builder import Cell, SelectionKernel, fill, strided_rows
 from edgepack.plan.dtypes import DTYPE_BYTES
 

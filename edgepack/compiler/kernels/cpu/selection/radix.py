@@ -11,7 +11,8 @@ from collections.abc import Callable
 from tvm import tirx
 from tvm.ir import Expr
 
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.selection.builder import WIDE, Cell, fill
 from edgepack.plan.dtypes import DTYPE_BYTES
 

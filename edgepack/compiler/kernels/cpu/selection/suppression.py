@@ -14,7 +14,8 @@ from tvm.ir import Expr
 from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.contract import Implementation, Stage
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, div, index, mod
 from edgepack.compiler.kernels.cpu.selection.builder import Cell, SelectionKernel, fill, ordered, repeat
 from edgepack.compiler.kernels.cpu.selection.heap import best_first, build_heap, position_of, sift
 from edgepack.plan.dtypes import DTYPE_BYTES

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from tvm import tirx
 from tvm.ir import Expr
 
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, index
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.selection.builder import Cell, repeat
 
 __all__ = ["Candidates", "room_for"]

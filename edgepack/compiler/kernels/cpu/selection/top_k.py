@@ -16,7 +16,8 @@ from tvm.ir import Expr
 from tvm.tirx import Buffer
 
 from edgepack.compiler.kernels.contract import Implementation
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 from edgepack.compiler.kernels.cpu.selection.builder import (
     WIDE,
     Cell,

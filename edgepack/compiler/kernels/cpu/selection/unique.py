@@ -10,7 +10,8 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from edgepack.compiler.kernels.contract import Implementation
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter, Index, div, index, mod
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index, div, index, mod
 from edgepack.compiler.kernels.cpu.selection.builder import (
     Cell,
     SelectionKernel,
