@@ -44,8 +44,8 @@ class FusedGroup:
         operators: names of the fused operators, in order.
         anchor: the operator that decides the schedule, or None.
         nodes: indices of the model's nodes whose values it computes on the way to its output.
-        pitch: elements from one row of its output to the next (a row is the last dimension), where that is
-            part of a wider tensor; None where rows follow each other.
+        row_stride: elements from one row of its output to the next (a row is the last dimension), where that
+            is part of a wider tensor; None where rows follow each other.
         sizes: how many statements (loop nests) of the function each operator has, in order; empty where that
             is unknown.
         operator_nodes: for each operator, the model's node whose value it computes; None where it computes
@@ -63,7 +63,7 @@ class FusedGroup:
     operators: tuple[str, ...]
     anchor: Anchor | None = None
     nodes: tuple[int, ...] = ()
-    pitch: int | None = None
+    row_stride: int | None = None
     sizes: tuple[int, ...] = ()
     operator_nodes: tuple[int | None, ...] = ()
     origin: str = ""

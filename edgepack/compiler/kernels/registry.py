@@ -80,8 +80,8 @@ def implement(
 ) -> Implementation:
     """The implementation of a fused group by the first fast rule that serves it, else by the fastest other.
 
-    Fast are the rules for anchors, and for a group without one those for blocks. Also for one with a
-    ``pitch`` the first rule that serves it decides: if that one does not heed the pitch, no rule serves it
+    Fast are the rules for anchors, and for a group without one those for blocks. Also for one with a row
+    stride the first rule that serves it decides: if that one does not heed it, no rule serves the group
     (RuleError), for a slower rule would cost more than a copy.
 
     Args:
@@ -119,14 +119,16 @@ class _Choice:
         for rule in RULES:
             if rule in slow:
                 continue
-            if fused.pitch is not None and not any(r.heeds_pitch for r in RULES if r.order >= rule.order):
+            if fused.row_stride is not None and not any(
+                r.heeds_row_stride for r in RULES if r.order >= rule.order
+            ):
                 break
             found = self._tried(rule)
-            if found is not None and fused.pitch is not None and not rule.heeds_pitch:
+            if found is not None and fused.row_stride is not None and not rule.heeds_row_stride:
                 break
             if found is not None:
                 return found
-        if fast_only or fused.pitch is not None:
+        if fast_only or fused.row_stride is not None:
             raise RuleError(f"no fast rule serves {fused.name}")
         return self._slow(slow)
 

@@ -3,7 +3,7 @@
 A rule is an object at the top level of the module that has its kernel. The registry finds it there; nothing
 else has to be edited to add one::
 
-    RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_pitch=True)
+    RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_row_stride=True)
 
 Rules are tried by ``order``, lowest first, and the first that serves a fused group makes its kernels. So a
 rule for a special case has a lower order than the one for the general case. Orders are a hundred apart to
@@ -61,7 +61,7 @@ class Rule:
         order: unique too; rules are tried lowest first.
         dtypes: element types that it takes; on a fused group that reads or writes another it is not tried.
         apply: makes the kernels. RuleError if it does not serve the fused group.
-        heeds_pitch: whether its kernels write rows that lie ``FusedGroup.pitch`` elements apart.
+        heeds_row_stride: whether its kernels write rows that lie ``FusedGroup.row_stride`` elements apart.
         warning: what the user is told of a fused group that this rule serves; "" for nothing.
         serves: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
             for one with an anchor; "rest": what nothing else serves, slowly.
@@ -72,7 +72,7 @@ class Rule:
     order: int
     dtypes: frozenset[str]
     apply: Apply
-    heeds_pitch: bool = False
+    heeds_row_stride: bool = False
     warning: str = ""
     serves: Literal["anchor", "blocks", "rest"] = "anchor"
     schedule: type[Schedule] | None = None

@@ -3,7 +3,7 @@
 That is possible where each part is computed by a call of its own and read by the concatenation only. Along
 the outermost dimension (or with ones before it) the parts lie behind each other. Along the last one the rows
 of a part are as far from each other as those of the whole, which its kernel has to heed: its fused group's
-``pitch``.
+``row_stride``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _select_in_place(
     if found.widths() != widths:  # reshaped on the way, or not along the last dimension
         return False
     before = [call.fused for call in producers]
-    if all(select_as(call, replace(call.fused, pitch=sum(widths))) for call in producers):
+    if all(select_as(call, replace(call.fused, row_stride=sum(widths))) for call in producers):
         return True
     for call, fused in zip(producers, before, strict=True):
         call.fused, call.implementation, call.symbols = fused, None, ()

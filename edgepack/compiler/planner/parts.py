@@ -154,7 +154,7 @@ class Whole:
             anchor=self._anchor_within(chosen, operators, params),
             nodes=(),
             sizes=(),
-            pitch=None,
+            row_stride=None,
             origin=self.fused.title,
             float16_params=frozenset(i for i, b in enumerate(params) if b in half),
         )

@@ -23,8 +23,8 @@ from edgepack.plan.types import Kernel
 
 __all__ = ["KernelSelector"]
 
-#: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the pitch,
-#: the parameters that are stored as float16, whether products are computed so.
+#: What equal fused groups agree on: a hash of the function, the anchor, the constant parameters, the row
+#: stride, the parameters that are stored as float16, the type to which products round their operands.
 _Key = tuple[int, str, frozenset[int], int | None, frozenset[int], str]
 
 #: Fused groups that one call computes, what was selected for them, and the symbols of its kernels.
@@ -119,7 +119,7 @@ class KernelSelector:
     def _key(self, fused: FusedGroup) -> _Key:
         hashed = tvm_ffi.structural_hash(fused.function)
         constants = self._constants[fused.name]
-        return hashed, repr(fused.anchor), constants, fused.pitch, fused.float16_params, fused.rounded_to
+        return hashed, repr(fused.anchor), constants, fused.row_stride, fused.float16_params, fused.rounded_to
 
     def _try(self, fused: FusedGroup, key: _Key, fast_only: bool) -> _Tried:
         """Asks the rules, once: those of a group of hundreds of operators take seconds."""

@@ -159,8 +159,10 @@ def test_part_is_computed_in_place_by_its_rule(parts: Compiled, name: str) -> No
 def test_copy_stays_where_the_first_rule_ignores_the_pitch(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The slower rule behind it, which heeds the pitch, does not take over."""
-    heedless = [replace(r, heeds_pitch=r.heeds_pitch and r.name != DEPTHWISE) for r in registry.RULES]
+    """The slower rule behind it, which heeds the row stride, does not take over."""
+    heedless = [
+        replace(r, heeds_row_stride=r.heeds_row_stride and r.name != DEPTHWISE) for r in registry.RULES
+    ]
     monkeypatch.setattr(registry, "RULES", heedless)
     compiled = Compiled({"m": PARTS["depthwise"].model()}, tmp_path)
     assert _concatenations(compiled) == 1
@@ -169,7 +171,7 @@ def test_copy_stays_where_the_first_rule_ignores_the_pitch(
 
 
 def test_copy_stays_beside_a_part_that_no_rule_computes_in_place(tmp_path: Path) -> None:
-    """The rule that serves a mean over channels ignores a pitch; the other part has one no more."""
+    """The rule that serves a mean over channels ignores a row stride; the other part has one no more."""
     g = Graph("mean", seed=6)
     x = g.op("Relu", g.conv(g.input("x", [1, 16, 9, 7]), 16, 16, 1, bias=True))
     pool = g.op("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])

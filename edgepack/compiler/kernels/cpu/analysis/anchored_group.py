@@ -40,8 +40,8 @@ class AnchoredGroup:
         epilogue: the operators behind it.
         products: types of the anchor's product, of a pooling or the like those of its elements: those by
             which it may be computed, the preferred ones first, the model's own last.
-        pitch: elements from one row of the output to the next; more than the last dimension has where the
-            output is part of a wider tensor.
+        row_stride: elements from one row of the output to the next; more than the last dimension has where
+            the output is part of a wider tensor.
         images: how the tensors of a convolution or pooling are images; None for other operators.
     """
 
@@ -50,7 +50,7 @@ class AnchoredGroup:
     output_shape: tuple[int, ...]
     epilogue: Epilogue
     products: tuple[ProductTypes, ...]
-    pitch: int
+    row_stride: int
     images: Images | None = None
 
     @property
@@ -67,7 +67,7 @@ class AnchoredGroup:
     def output_elements(self) -> int:
         """From the output's first element to its last, both included."""
         *outer, row = self.output_shape
-        return (prod(outer) - 1) * self.pitch + row
+        return (prod(outer) - 1) * self.row_stride + row
 
     def operand_shape(self, operand: int) -> tuple[int, ...]:
         """Shape of the anchor's operand, in memory."""
@@ -130,14 +130,14 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
     epilogue = Epilogue(tail, blocks[index].target, params)
     if not epilogue.target.same_as(result):
         raise RuleError("the output is not the end of the elementwise tail")
-    pitch = fused.pitch or epilogue.shape[-1]
+    row_stride = fused.row_stride or epilogue.shape[-1]
     found = AnchoredGroup(
         fused.anchor,
         params,
         epilogue.shape,
         epilogue,
         _products(fused, str(epilogue.anchor.dtype), str(result.dtype)),
-        pitch,
+        row_stride,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
         images = Images.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))

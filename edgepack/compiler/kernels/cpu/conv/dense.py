@@ -37,4 +37,6 @@ def conv2d(
     return by_computed_weights(gemm.build(), pack, elements * DTYPE_BYTES[micro.right_unit])
 
 
-RULE = Rule("conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_pitch=True, schedule=GemmSchedule)
+RULE = Rule(
+    "conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_row_stride=True, schedule=GemmSchedule
+)

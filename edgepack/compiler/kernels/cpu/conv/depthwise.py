@@ -75,6 +75,6 @@ RULE = Rule(
     order=100,
     dtypes=MULTIPLIED,
     apply=depthwise_conv2d,
-    heeds_pitch=True,
+    heeds_row_stride=True,
     schedule=SlidingSchedule,
 )

@@ -80,7 +80,7 @@ def fused_depthwise_conv2d(
     """
     outer, inner = anchored(first, CONVOLUTIONS), anchored(second, CONVOLUTIONS)
     conv, depthwise = Conv2d.of(outer), Conv2d.of(inner)
-    if not depthwise.depthwise or inner.operand(0) != 0 or conv.groups != 1 or first.pitch is not None:
+    if not depthwise.depthwise or inner.operand(0) != 0 or conv.groups != 1 or first.row_stride is not None:
         raise RuleError("not a convolution and a depthwise convolution")
     if conv.planes or depthwise.planes:
         raise RuleError("windows with a depth")
@@ -164,7 +164,7 @@ class _Rows(ImplicitGemm):
         """Writes row ``number``, counted through all images, of the output to element ``at`` of ``y``."""
         e = self.e
         origin = e.let(number * self.conv.out_width)
-        offset = e.let(at - origin * self.fused.pitch)
+        offset = e.let(at - origin * self.fused.row_stride)
         pixels = Pixels(0, self.blocking.tile_count, 0, y, offset, origin)
         e.loop(0, self.blocking.column_blocks, lambda column: self._columns(0, column, pixels))
 
@@ -174,7 +174,7 @@ class _Rows(ImplicitGemm):
     def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
         # Not by way of a view: LLVM is told that buffers do not overlap, and the kernel reads this one again.
         return pixels.y, self.e.let(
-            tile.pixel * self.fused.pitch + tile.columns.channel + pixels.output_offset
+            tile.pixel * self.fused.row_stride + tile.columns.channel + pixels.output_offset
         )
 
 

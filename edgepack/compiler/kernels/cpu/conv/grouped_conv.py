@@ -192,7 +192,7 @@ class GroupedConv(WindowWalk):
 
     def _step(self, position: Position, number: Any, lanes: int, taps: Taps) -> None:
         """Neighbouring pixels of one row, from ``position`` on, for a vector of ``lanes`` channels."""
-        e, c, pitch = self.e, self.conv, self.fused.pitch
+        e, c, row_stride = self.e, self.conv, self.fused.row_stride
         image, y, x = position
         channel = e.let(number * self.lanes)
         first = div(channel, c.group_out) * c.group_in
@@ -215,11 +215,11 @@ class GroupedConv(WindowWalk):
             e.loop(begin, end, row)
 
         each_plane(e, c.planes, plane, rows)
-        target = e.let(((image * c.out_height + y) * c.out_width + x) * pitch + channel)
+        target = e.let(((image * c.out_height + y) * c.out_width + x) * row_stride + channel)
         for i in range(len(taps)):
             value = e.let(e.vload(accumulators, i * lanes, lanes))
             stored = self.fused.stored(e, value, (image, y, x + i, channel), lanes, self.extra)
-            e.vstore(self.y, target + i * pitch, stored, lanes)
+            e.vstore(self.y, target + i * row_stride, stored, lanes)
 
     def _window_row(self, accumulators: Any, base: Any, weights: Any, lanes: int, taps: Taps) -> None:
         """Adds a row of the window: elements of the input from ``base`` on, weights from ``weights`` on."""
@@ -272,6 +272,6 @@ RULE = Rule(
     order=300,
     dtypes=MULTIPLIED,
     apply=grouped_conv2d,
-    heeds_pitch=True,
+    heeds_row_stride=True,
     schedule=GroupedSchedule,
 )

@@ -286,9 +286,9 @@ class ImplicitGemm(KernelBuilder):
 
     def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
         """The buffer that a tile is written to, and where in it."""
-        e, pitch = self.e, self.fused.pitch
-        first = e.let(tile.pixel * pitch + tile.columns.channel + pixels.output_offset)
-        return e.rebased(pixels.y, first, (tile.rows - 1) * pitch + tile.columns.width), 0
+        e, row_stride = self.e, self.fused.row_stride
+        first = e.let(tile.pixel * row_stride + tile.columns.channel + pixels.output_offset)
+        return e.rebased(pixels.y, first, (tile.rows - 1) * row_stride + tile.columns.width), 0
 
     def _store(self, sums: Accumulators, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
         """Applies the epilogue and writes the tile."""
@@ -302,4 +302,4 @@ class ImplicitGemm(KernelBuilder):
                 here = {p: (view, offset) for p, view in residuals.items()}
                 position = (*place, tile.columns.channel + at)
                 stored = fused.stored(e, value, position, count, self.operands.epilogue, here)
-                e.vstore(y, first + (r * fused.pitch + at), stored, count)
+                e.vstore(y, first + (r * fused.row_stride + at), stored, count)

@@ -96,5 +96,10 @@ def pool2d(
 
 
 RULE = Rule(
-    "pool2d", order=500, dtypes=frozenset(LEAST), apply=pool2d, heeds_pitch=True, schedule=SlidingSchedule
+    "pool2d",
+    order=500,
+    dtypes=frozenset(LEAST),
+    apply=pool2d,
+    heeds_row_stride=True,
+    schedule=SlidingSchedule,
 )

@@ -134,7 +134,7 @@ class SlidingWindow(WindowWalk):
         top = e.let(y * g.strides[0] - g.pads[0])
         first, plane = first_plane(e, g.planes, image)
         source = self.lines(first, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
-        target = e.let(((image * g.out_height + y) * g.out_width + x) * self.fused.pitch)
+        target = e.let(((image * g.out_height + y) * g.out_width + x) * self.fused.row_stride)
         strip = _Strip(at, top, plane, source, target, taps)
         begin, end = self._inside(top)
         finish = self.finisher(begin, end, taps)
@@ -150,9 +150,9 @@ class SlidingWindow(WindowWalk):
     def lines(self, image: Any, top: Any, at: Any) -> Callable[[Any], Any]:
         """Where element ``at`` of row ``k`` of the window is, the first row of which is row ``top``."""
         g = self.window
-        pitch = g.width * g.channels
-        start = self.e.let((image * g.height + top) * pitch + at)
-        return lambda k: start + k * (g.dilation[0] * pitch)
+        row_stride = g.width * g.channels
+        start = self.e.let((image * g.height + top) * row_stride + at)
+        return lambda k: start + k * (g.dilation[0] * row_stride)
 
     def _inside(self, top: Any) -> tuple[Any, Any]:
         """The rows [begin, end) of the window that lie inside the image."""
@@ -209,7 +209,7 @@ class SlidingWindow(WindowWalk):
         for i in range(size):
             value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)
             stored = self.fused.stored(e, value, (image, y, x + i, channel), lanes, self.operands.epilogue)
-            e.vstore(self.operands.y, strip.target + i * self.fused.pitch + channel, stored, lanes)
+            e.vstore(self.operands.y, strip.target + i * self.fused.row_stride + channel, stored, lanes)
 
     def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:
         """Row ``k`` of the window, unless it lies in the padding."""

@@ -320,5 +320,10 @@ class Winograd(KernelBuilder):
 
 
 RULE = Rule(
-    "conv2d.winograd", order=200, dtypes=FLOAT32, apply=winograd, heeds_pitch=True, schedule=WinogradSchedule
+    "conv2d.winograd",
+    order=200,
+    dtypes=FLOAT32,
+    apply=winograd,
+    heeds_row_stride=True,
+    schedule=WinogradSchedule,
 )

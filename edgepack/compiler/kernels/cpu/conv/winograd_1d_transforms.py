@@ -88,7 +88,7 @@ class Input1D:
         e = self.e
         taps = LazyVectors(e, places, lanes)
         for j, value in enumerate(self.g.filter.transform_inputs(Transform(e, lanes), taps)):
-            e.vstore(target.buffer, target.at + channel + j * target.pitch, value, lanes)
+            e.vstore(target.buffer, target.at + channel + j * target.row_stride, value, lanes)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Output1D:
 
     def _line(self, tile: Any, column: Any, width: int) -> _Line:
         """``width`` channels from ``column`` on of a tile."""
-        e, g, conv, pitch = self.e, self.g, self.g.conv, self.fused.pitch
+        e, g, conv, row_stride = self.e, self.g, self.g.conv, self.fused.row_stride
         image, first, line = (e.let(i) for i in g.position(tile, g.across.outputs))
         row, across = g.placed(first, line)
         pixel = e.let((image * conv.out_height + row) * conv.out_width + across)
@@ -148,7 +148,7 @@ class Output1D:
         channel = e.let(pixel * conv.out_channels + column)
         size = pixels * conv.out_channels + width
         residuals = {p: e.rebased(self.extra[p], channel, size) for p in self.fused.epilogue.dense}
-        y = e.rebased(self.y, e.let(pixel * pitch + column), pixels * pitch + width)
+        y = e.rebased(self.y, e.let(pixel * row_stride + column), pixels * row_stride + width)
         return _Line(y, image, first, line, column, residuals)
 
     def _apart(self) -> int:
@@ -158,7 +158,7 @@ class Output1D:
     def _vector(self, source: TransformedTile, at: _Line, channel: Any, lanes: int, *, whole: bool) -> None:
         """A vector of channels of all pixels of a tile, or of those that the line has."""
         e, g = self.e, self.g
-        places = [(source.buffer, source.at + channel + j * source.pitch) for j in range(g.positions)]
+        places = [(source.buffer, source.at + channel + j * source.row_stride) for j in range(g.positions)]
         x = LazyVectors(e, places, lanes)
         for i, value in enumerate(g.filter.transform_outputs(Transform(e, lanes), x)):
             if whole:
@@ -176,4 +176,4 @@ class Output1D:
         position = (at.image, row, column, at.channel + channel)
         here = {p: (view, behind * conv.out_channels + channel) for p, view in at.residuals.items()}
         stored = self.fused.stored(e, value, position, lanes, self.extra, here)
-        e.vstore(at.y, behind * self.fused.pitch + channel, stored, lanes)
+        e.vstore(at.y, behind * self.fused.row_stride + channel, stored, lanes)

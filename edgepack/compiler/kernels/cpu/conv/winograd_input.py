@@ -121,7 +121,7 @@ class Input2D:
                 line = input_rows(t, g.m, range(g.a), [column[n] for column in columns])
                 for j, value in enumerate(line):
                     stored = e.f32(0, lanes) if value is None else value
-                    e.vstore(target.buffer, target.at + c + (i * g.a + j) * target.pitch, stored, lanes)
+                    e.vstore(target.buffer, target.at + c + (i * g.a + j) * target.row_stride, stored, lanes)
 
         each_vector(e, count, vector)
 
@@ -130,21 +130,21 @@ class Input2D:
     ) -> None:
         """V of all rows: B^T d of the columns into the places of V, then its lines in place."""
         e, g = self.e, self.g
-        depth, v, pitch = g.image_channels, target.buffer, target.pitch
+        depth, v, row_stride = g.image_channels, target.buffer, target.row_stride
         inside = [j for j in range(g.a) if valid[j]]
 
         def column(row_set: Sequence[int], j: Any, c: Any, lanes: int) -> None:
-            to = e.let(target.at + j * pitch)
+            to = e.let(target.at + j * row_stride)
             taps = LazyVectors(e, [(row, j * depth + c) for row in rows], lanes)
             for i, value in zip(row_set, input_rows(Transform(e, lanes), g.m, row_set, taps), strict=True):
-                e.vstore(v, to + c + i * (g.a * pitch), value, lanes)
+                e.vstore(v, to + c + i * (g.a * row_stride), value, lanes)
 
         def line(i: Any, c: Any, lanes: int) -> None:
-            to = e.let(target.at + i * (g.a * pitch))
-            stored = LazyVectors(e, [(v, to + c + j * pitch) for j in range(g.a)], lanes)
+            to = e.let(target.at + i * (g.a * row_stride))
+            stored = LazyVectors(e, [(v, to + c + j * row_stride) for j in range(g.a)], lanes)
             taps = [stored[j] if valid[j] else None for j in range(g.a)]
             for j, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
-                e.vstore(v, to + c + j * pitch, e.f32(0, lanes) if value is None else value, lanes)
+                e.vstore(v, to + c + j * row_stride, e.f32(0, lanes) if value is None else value, lanes)
 
         for row_set in self.rows.stages:
             each_line(e, count, range(inside[0], inside[-1] + 1), partial(column, row_set))

@@ -98,7 +98,7 @@ class Output2D:
 
     def _tile(self, products: Any, column: Any, width: int, tile: Any, number: Any, tiles: int) -> _Tile:
         """``width`` channels from ``column`` on of a tile."""
-        e, g, conv, pitch = self.e, self.g, self.g.conv, self.fused.pitch
+        e, g, conv, row_stride = self.e, self.g, self.g.conv, self.fused.row_stride
         image, row, across = g.position(e, tile)
         top, left = e.let(row * g.m), e.let(across * g.m)
         pixel = e.let((image * conv.out_height + top) * conv.out_width + left)
@@ -107,7 +107,7 @@ class Output2D:
         size = pixels * conv.out_channels + width
         residuals = {p: e.rebased(self.extra[p], first, size) for p in self.fused.epilogue.dense}
         source = TransformedTile(products, e.let(number * self.columns), tiles * self.columns)
-        y = e.rebased(self.y, e.let(pixel * pitch + column), pixels * pitch + width)
+        y = e.rebased(self.y, e.let(pixel * row_stride + column), pixels * row_stride + width)
         return _Tile(source, y, image, top, left, column, residuals)
 
     def _part(self, tile: _Tile, width: int, rows: int, columns: int) -> None:
@@ -133,15 +133,15 @@ class Output2D:
         position = (tile.image, tile.top + i, tile.left + j, tile.channel + c)
         here = {p: (view, offset) for p, view in tile.residuals.items()}
         stored = self.fused.stored(self.e, value, position, lanes, self.extra, here)
-        self.e.vstore(tile.y, number * self.fused.pitch + c, stored, lanes)
+        self.e.vstore(tile.y, number * self.fused.row_stride + c, stored, lanes)
 
     def _columns(self, source: TransformedTile, width: int) -> None:
         """A^T M of the columns, into the first rows of M."""
         e, g = self.e, self.g
 
         def column(j: Any, c: Any, lanes: int) -> None:
-            to = e.let(source.at + j * source.pitch)
-            places = [(source.buffer, to + c + i * (g.a * source.pitch)) for i in range(g.a)]
+            to = e.let(source.at + j * source.row_stride)
+            places = [(source.buffer, to + c + i * (g.a * source.row_stride)) for i in range(g.a)]
             values = output_rows(Transform(e, lanes), g.m, range(g.m), LazyVectors(e, places, lanes))
             for (_, place), value in zip(places, values, strict=False):
                 e.vstore(source.buffer, place, value, lanes)
@@ -153,8 +153,10 @@ class Output2D:
         e, g = self.e, self.g
 
         def line(i: Any, c: Any, lanes: int) -> None:
-            to = e.let(source.at + i * (g.a * source.pitch))
-            taps = LazyVectors(e, [(source.buffer, to + c + j * source.pitch) for j in range(g.a)], lanes)
+            to = e.let(source.at + i * (g.a * source.row_stride))
+            taps = LazyVectors(
+                e, [(source.buffer, to + c + j * source.row_stride) for j in range(g.a)], lanes
+            )
             emit(c, i, output_rows(Transform(e, lanes), g.m, range(g.m), taps), lanes)
 
         each_line(e, width, range(rows), line)
@@ -167,7 +169,9 @@ class Output2D:
             t = Transform(e, lanes)
 
             def column(j: int) -> list[Any]:
-                places = [(source.buffer, source.at + c + (i * g.a + j) * source.pitch) for i in range(g.a)]
+                places = [
+                    (source.buffer, source.at + c + (i * g.a + j) * source.row_stride) for i in range(g.a)
+                ]
                 return output_rows(t, g.m, rows, LazyVectors(e, places, lanes))
 
             for i, line in zip(rows, output_lines(t, g.m, len(rows), column), strict=True):

@@ -15,11 +15,11 @@ __all__ = ["LazyVectors", "TransformedTile", "each_line", "each_vector"]
 
 @dataclass(frozen=True)
 class TransformedTile:
-    """A tile in V or M: what belongs to position k of its a * a is at ``at + k * pitch`` of ``buffer``."""
+    """A tile in V or M: position k of its a * a begins at ``at + k * row_stride`` of ``buffer``."""
 
     buffer: Any
     at: Any
-    pitch: int
+    row_stride: int
 
 
 def each_vector(e: Emitter, channels: int, body: Callable[[Any, int], None]) -> None:

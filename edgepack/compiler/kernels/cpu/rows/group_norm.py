@@ -169,7 +169,7 @@ class GroupNorm(KernelBuilder):
                     value = e.multiply_add(e.vload(x, at), e.vload(factor, c), e.vload(summand, c))
                     views = {q: (extra[q], at) for q in found.epilogue.dense}
                     stored = found.stored(e, e.let(value), (*place, c), self.lanes, extra, views)
-                    e.vstore(y, e.let(row * found.pitch + c), stored)
+                    e.vstore(y, e.let(row * found.row_stride + c), stored)
 
                 self._vectors(e, vector)
 
@@ -255,4 +255,4 @@ def group_norm(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) 
     return GroupNorm(found, target).build()
 
 
-RULE = Rule("group_norm", order=850, dtypes=FLOATS, apply=group_norm, heeds_pitch=True)
+RULE = Rule("group_norm", order=850, dtypes=FLOATS, apply=group_norm, heeds_row_stride=True)
