@@ -19,6 +19,7 @@ from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.group_norm import find_group_norms
+from edgepack.compiler.graph.int16_operands import int16_operands
 from edgepack.compiler.graph.integer_products import integer_products
 from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_gathered import isolate_gathered
@@ -26,7 +27,6 @@ from edgepack.compiler.graph.isolate_shared import isolate_shared
 from edgepack.compiler.graph.isolate_small_results import isolate_small_results
 from edgepack.compiler.graph.layout import Layout, channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
-from edgepack.compiler.graph.narrow_products import narrow_products
 from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.products import matrix_products
 from edgepack.compiler.graph.rewrite import node_index, op_name
@@ -116,7 +116,7 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
         if layout == "NCHW":
             module = channels_last(module, filtered=forms.filtered, shuffles=forms.shuffles)
             module = fold_views(module)
-        module = narrow_products(module)
+        module = int16_operands(module)
         module = fuse_norms(module)
         module = fuse_attention(module)
         module = isolate_gathered(module)

@@ -137,7 +137,7 @@ class _Choice:
         work = work_of(self.fused.function)
         candidates: list[tuple[Rule, Implementation]] = []
         for rule in rules:
-            if any(known.serves == "rest" for known, _ in candidates):
+            if any(known.kind == "fallback" for known, _ in candidates):
                 break
             found = self._tried(rule)
             if found is not None:
@@ -150,7 +150,7 @@ class _Choice:
         return replace(best, refused=self.refused)
 
     def _is_fast(self, rule: Rule) -> bool:
-        return rule.serves == "anchor" or (rule.serves == "blocks" and self.fused.anchor is None)
+        return rule.kind == "anchor" or (rule.kind == "blocks" and self.fused.anchor is None)
 
     def _tried(self, rule: Rule) -> Implementation | None:
         schedule = self.given.get(rule.name)

@@ -63,8 +63,8 @@ class Rule:
         apply: makes the kernels. RuleError if it does not serve the fused group.
         heeds_row_stride: whether its kernels write rows that lie ``FusedGroup.row_stride`` elements apart.
         warning: what the user is told of a fused group that this rule serves; "" for nothing.
-        serves: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
-            for one with an anchor; "rest": what nothing else serves, slowly.
+        kind: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
+            for one with an anchor; "fallback": what nothing else serves, slowly.
         schedule: the class of what it decides; None for a rule that takes none.
     """
 
@@ -74,7 +74,7 @@ class Rule:
     apply: Apply
     heeds_row_stride: bool = False
     warning: str = ""
-    serves: Literal["anchor", "blocks", "rest"] = "anchor"
+    kind: Literal["anchor", "blocks", "fallback"] = "anchor"
     schedule: type[Schedule] | None = None
 
     def implement(

@@ -14,7 +14,7 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError, Stage
 from edgepack.compiler.kernels.estimate import bytes_moved, estimated_cycles, work_of
 from edgepack.compiler.kernels.registry import implement, implement_pair, with_prefetch
 from edgepack.compiler.kernels.schedule import Schedules, nothing_given
-from edgepack.compiler.planner.parts import Part
+from edgepack.compiler.planner.group_splitter import SubGroup
 from edgepack.compiler.planner.program import Call, Program
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -143,7 +143,7 @@ class KernelSelector:
         self._tried.setdefault(key, []).append(made)
         return made
 
-    def adopt(self, whole: FusedGroup, part: Part) -> None:
+    def register(self, whole: FusedGroup, part: SubGroup) -> None:
         """Makes a part of a group known, by its name: which of its parameters are constant."""
         constants = {whole.function.params[i] for i in self._constants[whole.name]}
         found = frozenset(i for i, buffer in enumerate(part.reads) if buffer in constants)

@@ -15,7 +15,7 @@ from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.estimate import slow_cycles, work_of
-from edgepack.compiler.planner.parts import Part, Whole
+from edgepack.compiler.planner.group_splitter import GroupSplitter, SubGroup
 from edgepack.compiler.planner.program import Call, Program, Value
 from edgepack.compiler.planner.select import KernelSelector
 
@@ -46,14 +46,14 @@ def select_or_split(program: Program, selector: KernelSelector) -> None:
 
 def _cheapest_cuts(fused: FusedGroup, selector: KernelSelector) -> list[tuple[int, ...]]:
     """The statements of each part; none where the group is better left whole."""
-    whole = Whole(fused)
+    whole = GroupSplitter(fused)
     if len(whole.statements) < 2:
         return []
     parts = [whole.part(numbers, i) for i, numbers in enumerate(_Cutter(whole, selector).cuts())]
     if len(parts) < 2:
         return []
     for part in parts:
-        selector.adopt(fused, part)
+        selector.register(fused, part)
     apart = sum(selector.cycles(part.fused) for part in parts)
     # No fast rule serves the whole, so it need not be lowered where even one slow kernel would take longer.
     better = not whole.anchor and apart < slow_cycles(work_of(fused.function), selector.target)
@@ -63,7 +63,7 @@ def _cheapest_cuts(fused: FusedGroup, selector: KernelSelector) -> list[tuple[in
 class _Cutter:
     """Cuts a fused group into parts that fast rules serve, as far as there are such."""
 
-    def __init__(self, whole: Whole, selector: KernelSelector) -> None:
+    def __init__(self, whole: GroupSplitter, selector: KernelSelector) -> None:
         self.whole, self.selector = whole, selector
 
     def cuts(self) -> list[tuple[int, ...]]:
@@ -75,7 +75,7 @@ class _Cutter:
 
     def _serves(self, numbers: Sequence[int]) -> bool:
         part = self.whole.part(numbers, 0)
-        self.selector.adopt(self.whole.fused, part)
+        self.selector.register(self.whole.fused, part)
         return self.selector.cycles(part.fused, fast_only=True) < inf
 
     def _around_anchor(self) -> list[tuple[int, ...]]:
@@ -135,13 +135,13 @@ def _split(
     program: Program, call: Call, cuts: Sequence[Sequence[int]], selector: KernelSelector
 ) -> list[Call]:
     """Puts a call for each part in the place of the whole's."""
-    whole = Whole(call.fused)
+    whole = GroupSplitter(call.fused)
     values: dict[Buffer, Value] = dict(zip(whole.params, call.arguments, strict=True))
     values.update(zip(whole.outputs, call.results, strict=True))
     made = []
     for i, numbers in enumerate(cuts):
         part = whole.part(numbers, i)
-        selector.adopt(call.fused, part)
+        selector.register(call.fused, part)
         for buffer in part.writes:
             if buffer not in values:
                 values[buffer] = program.new_buffer(tuple(int(d) for d in buffer.shape), str(buffer.dtype))
@@ -152,7 +152,7 @@ def _split(
     return made
 
 
-def _nodes(call: Call, part: Part) -> tuple[int, ...]:
+def _nodes(call: Call, part: SubGroup) -> tuple[int, ...]:
     """The model's nodes that a part computes."""
     own = call.fused.operator_nodes
     if not own or len(part.operators) == len(own):

@@ -89,4 +89,4 @@ def _without_gathers(wide: ElementwiseKernel) -> tuple[ElementwiseKernel, Implem
     return None
 
 
-RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise, serves="blocks")
+RULE = Rule("elementwise", order=1000, dtypes=EVERY_DTYPE, apply=elementwise, kind="blocks")

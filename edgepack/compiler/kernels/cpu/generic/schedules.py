@@ -367,13 +367,13 @@ def _limit_by_reads(block: Block, written: set[Buffer], shared: int) -> int:
     return shared
 
 
-GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic, serves="rest")
-ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows, serves="rest")
+GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic, kind="fallback")
+ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows, kind="fallback")
 PLAIN = Rule(
     "plain",
     order=1300,
     dtypes=EVERY_DTYPE,
     apply=plain,
-    serves="rest",
+    kind="fallback",
     warning="no schedule serves it; it runs in one thread, not vectorised",
 )

@@ -168,4 +168,4 @@ class RowKernel(KernelBuilder):
         )
 
 
-RULE = Rule("rowwise", order=900, dtypes=EVERY_DTYPE, apply=rowwise, serves="blocks")
+RULE = Rule("rowwise", order=900, dtypes=EVERY_DTYPE, apply=rowwise, kind="blocks")

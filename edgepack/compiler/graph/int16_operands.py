@@ -24,10 +24,10 @@ from edgepack.compiler.graph.rewrite import (
     shape_of,
 )
 
-__all__ = ["narrow_products"]
+__all__ = ["int16_operands"]
 
 #: The least and the largest value of what is multiplied.
-NARROW = (-(2**15), 2**15 - 1)
+INT16 = (-(2**15), 2**15 - 1)
 
 CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
 
@@ -35,7 +35,7 @@ CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
 MOVES = {"relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze", "relax.broadcast_to"}
 
 
-class _NarrowProducts(Rewriter):
+class _Int16Operands(Rewriter):
     """Remembers what each value was computed by, and rewrites products of what is small enough."""
 
     def __init__(self, module: IRModule) -> None:
@@ -66,7 +66,7 @@ class _NarrowProducts(Rewriter):
         if str(a.data_layout)[-1] != "C" or str(a.kernel_layout)[-2:] != "IO":
             return None
         if int(a.groups) > 1:
-            left, right = self._narrow(left), self._narrow(right)
+            left, right = self._as_int16(left), self._as_int16(right)
         else:
             left, right = self._even(left, -1), self._even(right, -2)
         convolution = getattr(relax.op.nn, name.removeprefix("relax.nn."))
@@ -95,7 +95,7 @@ class _NarrowProducts(Rewriter):
 
     def _fits(self, expr: relax.Expr) -> bool:
         found = self._range(expr)
-        return found is not None and NARROW[0] <= found[0] and found[1] <= NARROW[1]
+        return found is not None and INT16[0] <= found[0] and found[1] <= INT16[1]
 
     def _range(self, expr: relax.Expr) -> tuple[int, int] | None:
         """The least and the largest value that a tensor of integers may have; None where nothing is known."""
@@ -121,7 +121,7 @@ class _NarrowProducts(Rewriter):
 
     # Operands ----------------------------------------------------------------------------------------------
 
-    def _narrow(self, expr: relax.Expr) -> relax.Expr:
+    def _as_int16(self, expr: relax.Expr) -> relax.Expr:
         """The value as int16, and what it is computed from as far as that fits too."""
         if dtype_of(expr) == "int16":
             return expr
@@ -130,21 +130,21 @@ class _NarrowProducts(Rewriter):
         call: OptionalExpr = self.calls.get(expr)
         name = op_name(call)
         if name == "relax.astype" and _wider(dtype_of(call.args[0]), dtype_of(expr)):
-            return self._narrow(call.args[0])
+            return self._as_int16(call.args[0])
         if name in {"relax.subtract", "relax.add"} and all(self._fits(arg) for arg in call.args):
-            a, b = (self._narrow(arg) for arg in call.args)
+            a, b = (self._as_int16(arg) for arg in call.args)
             return self.emit(relax.Call(call.op, [a, b], call.attrs, call.ty_args))
         return self.emit(relax.op.astype(expr, "int16"))
 
     def _even(self, expr: relax.Expr, axis: int) -> relax.Expr:
         """The value as int16, with a zero behind its last element along an axis of odd length."""
-        narrow, shape = self._narrow(expr), shape_of(expr)
+        operand, shape = self._as_int16(expr), shape_of(expr)
         if shape[axis] % 2 == 0:
-            return narrow
+            return operand
         widths = [[0, int(i == axis % len(shape))] for i in range(len(shape))]
-        if is_constant(narrow):
-            return constant(np.pad(numpy_of(narrow), widths))
-        return self.emit(relax.op.nn.pad(narrow, [n for pair in widths for n in pair]))
+        if is_constant(operand):
+            return constant(np.pad(numpy_of(operand), widths))
+        return self.emit(relax.op.nn.pad(operand, [n for pair in widths for n in pair]))
 
 
 def _limits(dtype: str) -> tuple[int, int] | None:
@@ -155,16 +155,16 @@ def _limits(dtype: str) -> tuple[int, int] | None:
     return int(limits.min), int(limits.max)
 
 
-def _wider(narrow: str, wide: str) -> bool:
+def _wider(dtype: str, wider: str) -> bool:
     """Whether the second type of integers has all values of the first."""
-    a, b = _limits(narrow), _limits(wide)
+    a, b = _limits(dtype), _limits(wider)
     return a is not None and b is not None and b[0] <= a[0] and a[1] <= b[1]
 
 
-def narrow_products(module: IRModule) -> IRModule:
+def int16_operands(module: IRModule) -> IRModule:
     """Makes products of int32 whose operands fit 16 bits products of int16, of an even number of steps.
 
     Args:
         module: convolutions channels last.
     """
-    return _NarrowProducts(module).run()
+    return _Int16Operands(module).run()

@@ -17,7 +17,7 @@ from tvm.tirx import Buffer, BufferStore, PrimFunc, SeqStmt, Stmt
 
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 
-__all__ = ["Part", "Statement", "Whole"]
+__all__ = ["GroupSplitter", "Statement", "SubGroup"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Part:
+class SubGroup:
     """Some statements of a fused group.
 
     Attributes:
@@ -65,7 +65,7 @@ class Part:
     writes: tuple[Buffer, ...]
 
 
-class Whole:
+class GroupSplitter:
     """A fused group that may be taken apart.
 
     Attributes:
@@ -122,7 +122,7 @@ class Whole:
                 known.update(statement.writes)
         return tuple(found)
 
-    def part(self, numbers: Sequence[int], suffix: int) -> Part:
+    def part(self, numbers: Sequence[int], suffix: int) -> SubGroup:
         """Some of the statements.
 
         Args:
@@ -158,7 +158,7 @@ class Whole:
             origin=self.fused.title,
             float16_params=frozenset(i for i, b in enumerate(params) if b in half),
         )
-        return Part(fused, tuple(numbers), operators, params, writes)
+        return SubGroup(fused, tuple(numbers), operators, params, writes)
 
     def _anchor_within(
         self, chosen: set[int], operators: Sequence[int], params: Sequence[Buffer]
