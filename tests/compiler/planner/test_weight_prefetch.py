@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from tvm import tirx
+from tvm.tirx import PrimFunc
 
-from edgepack.compiler.kernels.cpu.conv import tile_product, winograd_product
-from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.emit.indices import div
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.weight_prefetch import CACHE_PART, LEAST_BYTES
 from edgepack.plan.types import Argument
@@ -119,6 +119,51 @@ def test_kernels_that_fetch_nothing_are_shared() -> None:
     )
 
 
+def rewritten(stmt: Any, change: Callable[[Any], Any]) -> Any:
+    """A statement with ``change`` of each that holds no others in its place."""
+    if isinstance(stmt, tirx.SeqStmt):
+        return tirx.SeqStmt([rewritten(one, change) for one in stmt.seq])
+    if isinstance(stmt, tirx.For):
+        return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, rewritten(stmt.body, change))
+    if isinstance(stmt, tirx.IfThenElse):
+        otherwise = stmt.else_case and rewritten(stmt.else_case, change)
+        return tirx.IfThenElse(stmt.condition, rewritten(stmt.then_case, change), otherwise)
+    return change(stmt)
+
+
+def counted(function: PrimFunc) -> tuple[PrimFunc, list[int]]:
+    """A kernel that counts, in the constants of a later call, which shares of them its products fetch.
+
+    Returns:
+        The kernel, and the elements of the shares: each begins at a multiple of so many.
+    """
+    buffers: dict[str, Any] = {}  # by the name of the variable that says where a share begins
+    shares: list[int] = []
+
+    def find(stmt: Any) -> Any:
+        if isinstance(stmt, tirx.Evaluate) and "llvm.prefetch" in str(stmt):
+            *_, address, _, locality, _ = stmt.value.args
+            load = address.args[0]
+            start = load.indices[0]
+            while isinstance(start, tirx.Add):
+                start = start.a
+            if int(locality) == 1:
+                buffers[start.name] = load.source
+        return stmt
+
+    def count(stmt: Any) -> Any:
+        if not isinstance(stmt, tirx.Bind) or stmt.var.name not in buffers:
+            return stmt
+        share, buffer = int(stmt.value.b), buffers[stmt.var.name]
+        shares.append(share)
+        at = tirx.truncdiv(stmt.var, tirx.IntImm("int32", share))
+        more = tirx.BufferLoad(buffer, [at]) + tirx.FloatImm("float32", 1.0)
+        return tirx.SeqStmt([stmt, tirx.BufferStore(buffer, more, [at])])
+
+    rewritten(function.body, find)
+    return function.with_body(rewritten(function.body, count)), shares
+
+
 @pytest.mark.parametrize(
     ("kernel", "size", "least"), [(1, 14, 1.0), (1, 9, 0.85), (3, 28, 1.0), (3, 26, 0.6), (5, 12, 1.0)]
 )
@@ -126,25 +171,10 @@ def test_kernels_that_fetch_nothing_are_shared() -> None:
 def test_each_share_is_asked_for_once(
     kernel: int, size: int, least: float, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instead of fetching its share, each product counts it: in the constant itself, where it would begin.
+    """Each product also counts its share: in the constant itself, at the number of the share.
 
     Less than all of it where tiles of one or two rows, or positions of cut tiles, fetch nothing.
     """
-    shares: list[int] = []
-    original = tile_product.stream_prefetch
-
-    def counting(
-        e: Emitter, buffer: Any, start: Any, lines: int, depth: int, unroll: int, locality: int = 3
-    ) -> Callable[[Any], None]:
-        if locality != 1:
-            return original(e, buffer, start, lines, depth, unroll)
-        shares.append(lines)
-        at = e.let(div(start, lines * e.line))
-        e.vstore(buffer, at, e.load(buffer, at) + e.f32(1, 1), 1)
-        return lambda step: None
-
-    monkeypatch.setattr(tile_product, "stream_prefetch", counting)
-    monkeypatch.setattr(winograd_product, "stream_prefetch", counting)
     made: list[dict[str, Any]] = []
     memories = executor.memories
 
@@ -156,13 +186,16 @@ def test_each_share_is_asked_for_once(
 
     monkeypatch.setattr(executor, "memories", remembering)
     built = plan_of(classifier(kernel, size), target=target(threads=threads))
+    counting = {symbol: counted(function) for symbol, function in built.functions.items()}
+    shares = [share for _, found in counting.values() for share in found]
+    built = replace(built, functions={symbol: function for symbol, (function, _) in counting.items()})
     runs = Executor({"m": built}, tmp_path, target(threads=threads))
     x = np.zeros((1, 64, size, size), np.float32)
     with pytest.raises(AssertionError, match="wrote to constant"):
         runs.run("m", [x])
     assert shares
     for _, argument, nbytes in fetched(built):
-        turns = -(-nbytes // (64 * min(shares)))
+        turns = -(-nbytes // (4 * min(shares)))
         counts = made[0]["constant"][argument.index].bytes[argument.offset :].view(np.float32)[:turns]
         assert counts.max() == 1
-        assert (counts == 1).sum() * max(shares) * 64 >= least * nbytes
+        assert (counts == 1).sum() * max(shares) * 4 >= least * nbytes
