@@ -110,16 +110,10 @@ def plan_of(
         given: schedules of all fused groups by rule, in place of those that the rules would propose.
     """
     imported, lowered = _lower(model, maxima or {}, preferred_forms(target or host_target()))
+    names, measured = {"name": name, "symbol_prefix": f"{name}_"}, Measured(schedules=lambda fused: given)
     if isinstance(target, GpuTarget):
-        return build_gpu_plan(lowered, imported.signature, target, name=name, symbol_prefix=f"{name}_")
-    return build_plan(
-        lowered,
-        imported.signature,
-        target or host_target(),
-        name=name,
-        symbol_prefix=f"{name}_",
-        measured=Measured(schedules=lambda fused: given),
-    )
+        return build_gpu_plan(lowered, imported.signature, target, **names, measured=measured)
+    return build_plan(lowered, imported.signature, target or host_target(), **names, measured=measured)
 
 
 def groups_of(model: onnx.ModelProto, target: CpuTarget) -> list[tuple[FusedGroup, frozenset[int]]]:

@@ -179,28 +179,20 @@ def _built(
     target: Target, lowered: Lowered, imported: ImportedModel, events: Events, *, name: str, prefix: str
 ) -> Built:
     """The plan for a target of any kind."""
+    from edgepack.compiler.planner.measured import Measured
     from edgepack.plan.gpu_target import GpuTarget
 
-    signature = imported.signature
-
+    signature, measured = imported.signature, Measured(imported.calibration)
     if isinstance(target, GpuTarget):
         from edgepack.compiler.planner.build_gpu import build_gpu_plan
 
-        large = imported.calibration.large
         return build_gpu_plan(
-            lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, large=large
+            lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, measured=measured
         )
     from edgepack.compiler.planner.build import build_plan
-    from edgepack.compiler.planner.measured import Measured
 
     return build_plan(
-        lowered,
-        signature,
-        target,
-        name=name,
-        symbol_prefix=prefix,
-        reporter=events,
-        measured=Measured(imported.calibration),
+        lowered, signature, target, name=name, symbol_prefix=prefix, reporter=events, measured=measured
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Operand, RuleError
@@ -16,8 +17,9 @@ from edgepack.compiler.kernels.gpu.fused_rows import FusedRows, find_fused_rows
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, find_loop_nests
 from edgepack.compiler.kernels.gpu.rows import rows
-from edgepack.compiler.kernels.gpu.winograd import Winograd, winograd
+from edgepack.compiler.kernels.gpu.winograd import WINOGRAD, GpuWinogradSchedule, Winograd, winograd
 from edgepack.compiler.kernels.registry import GPU_RULES
+from edgepack.compiler.kernels.schedule import Given, ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
 
@@ -27,12 +29,18 @@ __all__ = ["implement_on_gpu"]
 _Part = FusedRows | Attention | LoopNest
 
 
-def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = FULL) -> GpuImplementation:
+def implement_on_gpu(
+    fused: FusedGroup,
+    target: GpuTarget,
+    half: HalfOperands = FULL,
+    given: Given = MappingProxyType({}),
+) -> GpuImplementation:
     """A fused group's kernels: one for each of its nests, or for several that share their rows, or several
     for a nest.
 
     Args:
         half: what is float16 in memory.
+        given: schedules in place of those that would be proposed.
 
     Raises:
         RuleError: no kernel of a GPU serves it; the CPU has to compute it.
@@ -53,7 +61,7 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
     filtered = (0, 0)
     parameters = {}
     for part in parts:
-        form = _winograd(fused, nests, part, target, half)
+        form = _winograd(fused, nests, part, target, half, given)
         if form is not None:
             stages += form.stages
             names += form.rules
@@ -74,13 +82,17 @@ def implement_on_gpu(fused: FusedGroup, target: GpuTarget, half: HalfOperands = 
 
 
 def _winograd(
-    fused: FusedGroup, nests: LoopNests, part: _Part, target: GpuTarget, half: HalfOperands
+    fused: FusedGroup, nests: LoopNests, part: _Part, target: GpuTarget, half: HalfOperands, given: Given
 ) -> Winograd | None:
-    """A part in Winograd's form, where it is a convolution that pays in it."""
-    if isinstance(part, FusedRows | Attention):
+    """A part in Winograd's form, where it is a convolution that pays in it. ScheduleError where one is given
+    that does not fit."""
+    schedule = given.get(WINOGRAD, GpuWinogradSchedule())
+    if isinstance(part, FusedRows | Attention) or not isinstance(schedule, GpuWinogradSchedule):
         return None
     try:
-        return winograd(fused, nests, part, target, half)
+        return winograd(fused, nests, part, target, half, schedule)
+    except ScheduleError:
+        raise
     except RuleError:
         return None
 

@@ -8,11 +8,10 @@ computed is copied there when a kernel of the GPU reads it. Which of the two com
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.planner.float16_gpu import HalfTensors, half_tensors
 from edgepack.compiler.planner.layout import Built, Layout
+from edgepack.compiler.planner.measured import NOTHING_MEASURED, Measured
 from edgepack.compiler.planner.placement import describe_placement, place
 from edgepack.compiler.planner.program import read_program
 from edgepack.compiler.planner.select import KernelSelector
@@ -33,24 +32,24 @@ def build_gpu_plan(
     name: str,
     symbol_prefix: str,
     reporter: Reporter | None = None,
-    large: Collection[str] = (),
+    measured: Measured = NOTHING_MEASURED,
 ) -> Built:
     """Selects kernels for every call and lays everything out. Arguments and errors as for
     :func:`edgepack.compiler.planner.build.build_plan`.
 
     Args:
-        large: names of nodes whose results float16 does not hold.
+        measured: of the model and its kernels, which decides with the rules.
     """
     reporter = reporter or Reporter()
     program = read_program(lowered)
-    gpu = GpuSelector(target, symbol_prefix, reporter)
-    cpu = KernelSelector(program, target.host, symbol_prefix, reporter)
+    gpu = GpuSelector(target, symbol_prefix, reporter, measured.schedules)
+    cpu = KernelSelector(program, target.host, symbol_prefix, reporter, measured.schedules)
     for call in program.calls:
         reason = gpu.select(call, HalfTensors().of_call(call))
         if reason:
             cpu.warn(f"kernel {call.fused.title}: the CPU computes it, for the GPU has no kernel ({reason})")
     place(program, signature, target, cpu)
-    half = half_tensors(program, target, signature.nodes, large)
+    half = half_tensors(program, target, signature.nodes, measured.calibration.large)
     for text in half.warnings:
         cpu.warn(text)
     for call in program.calls:

@@ -11,6 +11,7 @@ from edgepack.compiler.kernels.contract import RuleError
 from edgepack.compiler.kernels.gpu.code import SYMBOL
 from edgepack.compiler.kernels.gpu.contract import FULL, GpuImplementation, HalfOperands
 from edgepack.compiler.kernels.implement_gpu import implement_on_gpu
+from edgepack.compiler.kernels.schedule import Schedules, nothing_given
 from edgepack.compiler.planner.program import Call
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -32,8 +33,10 @@ class GpuSelector:
         texts: their text, by symbol.
     """
 
-    def __init__(self, target: GpuTarget, prefix: str, reporter: Reporter) -> None:
-        self.target, self.prefix, self.reporter = target, prefix, reporter
+    def __init__(
+        self, target: GpuTarget, prefix: str, reporter: Reporter, schedules: Schedules = nothing_given
+    ) -> None:
+        self.target, self.prefix, self.reporter, self.schedules = target, prefix, reporter, schedules
         self.kernels: dict[str, Kernel] = {}
         self.texts: dict[str, str] = {}
         self._symbols: dict[str, str] = {}
@@ -66,7 +69,7 @@ class GpuSelector:
 
     def _made(self, fused: FusedGroup, half: HalfOperands) -> GpuImplementation | str:
         try:
-            return implement_on_gpu(fused, self.target, half)
+            return implement_on_gpu(fused, self.target, half, self.schedules(fused))
         except RuleError as error:
             return str(error)
 

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.gpu import winograd_cost
+from edgepack.compiler.kernels.gpu.winograd import WINOGRAD, GpuWinogradSchedule
+from edgepack.compiler.kernels.schedule import Given
 from edgepack.plan.gpu_speed import GpuSpeed
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch
@@ -66,8 +67,9 @@ def rules(model: onnx.ModelProto, on: GpuTarget) -> list[str]:
 
 
 def check(models: dict[str, onnx.ModelProto], folder: Path, on: GpuTarget, m: int) -> None:
-    """Every model has Winograd's form, and ONNX Runtime's results."""
-    built = {name: plan_of(model, f"m{i}", on) for i, (name, model) in enumerate(models.items())}
+    """Every model has Winograd's form, with tiles of m x m, and ONNX Runtime's results."""
+    given: Given = {WINOGRAD: GpuWinogradSchedule(outputs=m)}
+    built = {name: plan_of(model, f"m{i}", on, given=given) for i, (name, model) in enumerate(models.items())}
     executor = OpenClExecutor(built, folder / "kernels", driver(folder / "pocl"))
     for name, model in models.items():
         assert f"opencl.winograd{m}_output" in {k.rule for k in built[name].plan.kernels}, name
@@ -77,30 +79,27 @@ def check(models: dict[str, onnx.ModelProto], folder: Path, on: GpuTarget, m: in
         assert_close(model, {"y": results[0]}, {"y": run_onnxruntime(model, inputs)[0]}, rounded)
 
 
-def always(monkeypatch: pytest.MonkeyPatch, m: int) -> None:
-    """Takes tiles of m x m whether they pay or not."""
-    monkeypatch.setattr(winograd_cost, "TILES", (m,))
-    monkeypatch.setattr(winograd_cost, "PAYS", 1e9)
-
-
 @pytest.mark.parametrize(("m", "names"), [(4, ["odd"]), (2, ["groups"])])
-def test_results(m: int, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    always(monkeypatch, m)
+def test_results(m: int, names: list[str], tmp_path: Path) -> None:
     check({name: convolution(**SHAPES[name]) for name in names}, tmp_path, target(), m)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group_size", [64, 256])
 @pytest.mark.parametrize(("m", "precision"), [(4, "fp32"), (2, "fp32"), (2, "fp16")])
-def test_results_of_all_shapes(
-    m: int, precision: str, group_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_of_all_shapes(m: int, precision: str, group_size: int, tmp_path: Path) -> None:
     """With groups that share the terms of the products too."""
-    always(monkeypatch, m)
     models = {name: convolution(**shape) for name, shape in SHAPES.items()}
     models["deep"] = convolution(channels=300, size=(13, 13))
     on = target(precision=precision, group_size=group_size, least_groups=96)
     check(models, tmp_path, on, m)
+
+
+def test_tiles_that_there_are_not_are_refused() -> None:
+    """The CPU computes the convolution, and the user is told why."""
+    given: Given = {WINOGRAD: GpuWinogradSchedule(outputs=5)}
+    warnings = plan_of(convolution(), "m", target(), given=given).plan.warnings
+    assert any("there are no tiles of 5x5 outputs" in warning for warning in warnings)
 
 
 def test_it_is_chosen_where_it_pays() -> None:

@@ -13,6 +13,8 @@ from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.graph.lower import lower
 from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.build_gpu import build_gpu_plan
+from edgepack.compiler.planner.measured import Measured
+from edgepack.plan.calibration import CalibrationRanges
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.plan.types import Launch
 from workbench.compiled import FREE_COPIES
@@ -26,8 +28,9 @@ FP16 = GpuTarget("cuda", host_target(), capabilities=(87,), precision="fp16", sp
 def planned(model: onnx.ModelProto, target: GpuTarget = FP16, large: frozenset[str] = frozenset()) -> Built:
     imported = import_model(model)
     signature = imported.signature
+    measured = Measured(CalibrationRanges(large))
     return build_gpu_plan(
-        lower(imported.module), signature, target, name="m", symbol_prefix="m_", large=large
+        lower(imported.module), signature, target, name="m", symbol_prefix="m_", measured=measured
     )
 
 

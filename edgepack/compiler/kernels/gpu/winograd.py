@@ -32,14 +32,29 @@ from edgepack.compiler.kernels.gpu.expressions import Evaluator, unravelled
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest, LoopNests, find_loop_nests
 from edgepack.compiler.kernels.gpu.simdgroup_matrix import simdgroup_matrix
-from edgepack.compiler.kernels.gpu.winograd_cost import winograd_tile
+from edgepack.compiler.kernels.gpu.winograd_cost import TILES, winograd_tile
 from edgepack.compiler.kernels.gpu.winograd_form import Filtering, filtering
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["Winograd", "winograd"]
+__all__ = ["WINOGRAD", "GpuWinogradSchedule", "Winograd", "winograd"]
+
+#: The name under which a schedule is given.
+WINOGRAD = "gpu.winograd"
 
 #: Channels, outputs of a group and tiles at least: what a product needs.
 LEAST = 8
+
+
+@dataclass(frozen=True)
+class GpuWinogradSchedule(Schedule):
+    """What is decided about a convolution in Winograd's form.
+
+    Attributes:
+        outputs: of a tile, along each side.
+    """
+
+    outputs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,12 +74,18 @@ class Winograd:
 
 
 def winograd(
-    fused: FusedGroup, nests: LoopNests, nest: LoopNest, target: GpuTarget, half: HalfOperands
+    fused: FusedGroup,
+    nests: LoopNests,
+    nest: LoopNest,
+    target: GpuTarget,
+    half: HalfOperands,
+    given: GpuWinogradSchedule,
 ) -> Winograd:
     """The kernels of a nest that is such a convolution by constant weights.
 
-    RuleError for another one, where another form is estimated to be faster, and where units for matrices
-    multiply float16 or TF32: there products are not what takes the time.
+    ScheduleError where what is given does not fit. RuleError for another nest, where another form is estimated
+    to be faster, and where units for matrices multiply float16 or TF32: there products are not what takes the
+    time.
     """
     kernel = Kernel(fused, nests, target.most_parameters, half)
     units = target.tensor_cores or target.simdgroup_matrices
@@ -77,7 +98,9 @@ def winograd(
     half_weights, rounds = kernel.stored(source) == "float16", target.precision == "fp16"
     if half_weights and not rounds:
         raise RuleError("weights that are float16 as they are would be float32")
-    m = winograd_tile(conv, target, half_input=rounds, half_weights=half_weights)
+    m = given.outputs or winograd_tile(conv, target, half_input=rounds, half_weights=half_weights)
+    if given.outputs is not None and m not in (TILES[:1] if rounds else TILES):
+        raise ScheduleError(f"there are no tiles of {m}x{m} outputs, or they lose too many bits in float16")
     if m == 0 or min(conv.channels, conv.outputs // conv.groups, conv.tiles(m)) < LEAST:
         raise RuleError("the direct convolution is estimated to be faster")
     return _WinogradStages(fused, nests, nest, target, half, conv, m).build()

@@ -12,7 +12,7 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side
 from edgepack.compiler.kernels.gpu.winograd_form import Filtering
 from edgepack.plan.gpu_target import GpuTarget
 
-__all__ = ["winograd_tile"]
+__all__ = ["TILES", "winograd_tile"]
 
 #: What of its peak a product reaches, in either form. It has not been measured; the more it is, the less
 #: Winograd's form pays.
