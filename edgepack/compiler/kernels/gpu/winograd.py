@@ -83,9 +83,9 @@ def winograd(
 ) -> Winograd:
     """The kernels of a nest that is such a convolution by constant weights.
 
-    ScheduleError where what is given does not fit. RuleError for another nest, where another form is estimated
-    to be faster, and where units for matrices multiply float16 or TF32: there products are not what takes the
-    time.
+    ScheduleError where what is given does not fit. RuleError for another nest, where another form is
+    estimated to be faster, and where units for matrices multiply float16 or TF32: there products are not what
+    takes the time.
     """
     kernel = Kernel(fused, nests, target.most_parameters, half)
     units = target.tensor_cores or target.simdgroup_matrices

@@ -12,7 +12,6 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D, all_1d
 from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels, panels_of
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
-from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["idle_bytes", "winograd_1d", "winograd_2d_tile", "worth_fusing"]
@@ -68,11 +67,12 @@ def winograd_2d_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = No
     chosen = 0
     for m in OUTPUTS.get(conv.kernel[0], ()):
         positions = (m + conv.kernel[0] - 1) ** 2
-        if _too_large(positions * channels * conv.element_bytes, target):
+        nbytes = positions * channels * conv.element_bytes
+        if _too_large(nbytes, target):
             continue
         tiles = conv.batch * -(-conv.out_height // m) * -(-conv.out_width // m)
         count = tiles * positions * channels * _filled(conv, target)
-        cost = _product_cost(count, conv.group_in, positions * channels, target)
+        cost = _product_cost(count, conv.group_in, nbytes, target)
         cost += _transform_cost(conv, target, tiles * positions, tiles * positions, TRANSFORM_COST[m])
         if cost < best:
             best, chosen = cost, m
@@ -90,12 +90,13 @@ def winograd_1d(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Winograd1D 
     best, chosen = _direct_cost(conv, target) / rate, None
     for lines in all_1d(conv):
         weights = lines.positions * lines.depth * conv.out_channels
-        if _too_large(weights * conv.element_bytes, target):
+        nbytes = weights * conv.element_bytes
+        if _too_large(nbytes, target):
             continue
         rows = tile_for(target, lines.run_length or lines.count, conv.group_out, conv.dtype).rows
         tiles = sum(size * count for size, count in panels_of(lines, rows, 1))
         parts = prod(number for number, _ in lines.taps)
-        cost = _product_cost(tiles * weights * _filled(conv, target), lines.depth, weights, target)
+        cost = _product_cost(tiles * weights * _filled(conv, target), lines.depth, nbytes, target)
         cost += tiles * weights / lines.depth * PART_STEPS * (parts - 1)
         read, written = lines.input_tiles * lines.positions, lines.count * lines.positions
         cost += _transform_cost(conv, target, read, written, LINE_TRANSFORM_COST)
@@ -124,20 +125,20 @@ def _filled(conv: Conv2d, target: CpuTarget) -> float:
 
 def _direct_cost(conv: Conv2d, target: CpuTarget) -> float:
     weights = conv.depth * conv.out_channels
-    return _product_cost(conv.pixels * weights, conv.depth, weights, target)
+    return _product_cost(conv.pixels * weights, conv.depth, weights * conv.element_bytes, target)
 
 
-def _product_cost(count: float, depth: int, weights: int, target: CpuTarget) -> float:
-    """Of ``count`` multiply-adds in sums of ``depth`` terms, with so many float32 weights."""
+def _product_cost(count: float, depth: int, weight_bytes: int, target: CpuTarget) -> float:
+    """The cost of ``count`` multiply-adds in sums of ``depth`` terms, with weights of so many bytes."""
     computing = count / EFFICIENCY * (1 + TILE_STEPS / depth)
-    reading = STREAM_COST * target.vector_bytes / STREAM_VECTOR_BYTES * (weights * DTYPE_BYTES["float32"])
+    reading = STREAM_COST * target.vector_bytes / STREAM_VECTOR_BYTES * weight_bytes
     return max(computing, reading) + NOT_HIDDEN * min(computing, reading)
 
 
 def _transform_cost(
     conv: Conv2d, target: CpuTarget, read: int, written: int, cost: tuple[float, float]
 ) -> float:
-    """Of transforming ``read`` elements of each input channel and ``written`` of each output channel."""
+    """The cost of transforming ``read`` elements of each input and ``written`` of each output channel."""
     lanes = target.lanes(conv.dtype)
     vectors_in, vectors_out = (-(-c // lanes) * lanes for c in (conv.in_channels, conv.out_channels))
     return read * vectors_in * cost[0] + written * vectors_out * cost[1]

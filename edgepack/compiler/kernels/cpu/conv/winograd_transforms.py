@@ -119,12 +119,12 @@ class RowGroups:
 
 
 def input_row_groups(m: int, target: CpuTarget, *, staged: bool) -> RowGroups:
-    """Those of a transform of inputs, staged or not."""
+    """The row groups of a transform of inputs, staged or not."""
     return RowGroups(_input_row_sets(m, target), staged, _input_stages(m, target))
 
 
 def output_row_groups(m: int, target: CpuTarget, *, staged: bool) -> RowGroups:
-    """Those of a transform of outputs, staged or not."""
+    """The row groups of a transform of outputs, staged or not."""
     return RowGroups(_output_row_sets(m, target), staged, (tuple(range(m)),))
 
 
