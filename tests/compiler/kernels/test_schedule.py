@@ -44,6 +44,16 @@ def _product() -> onnx.ModelProto:
     return g.model()
 
 
+def attended() -> onnx.ModelProto:
+    """The scores of 100 queries, and the values that they weigh."""
+    g = Graph("attended", seed=3)
+    query, key, value = (g.input(name, (2, 4, 100, 32)) for name in ("query", "key", "value"))
+    scores = g.op("MatMul", query, g.op("Transpose", key, perm=[0, 1, 3, 2]))
+    g.op("MatMul", g.op("Softmax", g.op("Mul", scores, g.const(0.2)), axis=-1), value, name="y")
+    g.output("y")
+    return g.model()
+
+
 #: By rule: a model that it serves, and fields that do not fit that model, each with what is said of it.
 Misfit = tuple[dict[str, Any], str]
 CASES: dict[str, tuple[onnx.ModelProto, list[Misfit]]] = {
@@ -83,6 +93,15 @@ CASES: dict[str, tuple[onnx.ModelProto, list[Misfit]]] = {
             ({"lanes": 6}, "vectors of 6 lanes for groups of 4"),
             ({"lanes": 32}, "vectors of 32 lanes for groups of 4"),
             ({"columns": 15}, "15 columns of a step, of 14"),
+        ],
+    ),
+    "attention": (
+        attended(),
+        [
+            ({"lanes": 12}, "vectors of 12 queries: no power of 2 up to 16"),
+            ({"lanes": 32}, "vectors of 32 queries: no power of 2 up to 16"),
+            ({"block": 24}, "blocks of 24 queries, of 100 in vectors of 16"),
+            ({"block": 112}, "blocks of 112 queries, of 100 in vectors of 16"),
         ],
     ),
     "conv2d.chained": (expanded(), [({"tasks": 65}, "65 tasks of"), ({"columns": 65}, "65 columns of")]),

@@ -8,6 +8,7 @@ operand; rows are divided by their sums when they are stored, see ``weighted_val
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -26,6 +27,8 @@ from edgepack.compiler.kernels.cpu.emit.affine import IndexVariables
 from edgepack.compiler.kernels.cpu.emit.indices import Index, balanced_split, div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["attention"]
@@ -34,11 +37,50 @@ __all__ = ["attention"]
 BLOCK = 64
 
 
-def attention(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Implementation:
+@dataclass(frozen=True)
+class AttentionSchedule(Schedule):
+    """What is decided about attention.
+
+    Attributes:
+        block: queries of a task, at most.
+        lanes: queries of a vector.
+    """
+
+    block: int | None = None
+    lanes: int | None = None
+
+
+#: All is left to the cost model.
+OPEN = AttentionSchedule()
+
+
+def propose(form: AttentionForm, target: CpuTarget, given: AttentionSchedule) -> AttentionSchedule:
+    """What is decided, but for what is given. ScheduleError if that does not fit."""
+    widest = target.lanes(MATH_DTYPE)
+    while widest > form.rows:
+        widest //= 2
+    lanes = given.lanes or widest
+    if lanes & (lanes - 1) or lanes > widest:
+        raise ScheduleError(f"vectors of {lanes} queries: no power of 2 up to {widest}")
+    largest = form.rows // lanes * lanes  # of a remainder, the last block overlaps the one before
+    if given.block is not None and (given.block % lanes or given.block > largest):
+        raise ScheduleError(f"blocks of {given.block} queries, of {form.rows} in vectors of {lanes}")
+    most = (given.block or BLOCK) // lanes
+    row = DTYPE_BYTES[MATH_DTYPE] * lanes * form.keys
+    while given.block is None and most > 1 and most * row > target.l2_bytes // 2:
+        most -= 1
+    sizes = balanced_split(-(-form.rows // lanes), max(1, min(most, largest // lanes)))
+    return AttentionSchedule(sizes[0][0] * lanes, lanes)
+
+
+def attention(
+    fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: AttentionSchedule = OPEN
+) -> Implementation:
     """Applies the rule to a fused group whose anchor is of that kind."""
     if fused.anchor is None or fused.anchor.kind != "attention":
         raise RuleError("another operator")
-    return AttentionKernel(AttentionForm.of(fused), target).build()
+    form = AttentionForm.of(fused)
+    return AttentionKernel(form, target, propose(form, target, given)).build()
 
 
 class AttentionKernel(KernelBuilder):
@@ -49,19 +91,13 @@ class AttentionKernel(KernelBuilder):
         block: queries of the largest block, and ``blocks`` of one head.
     """
 
-    def __init__(self, form: AttentionForm, target: CpuTarget) -> None:
-        lanes = target.lanes(MATH_DTYPE)
-        while lanes > form.rows:
-            lanes //= 2
+    def __init__(self, form: AttentionForm, target: CpuTarget, schedule: AttentionSchedule) -> None:
+        block, lanes = schedule.block, schedule.lanes
+        assert block is not None and lanes is not None
         super().__init__("attention", target, dtype=MATH_DTYPE, lanes=lanes)
-        self.form = form
-        most = max(1, BLOCK // lanes)
-        while most > 1 and self.element_bytes * most * lanes * form.keys > target.l2_bytes // 2:
-            most -= 1
+        self.form, self.schedule = form, schedule
         vectors = -(-form.rows // lanes)
-        if form.rows % lanes:
-            most = min(most, form.rows // lanes)  # the last block overlaps the one before
-        self.sizes = [(size * lanes, count) for size, count in balanced_split(vectors, most)]
+        self.sizes = [(size * lanes, count) for size, count in balanced_split(vectors, block // lanes)]
         self.block = self.sizes[0][0]
         self.blocks = sum(count for _, count in self.sizes)
         buffers = self._declare()
@@ -78,7 +114,7 @@ class AttentionKernel(KernelBuilder):
         return AttentionBuffers(params, query, key, value, output, panel, scores, sums)
 
     def parameters(self) -> dict[str, Any]:
-        return {"block": self.block, "lanes": self.lanes}
+        return {}
 
     def build(self) -> Implementation:
         form = self.form
@@ -87,7 +123,7 @@ class AttentionKernel(KernelBuilder):
             self.rule,
             (self.e.stage(prod(form.batch) * self.blocks),),
             scratch=tuple(self.e.scratch_bytes),
-            parameters=self.parameters(),
+            schedule=self.schedule,
             flops=2 * prod(form.batch) * form.rows * form.keys * (form.depth + form.columns),
         )
 
@@ -144,4 +180,4 @@ class AttentionKernel(KernelBuilder):
             )
 
 
-RULE = Rule("attention", order=600, dtypes=FLOAT32 | {"bool"}, apply=attention)
+RULE = Rule("attention", order=600, dtypes=FLOAT32 | {"bool"}, apply=attention, schedule=AttentionSchedule)
