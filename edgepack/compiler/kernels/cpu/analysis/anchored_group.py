@@ -11,7 +11,7 @@ from tvm.tirx import Buffer
 
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.analysis.images import Images
+from edgepack.compiler.kernels.cpu.analysis.as_2d import As2d
 from edgepack.compiler.kernels.cpu.analysis.operands import declare_param
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
@@ -21,7 +21,7 @@ from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["CONVOLUTIONS", "POOLINGS", "AnchoredGroup", "anchored"]
 
-#: Operators that slide windows over images, and over what :class:`Images` makes images of.
+#: Operators that slide windows over images, and over what :class:`As2d` makes images of.
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 PRODUCTS = (*CONVOLUTIONS, "matmul")
 POOLINGS = tuple(f"{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
@@ -42,7 +42,7 @@ class AnchoredGroup:
             which it may be computed, the preferred ones first, the model's own last.
         row_stride: elements from one row of the output to the next; more than the last dimension has where
             the output is part of a wider tensor.
-        images: how the tensors of a convolution or pooling are images; None for other operators.
+        as_2d: how the tensors of a convolution or pooling are images; None for other operators.
     """
 
     anchor: Anchor
@@ -51,7 +51,7 @@ class AnchoredGroup:
     epilogue: Epilogue
     products: tuple[ProductTypes, ...]
     row_stride: int
-    images: Images | None = None
+    as_2d: As2d | None = None
 
     @property
     def types(self) -> ProductTypes:
@@ -76,8 +76,8 @@ class AnchoredGroup:
     @property
     def image_shape(self) -> tuple[int, int, int, int]:
         """Shape of the first operand of a convolution or pooling, as images."""
-        assert self.images is not None
-        return self.images.shape(self.operand_shape(0))
+        assert self.as_2d is not None
+        return self.as_2d.shape(self.operand_shape(0))
 
     def stored(
         self,
@@ -89,8 +89,8 @@ class AnchoredGroup:
         here: Mapping[int, tuple[Any, Any]] | None = None,
     ) -> Any:
         """What is stored of the anchor's value: :meth:`Epilogue.apply`, at a position in the images."""
-        if self.images is not None and self.epilogue.params:
-            position = self.images.position(e, position)
+        if self.as_2d is not None and self.epilogue.params:
+            position = self.as_2d.position(e, position)
         return self.epilogue.apply(e, value, position, lanes, pointers, here)
 
     def operand(self, operand: int) -> int:
@@ -140,8 +140,8 @@ def anchored(fused: FusedGroup, kinds: Sequence[str]) -> AnchoredGroup:
         row_stride,
     )
     if fused.anchor.kind in (*CONVOLUTIONS, *POOLINGS):
-        images = Images.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))
-        return replace(found, output_shape=images.shape(epilogue.shape), images=images)
+        as_2d = As2d.of(fused.anchor, found.operand_shape(0), epilogue.shape, _window(found))
+        return replace(found, output_shape=as_2d.shape(epilogue.shape), as_2d=as_2d)
     return found
 
 

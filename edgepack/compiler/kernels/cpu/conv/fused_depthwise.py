@@ -82,7 +82,7 @@ def fused_depthwise_conv2d(
     conv, depthwise = Conv2d.of(outer), Conv2d.of(inner)
     if not depthwise.depthwise or inner.operand(0) != 0 or conv.groups != 1 or first.row_stride is not None:
         raise RuleError("not a convolution and a depthwise convolution")
-    if conv.planes or depthwise.planes:
+    if conv.depth_window or depthwise.depth_window:
         raise RuleError("windows with a depth")
     if outer.output_shape != inner.image_shape:
         raise RuleError("a reshape stands between them")

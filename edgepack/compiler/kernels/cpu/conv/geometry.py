@@ -8,7 +8,7 @@ import numpy as np
 
 from edgepack.compiler.kernels.contract import Array, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
-from edgepack.compiler.kernels.cpu.analysis.images import Planes
+from edgepack.compiler.kernels.cpu.analysis.as_2d import DepthWindow
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -29,7 +29,7 @@ class Conv2d:
     Attributes:
         batch: images of the output.
         types: of the product of the input and the weights.
-        planes: how images of the input become those of the output, where that is not one by one.
+        depth_window: how images of the input become those of the output, where that is not one by one.
     """
 
     batch: int
@@ -48,19 +48,19 @@ class Conv2d:
     pad_right: int
     groups: int
     types: ProductTypes = FLOAT32
-    planes: Planes | None = None
+    depth_window: DepthWindow | None = None
 
     @classmethod
     def of(cls, fused: AnchoredGroup) -> Conv2d:
         """Reads the geometry off the anchor. RuleError for another layout."""
         a = fused.anchor.attributes
-        if a["layout"] not in CHANNELS_LAST or fused.images is None:
+        if a["layout"] not in CHANNELS_LAST or fused.as_2d is None:
             raise RuleError(f"layout {a['layout']}")
         _, h, w, c = fused.image_shape
         *window, _, oc = fused.operand_shape(1)
         n, oh, ow, _ = fused.output_shape
         pads, rank = a["padding"], len(window)
-        pair, planes = fused.images.pair, fused.images.planes
+        pair, planes = fused.as_2d.pair, fused.as_2d.depth_window
         kernel, strides, dilation = (pair(v, 1) for v in (window, a["strides"], a["dilation"]))
         (top, left), (bottom, right) = pair(pads[:rank], 0), pair(pads[rank:], 0)
         sizes = (n, h, w, c, oh, ow, oc)
@@ -99,25 +99,27 @@ class Conv2d:
     @property
     def input_elements(self) -> int:
         """Elements of the input of all images."""
-        images = self.batch // self.planes.out * self.planes.size if self.planes else self.batch
+        images = (
+            self.batch // self.depth_window.out * self.depth_window.size if self.depth_window else self.batch
+        )
         return images * self.height * self.width * self.in_channels
 
     @property
     def padded(self) -> bool:
         """Whether any window reaches into padding."""
-        behind = self.planes is not None and self.planes.padded
+        behind = self.depth_window is not None and self.depth_window.padded
         return behind or any((self.pad_top, self.pad_left, self.pad_bottom, self.pad_right))
 
     @property
     def pointwise(self) -> bool:
         """Whether it is a product of the input, as it lies in memory, and the weights."""
-        return self.kernel == self.strides == (1, 1) and not self.padded and self.planes is None
+        return self.kernel == self.strides == (1, 1) and not self.padded and self.depth_window is None
 
     def side_by_side(self) -> Conv2d:
         """The same of images that have the channels of all planes of a window."""
-        if self.planes is None:
+        if self.depth_window is None:
             return self
-        return replace(self, in_channels=self.in_channels * self.planes.kernel, planes=None)
+        return replace(self, in_channels=self.in_channels * self.depth_window.kernel, depth_window=None)
 
     @property
     def group_sizes(self) -> tuple[int, int]:
@@ -156,7 +158,7 @@ class Conv2d:
     @property
     def rows(self) -> int:
         """Rows of the window, of all its planes."""
-        return self.kernel[0] * (self.planes.kernel if self.planes else 1)
+        return self.kernel[0] * (self.depth_window.kernel if self.depth_window else 1)
 
     @property
     def flops(self) -> int:

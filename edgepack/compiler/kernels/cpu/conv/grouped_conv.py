@@ -21,9 +21,9 @@ from tvm import tirx
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
+from edgepack.compiler.kernels.cpu.conv.depth_window import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.gemm_schedule import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import WindowSchedule, fitting
 from edgepack.compiler.kernels.cpu.conv.window_walk import MULTIPLIED, Position, WindowWalk
@@ -199,7 +199,7 @@ class GroupedConv(WindowWalk):
         accumulators = self.accumulators(len(taps), lanes, 0)
         top, d = e.let(y * c.strides[0] - c.pad_top), c.dilation[0]
         left = x * c.strides[1] - c.pad_left
-        before, plane = first_plane(e, c.planes, image)
+        before, plane = first_plane(e, c.depth_window, image)
         source = e.let(((before * c.height + top) * c.width + left) * c.in_channels + first)
         weights = e.let(channel * c.depth)
         # The end is never a constant, or LLVM would unroll the loop.
@@ -207,14 +207,14 @@ class GroupedConv(WindowWalk):
 
         def rows(number: Any, behind: Any) -> None:
             def row(k: Any) -> None:
-                pixel = (k * d + behind * c.height) * c.width if c.planes else k * (d * c.width)
+                pixel = (k * d + behind * c.height) * c.width if c.depth_window else k * (d * c.width)
                 base = e.let(source + pixel * c.in_channels)
                 at = e.let(weights + (number * c.kernel[0] + k) * (c.group_in * c.kernel[1] * lanes))
                 self._window_row(accumulators, base, at, lanes, taps)
 
             e.loop(begin, end, row)
 
-        each_plane(e, c.planes, plane, rows)
+        each_plane(e, c.depth_window, plane, rows)
         target = e.let(((image * c.out_height + y) * c.out_width + x) * row_stride + channel)
         for i in range(len(taps)):
             value = e.let(e.vload(accumulators, i * lanes, lanes))

@@ -10,7 +10,7 @@ from tvm import tirx
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import POOLINGS, anchored
-from edgepack.compiler.kernels.cpu.analysis.images import WIDEST_UNROLLED
+from edgepack.compiler.kernels.cpu.analysis.as_2d import WIDEST_UNROLLED
 from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
@@ -74,13 +74,13 @@ def pool2d(
     """Rule ``pool2d``."""
     found = anchored(fused, POOLINGS)
     a = found.anchor.attributes
-    if a["layout"] not in CHANNELS_LAST or found.images is None:
+    if a["layout"] not in CHANNELS_LAST or found.as_2d is None:
         raise RuleError(f"layout {a['layout']}")
-    if found.images.planes:
+    if found.as_2d.depth_window:
         raise RuleError("windows with a depth, and more than that")
     n, h, w, c = found.image_shape
     _, oh, ow, _ = found.output_shape
-    pads, pair = a["padding"], found.images.pair
+    pads, pair = a["padding"], found.as_2d.pair
     size, strides, dilation = (pair(a[name], 1) for name in ("pool_size", "strides", "dilation"))
     edges = (*pair(pads[: len(pads) // 2], 0), *pair(pads[len(pads) // 2 :], 0))
     window = Window(n, h, w, c, oh, ow, c, size, strides, dilation, edges)

@@ -20,7 +20,7 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
-from edgepack.compiler.kernels.cpu.conv.planes import each_plane, first_plane
+from edgepack.compiler.kernels.cpu.conv.depth_window import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule, propose_sliding
 from edgepack.compiler.kernels.cpu.conv.window_walk import Position, WindowWalk
@@ -132,7 +132,7 @@ class SlidingWindow(WindowWalk):
         e, g = self.e, self.window
         image, y, x = at
         top = e.let(y * g.strides[0] - g.pads[0])
-        first, plane = first_plane(e, g.planes, image)
+        first, plane = first_plane(e, g.depth_window, image)
         source = self.lines(first, top, e.let((x * g.strides[1] - g.pads[1]) * g.channels))
         target = e.let(((image * g.out_height + y) * g.out_width + x) * self.fused.row_stride)
         strip = _Strip(at, top, plane, source, target, taps)
@@ -178,9 +178,9 @@ class SlidingWindow(WindowWalk):
 
         def row(k: Any, plane: Any, behind: Any) -> None:
             base = e.let(strip.source(k) + channel)
-            if g.planes:
+            if g.depth_window:
                 base = e.let(base + behind * (g.height * g.width * g.channels))
-                k = (number * g.planes.kernel + plane) * kh + k
+                k = (number * g.depth_window.kernel + plane) * kh + k
             else:
                 k = number * kh + k
             weights = e.let(k * (kw * lanes))
@@ -204,7 +204,7 @@ class SlidingWindow(WindowWalk):
             else:
                 e.loop(begin, end, lambda k: row(k, plane, behind))
 
-        each_plane(e, g.planes, strip.plane, rows)
+        each_plane(e, g.depth_window, strip.plane, rows)
         image, y, x = strip.position
         for i in range(size):
             value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)

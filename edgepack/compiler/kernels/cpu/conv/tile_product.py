@@ -13,8 +13,8 @@ from typing import Any
 from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
+from edgepack.compiler.kernels.cpu.conv.depth_window import first_plane
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.planes import first_plane
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import (
@@ -129,7 +129,7 @@ class TileProduct:
         """Where the window of an output pixel begins."""
         e, c = self.e, self.conv
         n, y, x = unravel(pixel, (c.batch, c.out_height, c.out_width))
-        image, plane = first_plane(e, c.planes, n)
+        image, plane = first_plane(e, c.depth_window, n)
         row = y * c.strides[0] - c.pad_top if c.pad_top else y * c.strides[0]
         column = x * c.strides[1] - c.pad_left if c.pad_left else x * c.strides[1]
         return Origin(e.let(image), plane, e.let(row), e.let(column))
@@ -164,8 +164,11 @@ class TileProduct:
         reach_x = (c.kernel[1] - 1) * c.dilation[1]
         a, z = origins[0], origins[-1]
         tests = [a.row >= 0, a.row + reach_y < c.height, a.column >= 0, z.column + reach_x < c.width]
-        if c.planes:
-            tests += [a.plane >= 0, a.plane + (c.planes.kernel - 1) * c.planes.dilation < c.planes.size]
+        if c.depth_window:
+            tests += [
+                a.plane >= 0,
+                a.plane + (c.depth_window.kernel - 1) * c.depth_window.dilation < c.depth_window.size,
+            ]
         if len(origins) > 1:
             tests.append(tirx.EQ(a.row, z.row))
             if c.batch > 1:
@@ -203,10 +206,10 @@ class TileProduct:
     def _line(self, row: Any) -> Any:
         """How many rows of the input lie between the first row of the window and another."""
         c = self.conv
-        if c.planes is None:
+        if c.depth_window is None:
             return row * c.dilation[0]
         plane, row = div(row, c.kernel[0]), mod(row, c.kernel[0])
-        return plane * (c.planes.dilation * c.height) + row * c.dilation[0]
+        return plane * (c.depth_window.dilation * c.height) + row * c.dilation[0]
 
     def _pixels(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
         """A pointwise convolution: pixels are neighbours in memory, and so are those of the next tile."""
@@ -258,8 +261,8 @@ class TileProduct:
             for origin in origins:
                 at = self._tap(origin, i, j)
                 valid = tirx.all(at.row >= 0, at.row < c.height, at.column >= 0, at.column < c.width)
-                if c.planes:
-                    valid = tirx.all(valid, at.plane >= 0, at.plane < c.planes.size)
+                if c.depth_window:
+                    valid = tirx.all(valid, at.plane >= 0, at.plane < c.depth_window.size)
                 if skips:
                     valid = e.let(valid)
                     inside.append(valid)
@@ -285,8 +288,8 @@ class TileProduct:
         """Tap ``j`` of row ``i`` of the window that begins at ``origin``."""
         e, c = self.e, self.conv
         image, plane = origin.image, origin.plane
-        if c.planes:
-            behind = e.let(div(i, c.kernel[0]) * c.planes.dilation)
+        if c.depth_window:
+            behind = e.let(div(i, c.kernel[0]) * c.depth_window.dilation)
             image, plane, i = e.let(image + behind), e.let(plane + behind), e.let(mod(i, c.kernel[0]))
         row, column = e.let(origin.row + i * c.dilation[0]), e.let(origin.column + j * c.dilation[1])
         return Origin(image, plane, row, column)

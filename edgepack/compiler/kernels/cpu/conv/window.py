@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgepack.compiler.kernels.cpu.analysis.images import Planes
+from edgepack.compiler.kernels.cpu.analysis.as_2d import DepthWindow
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.indices import balanced_split, run_lengths
 
@@ -42,7 +42,7 @@ class Window:
     strides: tuple[int, int]
     dilation: tuple[int, int]
     pads: tuple[int, int, int, int]  # top, left, bottom, right
-    planes: Planes | None = None
+    depth_window: DepthWindow | None = None
 
     @classmethod
     def of(cls, conv: Conv2d) -> Window:
@@ -59,18 +59,20 @@ class Window:
             conv.strides,
             conv.dilation,
             (conv.pad_top, conv.pad_left, conv.pad_bottom, conv.pad_right),
-            conv.planes,
+            conv.depth_window,
         )
 
     @property
     def taps(self) -> int:
         """Elements of the window."""
-        return self.size[0] * self.size[1] * (self.planes.kernel if self.planes else 1)
+        return self.size[0] * self.size[1] * (self.depth_window.kernel if self.depth_window else 1)
 
     @property
     def input_elements(self) -> int:
         """Elements of all images of the input."""
-        images = self.batch // self.planes.out * self.planes.size if self.planes else self.batch
+        images = (
+            self.batch // self.depth_window.out * self.depth_window.size if self.depth_window else self.batch
+        )
         return images * self.height * self.width * self.channels
 
     def reach(self, columns: int) -> int:

@@ -73,7 +73,7 @@ class WindowWalk(KernelBuilder):
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Images, parts of their rows, and blocks of channels: the tasks, in this order.
+        """As2d, parts of their rows, and blocks of channels: the tasks, in this order.
 
         Threads divide the rows, as they do in the layers around, so that most of what they read is theirs.
         """

@@ -19,7 +19,7 @@ __all__ = ["Winograd1D", "all_1d"]
 
 def all_1d(conv: Conv2d) -> list[Winograd1D]:
     """The tiles that a convolution may be cut into, by side and filter."""
-    if conv.planes:
+    if conv.depth_window:
         return []
     found = []
     for axis in (1, 0):

@@ -93,7 +93,11 @@ class Winograd2D:
     def zeros(self) -> int:
         """Zeros behind the weights: a row of a tile, if any lies in the padding."""
         rows = self.rows * self.m + self.a - self.m
-        deep = self.volume is not None and self.volume.planes is not None and self.volume.planes.padded
+        deep = (
+            self.volume is not None
+            and self.volume.depth_window is not None
+            and self.volume.depth_window.padded
+        )
         whole = self.conv.pad_top == 0 and rows <= self.conv.height and not deep
         return 0 if whole else self.a * self.conv.in_channels
 

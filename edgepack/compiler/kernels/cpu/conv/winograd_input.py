@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.cpu.conv.planes import first_plane
+from edgepack.compiler.kernels.cpu.conv.depth_window import first_plane
 from edgepack.compiler.kernels.cpu.conv.winograd_2d import Winograd2D
 from edgepack.compiler.kernels.cpu.conv.winograd_tiles import (
     LazyVectors,
@@ -45,7 +45,7 @@ class Input2D:
     def read(self, v: Any, tile: Any, number: Any, tiles: int, group: Any) -> None:
         """V of one tile and group of channels."""
         e, g = self.e, self.g
-        planes = g.volume.planes if g.volume else None
+        planes = g.volume.depth_window if g.volume else None
         channels = (group * g.conv.group_in, g.image_channels // g.conv.groups)
         where = (e.let(number * g.channels), tiles)
         e.loop(0, planes.kernel if planes else 1, lambda k: self.part(v, tile, where, k, channels))
@@ -81,8 +81,8 @@ class Input2D:
         """A buffer for each row of the tile, which begins at its first column; zeros in the padding."""
         e, g, conv = self.e, self.g, self.g.conv
         rows, depth, there = [], g.image_channels, []
-        if g.volume and g.volume.planes:
-            planes = g.volume.planes
+        if g.volume and g.volume.depth_window:
+            planes = g.volume.depth_window
             before, first_one = first_plane(e, planes, image)
             image = e.let(before + plane * planes.dilation)
             number = e.let(first_one + plane * planes.dilation)

@@ -81,7 +81,7 @@ class Tiles:
         elif rows in OUTPUTS.get(_square_taps(conv), ()):
             phases = None if conv.strides == (1, 1) else Phases(conv, rows)
             whole = phases.conv if phases else conv
-            volume = whole if whole.planes else None
+            volume = whole if whole.depth_window else None
             return cls(Winograd2D(whole.side_by_side(), rows, volume=volume), phases)
         raise ScheduleError(f"there are no tiles of {by(outputs)} outputs of such a convolution")
 
@@ -92,11 +92,11 @@ def _square_taps(conv: Conv2d) -> int:
     One of stride 2 is one of stride 1 over the phases of its input.
     """
     taps = conv.kernel[0]
-    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or (conv.groups > 1 and conv.planes):
+    if conv.kernel != (taps, taps) or conv.dilation != (1, 1) or (conv.groups > 1 and conv.depth_window):
         return 0
     if conv.strides == (1, 1):
         return taps
-    plain = not conv.planes and conv.groups == 1
+    plain = not conv.depth_window and conv.groups == 1
     return -(-taps // 2) if conv.strides == (2, 2) and plain else 0
 
 

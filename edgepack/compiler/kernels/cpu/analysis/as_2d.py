@@ -16,14 +16,14 @@ from edgepack.compiler.graph.fused_group import Anchor
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, mod
 
-__all__ = ["WIDEST_UNROLLED", "Images", "Planes"]
+__all__ = ["WIDEST_UNROLLED", "As2d", "DepthWindow"]
 
 #: Width of the widest window whose taps are unrolled; rows of a window may be a loop.
 WIDEST_UNROLLED = 64
 
 
 @dataclass(frozen=True)
-class Planes:
+class DepthWindow:
     """What a window does along the depth of a volume, whose planes are images.
 
     Attributes:
@@ -46,22 +46,22 @@ class Planes:
 
 
 @dataclass(frozen=True)
-class Images:
+class As2d:
     """How the tensors of a convolution or pooling are images.
 
     Attributes:
         output: shape of the operator's output, (N, ..., C) with one to three spatial dimensions.
         flat: of a volume, whether height and width are one dimension, and of a signal, whether its length
             is a height.
-        planes: of a volume that is not flat, and whose window has a depth.
+        depth_window: of a volume that is not flat, and whose window has a depth.
     """
 
     output: tuple[int, ...]
     flat: bool = False
-    planes: Planes | None = None
+    depth_window: DepthWindow | None = None
 
     @classmethod
-    def of(cls, anchor: Anchor, data: Sequence[int], output: Sequence[int], kernel: Sequence[int]) -> Images:
+    def of(cls, anchor: Anchor, data: Sequence[int], output: Sequence[int], kernel: Sequence[int]) -> As2d:
         """
         Args:
             data: shape of the input.
@@ -74,9 +74,11 @@ class Images:
         pads = [int(p) for p in a["padding"]]
         if set(kernel[1:]) | {int(s) for s in a["strides"][1:]} == {1} and not any(pads[1:3] + pads[4:]):
             return cls(tuple(output), flat=True)
-        planes = Planes(data[1], output[1], kernel[0], int(a["strides"][0]), int(a["dilation"][0]), pads[0])
-        alone = planes == Planes(data[1], data[1], 1, 1, planes.dilation, 0)
-        return cls(tuple(output), planes=None if alone else planes)
+        planes = DepthWindow(
+            data[1], output[1], kernel[0], int(a["strides"][0]), int(a["dilation"][0]), pads[0]
+        )
+        alone = planes == DepthWindow(data[1], data[1], 1, 1, planes.dilation, 0)
+        return cls(tuple(output), depth_window=None if alone else planes)
 
     def shape(self, tensor: Sequence[int]) -> tuple[int, int, int, int]:
         """The shape, as images, of a tensor of the operator (batch first, channels last)."""

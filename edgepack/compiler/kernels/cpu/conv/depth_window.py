@@ -7,40 +7,40 @@ from typing import Any
 
 from tvm import tirx
 
-from edgepack.compiler.kernels.cpu.analysis.images import Planes
+from edgepack.compiler.kernels.cpu.analysis.as_2d import DepthWindow
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 
 __all__ = ["each_plane", "first_plane"]
 
 
-def first_plane(e: Emitter, planes: Planes | None, image: Any) -> tuple[Any, Any]:
+def first_plane(e: Emitter, window: DepthWindow | None, image: Any) -> tuple[Any, Any]:
     """Where the window of an image of the output begins.
 
     Returns:
         The number of an image of the input, and of that in its volume, negative in the padding; an image and
         0 where windows have no depth.
     """
-    if planes is None:
+    if window is None:
         return image, 0
-    volume = 0 if isinstance(image, int) else e.let(div(image, planes.out))
-    plane = e.let(mod(image, planes.out) * planes.stride - planes.pad)
-    return e.let(volume * planes.size + plane), plane
+    volume = 0 if isinstance(image, int) else e.let(div(image, window.out))
+    plane = e.let(mod(image, window.out) * window.stride - window.pad)
+    return e.let(volume * window.size + plane), plane
 
 
-def each_plane(e: Emitter, planes: Planes | None, plane: Any, body: Callable[[Any, Any], None]) -> None:
+def each_plane(e: Emitter, window: DepthWindow | None, plane: Any, body: Callable[[Any, Any], None]) -> None:
     """Calls ``body`` with the number of each plane of the window that lies inside of the volume, and with how
     many images it is behind the first.
 
     Args:
         plane: the first one in the volume, see :func:`first_plane`.
     """
-    if planes is None:
+    if window is None:
         body(0, 0)
         return
-    d = planes.dilation
-    begin, end = index(0), index(planes.kernel)
-    if planes.padded:
+    d = window.dilation
+    begin, end = index(0), index(window.kernel)
+    if window.padded:
         begin = e.let(tirx.max(begin, div(d - 1 - plane, d)))
-        end = e.let(tirx.min(end, div(planes.size - plane + (d - 1), d)))
+        end = e.let(tirx.min(end, div(window.size - plane + (d - 1), d)))
     e.loop(begin, end, lambda k: body(k, k * d))
