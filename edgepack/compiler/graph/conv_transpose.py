@@ -136,7 +136,7 @@ class _Transpose:
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """Of each phase."""
+        """Taps that a phase has along each dimension, at most."""
         return tuple(-(-k // s) for k, s in zip(self.weights.shape[2:], self.strides, strict=True))
 
     @property
@@ -178,7 +178,7 @@ class _Transpose:
         return kept.transpose([*taps, 1, 0, *inner, 2]).reshape([*shape, size])
 
     def taps_of(self, axis: int, phase: int) -> int:
-        """Those that a phase of one dimension has; the others are zeros that complete the last one."""
+        """How many taps a phase of one dimension has; the others are zeros that complete the last one."""
         return max(1, -(-(self.weights.shape[axis + 2] - phase) // self.strides[axis]))
 
     def parts(self) -> list[tuple[tuple[int, int], ...]]:

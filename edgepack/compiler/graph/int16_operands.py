@@ -148,7 +148,7 @@ class _Int16Operands(Rewriter):
 
 
 def _limits(dtype: str) -> tuple[int, int] | None:
-    """Of a type of integers."""
+    """The least and the largest value of a type of integers; None for another type."""
     if not dtype.startswith(("int", "uint")):
         return None
     limits = np.iinfo(dtype)

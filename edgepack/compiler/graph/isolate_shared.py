@@ -28,7 +28,7 @@ LEAST_REPEATED, LEAST_SAVED, MOST_CODE = 4, 4000, 2000
 
 @dataclass
 class _Cones:
-    """Of each value the fusable operators that it is computed by, as bits of a number.
+    """The fusable operators that each value is computed by, as bits of a number.
 
     Attributes:
         values: by number, the value and how many elements it has.

@@ -109,7 +109,7 @@ class Recurrence:
 
     @property
     def result_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the hidden states of all steps, the last ones, and an LSTM's last cell states."""
+        """Shapes of the hidden states of all steps, of the last ones, and of an LSTM's last cell states."""
         outer = (self.batch, self.steps) if self.batch_first else (self.steps, self.batch)
         last = (self.directions, self.batch, self.size)
         return ((*outer, self.directions, self.size), last, *([last] if self.cell == "lstm" else []))

@@ -39,7 +39,7 @@ class _SafeIndices(Rewriter):
         return super().visit_call(call, [args[0], indices, *args[2:]])
 
     def _extents(self, name: str, call: relax.Call, args: Sequence[relax.Expr]) -> tuple[int, ...]:
-        """Of the dimensions that the indices are positions along."""
+        """Sizes of the dimensions that the indices are positions along."""
         shape = shape_of(args[0])
         if name in BY_ELEMENT:
             return (shape[int(call.attrs.axis) % len(shape)],)

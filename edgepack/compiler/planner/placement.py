@@ -150,7 +150,7 @@ class Costs:
                 kept = {max(found - fixed, key=lambda i: (self.on_cpu[i] - self.on_gpu[i], -i))}
 
     def connected(self, on_cpu: set[int], fixed: set[int]) -> set[int]:
-        """Of the calls ``on_cpu`` those that share tensors with ``fixed``, directly or by others of them.
+        """The calls of ``on_cpu`` that share tensors with ``fixed``, directly or by others of them.
         What is apart is the GPU's: an input that it reads may be in its memory."""
         computed = (tensor for tensor in self.tensors if tensor.producer is not None)
         shared = [on_cpu.intersection((tensor.producer, *tensor.readers)) for tensor in computed]

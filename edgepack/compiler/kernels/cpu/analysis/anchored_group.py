@@ -177,7 +177,7 @@ def _window(found: AnchoredGroup) -> Sequence[int]:
 
 
 def _beside(before: Sequence[Block], behind: Sequence[Block]) -> list[Block]:
-    """Those of the blocks before the anchor's that the blocks behind it read, directly or by way of another:
+    """The blocks before the anchor's that the blocks behind it read, directly or by way of another:
     what a residual goes through before it is added. In order."""
     wanted = {buffer for block in behind for buffer in read_by(block.value)}
     found: list[Block] = []

@@ -51,7 +51,7 @@ INSTRUCTIONS = (
 
 
 def _instructions(target: CpuTarget) -> list[Dot2]:
-    """Those that the CPU has for vectors as wide as the target's, or narrower."""
+    """The instructions that the CPU has for vectors as wide as the target's, or narrower."""
     lanes = target.lanes("int32")
     least = min(lanes, 2)
     return [one for one in INSTRUCTIONS if least <= one.lanes <= lanes and has_feature(target, one.feature)]

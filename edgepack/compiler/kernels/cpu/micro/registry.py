@@ -25,7 +25,7 @@ __all__ = ["micro_kernel_for", "micro_kernels"]
 
 @cache
 def micro_kernels() -> tuple[type[MicroKernel], ...]:
-    """Those in the modules of this package, in the order in which they are tried.
+    """The micro-kernels in the modules of this package, in the order in which they are tried.
 
     Raises:
         ValueError: if two have the same order.

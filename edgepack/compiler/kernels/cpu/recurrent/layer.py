@@ -96,7 +96,7 @@ class RecurrentKernel(KernelBuilder):
 
     @property
     def weight_bytes(self) -> int:
-        """Of one direction."""
+        """Bytes of the state's weights of one direction."""
         return self.element_bytes * self.form.gates * self.form.size**2
 
     def declared(self, e: Emitter, *names: str) -> dict[str, Any]:
