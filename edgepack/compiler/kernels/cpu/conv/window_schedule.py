@@ -58,7 +58,6 @@ def fitting(schedule: AnySchedule, window: Window) -> AnySchedule:
     assert lanes is not None and columns is not None and block is not None and rows is not None
     steps = -(-window.out_channels // lanes)
     for value, most, what in (
-        (lanes, window.out_channels, "lanes of a vector"),
         (columns, window.out_width, "columns of a step"),
         (block, steps, "vectors of a task"),
         (rows, window.out_height, "parts of the rows"),
@@ -97,6 +96,8 @@ def propose_sliding(
     row = window.taps // window.size[1] * window.reach(columns) * lanes * DTYPE_BYTES[dtype]
     block = given.block or _block(window, target, row, lanes, by_channels=by_channels)
     parts = given.row_parts or (1 if by_channels else _row_parts(window, target))
+    if lanes > window.channels:  # the last vector ends with the last channel, and overlaps the one before
+        raise ScheduleError(f"{lanes} lanes of a vector, of {window.channels}")
     if window.channels % lanes and steps % block == 1 and block < steps:
         raise ScheduleError(
             f"{block} vectors of a task: the last one of {steps} would overlap another task's"
