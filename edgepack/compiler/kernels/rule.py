@@ -3,7 +3,7 @@
 A rule is an object at the top level of the module that has its kernel. The registry finds it there; nothing
 else has to be edited to add one::
 
-    RULE = Rule("conv2d.igemm", order=400, dtypes=FLOAT32, apply=conv2d, heeds_row_stride=True)
+    RULE = Rule("conv2d.igemm", order=400, dtypes=PRODUCTS, apply=conv2d, heeds_row_stride=True)
 
 Rules are tried by ``order``, lowest first, and the first that serves a fused group makes its kernels. So a
 rule for a special case has a lower order than the one for the general case. Orders are a hundred apart to
@@ -38,8 +38,8 @@ __all__ = ["EVERY_DTYPE", "FLOAT32", "OTHER_DTYPE", "PRODUCTS", "PairRule", "Rul
 OTHER_DTYPE = "it does not take "
 
 FLOAT32 = frozenset({"float32"})
-#: Element types of products by register tiles; operands and result have the same one, but for operands of
-#: int16, whose products are summed in int32, and what is made of these sums: float32, or bytes.
+#: Element types that the buffers of a product by register tiles may have, those of its epilogue too. Which of
+#: them are multiplied with which, its micro-kernels say.
 PRODUCTS = FLOAT32 | {"float64", "int32", "int16", "int8", "uint8"}
 EVERY_DTYPE = frozenset(DTYPES)
 

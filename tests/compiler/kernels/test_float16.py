@@ -12,7 +12,7 @@ import pytest
 
 from edgepack.compiler.kernels.cpu.emit.float16 import number_of
 from edgepack.config.device import load_device
-from workbench.compiled import plan_of, target_with
+from workbench.compiled import Compiled, plan_of, target_with
 from workbench.executor import Executor, host_target
 from workbench.models.builder import Graph
 from workbench.models.half import TYPES as ONNX_TYPES
@@ -178,6 +178,20 @@ def test_a_pair_of_convolutions_reads_float16_weights(tmp_path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(1, 4, 131, 25)).astype(np.float32)
     executor = Executor(plans, tmp_path, target)
     np.testing.assert_array_equal(executor.run("half", [x])[0], executor.run("single", [x])[0])
+
+
+@pytest.mark.parametrize("registers", ["scalar", "128x16", "host"])
+def test_constants_that_a_rule_reads_as_they_lie_are_not_taken_for_float16(
+    registers: str, tmp_path: Path
+) -> None:
+    """Matrices of a batch are not packed, so they are float32 in memory, whatever their values are."""
+    target = host_target() if registers == "host" else target_with(registers)
+    g = Graph("batch")
+    g.output(g.op("MatMul", g.input("x", (2, 9, 64)), _half_constant(g, 2, 64, 48), name="y"))
+    compiled = Compiled({"m": g.model()}, tmp_path, replace(target, float16_weights=True))
+    (kernel,) = compiled.plan("m").kernels
+    assert kernel.rule == "matmul.batched"
+    compiled.check("m")
 
 
 def test_constants_that_are_no_float16_numbers_stay_float32() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm import tirx
+from tvm import te, tirx
 
 from edgepack.compiler.backends.llvm import compile_object
-from edgepack.compiler.graph.fused_group import Anchor
+from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
-from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
+from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import ImplicitGemm
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
@@ -103,6 +103,27 @@ def test_a_product_type_needs_no_more_than_its_micro_kernel(registers: str, tmp_
     padded = np.pad(image.astype(np.int32), ((1, 1), (1, 1), (0, 0)), constant_values=Bytes.padding)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
     np.testing.assert_array_equal(out, np.einsum("yxcij,ijco->yxo", windows, weights.astype(np.int32)))
+
+
+def test_a_product_of_several_types_is_asked_of_micro_kernels() -> None:
+    """What is narrower than its sums may be of any types; which are multiplied, no rule decides."""
+    group = FusedGroup("bytes", _bytes_product(), 1, ("matmul",), Anchor("matmul", {}, (0, 1)))
+    found = anchored(group, ["matmul"])
+    assert found.products == (BYTES,)
+    target = target_with("128x16")
+    with pytest.raises(RuleError, match="it does not take uint8 x int8 -> int32"):
+        micro_kernel_for(found.products, (12, 19), target, constant=True)
+
+
+def _bytes_product() -> tirx.PrimFunc:
+    """sum over k of a[m, k] * b[k, n], each widened before."""
+    a, b = te.placeholder((7, 12), "uint8"), te.placeholder((12, 19), "int8")
+    k = te.reduce_axis((0, 12))
+
+    def product(m: Any, n: Any) -> Any:
+        return te.sum(a[m, k].astype("int32") * b[k, n].astype("int32"), axis=k)
+
+    return te.create_prim_func([a, b, te.compute((7, 19), product)])
 
 
 def test_micro_kernels_are_found_in_their_package_in_order() -> None:

@@ -39,7 +39,8 @@ class AnchoredGroup:
             images, (N, H, W, C).
         epilogue: the operators behind it.
         products: types of the anchor's product, of a pooling or the like those of its elements: those by
-            which it may be computed, the preferred ones first, the model's own last.
+            which it may be computed, the preferred ones first. The last are those of the operands as they
+            lie in memory; by the others, micro-kernels pack or round them first.
         row_stride: elements from one row of the output to the next; more than the last dimension has where
             the output is part of a wider tensor.
         as_2d: how the tensors of a convolution or pooling are images; None for other operators.
@@ -55,8 +56,13 @@ class AnchoredGroup:
 
     @property
     def types(self) -> ProductTypes:
-        """The types of the model's own product."""
+        """The types of the product of operands as they lie in memory."""
         return self.products[-1]
+
+    @property
+    def unrounded(self) -> tuple[ProductTypes, ...]:
+        """The products whose left operand is multiplied as it lies in memory."""
+        return tuple(types for types in self.products if types.left == self.types.left)
 
     @property
     def dtype(self) -> str:
@@ -153,21 +159,20 @@ def _products(fused: FusedGroup, sums: str, result: str) -> tuple[ProductTypes, 
             no micro-kernel computes that.
     """
     assert fused.anchor is not None
-    buffers = fused.function.params
     operands = [i for i in fused.anchor.operands if i is not None]
-    read = [str(buffers[i].dtype) for i in operands]
-    accumulated = len({*read}) == 1 and DTYPE_BYTES[sums] > DTYPE_BYTES[read[0]]
+    read = [str(fused.function.params[i].dtype) for i in operands]
+    accumulated = bool(read) and DTYPE_BYTES[sums] > max(DTYPE_BYTES[dtype] for dtype in read)
     if not accumulated and (mixed := {sums, *read} - {result}):
         raise RuleError(f"{result} of {' and '.join(sorted(mixed))}")
-    left, right = (read * 2)[:2] if read else (sums, sums)
     if fused.anchor.kind not in PRODUCTS:
         return (ProductTypes.of(sums),)
+    left, right = (read * 2)[:2] if read else (sums, sums)
+    found = [ProductTypes(left, right, sums, result)]
     if fused.anchor.operands[1] in fused.float16_params:
-        right = "float16"
-    own = ProductTypes(left, right, sums, result)
-    if not fused.rounded_to:
-        return (own,)
-    return (ProductTypes(fused.rounded_to, fused.rounded_to, sums, result), own)
+        found.insert(0, ProductTypes(left, "float16", sums, result))
+    if fused.rounded_to:
+        found.insert(0, ProductTypes(fused.rounded_to, fused.rounded_to, sums, result))
+    return tuple(found)
 
 
 def _window(found: AnchoredGroup) -> Sequence[int]:

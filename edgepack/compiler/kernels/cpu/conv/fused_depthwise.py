@@ -195,7 +195,7 @@ class FusedDepthwise(KernelBuilder):
         given: ChainedSchedule,
     ) -> None:
         vectors = half_width_vectors(target, conv.out_channels, conv.dtype)
-        micro = micro_kernel_for(outer.products[-1:], conv.group_sizes, vectors, constant=True)
+        micro = micro_kernel_for(outer.unrounded, conv.group_sizes, vectors, constant=True)
         emitter = micro.emitter()
         super().__init__("conv2d.chained", target, dtype=conv.dtype, emitter=emitter)
         self.conv, self.depthwise = conv, depthwise

@@ -67,7 +67,7 @@ class BatchedMatmul(KernelBuilder):
         *self.batches, self.rows, self.columns = group.output_shape
         self.depth = self.left[-1]
         sizes = self.depth, self.columns
-        self.micro = micro_kernel_for(group.products[-1:], sizes, target, constant=False)
+        self.micro = micro_kernel_for([group.types], sizes, target, constant=False)
         self.tile = self.micro.tile(self.rows, self.columns)
         self.tiles = balanced_split(self.rows, self.tile.rows)
         self.tile_count = sum(count for _, count in self.tiles)

@@ -68,7 +68,6 @@ class Dot2Int16(MicroKernel):
 
     order = 200
     group = 2
-    packs = True
 
     @classmethod
     def of(cls, types: ProductTypes, target: CpuTarget) -> Dot2Int16 | None:

@@ -44,7 +44,6 @@ class Float16Blocks(MicroKernel):
     """Both operands lie in memory as float16; a stage before rounds the input."""
 
     order = 100
-    packs = True
 
     @classmethod
     def of(cls, types: ProductTypes, target: CpuTarget) -> Float16Blocks | None:
@@ -56,6 +55,10 @@ class Float16Blocks(MicroKernel):
         """Whether float16 pays: a tap's products fill a block, and an element of the input has so many uses
         that rounding it costs little."""
         return run >= FLOAT16_TERMS and columns >= 2 * self.target.lanes("float16")
+
+    @property
+    def packs(self) -> bool:
+        return True
 
     @property
     def left_unit(self) -> str:

@@ -43,7 +43,6 @@ class MicroKernel(ABC):
         target: the CPU, with vectors that are as wide as the micro-kernel uses them.
         order: micro-kernels that serve the same product are tried lowest first.
         group: elements of the reduction in a unit.
-        packs: whether weights must be constant, as they are packed when the kernel is built.
         padding: value of the input's elements that a window reads outside of the image.
     """
 
@@ -52,7 +51,6 @@ class MicroKernel(ABC):
 
     order: ClassVar[int]
     group: ClassVar[int] = 1
-    packs: ClassVar[bool] = False
     padding: ClassVar[float] = 0
 
     @classmethod
@@ -68,6 +66,11 @@ class MicroKernel(ABC):
             columns: of the product: output channels of a group.
         """
         return run % self.group == 0
+
+    @property
+    def packs(self) -> bool:
+        """Whether the right operand must be constant, because :meth:`pack_units` makes what is read of it."""
+        return self.group > 1
 
     # How operands lie in memory ---------------------------------------------------------------------------
 

@@ -38,6 +38,11 @@ class MultiplyAdd(MicroKernel):
         return cls(types, target) if same or operands in WIDENED else None
 
     @property
+    def packs(self) -> bool:
+        """Weights of float16 are such in the packed constants only."""
+        return self.types.right == "float16"
+
+    @property
     def right_unit(self) -> str:
         return FLOAT16_BITS if self.types.right == "float16" else self.types.right
 

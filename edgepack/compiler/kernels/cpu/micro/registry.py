@@ -51,7 +51,7 @@ def micro_kernel_for(
         products: types by which it may be computed, the preferred ones first.
         sizes: elements of the reduction that are neighbours in memory, and columns, see
             :meth:`MicroKernel.suits`.
-        constant: whether the weights are.
+        constant: whether the right operand is.
 
     Raises:
         RuleError: none serves any of them.
@@ -59,9 +59,7 @@ def micro_kernel_for(
     products = tuple(products)
     for types in products:
         for kind in micro_kernels():
-            if kind.packs and not constant:
-                continue
             made = kind.of(types, target)
-            if made is not None and made.suits(*sizes):
+            if made is not None and made.suits(*sizes) and (constant or not made.packs):
                 return made
     raise RuleError(f"{OTHER_DTYPE}{products[-1]}")

@@ -1,0 +1,107 @@
+"""What the cost models of convolutions propose fits what they propose it for, and given again is the same.
+
+A proposal that its own check refuses would send the group to a slower rule.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from edgepack.compiler.kernels.contract import RuleError
+from edgepack.compiler.kernels.cpu.conv import gemm_schedule, grouped_conv, winograd_schedule
+from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.window import Window
+from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule, propose_sliding
+from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
+from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
+from edgepack.config.device import load_device
+from edgepack.plan.target import CpuTarget
+from workbench.compiled import REGISTER_FILES, target_with
+
+#: Draws input channels, output channels and groups.
+Channels = Callable[[random.Random], tuple[int, int, int]]
+
+FLOAT32 = ProductTypes.of("float32")
+DEVICES = ("cortex-m4", "raspberrypi0", "raspberrypi4", "wasm32-wasi", "linux-riscv64-v")
+SIZES = (1, 2, 3, 5, 8, 14, 15, 28, 112)
+
+
+def _targets() -> list[CpuTarget]:
+    caches = (32 << 10, 256 << 10, 1 << 20)
+    files = [
+        target_with(registers, threads=threads, l2_bytes=l2_bytes)
+        for registers in REGISTER_FILES
+        for threads in (1, 2, 3, 8)
+        for l2_bytes in caches
+    ]
+    return [*files, *(load_device(name).cpu_target() for name in DEVICES)]
+
+
+def _drawn(rng: random.Random, channels: tuple[int, int, int]) -> Conv2d | None:
+    """A convolution of these input and output channels and groups; None where windows do not fit."""
+    kernel, strides, dilation = ((rng.randint(1, most), rng.randint(1, most)) for most in (7, 3, 3))
+    top, left, bottom, right = (rng.randint(0, 3) for _ in range(4))
+    height, width = rng.choice(SIZES), rng.choice(SIZES)
+    padded = height + top + bottom, width + left + right
+    reach = [(kernel[i] - 1) * dilation[i] for i in (0, 1)]
+    rows, columns = ((padded[i] - reach[i] - 1) // strides[i] + 1 for i in (0, 1))
+    if min(rows, columns) < 1:
+        return None
+    inputs, outputs, groups = channels
+    sizes = (rng.randint(1, 3), height, width, inputs, rows, columns, outputs)
+    return Conv2d(*sizes, kernel, strides, dilation, top, left, bottom, right, groups, FLOAT32)
+
+
+def _sliding(conv: Conv2d, target: CpuTarget, given: SlidingSchedule) -> Schedule:
+    return propose_sliding(Window.of(conv), target, conv.dtype, given, weighted=True)
+
+
+def _gemm(conv: Conv2d, target: CpuTarget, given: gemm_schedule.GemmSchedule) -> Schedule:
+    return gemm_schedule.propose(conv, MultiplyAdd(FLOAT32, target), given)
+
+
+def _depthwise(rng: random.Random) -> tuple[int, int, int]:
+    channels = rng.randint(2, 200)
+    return channels, channels, channels
+
+
+def _grouped(rng: random.Random) -> tuple[int, int, int]:
+    groups = rng.choice((2, 3, 8, 32))
+    return groups * rng.choice((1, 2, 4, 8, 16)), groups * rng.choice((1, 2, 4, 8, 16)), groups
+
+
+def _dense(rng: random.Random) -> tuple[int, int, int]:
+    return rng.randint(1, 2000), rng.randint(1, 2000), 1
+
+
+#: By builder: input channels, output channels and groups; what proposes; the schedule in which all is open.
+BUILDERS: dict[str, tuple[Channels, Callable[..., Schedule | None], Schedule]] = {
+    "depthwise": (_depthwise, _sliding, SlidingSchedule()),
+    "grouped": (_grouped, grouped_conv.propose, grouped_conv.GroupedSchedule()),
+    "implicit GEMM": (_dense, _gemm, gemm_schedule.GemmSchedule()),
+    "Winograd": (_dense, winograd_schedule.propose, winograd_schedule.WinogradSchedule()),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_proposals_fit(name: str) -> None:
+    channels, propose, nothing = BUILDERS[name]
+    rng, targets, found = random.Random(name), _targets(), 0
+    for _ in range(300):
+        conv, target = _drawn(rng, channels(rng)), rng.choice(targets)
+        if conv is None:
+            continue
+        try:
+            proposed = propose(conv, target, nothing)
+        except ScheduleError as error:
+            pytest.fail(f"{error}: {conv} on {target}")
+        except RuleError:  # for another rule
+            continue
+        if proposed is not None:
+            found += 1
+            assert propose(conv, target, proposed) == proposed
+    assert found > 20
