@@ -91,9 +91,13 @@ def _entry(source: Source, record: Record, found: Directory, where: Where) -> _E
         raise where.differs(f"{record.shown} ends behind the entries")
     big = extra_fields(rest[name_size:], record.shown, where)
     if big is not None:
-        if (packed, size) != (_BIG, _BIG) or len(big) != 16 or flags & _DESCRIBED:
+        if len(big) != 16 or flags & _DESCRIBED:
             raise where.differs(f"{record.shown} has sizes that were said otherwise")
+        said_before = packed, size
         size, packed = struct.unpack("<2Q", big)
+        # Python before 3.11.4 says them twice.
+        if said_before not in ((_BIG, _BIG), (packed, size)):
+            raise where.differs(f"{record.shown} has sizes that were said otherwise")
     if (rest[:name_size], flags, method, time, date) != (
         record.name,
         record.flags,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from edgepack.api import Bundle, export, pack
+from edgepack.errors import CheckFailedError
 from edgepack.formats.archives import Entry, write_tar_gz, write_zip
 from edgepack.registry import EXPORT_FORMATS
 from edgepack.release.archives import check_archive
@@ -167,7 +169,15 @@ def test_what_python_makes_is_good(folder: Path, tmp_path: Path) -> None:
         with long.open("größe", "w", force_zip64=True) as content:
             content.write(b"x")
         long.writestr("b", b"y")
-    assert check_archive(tmp_path / "long") == 2
+    content_of_long = bytearray((tmp_path / "long").read_bytes())
+    for sizes in ((0xFFFFFFFF, 0xFFFFFFFF), (3, 1)):  # as Python 3.11.4 and later write it, and as before
+        content_of_long[18:26] = struct.pack("<2I", *sizes)
+        (tmp_path / "long").write_bytes(content_of_long)
+        assert check_archive(tmp_path / "long") == 2
+    content_of_long[18:26] = struct.pack("<2I", 3, 2)
+    (tmp_path / "long").write_bytes(content_of_long)
+    with pytest.raises(CheckFailedError, match="has sizes that were said otherwise"):
+        check_archive(tmp_path / "long")
 
 
 def test_a_zip_of_more_entries_than_16_bits_say(tmp_path: Path) -> None:
