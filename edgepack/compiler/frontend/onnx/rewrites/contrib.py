@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "embed_layer_norm",
+    "embedded",
     "fused_conv",
     "fused_gemm",
     "fused_matmul",
@@ -26,6 +27,7 @@ __all__ = [
     "simplified_layer_norm",
     "skip_layer_norm",
     "skip_simplified_layer_norm",
+    "unmasked",
 ]
 
 
@@ -138,18 +140,36 @@ def embed_layer_norm(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | No
     if shape is None:
         return None
     at = given(node, 8) or editor.const(np.arange(shape[1], dtype=np.int64).reshape(1, -1))
-    total = editor.op("Add", editor.op("Gather", words, ids), editor.op("Gather", positions, at))
+    parts = [editor.op("Gather", words, ids), editor.op("Gather", positions, at)]
     if segments and kinds:
-        total = editor.op("Add", total, editor.op("Gather", kinds, segments))
-    epsilon = attributes(node).get("epsilon", 1e-12)
-    y, _, _ = _layer_norm(editor, total, editor.dtype(words), epsilon, (gamma, beta))
+        parts.append(editor.op("Gather", kinds, segments))
+    y, total = embedded(editor, parts, editor.dtype(words), attributes(node), (gamma, beta))
     results = [y]
     if len(node.output) > 1 and node.output[1]:
-        results.append(_unmasked(editor, given(node, 7), shape))
+        results.append(unmasked(editor, given(node, 7), shape))
     return [*results, *([""] * (2 - len(results))), total][: len(node.output)]
 
 
-def _unmasked(editor: Editor, mask: str, shape: tuple[int, ...]) -> str:
+def embedded(
+    editor: Editor,
+    parts: Sequence[str],
+    dtype: np.dtype[Any],
+    values: dict[str, Any],
+    weights: tuple[str, str],
+) -> tuple[str, str]:
+    """LayerNorm of the sum of embeddings of the given type, and the sum.
+
+    Args:
+        values: the node's attributes.
+        weights: names of gamma and beta.
+    """
+    total = parts[0]
+    for part in parts[1:]:
+        total = editor.op("Add", total, part)
+    return _layer_norm(editor, total, dtype, values.get("epsilon", 1e-12), weights)[0], total
+
+
+def unmasked(editor: Editor, mask: str, shape: tuple[int, ...]) -> str:
     """int32 [batch]: how many tokens of each row have 1 in the mask; 0 without a mask."""
     import numpy as np
 

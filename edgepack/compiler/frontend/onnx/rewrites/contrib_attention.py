@@ -13,54 +13,88 @@ from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.rewrites.contrib import given
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
+from edgepack.compiler.frontend.onnx.rewrites.heads import (
+    Heads,
+    behind_past,
+    merged,
+    past_heads,
+    repeated,
+    sliced,
+    split_heads,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["attention", "group_query_attention", "multi_head_attention", "rotary_embedding"]
+__all__ = [
+    "Projection",
+    "attention",
+    "group_query_attention",
+    "multi_head_attention",
+    "projected_attention",
+    "rotary_embedding",
+]
 
 
 @dataclass(frozen=True)
-class _Heads:
-    """A tensor [batch, heads, rows, depth], split into heads.
+class Projection:
+    """Queries, keys and values [batch, rows, sum of sizes] of one product, and what else Attention reads.
 
     Attributes:
         name: of the tensor.
+        sizes: columns of queries, of keys and of values.
+        mask: of integers, "" for none.
+        past: keys and values [2, batch, heads, rows, depth] before these, "" for none.
     """
 
     name: str
-    batch: int
-    heads: int
-    rows: int
-    depth: int
+    sizes: Sequence[int]
+    mask: str
+    past: str
 
 
 def attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     """Attention: one product makes queries, keys and values of the input [batch, rows, width]."""
 
     values = attributes(node)
-    x, weights, bias, mask = node.input[0], node.input[1], given(node, 2), given(node, 3)
-    shape, columns = editor.shape(x), editor.shape(weights)
-    if shape is None or columns is None or values.get("do_rotary", 0) or given(node, 6):
+    x, weights, bias = node.input[0], node.input[1], given(node, 2)
+    columns = editor.shape(weights)
+    if columns is None or values.get("do_rotary", 0) or given(node, 6):
         return None
-    heads, dtype = values["num_heads"], editor.dtype(x)
     sizes = values.get("qkv_hidden_sizes") or [columns[1] // 3] * 3
     made = editor.op("MatMul", x, weights)
     if bias:
         made = editor.op("Add", made, bias)
+    return projected_attention(editor, node, Projection(made, sizes, given(node, 3), given(node, 4)))
+
+
+def projected_attention(
+    editor: Editor, node: onnx.NodeProto, projection: Projection, dtype: np.dtype[Any] | None = None
+) -> Sequence[str] | None:
+    """Attention over queries, keys and values that lie side by side.
+
+    Args:
+        node: an Attention, or a QAttention: its input [batch, rows, width], attributes and outputs are read.
+        dtype: of the floats, where the node's input has integers.
+    """
+    values, shape = attributes(node), editor.shape(node.input[0])
+    if shape is None:
+        return None
+    heads, sizes, integers = values["num_heads"], projection.sizes, dtype is not None
+    dtype = dtype or editor.dtype(node.input[0])
     begins = [0, sizes[0], sizes[0] + sizes[1]]
     parts = [
-        _split_heads(editor, _sliced(editor, made, 2, begin, size), (*shape[:2], size), heads)
+        split_heads(editor, sliced(editor, projection.name, 2, begin, size), (*shape[:2], size), heads)
         for begin, size in zip(begins, sizes, strict=True)
     ]
     query, key, value = parts
-    past = given(node, 4)
-    if past:
-        key = _behind_past(editor, _past(editor, past, 0), key)
-        value = _behind_past(editor, _past(editor, past, 1), value)
-    masks = _added_to_scores(editor, node, mask, query, key)
+    if projection.past:
+        key = behind_past(editor, past_heads(editor, projection.past, 0), key)
+        value = behind_past(editor, past_heads(editor, projection.past, 1), value)
+    bias = "" if integers else given(node, 5)
+    masks = _added_to_scores(editor, values, dtype, (projection.mask, bias), (query, key))
     if masks is None:
         return None
     results = [_attended(editor, (query, key, value), dtype, _scale(values, query), masks)]
@@ -83,9 +117,9 @@ def multi_head_attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str] 
         shapes = editor.shape(node.input[6]), editor.shape(node.input[7])
         if shapes[0] is None or shapes[1] is None:
             return None
-        key = _behind_past(editor, _Heads(node.input[6], *shapes[0]), key)
-        value = _behind_past(editor, _Heads(node.input[7], *shapes[1]), value)
-    masks = _added_to_scores(editor, node, given(node, 4), query, key)
+        key = behind_past(editor, Heads(node.input[6], *shapes[0]), key)
+        value = behind_past(editor, Heads(node.input[7], *shapes[1]), value)
+    masks = _added_to_scores(editor, values, dtype, (given(node, 4), given(node, 5)), (query, key))
     if masks is None:
         return None
     result = _attended(editor, (query, key, value), dtype, _scale(values, query), masks)
@@ -116,11 +150,11 @@ def group_query_attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str]
         sizes = [heads * depth, groups * depth, groups * depth]
         begins = [0, sizes[0], sizes[0] + sizes[1]]
         names = [
-            _sliced(editor, node.input[0], 2, begin, size) for begin, size in zip(begins, sizes, strict=True)
+            sliced(editor, node.input[0], 2, begin, size) for begin, size in zip(begins, sizes, strict=True)
         ]
     counts = (heads, groups, groups)
     query, key, value = (
-        _split_heads(editor, name, (batch, rows, count * depth), count)
+        split_heads(editor, name, (batch, rows, count * depth), count)
         for name, count in zip(names, counts, strict=True)
     )
     if values.get("do_rotary", 0):
@@ -133,7 +167,7 @@ def group_query_attention(editor: Editor, node: onnx.NodeProto) -> Sequence[str]
     masks = [_causal(editor, query, key, dtype, values.get("local_window_size", -1))]
     if given(node, 10):
         masks.append(given(node, 10))
-    wide = (query, _repeated(editor, key, heads), _repeated(editor, value, heads))
+    wide = (query, repeated(editor, key, heads), repeated(editor, value, heads))
     cap = values.get("softcap", 0.0)
     result = _attended(editor, wide, dtype, _scale(values, query), masks, cap)
     return [result, key.name, value.name][: len(node.output)]
@@ -157,15 +191,15 @@ def rotary_embedding(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | No
     if places != (shape[0], rows):  # the first row's position: the others follow
         steps = editor.const(np.arange(rows, dtype=np.int64).reshape(1, rows))
         positions = editor.op("Add", editor.reshape(positions, [1, 1]), steps)
-    whole = _Heads(x, *shape) if split else _split_heads(editor, x, shape, heads)
+    whole = Heads(x, *shape) if split else split_heads(editor, x, shape, heads)
     result = _rotated(editor, whole, positions, (cosines, sines), bool(values.get("interleaved", 0)))
-    return [result.name if split else _merged(editor, result)]
+    return [result.name if split else merged(editor, result)]
 
 
 # Heads ------------------------------------------------------------------------------------------------------
 
 
-def _projected(editor: Editor, node: onnx.NodeProto, heads: int) -> tuple[_Heads, _Heads, _Heads] | None:
+def _projected(editor: Editor, node: onnx.NodeProto, heads: int) -> tuple[Heads, Heads, Heads] | None:
     """Queries, keys and values of MultiHeadAttention, with their bias, split into heads."""
     query, key, value, bias = node.input[0], given(node, 1), given(node, 2), given(node, 3)
     shapes = [editor.shape(name) if name else None for name in (query, key, value)]
@@ -175,10 +209,10 @@ def _projected(editor: Editor, node: onnx.NodeProto, heads: int) -> tuple[_Heads
     for name, shape in zip((query, key, value), shapes, strict=True):
         assert shape is not None
         if len(shape) == 4:  # split already
-            split.append(_Heads(name, *shape))
+            split.append(Heads(name, *shape))
             begin += shape[1] * shape[3]
         else:
-            split.append(_split_heads(editor, _biased(editor, name, bias, begin, shape[2]), shape, heads))
+            split.append(split_heads(editor, _biased(editor, name, bias, begin, shape[2]), shape, heads))
             begin += shape[2]
     return split[0], split[1], split[2]
 
@@ -190,59 +224,12 @@ def _biased(editor: Editor, x: str, bias: str, begin: int, size: int) -> str:
     part = (
         editor.const(array[begin : begin + size])
         if array is not None
-        else _sliced(editor, bias, 0, begin, size)
+        else sliced(editor, bias, 0, begin, size)
     )
     return editor.op("Add", x, part)
 
 
-def _split_heads(editor: Editor, x: str, shape: tuple[int, ...], heads: int) -> _Heads:
-    """[batch, rows, width] as heads."""
-    batch, rows, width = shape
-    split = editor.reshape(x, [batch, rows, heads, width // heads])
-    return _Heads(editor.op("Transpose", split, perm=[0, 2, 1, 3]), batch, heads, rows, width // heads)
-
-
-def _merged(editor: Editor, x: _Heads) -> str:
-    """Heads as [batch, rows, width]."""
-    return editor.reshape(
-        editor.op("Transpose", x.name, perm=[0, 2, 1, 3]), [x.batch, x.rows, x.heads * x.depth]
-    )
-
-
-def _repeated(editor: Editor, x: _Heads, heads: int) -> _Heads:
-    """Each head as often as there are heads of queries that share it."""
-    import numpy as np
-
-    if x.heads == heads:
-        return x
-    times = heads // x.heads
-    apart = editor.reshape(x.name, [x.batch, x.heads, 1, x.rows, x.depth])
-    shape = editor.const(np.asarray([x.batch, x.heads, times, x.rows, x.depth], np.int64))
-    whole = editor.reshape(editor.op("Expand", apart, shape), [x.batch, heads, x.rows, x.depth])
-    return _Heads(whole, x.batch, heads, x.rows, x.depth)
-
-
-def _past(editor: Editor, past: str, index: int) -> _Heads:
-    """Keys or values of [2, batch, heads, rows, depth]."""
-    shape = editor.shape(past)
-    assert shape is not None
-    return _Heads(editor.reshape(_sliced(editor, past, 0, index, 1), shape[1:]), *shape[1:])
-
-
-def _behind_past(editor: Editor, past: _Heads, new: _Heads) -> _Heads:
-    joined = editor.op("Concat", past.name, new.name, axis=2)
-    return _Heads(joined, new.batch, new.heads, past.rows + new.rows, new.depth)
-
-
-def _sliced(editor: Editor, x: str, axis: int, begin: int, size: int) -> str:
-    import numpy as np
-
-    return editor.op(
-        "Slice", x, *(editor.const(np.asarray([i], np.int64)) for i in (begin, begin + size, axis))
-    )
-
-
-def _rotated(editor: Editor, x: _Heads, positions: str, tables: tuple[str, str], interleaved: bool) -> _Heads:
+def _rotated(editor: Editor, x: Heads, positions: str, tables: tuple[str, str], interleaved: bool) -> Heads:
     """Each head's leading elements turned; as many as the tables have columns, twice."""
     half = (editor.shape(tables[0]) or (0, 0))[1]
     angles = []
@@ -250,12 +237,12 @@ def _rotated(editor: Editor, x: _Heads, positions: str, tables: tuple[str, str],
         angles.append(editor.reshape(editor.op("Gather", table, positions), [-1, 1, x.rows, half]))
     cosine, sine = angles
     shape = [x.batch, x.heads, x.rows]
-    turned = _sliced(editor, x.name, 3, 0, 2 * half) if x.depth > 2 * half else x.name
+    turned = sliced(editor, x.name, 3, 0, 2 * half) if x.depth > 2 * half else x.name
     if interleaved:
         pairs = editor.reshape(turned, [*shape, half, 2])
-        a, b = (editor.reshape(_sliced(editor, pairs, 4, i, 1), [*shape, half]) for i in range(2))
+        a, b = (editor.reshape(sliced(editor, pairs, 4, i, 1), [*shape, half]) for i in range(2))
     else:
-        a, b = _sliced(editor, turned, 3, 0, half), _sliced(editor, turned, 3, half, half)
+        a, b = sliced(editor, turned, 3, 0, half), sliced(editor, turned, 3, half, half)
     real = editor.op("Sub", editor.op("Mul", a, cosine), editor.op("Mul", b, sine))
     imaginary = editor.op("Add", editor.op("Mul", a, sine), editor.op("Mul", b, cosine))
     if interleaved:
@@ -265,37 +252,47 @@ def _rotated(editor: Editor, x: _Heads, positions: str, tables: tuple[str, str],
     else:
         rest = [real, imaginary]
     if x.depth > 2 * half:
-        rest.append(_sliced(editor, x.name, 3, 2 * half, x.depth - 2 * half))
+        rest.append(sliced(editor, x.name, 3, 2 * half, x.depth - 2 * half))
     joined = editor.op("Concat", *rest, axis=3) if len(rest) > 1 else rest[0]
-    return _Heads(joined, x.batch, x.heads, x.rows, x.depth)
+    return Heads(joined, x.batch, x.heads, x.rows, x.depth)
 
 
 # Scores -----------------------------------------------------------------------------------------------------
 
 
-def _scale(values: dict[str, Any], query: _Heads) -> float:
+def _scale(values: dict[str, Any], query: Heads) -> float:
     return float(values.get("scale", 0.0)) or float(query.depth) ** -0.5
 
 
 def _added_to_scores(
-    editor: Editor, node: onnx.NodeProto, mask: str, query: _Heads, key: _Heads
+    editor: Editor,
+    values: dict[str, Any],
+    dtype: np.dtype[Any],
+    added: tuple[str, str],
+    parts: tuple[Heads, Heads],
 ) -> list[str] | None:
-    """Mask, causality and bias of Attention and MultiHeadAttention; None as for :func:`_masks`."""
+    """Mask, causality and bias of Attention and MultiHeadAttention; None as for :func:`_masks`.
+
+    Args:
+        values: the node's attributes.
+        added: names of mask and bias, "" for none.
+        parts: queries and keys.
+    """
     import numpy as np
 
-    values, dtype = attributes(node), editor.dtype(node.input[0])
+    (mask, bias), (query, key) = added, parts
     fill = np.asarray(values.get("mask_filter_value", -10000.0), dtype)
     found = _masks(editor, mask, query, key, fill)
     if found is None:
         return None
     if values.get("unidirectional", 0):
         found.append(_causal(editor, query, key, dtype))
-    if given(node, 5):
-        found.append(given(node, 5))
+    if bias:
+        found.append(bias)
     return found
 
 
-def _masks(editor: Editor, mask: str, query: _Heads, key: _Heads, fill: NDArray[Any]) -> list[str] | None:
+def _masks(editor: Editor, mask: str, query: Heads, key: Heads, fill: NDArray[Any]) -> list[str] | None:
     """What a mask of integers adds to the scores; None for a form that ONNX Runtime's CPU kernels lack."""
     if not mask:
         return []
@@ -318,10 +315,10 @@ def _of_lengths(editor: Editor, mask: str, count: int, shape: tuple[int, int], f
 
     batch, keys = shape
     places = editor.const(np.arange(keys, dtype=np.int32).reshape(1, 1, 1, keys))
-    end = editor.reshape(_sliced(editor, mask, 0, 0, batch), [batch, 1, 1, 1])
+    end = editor.reshape(sliced(editor, mask, 0, 0, batch), [batch, 1, 1, 1])
     inside = editor.op("Less", places, end)
     if count == 2:
-        start = editor.reshape(_sliced(editor, mask, 0, batch, batch), [batch, 1, 1, 1])
+        start = editor.reshape(sliced(editor, mask, 0, batch, batch), [batch, 1, 1, 1])
         inside = editor.op("And", inside, editor.op("Not", editor.op("Less", places, start)))
     return _filled(editor, inside, fill)
 
@@ -333,7 +330,7 @@ def _filled(editor: Editor, kept: str, fill: NDArray[Any]) -> str:
     return editor.op("Where", kept, editor.const(np.zeros_like(fill)), editor.const(fill))
 
 
-def _causal(editor: Editor, query: _Heads, key: _Heads, dtype: np.dtype[Any], window: int = -1) -> str:
+def _causal(editor: Editor, query: Heads, key: Heads, dtype: np.dtype[Any], window: int = -1) -> str:
     """Keys behind a query's own place are left out, and those more than ``window`` places before it."""
     import numpy as np
 
@@ -348,7 +345,7 @@ def _causal(editor: Editor, query: _Heads, key: _Heads, dtype: np.dtype[Any], wi
 
 def _attended(
     editor: Editor,
-    parts: tuple[_Heads, _Heads, _Heads],
+    parts: tuple[Heads, Heads, Heads],
     dtype: np.dtype[Any],
     scale: float,
     masks: Sequence[str],
@@ -364,4 +361,4 @@ def _attended(
     for mask in masks:
         scores = editor.op("Add", scores, mask)
     product = editor.op("MatMul", editor.op("Softmax", scores, axis=-1), value.name)
-    return _merged(editor, _Heads(product, query.batch, query.heads, query.rows, value.depth))
+    return merged(editor, Heads(product, query.batch, query.heads, query.rows, value.depth))

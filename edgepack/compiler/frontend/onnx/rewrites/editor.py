@@ -155,13 +155,17 @@ class Editor:
 
         return self.const(np.asarray(value, dtype))
 
-    def op(self, op_type: str, *inputs: str, outputs: int = 1, **attribute_values: Any) -> str:
-        """Adds a node of the standard domain; the name of its first output."""
+    def op(self, op_type: str, *inputs: str, **attribute_values: Any) -> str:
+        """Adds a node of the standard domain with one output; its name."""
+        return self.ops(op_type, *inputs, outputs=1, **attribute_values)[0]
+
+    def ops(self, op_type: str, *inputs: str, outputs: int, **attribute_values: Any) -> list[str]:
+        """Adds a node of the standard domain; the names of its outputs."""
         import onnx
 
         names = [self._fresh(op_type) for _ in range(outputs)]
         self._written.append(onnx.helper.make_node(op_type, inputs, names, name=names[0], **attribute_values))
-        return names[0]
+        return names
 
     def cast(self, x: str, dtype: np.dtype[Any]) -> str:
         """Adds a Cast."""
