@@ -10,6 +10,9 @@ the sum of two products at 16 bits; results are then off by up to half. Products
 ``vpmaddwd``, which is exact everywhere.
 
 Softmax: the sum of exponentials is added up in as many parts as a vector has elements, 8 or 16.
+
+Besides, MatMulNBits may round activations to 8 bits if its attribute allows it, as fast kernels of some CPUs
+do: it must not here.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["INTEGER_PRODUCTS", "machine_independent"]
+__all__ = ["CONTRIBUTED_PRODUCTS", "INTEGER_PRODUCTS", "machine_independent"]
 
-#: Operators that multiply 8-bit integers: pairs of an operand's index and that of its zero point.
+#: Operators that multiply 8-bit integers: pairs of the indices of an operand and of its zero point.
 INTEGER_PRODUCTS = {
     "ConvInteger": ((0, 2), (1, 3)),
     "MatMulInteger": ((0, 2), (1, 3)),
@@ -35,19 +38,34 @@ INTEGER_PRODUCTS = {
     "QLinearMatMul": ((0, 2), (3, 5)),
 }
 
+#: And those of ONNX Runtime's own domain (com.microsoft).
+CONTRIBUTED_PRODUCTS = {
+    "DynamicQuantizeLSTM": ((1, 9), (2, 11)),
+    "DynamicQuantizeMatMul": ((1, 3),),
+    "MatMulIntegerToFloat": ((0, 4), (1, 5)),
+    "QAttention": ((0, 6), (1, 7)),
+    "QGemm": ((0, 2), (3, 5)),
+}
+
+_PRODUCTS = {**INTEGER_PRODUCTS, **CONTRIBUTED_PRODUCTS}
+
+#: The index of the zero point of those results that are integers of 8 bits, which have kernels for results of
+#: their operands' type only.
+RESULTS = {"QGemm": 8, "QLinearConv": 7, "QLinearMatMul": 7}
+
 #: Operators whose kernels take a softmax, and that the standard defines by others: written out first.
 _WITH_SOFTMAX = ("Attention",)
 
-_REWRITTEN = {*INTEGER_PRODUCTS, "Softmax", "LogSoftmax"}
+_REWRITTEN = {*_PRODUCTS, "Softmax", "LogSoftmax", "MatMulNBits"}
 
 
 def machine_independent(model: onnx.ModelProto, *, constants_only: bool = False) -> onnx.ModelProto:
     """The model with exact integer products and with every Softmax and LogSoftmax written out.
 
     Signed 8-bit operands ``x`` with zero point ``z`` become ``x + 128`` with ``z + 128``, unsigned: the same
-    products. With ``d = x - max(x)``, Softmax becomes ``exp(d) / sum(exp(d))`` and LogSoftmax
-    ``d - log(sum(exp(d)))``, as ONNX defines them; in float32 where ``x`` is float16 or bfloat16, as ONNX
-    Runtime computes it.
+    products; signed results are shifted back. With ``d = x - max(x)``, Softmax becomes
+    ``exp(d) / sum(exp(d))`` and LogSoftmax ``d - log(sum(exp(d)))``, as ONNX defines them; in float32 where
+    ``x`` is float16 or bfloat16, as ONNX Runtime computes it.
 
     Args:
         model: is not changed. Types of values are inferred; one that cannot be is left alone.
@@ -71,7 +89,7 @@ def machine_independent(model: onnx.ModelProto, *, constants_only: bool = False)
 
 
 def _is_rewritten(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in _REWRITTEN
+    return node.domain in ("", "ai.onnx", "com.microsoft") and node.op_type in _REWRITTEN
 
 
 class _Rewriter:
@@ -115,8 +133,10 @@ class _Rewriter:
                 self.constant |= set(node.output)
             if not _is_rewritten(node) or (self.constants_only and not folded):
                 scope.nodes.append(node)
-            elif node.op_type in INTEGER_PRODUCTS:
+            elif node.op_type in _PRODUCTS:
                 scope.make_unsigned(node)
+            elif node.op_type == "MatMulNBits":
+                scope.keep_floats(node)
             else:
                 scope.write_softmax(node)
         del graph.node[:]
@@ -149,7 +169,7 @@ class _Scope:
         import onnx
 
         inputs = list(node.input)
-        for operand, zero in INTEGER_PRODUCTS[node.op_type]:
+        for operand, zero in _PRODUCTS[node.op_type]:
             if self.rewriter.types.get(inputs[operand]) != onnx.TensorProto.INT8:
                 continue
             inputs += [""] * (zero + 1 - len(inputs))
@@ -159,8 +179,25 @@ class _Scope:
                 if inputs[zero]
                 else self._const(np.asarray(128, np.uint8), node.op_type)
             )
+        place = RESULTS.get(node.op_type, len(inputs))
+        of_result = str(inputs[place]) if place < len(inputs) else ""
+        result = ""
+        if self.rewriter.types.get(of_result) == onnx.TensorProto.INT8:
+            inputs[place] = self._plus_128(of_result)
+            result, node.output[0] = node.output[0], self.rewriter.fresh(node.output[0])
         del node.input[:]
         node.input.extend(inputs)
+        self.nodes.append(node)
+        if result:
+            wide = self._op("Cast", node.output[0], to=onnx.TensorProto.INT32)
+            shifted = self._op("Sub", wide, self._const(np.asarray(128, np.int32), wide))
+            self._op("Cast", shifted, to=onnx.TensorProto.INT8, output=result)
+
+    def keep_floats(self, node: onnx.NodeProto) -> None:
+        """Appends the MatMulNBits, made to compute in the type of its activations."""
+        for attribute in node.attribute:
+            if attribute.name == "accuracy_level":
+                attribute.i = 0
         self.nodes.append(node)
 
     def _plus_128(self, name: str) -> str:

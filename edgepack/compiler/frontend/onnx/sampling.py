@@ -37,6 +37,8 @@ INDEXED = {
     ("EmbedLayerNormalization", 1): 4,
     ("EmbedLayerNormalization", 8): 3,
     ("NegativeLogLikelihoodLoss", 1): 0,
+    ("QEmbedLayerNormalization", 0): 2,
+    ("QEmbedLayerNormalization", 1): 4,
     ("ReverseSequence", 1): 0,
     ("RoiAlign", 2): 0,
     ("RotaryEmbedding", 1): 2,
@@ -48,7 +50,13 @@ INDEXED = {
 INDEXED_AXES = {"NegativeLogLikelihoodLoss": 1, "SoftmaxCrossEntropyLoss": 1}
 
 #: (operator, index of the input that is a mask of 0 and 1).
-MASKS = {("Attention", 3), ("MultiHeadAttention", 4), ("EmbedLayerNormalization", 7)}
+MASKS = {
+    ("Attention", 3),
+    ("EmbedLayerNormalization", 7),
+    ("MultiHeadAttention", 4),
+    ("QAttention", 5),
+    ("QEmbedLayerNormalization", 7),
+}
 
 #: Least and greatest value of integers that index nothing, where 8-bit ones take all values that they can.
 FREE_RANGE = (-8, 8)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.contributed_types import declare_contributed
 from edgepack.compiler.memory import at_most
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.input.extend(value for value in model.graph.input if value.name not in names)
     for tensor in large:
         graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    declare_contributed(graph)
     # Data propagation follows each element of every tensor of rank 1, those of terabytes too.
     plain = onnx.shape_inference.infer_shapes(copy)
     if any(_is_long(value) for value in (*plain.graph.value_info, *plain.graph.input, *plain.graph.output)):
