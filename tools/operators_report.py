@@ -62,11 +62,17 @@ _NOT_RUN = {"status": "not run", "detail": "not run"}
 CONTRIBUTED = """\
 ## Operators of ONNX Runtime
 
-ONNX Runtime's transformer optimiser and Optimum write operators of the domain `com.microsoft`. These
-become standard ones, and then the kernels of attention and norms; each is compared with ONNX Runtime
-(`tests/compiler/frontend/onnx/test_rewrites.py`, `test_contrib.py`). Forms that its CPU kernels lack are
-refused, and a `GroupQueryAttention` with a past, or whose lengths are no constants.
-`SimplifiedLayerNormalization`, which has no domain of its own, belongs to them."""
+ONNX Runtime's transformer optimiser, its quantiser and Optimum write operators of the domain `com.microsoft`.
+These become standard ones, and then the kernels of attention and norms; each is compared with ONNX Runtime
+(`tests/compiler/frontend/onnx/test_rewrites.py`, `test_contrib.py`, `test_quantised.py`). Forms that its CPU
+kernels lack are refused, and a `GroupQueryAttention` with a past, or whose lengths are no constants.
+`SimplifiedLayerNormalization`, which has no domain of its own, belongs to them.
+
+Those of integers become DequantizeLinear, a standard operator, QuantizeLinear (QDQ), and where scales are
+known at run time only, DynamicQuantizeLinear and MatMulInteger: the forms that the quantiser writes itself.
+Results that lie in the middle of two steps may be one step off, for its kernels round at other places.
+Refused are `DynamicQuantizeLSTM`, which quantises its state anew in every step, and the `QOrdered` operators,
+which are for NVIDIA's GPUs."""
 
 
 def table(records: Records) -> str:

@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
 from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise, value_types
+from edgepack.compiler.frontend.onnx.quantisation_checks import check_quantisation
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import retype
 from edgepack.compiler.frontend.onnx.support import check_known, is_importable, is_refused
@@ -62,6 +63,7 @@ def unrolled(
     """
     model = _inline_functions(model)
     check_known(model, rewrites.REWRITES)
+    check_quantisation(model)
     _freeze_initializers(model)
     model = _folded(compute_in_float32(model) if widen else model, limits)
     while rewrites.unroll(model):

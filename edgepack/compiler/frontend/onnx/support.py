@@ -61,12 +61,35 @@ REFUSED = {
     "Multinomial": "random numbers",
 }
 
+#: The same of ONNX Runtime's own operators.
+REFUSED_CONTRIBUTED = {
+    **dict.fromkeys(
+        (
+            *("com.microsoft.QOrderedAttention", "com.microsoft.QOrderedGelu"),
+            *("com.microsoft.QOrderedLayerNormalization", "com.microsoft.QOrderedLongformerAttention"),
+            *("com.microsoft.QOrderedMatMul", "com.microsoft.QuantizeWithOrder"),
+            "com.microsoft.DequantizeWithOrder",
+        ),
+        "its layout is that of NVIDIA's cuBLASLt, and ONNX Runtime runs it with CUDA only",
+    ),
+    "com.microsoft.DynamicQuantizeLSTM": "it quantises its state anew in every step",
+    "com.microsoft.QMoE": "which experts compute is known at run time only",
+}
+
+_REASONS = {**REFUSED, **REFUSED_CONTRIBUTED}
+
 _WHAT_TO_TRY = {
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"),
         "Give the node a seed, for the same numbers in every run, or make its result an input (--inputs).",
     ),
     "Multinomial": "Cut the model before it (--outputs) and draw on the host.",
+    **dict.fromkeys(
+        [operator for operator in REFUSED_CONTRIBUTED if "Order" in operator],
+        "Quantise the float model for CPUs (onnxruntime.quantization, QuantFormat.QDQ).",
+    ),
+    "com.microsoft.DynamicQuantizeLSTM": "Leave LSTM out when you quantise (op_types_to_quantize), or"
+    " quantise its weights only (QDQ).",
     "NonZero": "Cut the model before it (--outputs) and compute the rest on the host.",
     "NonMaxSuppression": "Export the model without its post-processing, and do that on the host.",
 }
@@ -179,13 +202,13 @@ def _refuse(model: onnx.ModelProto, rewritten: Container[tuple[str, str]]) -> No
 def _report(found: dict[str, list[str]]) -> Iterator[str]:
     for op, nodes in found.items():
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-        reason = f" ({REFUSED[op]})" if op in REFUSED else ""
+        reason = f" ({_REASONS[op]})" if op in _REASONS else ""
         yield f"{op}{reason}: {', '.join(nodes[:5])}{more}"
 
 
 def _reason(op: str) -> str:
-    if op in REFUSED:
-        return REFUSED[op]
+    if op in _REASONS:
+        return _REASONS[op]
     if op.startswith("com.microsoft."):
         return "unknown here, or not in this form, which ONNX Runtime's CPU kernels may lack too"
     return "an operator of another domain, unknown here" if "." in op else "no converter for it"

@@ -1,41 +1,140 @@
-"""Integer operators as dequantise, compute, quantise (QDQ): the one form that later stages look for."""
+"""Integer operators as dequantise, compute, quantise (QDQ): the one form that later stages look for.
+
+Here are convolutions, and what all integer operators are written with. Sums of MatMulInteger and ConvInteger
+stay integers, which float32 would round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
 
-from edgepack.compiler.frontend.onnx.rewrites.editor import Editor
+from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["conv_integer", "qlinear_conv", "qlinear_matmul"]
+__all__ = [
+    "Quantised",
+    "channels_first",
+    "channels_last",
+    "conv_integer",
+    "one_number",
+    "product_scale",
+    "qlinear_conv",
+]
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A tensor of integers and what they mean: (x - zero point) * scale.
+
+    Attributes:
+        x: name of the integers; "" where they are still to be computed.
+        scale: name of the scale: of one element, of one for each place of an axis, or of a shape that
+            broadcasts to x.
+        zero: name of the zero point, of the scale's shape; "" for 0.
+    """
+
+    x: str
+    scale: str
+    zero: str
+
+    @classmethod
+    def of(cls, node: onnx.NodeProto, *places: int) -> Quantised:
+        """By the places of integers, scale and zero point among the node's inputs."""
+        found = [str(node.input[i]) if i < len(node.input) else "" for i in places]
+        return cls(*found)
+
+    @classmethod
+    def result(cls, node: onnx.NodeProto, scale: int, zero: int) -> Quantised:
+        """What the node's output is quantised by: the places of scale and zero point among its inputs."""
+        names = [str(node.input[i]) if i < len(node.input) else "" for i in (scale, zero)]
+        return cls("", *names)
+
+    def dequantised(self, editor: Editor, *, axis: int = 0, x: str = "") -> str:
+        """The floats.
+
+        Args:
+            axis: along which a scale of rank 1 lies, if it has more than one element.
+            x: integers that were made of ``self.x`` by moving elements, in its place.
+        """
+        import numpy as np
+
+        shape = editor.shape(self.scale)
+        source = x or self.x
+        if shape is not None and prod(shape) == 1:
+            zero = [one_number(editor, self.zero)] if self.zero else []
+            return editor.op("DequantizeLinear", source, one_number(editor, self.scale), *zero)
+        if shape is None or len(shape) == 1:
+            return editor.op("DequantizeLinear", source, self.scale, *_given(self.zero), axis=axis)
+        whole = editor.cast(source, np.dtype(np.int32))
+        if self.zero:
+            whole = editor.op("Sub", whole, editor.cast(self.zero, np.dtype(np.int32)))
+        return editor.op("Mul", editor.cast(whole, editor.dtype(self.scale)), self.scale)
+
+    def quantised(self, editor: Editor, y: str, like: str, *, axis: int = 0) -> str:
+        """The integers of the floats ``y``.
+
+        Args:
+            like: a value of the type that they have where there is no zero point.
+            axis: as above.
+        """
+        import numpy as np
+
+        zero = self.zero or editor.const(np.zeros(editor.shape(self.scale) or (), editor.dtype(like)))
+        if prod(editor.shape(self.scale) or ()) == 1:
+            return editor.op("QuantizeLinear", y, one_number(editor, self.scale), one_number(editor, zero))
+        return editor.op("QuantizeLinear", y, self.scale, zero, axis=axis)
+
+
+def one_number(editor: Editor, name: str) -> str:
+    """A tensor of one element as one of rank 0."""
+    if not editor.shape(name):
+        return name
+    value = editor.constant(name)
+    return editor.reshape(name, []) if value is None else editor.const(value.reshape(()))
+
+
+def product_scale(editor: Editor, a: str, b: str, factor: float = 1.0) -> str:
+    """The scale of a product's sums: that of one element times that of the other operand, in float32."""
+    import numpy as np
+
+    first, second = editor.constant(a), editor.constant(b)
+    if first is not None and second is not None:
+        scale = np.float32(factor) * first.reshape(()) * second
+        return editor.const(scale.reshape(()) if scale.size == 1 else scale.reshape(-1))
+    scale = editor.op("Mul", one_number(editor, a), b)
+    return editor.op("Mul", scale, editor.scalar(factor, editor.dtype(a))) if factor != 1 else scale
+
+
+def channels_first(editor: Editor, x: str, rank: int) -> str:
+    """[batch, ..., channels] as [batch, channels, ...]."""
+    return editor.op("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+
+
+def channels_last(editor: Editor, x: str, rank: int) -> str:
+    """[batch, channels, ...] as [batch, ..., channels]."""
+    return editor.op("Transpose", x, perm=[0, *range(2, rank), 1])
 
 
 def qlinear_conv(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """QLinearConv(x, w, b) = Quantize(Conv(Dequantize(x), Dequantize(w), b * x_scale * w_scale))."""
-    import numpy as np
-
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.input[:8]
-    inputs = [_dequantise(editor, x, x_scale, x_zero), _dequantise(editor, w, w_scale, w_zero, axis=0)]
+    """QLinearConv(x, w, b) = Quantize(Conv(Dequantize(x), Dequantize(w), Dequantize(b))); the scale of the
+    bias is x_scale * w_scale. ONNX Runtime's own has an image with channels last too."""
+    values = attributes(node)
+    last = bool(values.pop("channels_last", 0))
+    x, w, y = Quantised.of(node, 0, 1, 2), Quantised.of(node, 3, 4, 5), Quantised.result(node, 6, 7)
+    rank = len(editor.shape(w.x) or editor.shape(x.x) or ())
+    image = x.dequantised(editor, x=channels_first(editor, x.x, rank)) if last else x.dequantised(editor)
+    inputs = [image, w.dequantised(editor, axis=0)]
     if len(node.input) > 8 and node.input[8]:
-        bias = editor.constant(node.input[8])
-        scales = editor.constant(x_scale), editor.constant(w_scale)
-        if bias is None or scales[0] is None or scales[1] is None:
-            return None
-        inputs.append(editor.const((bias * scales[0].astype(np.float64) * scales[1]).astype(np.float32)))
-    y = editor.op("Conv", *inputs, **_attributes(node))
-    return [editor.op("QuantizeLinear", y, y_scale, y_zero)]
-
-
-def qlinear_matmul(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
-    """QLinearMatMul(a, b) = Quantize(MatMul(Dequantize(a), Dequantize(b)))."""
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.input
-    rank = len(editor.shape(b) or ())
-    left = _dequantise(editor, a, a_scale, a_zero, axis=-2)
-    right = _dequantise(editor, b, b_scale, b_zero, axis=rank - 1)
-    return [editor.op("QuantizeLinear", editor.op("MatMul", left, right), y_scale, y_zero)]
+        inputs.append(
+            Quantised(str(node.input[8]), product_scale(editor, x.scale, w.scale), "").dequantised(editor)
+        )
+    result = y.quantised(editor, editor.op("Conv", *inputs, **values), x.x)
+    return [channels_last(editor, result, rank) if last else result]
 
 
 def conv_integer(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
@@ -61,17 +160,8 @@ def conv_integer(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
             terms.append(editor.const(value.astype(np.int32) - shift))
         else:
             terms.append(editor.op("Sub", editor.cast(name, int32), editor.const(shift)))
-    return [editor.op("Conv", *terms, **_attributes(node))]
+    return [editor.op("Conv", *terms, **attributes(node))]
 
 
-def _dequantise(editor: Editor, x: str, scale: str, zero: str, *, axis: int | None = None) -> str:
-    scales = editor.shape(scale)
-    if axis is not None and scales and scales[0] > 1:
-        return editor.op("DequantizeLinear", x, scale, zero, axis=axis)
-    return editor.op("DequantizeLinear", x, scale, zero)
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    import onnx
-
-    return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+def _given(name: str) -> list[str]:
+    return [name] if name else []

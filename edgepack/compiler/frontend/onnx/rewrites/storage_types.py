@@ -1,4 +1,7 @@
-"""Casts and quantisation to and from the element types of ``storage_types.py``, and in blocks."""
+"""Casts and quantisation to and from the element types of ``storage_types.py``, and in blocks.
+
+QuantizeLinear and DequantizeLinear of other types stay, those of ONNX Runtime's own domain as the standard's.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.rewrites.editor import Editor, attributes
-from edgepack.compiler.frontend.onnx.storage_types import encoding, storage_name
+from edgepack.compiler.frontend.onnx.rewrites.quantised import one_number
+from edgepack.compiler.frontend.onnx.storage_types import as_bytes, encoding, storage_name
 
 if TYPE_CHECKING:
     import onnx
@@ -42,8 +46,9 @@ def dequantize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
     values, x, scale = attributes(node), str(node.input[0]), str(node.input[1])
     zero = node.input[2] if len(node.input) > 2 else ""
-    if not storage_name(editor.element(x)) and not values.get("block_size", 0):
-        return None
+    name = storage_name(editor.element(x))
+    if not values.get("block_size", 0) and (not name or (name in _BITS and editor.constant(x) is not None)):
+        return _plain(editor, node, values)
     scale_type = editor.element(scale)
     target = values.get("output_dtype", 0) or scale_type
     number = _number(editor, x)
@@ -64,7 +69,7 @@ def quantize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     target = editor.element(zero) if zero else values.get("output_dtype", 0) or onnx.TensorProto.UINT8
     name, single = storage_name(target), np.dtype(np.float32)
     if not name and not values.get("block_size", 0):
-        return None
+        return _plain(editor, node, values)
     divisor = _along(editor, editor.op("Cast", scale, to=onnx.TensorProto.FLOAT), scale, x, values)
     number = editor.op("Div", editor.op("Cast", x, to=onnx.TensorProto.FLOAT), divisor)
     if name.startswith("float"):
@@ -77,6 +82,26 @@ def quantize(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
     held = editor.op("Clip", number, editor.scalar(low, single), editor.scalar(high, single))
     byte = onnx.TensorProto.INT8 if name.startswith("int") else onnx.TensorProto.UINT8
     return [editor.op("Cast", held, to=byte if name else target)]
+
+
+def _plain(editor: Editor, node: onnx.NodeProto, values: dict[str, Any]) -> Sequence[str] | None:
+    """The node of the standard's domain, with integers of at least 8 bits, and a scale and a zero point of
+    rank 0 where these are one number; None if it is so already."""
+    given = [str(name) for name in node.input if name]
+    inputs = [_bytes(editor, name) for name in given]
+    if (editor.shape(given[1]) or ()) == (1,):
+        inputs[1:] = [one_number(editor, name) for name in inputs[1:]]
+    if inputs == given and not node.domain:
+        return None
+    return [editor.op(node.op_type, *inputs, **values)]
+
+
+def _bytes(editor: Editor, name: str) -> str:
+    """A constant of integers of fewer than 8 bits as one of bytes."""
+    value = editor.constant(name)
+    if value is None or storage_name(editor.element(name)) not in _BITS:
+        return name
+    return editor.const(as_bytes(value))
 
 
 def _limits(name: str, element: int) -> tuple[int, int]:
