@@ -19,6 +19,8 @@ def utf8_paths(job: dict[str, Any]) -> dict[str, Any]:
     if "model" in job:
         model = Path(_joined(job["model"]))
         changed["model"] = str(utf8_folder(model.parent) / model.name)
+    if job.get("calibration"):
+        changed["calibration"] = _joined(job["calibration"])
     if "imported" in job:
         changed["imported"] = str(utf8_folder(Path(job["imported"])))
     return changed

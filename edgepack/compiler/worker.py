@@ -215,12 +215,35 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8", newline="\n")
 
 
+def _quantise(job: dict[str, Any], folder: Path, events: Events) -> dict[str, Any]:
+    from edgepack.errors import ModelError
+    from edgepack.plan.quantisation import QuantiseSettings
+
+    frontend, model = _frontend(job), Path(job["model"])
+    if (quantise := getattr(frontend, "quantise", None)) is None:
+        raise ModelError(
+            f"{model} is of a format that edgepack does not quantise.", hint="Give an ONNX file."
+        )
+    calibration = Path(job["calibration"]) if job["calibration"] else None
+    settings = QuantiseSettings.from_json(job["settings"])
+
+    def stage(name: str, detail: str) -> None:
+        if detail:
+            events.kernel(detail)
+        else:
+            events.stage(name)
+
+    found: dict[str, Any] = quantise(model, _options(job), folder, settings, calibration, stage).to_json()
+    return found
+
+
 _TASKS = {
     "read": _read,
     "summarise": _summarise,
     "import": _import,
     "compile": _compile,
     "check": _check,
+    "quantise": _quantise,
 }
 
 

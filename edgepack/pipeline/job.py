@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Protocol
 from edgepack.plan.custom import CustomOperator
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
+from edgepack.plan.quantisation import QuantiseSettings
 from edgepack.plan.targets import Target
 from edgepack.plan.types import WeightsDtype
 
-__all__ = ["WARNINGS", "CheckJob", "CompileJob", "ImportJob", "Job", "ReadJob", "SummariseJob"]
+__all__ = ["WARNINGS", "CheckJob", "CompileJob", "ImportJob", "Job", "QuantiseJob", "ReadJob", "SummariseJob"]
 
 #: The warnings of a job, a JSON list beside its results: those from the cache come with the same ones.
 WARNINGS = "warnings.json"
@@ -158,6 +159,27 @@ class CheckJob(_OfModel):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "target": self.target.to_json()}
+
+
+@dataclass(frozen=True)
+class QuantiseJob(_OfModel):
+    """Make a quantised model of a float one. The answer is that of
+    :meth:`~edgepack.plan.quantisation.QuantisationFigures.to_json`.
+
+    Attributes:
+        settings: how it is quantised.
+        calibration: file or folder of the calibration data; None for random ones.
+    """
+
+    settings: QuantiseSettings = field(default_factory=QuantiseSettings)
+    calibration: Path | None = None
+
+    task: ClassVar[str] = "quantise"
+    results: ClassVar[tuple[str, ...]] = ("quantised.onnx",)
+
+    def to_json(self) -> dict[str, Any]:
+        calibration = "" if self.calibration is None else str(self.calibration.absolute())
+        return {**super().to_json(), "settings": self.settings.to_json(), "calibration": calibration}
 
 
 @dataclass(frozen=True)

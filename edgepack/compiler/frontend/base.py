@@ -103,9 +103,10 @@ class Frontend(Protocol):
     importing the package imports nothing that takes long: all of them are imported where the suffix of a
     model's file says nothing.
 
-    Two more names are optional. ``SUFFIXES``: the suffixes of the format's files (``(".pt2",)``), beside its
-    name. ``recognises(model: Path) -> bool``: whether a file of another suffix is of the format, by its first
-    bytes; it does not raise.
+    Three more names are optional. ``SUFFIXES``: the suffixes of the format's files (``(".pt2",)``), beside
+    its name. ``recognises(model: Path) -> bool``: whether a file of another suffix is of the format, by its
+    first bytes; it does not raise. ``quantise(model, options, folder, settings, calibration, stage)``: writes
+    the quantised model as ``folder / "quantised.onnx"`` (``onnx/quantise/command.py``).
     """
 
     def model_files(self, model: Path) -> tuple[Path, ...]:

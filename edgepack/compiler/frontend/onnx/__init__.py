@@ -10,6 +10,7 @@ from edgepack.compiler.frontend.onnx.frontend import (
     load,
     model_files,
     prepare,
+    quantise,
     record,
     summarise,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "load",
     "model_files",
     "prepare",
+    "quantise",
     "recognises",
     "record",
     "summarise",

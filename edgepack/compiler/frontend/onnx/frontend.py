@@ -36,6 +36,7 @@ from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
 from edgepack.compiler.frontend.onnx.import_failures import ImportFailures
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
+from edgepack.compiler.frontend.onnx.quantise.command import quantise
 from edgepack.compiler.frontend.onnx.quantised_weights import warn_of_quantised_weights
 from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, check_operators, node_name
@@ -51,7 +52,16 @@ if TYPE_CHECKING:
     import onnx
     import tvm
 
-__all__ = ["import_file", "import_model", "load", "model_files", "prepare", "record", "summarise"]
+__all__ = [
+    "import_file",
+    "import_model",
+    "load",
+    "model_files",
+    "prepare",
+    "quantise",
+    "record",
+    "summarise",
+]
 
 #: What :func:`prepare` leaves: the normalised model, its large weights, and its inputs.
 _MODEL, _WEIGHTS, _SIGNATURE = "model.onnx", "weights.bin", "signature.json"

@@ -1,0 +1,181 @@
+"""Quantises a model: from its file and the calibration data to the quantised file and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.base import ImportOptions
+from edgepack.compiler.frontend.onnx.error_attribution import attributed_errors
+from edgepack.compiler.frontend.onnx.extents import stored_bytes
+from edgepack.compiler.frontend.onnx.quantise.bias_correction import mean_errors
+from edgepack.compiler.frontend.onnx.quantise.comparison import compared, compared_outputs
+from edgepack.compiler.frontend.onnx.quantise.float_model import float_model
+from edgepack.compiler.frontend.onnx.quantise.quantiser import DYNAMIC, dynamically_quantised, quantised
+from edgepack.compiler.frontend.onnx.quantise.ranges import Range, measured_ranges
+from edgepack.compiler.frontend.onnx.quantise.samples import Samples, given_samples, random_samples
+from edgepack.compiler.frontend.onnx.quantise.sensitivity import Choice
+from edgepack.compiler.frontend.onnx.quantise.structure import Structure
+from edgepack.errors import ConfigError, ModelError
+from edgepack.plan.quantisation import QuantisationFigures, QuantiseSettings
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["quantise"]
+
+#: The file that is left in the job's folder.
+QUANTISED = "quantised.onnx"
+
+#: Names that a message lists.
+_MOST_NAMES = 8
+
+
+def quantise(
+    path: Path,
+    options: ImportOptions,
+    folder: Path,
+    settings: QuantiseSettings,
+    calibration: Path | None,
+    stage: Callable[[str, str], None],
+) -> QuantisationFigures:
+    """Write the quantised model to ``folder / "quantised.onnx"``.
+
+    Args:
+        path: the float model.
+        options: what gives its inputs static shapes.
+        calibration: the user's data; None for random ones.
+        stage: is told what is being done, and with what of the model.
+
+    Raises:
+        ModelError: the model cannot be read, or not be quantised.
+        ConfigError: options or data do not fit it.
+        CheckFailedError: the outputs cannot be as near as ``settings`` ask for.
+    """
+    stage("prepare", "")
+    notes: list[str] = []
+    with attributed_errors(path):
+        model = float_model(path, options, notes)
+        samples = _samples(model, calibration, settings)
+        work = _Work(model, samples, settings, stage)
+        made, figures = work.dynamic() if settings.dynamic else work.static()
+    data = made.SerializeToString(deterministic=True)
+    (folder / QUANTISED).write_bytes(data)
+    if samples.unused:
+        notes.append(f"{samples.unused} more samples of the calibration data were not used (--samples).")
+    if calibration is None:
+        notes.append(
+            "The calibration data were random: the ranges may not be those of real inputs, and the figures "
+            "say nothing about the accuracy on them."
+        )
+    return replace(
+        figures,
+        samples=samples.count,
+        weight_bytes_before=stored_bytes(model),
+        weight_bytes_after=stored_bytes(made),
+        warnings=(*notes, *figures.warnings),
+    )
+
+
+def _samples(model: onnx.ModelProto, calibration: Path | None, settings: QuantiseSettings) -> Samples:
+    if calibration is None:
+        return random_samples(model, settings.seed, settings.samples)
+    return given_samples(calibration, model, settings.samples)
+
+
+@dataclass
+class _Work:
+    """One model that is quantised."""
+
+    model: onnx.ModelProto
+    samples: Samples
+    settings: QuantiseSettings
+    stage: Callable[[str, str], None]
+
+    def static(self) -> tuple[onnx.ModelProto, QuantisationFigures]:
+        structure = Structure(self.model)
+        excluded = self._excluded(structure.layers)
+        self.stage("calibrate", "")
+        ranges = measured_ranges(self.model, structure.floats, self.samples, self.settings)
+        infinite, warnings = _not_finite(structure, ranges)
+        excluded |= infinite
+        self.stage("quantise", "")
+
+        def rounded(also_float: set[str]) -> onnx.ModelProto:
+            return quantised(structure, ranges, self.settings, excluded | also_float, means)
+
+        means: dict[str, NDArray[Any]] = {}
+        made = rounded(set())
+        if self.settings.bias_correction:
+            means = mean_errors(structure, made, self.samples)
+            made = rounded(set())
+        kept: tuple[str, ...] = ()
+        if (bar := self.settings.min_sqnr) is not None:
+            self.stage("choose layers", "")
+            choice = Choice(
+                structure,
+                rounded,
+                self.samples,
+                lambda detail: self.stage("choose layers", detail),
+            )
+            kept = choice.kept_float(bar, excluded)
+            made = rounded({*kept})
+        self.stage("compare", "")
+        layers, outputs = compared(structure, made, self.samples, excluded | {*kept})
+        return made, QuantisationFigures(layers, outputs, self.samples.count, kept, warnings=warnings)
+
+    def dynamic(self) -> tuple[onnx.ModelProto, QuantisationFigures]:
+        constants = {tensor.name for tensor in self.model.graph.initializer}
+        served = [
+            node
+            for node in self.model.graph.node
+            if node.op_type in DYNAMIC and not constants.isdisjoint(node.input[:2])
+        ]
+        if not any(node.op_type != "Gather" for node in served):
+            raise ModelError(
+                "There is nothing to quantise dynamically: the model has neither matrix products with "
+                "constant weights nor LSTMs.",
+                hint="Convolutions are quantised with calibration data: leave --dynamic out.",
+            )
+        self.stage("quantise", "")
+        made = dynamically_quantised(self.model, self._excluded(served))
+        self.stage("compare", "")
+        outputs = compared_outputs(self.model, made, self.samples)
+        return made, QuantisationFigures((), outputs, self.samples.count)
+
+    def _excluded(self, layers: list[onnx.NodeProto]) -> set[str]:
+        """Names of the layers that the user's patterns say; ConfigError for one that says none, or where all
+        are."""
+        found: set[str] = set()
+        for pattern in self.settings.exclude:
+            hit = {n.name for n in layers if fnmatchcase(n.name, pattern) or fnmatchcase(n.op_type, pattern)}
+            if not hit:
+                names = ", ".join([f"{n.name} ({n.op_type})" for n in layers[:_MOST_NAMES]])
+                more = f" and {len(layers) - _MOST_NAMES} more" if len(layers) > _MOST_NAMES else ""
+                raise ConfigError(
+                    f"--exclude {pattern}: no layer that would be quantised has such a name or operator.",
+                    hint=f"The layers are {names}{more}.",
+                )
+            found |= hit
+        if len(found) == len(layers):
+            raise ConfigError("--exclude leaves no layer to quantise.", hint="Exclude fewer layers.")
+        return found
+
+
+def _not_finite(structure: Structure, ranges: dict[str, Range]) -> tuple[set[str], tuple[str, ...]]:
+    """Layers that read or compute values that are not finite on the calibration data, and a warning."""
+    names = {
+        node.name
+        for node in structure.layers
+        for name in (*node.input, structure.result(node))
+        if name in structure.floats and name not in ranges
+    }
+    if not names:
+        return names, ()
+    first = next(node.name for node in structure.layers if node.name in names)
+    more = f" and {len(names) - 1} more layers stay" if len(names) > 1 else " stays"
+    return names, (f"Values of {first} are not finite on the calibration data: it{more} float.",)

@@ -1,0 +1,135 @@
+"""Asks ONNX Runtime's quantiser for the quantised model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.onnx.quantise.bias_correction import add_to_biases
+from edgepack.compiler.frontend.onnx.quantise.ranges import Range
+from edgepack.compiler.frontend.onnx.quantise.structure import ARITHMETIC, MOVES, PRODUCTS, Structure
+from edgepack.plan.quantisation import QuantiseSettings
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["dynamically_quantised", "quantised"]
+
+#: What dynamic quantisation serves; convolutions of integers that are made at run time are slower than those
+#: of floats.
+DYNAMIC = {"Gemm", "Gather", "LSTM", "MatMul"}
+
+
+def quantised(
+    structure: Structure,
+    ranges: Mapping[str, Range],
+    settings: QuantiseSettings,
+    also_float: set[str],
+    mean_errors: Mapping[str, NDArray[Any]],
+) -> onnx.ModelProto:
+    """The model with QuantizeLinear and DequantizeLinear around what computes with integers: weights int8
+    with a scale for each channel of the result, activations uint8, or int8 where ``settings`` are symmetric.
+
+    Args:
+        ranges: of the tensors that may be integers.
+        also_float: names of layers that stay float.
+        mean_errors: of rounded weights, for each channel of a layer's result: what its bias takes up.
+    """
+    import numpy as np
+    import onnx
+    from onnxruntime.quantization import CalibrationMethod, QuantType
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.quant_utils import add_infer_metadata
+
+    float_tensors, stacks = structure.float_tensors, _stacks(structure)
+
+    class Quantiser(QDQQuantizer):  # type: ignore[misc]
+        """ONNX Runtime's, which leaves some tensors float that it would round."""
+
+        def quantize_activation_tensor(self, tensor_name: str) -> None:
+            if tensor_name not in float_tensors:
+                super().quantize_activation_tensor(tensor_name)
+
+        def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int) -> None:
+            if tensor_name in stacks:
+                super().quantize_weight_tensor(tensor_name)
+            else:
+                super().quantize_weight_tensor_per_channel(tensor_name, axis)
+
+    known = {
+        name: TensorData(lowest=np.float32(one.low), highest=np.float32(one.high))
+        for name, one in ranges.items()
+    }
+    model = onnx.ModelProto()
+    model.CopyFrom(structure.model)
+    add_to_biases(model, structure, mean_errors, also_float)
+    add_infer_metadata(model)
+    quantiser = Quantiser(
+        model,
+        True,  # a scale per channel of the weights
+        False,  # all 8 bits of them
+        QuantType.QInt8,
+        QuantType.QInt8 if settings.symmetric else QuantType.QUInt8,
+        TensorsData(CalibrationMethod.MinMax, known),
+        [],
+        structure.float_nodes(also_float),
+        sorted(PRODUCTS | MOVES | ARITHMETIC),
+        {"ActivationSymmetric": settings.symmetric, "WeightSymmetric": True},
+    )
+    quantiser.quantize_model()
+    quantiser.model.topological_sort()
+    return _finished(quantiser.model.model, structure.model)
+
+
+def _stacks(structure: Structure) -> set[str]:
+    """Names of weights that are stacks of matrices. They get one scale: one for each index of the second axis
+    would differ within each sum."""
+    stacks = {name for name, tensor in structure.constants.items() if len(tensor.dims) > 2}
+    return stacks & {node.input[1] for node in structure.layers if node.op_type == "MatMul"}
+
+
+def dynamically_quantised(model: onnx.ModelProto, also_float: set[str]) -> onnx.ModelProto:
+    """The model with products of integers whose ranges are computed when it runs, and int8 weights.
+
+    Args:
+        also_float: names of nodes that stay float.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantizationMode, QuantType
+    from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
+    from onnxruntime.quantization.quant_utils import add_infer_metadata
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    add_infer_metadata(copy)
+    quantiser = ONNXQuantizer(
+        copy,
+        True,
+        False,
+        QuantizationMode.IntegerOps,
+        False,
+        QuantType.QInt8,
+        QuantType.QUInt8,
+        None,
+        [],
+        sorted(also_float),
+        sorted(DYNAMIC),
+        {"MatMulConstBOnly": True, "WeightSymmetric": True},
+    )
+    quantiser.quantize_model()
+    quantiser.model.topological_sort()
+    return _finished(quantiser.model.model, model)
+
+
+def _finished(model: onnx.ModelProto, source: onnx.ModelProto) -> onnx.ModelProto:
+    """The quantised model as it is written: nothing in it but what the float model says and the quantiser
+    adds, the same bytes for the same model."""
+    domains = {"", *(node.domain for node in model.graph.node)}
+    opsets = [one for one in model.opset_import if one.domain in domains]
+    del model.metadata_props[:], model.graph.value_info[:], model.opset_import[:]
+    model.opset_import.extend(opsets)
+    model.metadata_props.extend(source.metadata_props)
+    model.producer_name, model.producer_version = source.producer_name, source.producer_version
+    return model

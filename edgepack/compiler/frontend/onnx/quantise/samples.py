@@ -1,0 +1,199 @@
+"""The calibration data: arrays of files, or random ones, as inputs of runs of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.onnx.binding import model_inputs
+from edgepack.compiler.frontend.onnx.sampling import random_inputs
+from edgepack.errors import ConfigError
+from edgepack.plan.types import TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = ["Samples", "given_samples", "random_samples"]
+
+#: How many random samples there are: more of the same noise do not change the ranges much.
+RANDOM_SAMPLES = 8
+
+_SUFFIXES = (".npy", ".npz")
+
+
+@dataclass
+class Samples:
+    """Inputs of runs of a model; each iteration goes through all of them again.
+
+    Attributes:
+        count: how many there are.
+        unused: how many more the files hold.
+    """
+
+    count: int
+    unused: int = 0
+    _made: list[dict[str, NDArray[Any]]] = field(default_factory=list)
+    _files: list[tuple[Path, int]] = field(default_factory=list)
+    _specs: tuple[TensorSpec, ...] = ()
+
+    def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
+        yield from self._made
+        left = self.count - len(self._made)
+        for file, number in self._files:
+            arrays = _read(file, self._specs) if left else {}
+            for index in range(min(number, left)):
+                yield {spec.name: _run_of(arrays[spec.name], spec, index) for spec in self._specs}
+            left -= min(number, left)
+
+
+def random_samples(model: onnx.ModelProto, seed: int, most: int) -> Samples:
+    """Inputs drawn as those of a bundle's recorded data are, of one seed after the other.
+
+    Args:
+        model: all input shapes static.
+        most: how many at most.
+    """
+    made = [random_inputs(model, seed + number) for number in range(min(RANDOM_SAMPLES, most))]
+    return Samples(len(made), _made=made)
+
+
+def given_samples(path: Path, model: onnx.ModelProto, most: int) -> Samples:
+    """What the user's files hold: ``.npz`` files with an array for each input, by its name, or ``.npy`` files
+    for a model with one input. The first dimension of an array can hold several runs.
+
+    Args:
+        path: such a file, or a folder of them, which are taken by name.
+        model: all input shapes static.
+        most: runs that are used at most.
+
+    Raises:
+        ConfigError: there is none, or one does not fit the model, holds NaN or infinity, or all are 0.
+    """
+    specs = tuple(
+        TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int)))
+        for i in model_inputs(model)
+    )
+    files, nonzero = [], False
+    for file in _files(path):
+        arrays = _read(file, specs)
+        files.append((file, _runs(file, arrays, specs)))
+        nonzero = nonzero or any(array.any() for array in arrays.values())
+    if not nonzero:
+        raise ConfigError(
+            f"--calibrate {path}: all numbers are 0, so no tensor would have a range.",
+            hint="Give inputs such as the model will see.",
+        )
+    total = sum(number for _, number in files)
+    return Samples(min(total, most), max(total - most, 0), _files=files, _specs=specs)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+        if not found:
+            raise ConfigError(
+                f"--calibrate {path}: the folder holds neither .npz nor .npy files.",
+                hint="Write each sample with numpy.savez(file, INPUT=array).",
+            )
+        return found
+    if not path.is_file():
+        raise ConfigError(
+            f"--calibrate {path}: there is no such file or folder.",
+            hint="Give a folder of .npz or .npy files, an .npz file, or `synthetic`.",
+        )
+    if path.suffix not in _SUFFIXES:
+        raise ConfigError(
+            f"--calibrate {path}: the file is neither .npz nor .npy.",
+            hint="Write the samples with numpy.savez(file, INPUT=array).",
+        )
+    return [path]
+
+
+def _read(file: Path, specs: tuple[TensorSpec, ...]) -> dict[str, NDArray[Any]]:
+    """The arrays of a file by input name, each for one run or several."""
+    import numpy as np
+
+    names = [spec.name for spec in specs]
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            arrays = {names[0] if len(names) == 1 else "": np.asarray(loaded)}
+        else:
+            with loaded:
+                arrays = {name: np.asarray(loaded[name]) for name in loaded.files}
+    except Exception as error:  # of zipfile, zlib and NumPy, which share no base class
+        raise ConfigError(
+            f"--calibrate: {file} is not a NumPy file, or is damaged.",
+            hint="Write it with numpy.save or numpy.savez.",
+            detail=str(error),
+        ) from error
+    if "" in arrays:
+        raise ConfigError(
+            f"--calibrate: {file} holds one array, and the model has {len(names)} inputs.",
+            hint=f"Write .npz files with an array for each: {', '.join(names)}.",
+        )
+    for wrong, what in ((set(names) - set(arrays), "lacks"), (set(arrays) - set(names), "holds")):
+        if wrong:
+            raise ConfigError(
+                f"--calibrate: {file} {what} an array {min(wrong)!r}, which "
+                f"{'the model takes' if what == 'lacks' else 'is no input of the model'}.",
+                hint=f"The model's inputs are {', '.join(names)}.",
+            )
+    return arrays
+
+
+def _runs(file: Path, arrays: Mapping[str, NDArray[Any]], specs: tuple[TensorSpec, ...]) -> int:
+    """How many runs a file's arrays are for."""
+    import numpy as np
+
+    counts: dict[str, int] = {}
+    for spec in specs:
+        array = arrays[spec.name]
+        if str(array.dtype) != spec.dtype:
+            raise _unfit(file, spec, array)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ConfigError(
+                f"--calibrate: the array {spec.name!r} in {file} holds NaN or infinity.",
+                hint="Remove that sample.",
+            )
+        counts[spec.name] = _count(array, spec)
+        if not counts[spec.name]:
+            raise _unfit(file, spec, array)
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise ConfigError(
+            f"--calibrate: the arrays in {file} are for different numbers of runs ({said}).",
+            hint="Give each input as many samples as the others.",
+        )
+    return next(iter(counts.values()))
+
+
+def _count(array: NDArray[Any], spec: TensorSpec) -> int:
+    """How many runs an array is for: one, or as many as its first dimension is times the input's; 0 where it
+    does not fit."""
+    if array.shape == spec.shape or (spec.shape[:1] == (1,) and array.shape == spec.shape[1:]):
+        return 1
+    if array.ndim != len(spec.shape) or not spec.shape or array.shape[1:] != spec.shape[1:]:
+        return 0
+    return array.shape[0] // spec.shape[0] if spec.shape[0] and not array.shape[0] % spec.shape[0] else 0
+
+
+def _run_of(array: NDArray[Any], spec: TensorSpec, index: int) -> NDArray[Any]:
+    """The part of an array that a run takes."""
+    import numpy as np
+
+    if array.ndim == len(spec.shape) and array.shape != spec.shape:
+        array = array[index * spec.shape[0] : (index + 1) * spec.shape[0]]
+    return np.ascontiguousarray(array.reshape(spec.shape))
+
+
+def _unfit(file: Path, spec: TensorSpec, array: np.ndarray[Any, Any]) -> ConfigError:
+    return ConfigError(
+        f"--calibrate: the array {spec.name!r} in {file} is {array.dtype} {list(array.shape)}, and the model "
+        f"takes {spec.dtype} {list(spec.shape)}.",
+        hint="Convert it with numpy.asarray(x, dtype); its first dimension can hold several samples.",
+    )
