@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from edgepack.version import __version__
 
 if TYPE_CHECKING:
-    from edgepack.api import Bundle, check, cross_compiler, export, load, pack, sign
+    from edgepack.api import Bundle, check, cross_compiler, export, load, pack, quantize, sign
     from edgepack.client.session import Session
+    from edgepack.commands.quantize import Quantized
     from edgepack.commands.update import Update, update
     from edgepack.errors import (
         CheckFailedError,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         ModelError,
         ToolchainError,
     )
-    from edgepack.options import PackOptions
+    from edgepack.options import PackOptions, QuantizeOptions
     from edgepack.plan.model_check import ModelCheck
     from edgepack.release.interface import make_release, new_project
     from edgepack.release.run import Release
@@ -40,6 +41,8 @@ __all__ = [
     "ModelCheck",
     "ModelError",
     "PackOptions",
+    "QuantizeOptions",
+    "Quantized",
     "Release",
     "Session",
     "ToolchainError",
@@ -53,17 +56,22 @@ __all__ = [
     "make_release",
     "new_project",
     "pack",
+    "quantize",
     "sign",
     "update",
 ]
 
 #: Names that are not in ``errors``, and the module that has each.
 _PLACES = {
-    **dict.fromkeys(("Bundle", "check", "cross_compiler", "export", "load", "pack", "sign"), "api"),
+    **dict.fromkeys(
+        ("Bundle", "check", "cross_compiler", "export", "load", "pack", "quantize", "sign"), "api"
+    ),
     **dict.fromkeys(("make_release", "new_project"), "release.interface"),
     "Measurement": "runners.bench",
     "ModelCheck": "plan.model_check",
     "PackOptions": "options",
+    "QuantizeOptions": "options",
+    "Quantized": "commands.quantize",
     "Release": "release.run",
     "Session": "client.session",
     "Update": "commands.update",

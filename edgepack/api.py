@@ -19,19 +19,28 @@ from typing_extensions import Unpack
 from edgepack.client.bundle import Bundle
 from edgepack.config.option_checks import check_options
 from edgepack.errors import ConfigError
-from edgepack.options import CheckKeywords, PackageKeywords, PackKeywords, PackOptions, PathLike
+from edgepack.options import (
+    CheckKeywords,
+    PackageKeywords,
+    PackKeywords,
+    PackOptions,
+    PathLike,
+    QuantizeKeywords,
+    QuantizeOptions,
+)
 from edgepack.system.boundary import guarded, undisturbed
 from edgepack.system.progress import Progress
 from edgepack.text.spelling import spelled
 
 if TYPE_CHECKING:
     from edgepack.client.session import Session
+    from edgepack.commands.quantize import Quantized
     from edgepack.config.device import Device
     from edgepack.formats.metadata import PackageMetadata
     from edgepack.plan.model_check import ModelCheck
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
-__all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack", "sign"]
+__all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack", "quantize", "sign"]
 
 
 @guarded
@@ -140,6 +149,38 @@ def check(
         hint=shown(found.hint),
         warnings=tuple(map(shown, found.warnings)),
     )
+
+
+@guarded
+def quantize(
+    model: PathLike | Any,
+    output: PathLike,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[QuantizeKeywords],
+) -> Quantized:
+    """Make a quantised ONNX model of a float one (docs/quantisation.md).
+
+    Args:
+        model: as for :func:`pack`.
+        output: the ONNX file to write; its sizes are static. Its folder must be there.
+        progress: as for :func:`pack`.
+        options: the fields of :class:`QuantizeOptions`; ``calibrate`` or ``dynamic`` must be given.
+
+    Returns:
+        how far the quantised model is from the float model, by layer and by output.
+
+    Raises:
+        ConfigError: calibration data or options do not fit the model, or the output exists.
+        ModelError: the model cannot be read, is quantised already, or has nothing to quantise.
+        CheckFailedError: ``min_sqnr`` cannot be reached.
+    """
+    from edgepack.commands.quantize import quantize_model
+    from edgepack.pipeline.model_objects import model_file
+
+    check_options({"model": model, "output": output, **options}, "quantize")
+    with model_file(model) as file:
+        return quantize_model(file, Path(output), QuantizeOptions(**options), undisturbed(progress))
 
 
 @guarded

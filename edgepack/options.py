@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import Limits
+from edgepack.plan.quantisation import CalibrationMethod
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
 
@@ -19,6 +20,8 @@ __all__ = [
     "PackOptions",
     "PackageKeywords",
     "PathLike",
+    "QuantizeKeywords",
+    "QuantizeOptions",
     "RunKeywords",
     "RunOptions",
 ]
@@ -147,6 +150,70 @@ class CheckKeywords(TypedDict, total=False):
     strict_math: bool
     weights: WeightsDtype | None
     precision: Precision | None
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class QuantizeOptions:
+    """How a float model is quantised.
+
+    Attributes:
+        calibrate: a folder of ``.npz`` or ``.npy`` files, or one such file, with inputs such as the model
+            will see: an array for each input, by its name, whose first dimension can hold several samples.
+            Or "synthetic": random ones, which say nothing about accuracy.
+        dynamic: ranges of activations are computed when the model runs; matrix products and LSTMs only.
+            Calibration data then are only compared with.
+        method: of choosing the range of activations: all values ("minmax"), the clipping that changes their
+            distribution least ("entropy"), or all but the outermost ("percentile").
+        percentile: of the values, that the range holds; for that method.
+        symmetric: activations are int8 with zero point 0, instead of uint8 with any.
+        exclude: patterns (``conv1*``) of nodes' names and operators that stay float.
+        min_sqnr: signal-to-noise ratio in dB that each output has at least on the calibration data; as few
+            layers as possible stay float for it.
+        bias_correction: take the mean error that rounded weights make off the biases.
+        samples: of the calibration data that are used at most.
+        seed: of random calibration data.
+        shapes: an input's name to its shape, where the model leaves it open.
+        dims: a symbolic dimension's name to its value.
+        const: an input's name to a number, or as many as it has elements: the input becomes a constant.
+        force: replace a file at the output.
+        timeout: seconds that all of it may take; 0 for no limit, default 600.
+    """
+
+    calibrate: PathLike | None = None
+    dynamic: bool = False
+    method: CalibrationMethod = "minmax"
+    percentile: float = 99.99
+    symmetric: bool = False
+    exclude: Sequence[str] = ()
+    min_sqnr: float | None = None
+    bias_correction: bool = True
+    samples: int = 128
+    seed: int = 0
+    shapes: Mapping[str, Sequence[int]] | None = None
+    dims: Mapping[str, int] | None = None
+    const: Mapping[str, float | Sequence[float]] | None = None
+    force: bool = False
+    timeout: float | None = None
+
+
+class QuantizeKeywords(TypedDict, total=False):
+    """The fields of :class:`QuantizeOptions` as keyword arguments."""
+
+    calibrate: PathLike | None
+    dynamic: bool
+    method: CalibrationMethod
+    percentile: float
+    symmetric: bool
+    exclude: Sequence[str]
+    min_sqnr: float | None
+    bias_correction: bool
+    samples: int
+    seed: int
+    shapes: Mapping[str, Sequence[int]] | None
+    dims: Mapping[str, int] | None
+    const: Mapping[str, float | Sequence[float]] | None
+    force: bool
     timeout: float | None
 
 

@@ -20,6 +20,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
 SECTIONS = {
     "Packing": ("pack", "PackOptions"),
     "Bundles": ("Bundle", "Verification", "Measurement"),
+    "Quantising": ("quantize", "QuantizeOptions", "Quantized"),
     "Packages": ("export",),
     "Signatures": ("sign",),
     "Releases": ("new_project", "make_release", "Release"),

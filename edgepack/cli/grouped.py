@@ -14,6 +14,10 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
         *("device", "output", "shapes", "dims", "optimize", "params", "toolchain", "formats", "name"),
         "force",
     ),
+    "Quantising": (
+        *("calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),
+        *("bias_correction", "samples"),
+    ),
     "Model": (
         "const",
         "maxima",

@@ -24,6 +24,7 @@ __all__ = [
     "run_options",
     "runner_option",
     "sdk_option",
+    "size_options",
     "toolchain_option",
 ]
 
@@ -206,27 +207,38 @@ _LIMITS = (
 )
 
 
+#: Sizes and values that a model leaves open.
+_SIZES = (
+    click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        callback=_shapes,
+        metavar="INPUT=1,3,224,224",
+        help="An input's shape.",
+    ),
+    click.option(
+        "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
+    ),
+    click.option(
+        "--const",
+        multiple=True,
+        callback=_constants,
+        metavar="INPUT=16000",
+        help="An input becomes a constant: a number, or as many as it has elements, with commas.",
+    ),
+)
+
+
+def size_options(function: _F) -> _F:
+    """Sizes and values that a model leaves open."""
+    return _with(function, _SIZES)
+
+
 def model_options(function: _F) -> _F:
     """How much of a model is taken: sizes that it leaves open, and tensors to cut it at."""
     options = (
-        click.option(
-            "--shape",
-            "shapes",
-            multiple=True,
-            callback=_shapes,
-            metavar="INPUT=1,3,224,224",
-            help="An input's shape.",
-        ),
-        click.option(
-            "--dim", "dims", multiple=True, callback=_dims, metavar="SYMBOL=1", help="A symbolic dimension."
-        ),
-        click.option(
-            "--const",
-            multiple=True,
-            callback=_constants,
-            metavar="INPUT=16000",
-            help="An input becomes a constant: a number, or as many as it has elements, with commas.",
-        ),
+        *_SIZES,
         click.option(
             "--max",
             "maxima",

@@ -11,7 +11,7 @@ from numbers import Number
 from typing import Any, get_args
 
 from edgepack.errors import ConfigError
-from edgepack.options import CheckKeywords, PackOptions, RunKeywords, RunOptions
+from edgepack.options import CheckKeywords, PackOptions, QuantizeKeywords, RunKeywords, RunOptions
 from edgepack.plan.target import Optimize
 from edgepack.registry import object_kind
 
@@ -26,11 +26,12 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
 
     Args:
         given: keyword arguments of the function.
-        function: ``pack``, ``check``, ``export``, ``update``, or ``bench`` of a bundle.
+        function: ``pack``, ``check``, ``export``, ``quantize``, ``update``, or ``bench`` of a bundle.
     """
     names = {
         "check": ["model", "device", *CheckKeywords.__annotations__],
         "export": [*_EXPORT_TYPES],
+        "quantize": ["model", "output", *QuantizeKeywords.__annotations__],
         "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
         "update": [*RunKeywords.__annotations__, "toolchain", "custom", "max_constant_bytes", "max_nodes"],
     }.get(function, [*dict.fromkeys([*_TYPES, *(field.name for field in fields(PackOptions))])])
@@ -39,12 +40,13 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
             near = difflib.get_close_matches(name, names, n=1)
             also = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}."
             raise ConfigError(f"{function} has no option {name!r}.", hint=also)
-        types = _EXPORT_TYPES if function == "export" else _TYPES
+        types = {"export": _EXPORT_TYPES, "quantize": _QUANTIZE_TYPES}.get(function, _TYPES)
         if value is None or name not in types:
             continue
         wanted, fits = types[name]
         if not fits(value):
-            hint = _MODEL_HINT if name == "model" else "See help(edgepack.PackOptions)."
+            options = "QuantizeOptions" if function == "quantize" else "PackOptions"
+            hint = _MODEL_HINT if name == "model" else f"See help(edgepack.{options})."
             raise ConfigError(f"{name} of {function} is {wanted}, not {_shown(value)}.", hint=hint)
 
 
@@ -200,4 +202,18 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
     "timeout": ("a number of seconds, 0 for no limit", _is_limit),
+}
+_QUANTIZE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **{name: _TYPES[name] for name in QuantizeKeywords.__annotations__ if name in _TYPES},
+    "model": _TYPES["model"],
+    "output": ("the path of a file", _is_path),
+    "calibrate": ("the path of a folder or file, or 'synthetic'", _is_path),
+    "dynamic": ("True or False", _is_flag),
+    "method": ("a text", _is_text),
+    "percentile": ("a number above 0", _is_seconds),
+    "symmetric": ("True or False", _is_flag),
+    "exclude": ("a list of patterns", lambda value: not _is_text(value) and _is_names(value)),
+    "min_sqnr": ("a number of decibels above 0", _is_seconds),
+    "bias_correction": ("True or False", _is_flag),
+    "samples": ("a whole number above 0", _is_size),
 }

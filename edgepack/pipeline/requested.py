@@ -8,13 +8,14 @@ from typing import Any
 
 from edgepack.config.custom import load_custom
 from edgepack.errors import ConfigError
-from edgepack.options import PackOptions, PathLike
-from edgepack.pipeline.job import CheckJob, ImportJob
+from edgepack.options import PackOptions, PathLike, QuantizeOptions
+from edgepack.pipeline.job import CheckJob, ImportJob, QuantiseJob
 from edgepack.pipeline.suggested_cuts import names_of
+from edgepack.plan.quantisation import SYNTHETIC, QuantiseSettings
 from edgepack.plan.targets import Target
 from edgepack.system.files import is_file
 
-__all__ = ["check_job", "import_job"]
+__all__ = ["check_job", "import_job", "quantise_job"]
 
 #: Of a constant that is given in the place of an input.
 _MOST_NUMBERS = 4096
@@ -33,6 +34,27 @@ def import_job(model: Path, options: PackOptions) -> ImportJob:
 def check_job(model: Path, options: PackOptions, target: Target) -> CheckJob:
     """``target``: what the kernels would be for."""
     return CheckJob(**_of_model(model, options), target=target)
+
+
+def quantise_job(model: Path, options: QuantizeOptions) -> QuantiseJob:
+    """The job whose result is the quantised model's file."""
+    given = options.calibrate
+    of_model = PackOptions(shapes=options.shapes, dims=options.dims, const=options.const)
+    return QuantiseJob(
+        **_of_model(model, of_model),
+        settings=QuantiseSettings(
+            method=options.method,
+            percentile=float(options.percentile),
+            symmetric=options.symmetric,
+            dynamic=options.dynamic,
+            exclude=tuple(options.exclude),
+            min_sqnr=None if options.min_sqnr is None else float(options.min_sqnr),
+            bias_correction=options.bias_correction,
+            samples=int(options.samples),
+            seed=int(options.seed),
+        ),
+        calibration=None if given is None or given == SYNTHETIC else Path(given),
+    )
 
 
 def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:

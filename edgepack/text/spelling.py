@@ -114,6 +114,7 @@ OPTIONS = {
     "--format": _Option("formats", _VALUE, _list),
     "--author": _Option("authors", _VALUE, _list),
     "--only": _Option("only", _WORD, _list),
+    "--exclude": _Option("exclude", _WORD, _list),
     "--optimize": _text("optimize", r"(?:latency|size|balanced)\b"),
     "--params": _text("params", r"(?:file|embed|caller)\b"),
     "--weights": _text("weights", r"float(?:16|32)\b"),
@@ -139,6 +140,12 @@ OPTIONS = {
         f"--{name}": _flag(name.replace("-", "_"))
         for name in ("force", "strict-math", "strict-speed", "sandbox", "profile")
     },
+    "--calibrate": _text("calibrate", _WORD),
+    "--percentile": _size("percentile"),
+    "--samples": _size("samples"),
+    "--min-sqnr": _size("min_sqnr"),
+    **{f"--{name}": _flag(name.replace("-", "_")) for name in ("dynamic", "symmetric")},
+    "--no-bias-correction": _flag("bias_correction", "False"),
     "--no-cache": _flag("cache", "False"),
     "--bench": _text("bench"),
     "--verification": _text("verification"),
@@ -148,6 +155,7 @@ OPTIONS = {
 _CALLS = {
     "pack": "edgepack.pack",
     "check": "edgepack.check",
+    "quantize": "edgepack.quantize",
     "export": "edgepack.export",
     "sign": "edgepack.sign",
     "update": "edgepack.update",

@@ -10,15 +10,16 @@ from edgepack.cli.check import command as check
 from edgepack.cli.grouped import MODEL_GROUPS
 from edgepack.cli.main import main
 from edgepack.cli.pack import command as pack
+from edgepack.cli.quantize import command as quantize
 
 
-def test_every_option_of_pack_and_check_is_in_one_group() -> None:
+def test_every_option_of_commands_that_take_a_model_is_in_one_group() -> None:
     grouped = [name for names in MODEL_GROUPS.values() for name in names]
     assert len(grouped) == len(set(grouped))
-    for command in (pack, check):
+    for command in (pack, check, quantize):
         options = {param.name for param in command.params if param.param_type_name == "option"}
         assert options <= set(grouped)
-    assert {param.name for param in pack.params} == {*grouped, "model"}
+    assert {param.name for param in (*pack.params, *quantize.params)} == {*grouped, "model"}
 
 
 def test_the_ten_options_that_are_used_most_come_first(capsys: pytest.CaptureFixture[str]) -> None:

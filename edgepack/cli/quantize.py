@@ -1,0 +1,171 @@
+"""``edgepack quantize``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import click
+
+from edgepack.cli.grouped import GroupedCommand
+from edgepack.cli.options import json_option, limit_option, size_options
+from edgepack.cli.output import Settings, heading, print_json, progress, say, table, verbosity_options
+from edgepack.plan.quantisation import CalibrationMethod
+from edgepack.text.printable import printable
+
+if TYPE_CHECKING:
+    from edgepack.commands.quantize import Quantized
+
+__all__ = ["command"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _patterns(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    del ctx, param
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+_OPTIONS = (
+    click.option(
+        "--calibrate",
+        type=click.Path(),
+        metavar="FOLDER|FILE.npz|synthetic",
+        help="Inputs such as the model will see: .npz files with an array for each input, whose first "
+        "dimension can hold several samples; `synthetic` for random ones.",
+    ),
+    click.option(
+        "--dynamic",
+        is_flag=True,
+        help="Compute ranges when the model runs: matrix products and LSTMs only; no data needed.",
+    ),
+    click.option(
+        "--method",
+        type=click.Choice(get_args(CalibrationMethod)),
+        default="minmax",
+        show_default=True,
+        help="Of choosing ranges: all values, least change of their distribution, or all but the outermost.",
+    ),
+    click.option(
+        "--percentile",
+        type=float,
+        default=99.99,
+        show_default=True,
+        metavar="P",
+        help="Of the values that a range holds, with --method percentile.",
+    ),
+    click.option(
+        "--symmetric", is_flag=True, help="Activations as int8 with zero point 0, instead of uint8 with any."
+    ),
+    click.option(
+        "--exclude",
+        multiple=True,
+        callback=_patterns,
+        metavar="PATTERN,...",
+        help="Names of nodes, or operators, that stay float: `head*`, `Gemm`.",
+    ),
+    click.option(
+        "--min-sqnr",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="DB",
+        help="Leave as few layers float as bring each output to this signal-to-noise ratio.",
+    ),
+    click.option(
+        "--bias-correction/--no-bias-correction",
+        default=True,
+        show_default=True,
+        help="Take the mean error that rounded weights make off the biases.",
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(min=1),
+        default=128,
+        show_default=True,
+        metavar="N",
+        help="Of the calibration data that are used at most.",
+    ),
+)
+
+
+def quantise_options(function: _F) -> _F:
+    """How a model is quantised: the fields of :class:`edgepack.options.QuantizeOptions`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.onnx",
+    help="The quantised model to write.",
+)
+@quantise_options
+@size_options
+@click.option("--seed", default=0, show_default=True, help="Seed of random calibration data.")
+@click.option("--force", is_flag=True, help="Replace a file at the output.")
+@limit_option
+@json_option
+@verbosity_options
+def command(settings: Settings, as_json: bool, **options: Any) -> None:
+    """Make a quantised model (weights and activations of 8 bits) of MODEL, a float ONNX file, and say how far
+    it is from it, layer by layer, on the calibration data."""
+    from edgepack import api
+
+    with progress(settings) as show:
+        made = api.quantize(**options, progress=show)
+    if as_json:
+        print_json(made.to_json())
+        return
+    say(_shown(made, settings))
+
+
+def _shown(made: Quantized, settings: Settings) -> str:
+    from edgepack.render.formatting import human_bytes
+
+    sizes = f"weights {human_bytes(made.weight_bytes_before)} -> {human_bytes(made.weight_bytes_after)}"
+    parts = [heading(f"{made.path}") + f": {sizes}, {made.samples} samples"]
+    if made.layers and not settings.quiet:
+        parts.append(_layers(made))
+    parts.append(_outputs(made))
+    if made.kept_float:
+        parts.append(printable(f"float for the sake of --min-sqnr: {', '.join(made.kept_float)}"))
+    if made.warnings:
+        parts.append("\n".join(printable(f"warning: {text}") for text in made.warnings))
+    return "\n\n".join(parts)
+
+
+def _layers(made: Quantized) -> str:
+    rows = [
+        [
+            one.name,
+            one.operator if one.quantised else f"{one.operator} (float)",
+            "" if one.low is None or one.high is None else f"{one.low:.4g} .. {one.high:.4g}",
+            f"{100 * one.outside:.2g} %" if one.outside else "",
+            "" if one.weight_sqnr is None else f"{one.weight_sqnr:.1f}",
+            "" if one.sqnr is None else f"{one.sqnr:.1f}",
+        ]
+        for one in made.layers
+    ]
+    header = ["layer", "operator", "range", "outside", "weights dB", "result dB"]
+    return table(rows, header=header, right=[3, 4, 5])
+
+
+def _outputs(made: Quantized) -> str:
+    rows = [
+        [
+            one.name,
+            "exact" if one.sqnr is None else f"{one.sqnr:.1f}",
+            f"{one.max_error:.3g}",
+            f"{one.largest:.3g}",
+            "" if one.top1 is None else f"{100 * one.top1:.4g} %",
+        ]
+        for one in made.outputs
+    ]
+    header = ["output", "SQNR dB", "max error", "largest value", "same top-1"]
+    return table(rows, header=header, right=[1, 2, 3, 4])

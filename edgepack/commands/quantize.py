@@ -1,0 +1,143 @@
+"""Quantises a model: from options to the file in its place, with ONNX Runtime's quantiser in the worker."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from edgepack.errors import ConfigError, ModelError
+from edgepack.options import DEFAULT_TIMEOUT, QuantizeOptions
+from edgepack.pipeline.requested import quantise_job
+from edgepack.pipeline.worker_process import Worker
+from edgepack.plan.quantisation import (
+    CalibrationMethod,
+    QuantisationFigures,
+    QuantisedLayer,
+    QuantisedOutput,
+)
+from edgepack.system.atomic import replace_file
+from edgepack.system.disk_errors import refusal, writing_to
+from edgepack.system.files import is_file
+from edgepack.system.progress import Progress, Stages
+from edgepack.system.temporary import remove_dead, temporary_folder
+
+__all__ = ["Quantized", "quantize_model"]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantised model, and how far it is from the float model on the calibration data.
+
+    Attributes:
+        path: of the file.
+        weight_bytes_before, weight_bytes_after: that the constants of the float and of the quantised model
+            take.
+        samples: how many inputs both were run on.
+        outputs: each with ``name``, ``sqnr`` (signal-to-noise ratio in dB; None where it is exact),
+            ``max_error``, ``largest`` (magnitude of the float model's) and ``top1`` (share of rows whose
+            largest element is the same, where it looks like scores of classes).
+        layers: each with ``name``, ``operator``, ``quantised`` (False where it stays float), ``low`` and
+            ``high`` (ends of its result's range), ``outside`` (share of the values beyond them),
+            ``weight_sqnr`` and ``sqnr`` (of its result, with the errors of all layers before).
+        kept_float: names of layers that stay float for the sake of ``min_sqnr``.
+        warnings: a sentence each.
+    """
+
+    path: Path
+    weight_bytes_before: int
+    weight_bytes_after: int
+    samples: int
+    outputs: tuple[QuantisedOutput, ...]
+    layers: tuple[QuantisedLayer, ...]
+    kept_float: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+def quantize_model(
+    model: Path, output: Path, options: QuantizeOptions, progress: Progress | None
+) -> Quantized:
+    """Quantise ``model``; arguments and errors as for :func:`edgepack.quantize`."""
+    if not is_file(model):
+        what = "is a folder" if os.path.isdir(model) else "does not exist"  # noqa: PTH112 (any text)
+        raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
+    check_quantize(options)
+    _check_output(output, model, force=options.force)
+    job = quantise_job(model, options)
+    folder = output.resolve().parent
+    stages = Stages(progress)
+    seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
+    with stages.within(seconds, f"Quantising {model.name}"), writing_to({"output folder": folder}):
+        try:
+            remove_dead(folder)
+            with temporary_folder(folder, prefix=".quantize.") as place, Worker(progress=stages) as worker:
+                figures = QuantisationFigures.from_json(worker.run(job, place))
+                file = place / "quantised.onnx"
+                file.chmod(0o644)
+                _check_output(output, model, force=options.force)  # it may have appeared meanwhile
+                replace_file(file, output)
+        except OSError as error:
+            raise refusal(error) or ConfigError(
+                f"{output} cannot be written: {error.strerror or error}.", hint="Choose another --output."
+            ) from error
+    return Quantized(
+        path=output,
+        weight_bytes_before=figures.weight_bytes_before,
+        weight_bytes_after=figures.weight_bytes_after,
+        samples=figures.samples,
+        outputs=figures.outputs,
+        layers=figures.layers,
+        kept_float=figures.kept_float,
+        warnings=figures.warnings,
+    )
+
+
+def check_quantize(options: QuantizeOptions) -> None:
+    """Raise ConfigError for options that are none, or do not go together."""
+    if options.method not in get_args(CalibrationMethod):
+        raise ConfigError(
+            f"There is no way {options.method!r} to choose ranges.", hint="Use minmax, entropy or percentile."
+        )
+    if not 50 < options.percentile <= 100:
+        raise ConfigError(
+            f"A range cannot hold {options.percentile} % of the values.",
+            hint="Give --percentile more than 50 and at most 100.",
+        )
+    if options.samples < 1:
+        raise ConfigError("Nothing can be calibrated with no samples.", hint="Give --samples 1 or more.")
+    if options.dynamic:
+        if options.symmetric or options.min_sqnr is not None:
+            raise ConfigError(
+                "--dynamic goes with neither --symmetric nor --min-sqnr.",
+                hint="Leave them out, or quantise with calibration data.",
+            )
+    elif options.calibrate is None:
+        raise ConfigError(
+            "Ranges of activations are measured on calibration data, and there are none.",
+            hint="Give --calibrate FOLDER with .npz files of inputs, --calibrate synthetic for random ones, "
+            "or --dynamic.",
+        )
+
+
+def _check_output(output: Path, model: Path, *, force: bool) -> None:
+    """Raise ConfigError where the file cannot go to ``output``."""
+    if not output.parent.is_dir():
+        raise ConfigError(
+            f"{output} cannot be written: there is no folder {output.parent}.", hint="Make it first."
+        )
+    if output.is_dir():
+        raise ConfigError(f"{output} is a folder.", hint="Name the file in it: --output FILE.onnx.")
+    if os.path.lexists(output):
+        if output.exists() and output.samefile(model):
+            raise ConfigError(
+                f"{output} is the model itself.", hint="Choose another --output: the float model is needed."
+            )
+        if not force:
+            raise ConfigError(
+                f"{output} exists.", hint="Replace it with --force, or choose another --output."
+            )
