@@ -20,7 +20,6 @@ from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.group_norm import find_group_norms
 from edgepack.compiler.graph.int16_operands import int16_operands
-from edgepack.compiler.graph.integer_products import integer_products
 from edgepack.compiler.graph.isolate_conversions import isolate_conversions
 from edgepack.compiler.graph.isolate_gathered import isolate_gathered
 from edgepack.compiler.graph.isolate_shared import isolate_shared
@@ -29,6 +28,8 @@ from edgepack.compiler.graph.layout import Layout, channels_last
 from edgepack.compiler.graph.legalize import ANCHOR, legalize
 from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.products import matrix_products
+from edgepack.compiler.graph.quantised import quantised
+from edgepack.compiler.graph.quantised_weights import warning_of_quantised_weights
 from edgepack.compiler.graph.rewrite import node_index, op_name
 from edgepack.compiler.graph.safe_indices import safe_indices
 
@@ -43,10 +44,12 @@ class Lowered:
         module: its ``main`` calls the fused functions with ``call_tir``; what else is in it is reshapes,
             tuples and constants.
         groups: the fused groups, by the names of their functions.
+        warnings: what the user is told of the model's form.
     """
 
     module: IRModule
     groups: Mapping[str, FusedGroup]
+    warnings: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -82,7 +85,7 @@ class Forms:
     """What a graph may become on a target that is fast with it.
 
     Attributes:
-        fast_integers: the target multiplies bytes faster than float32: products of dequantised matrices are
+        fast_integers: the target multiplies integers faster than float32: products of dequantised tensors are
             those of their integers.
         filtered: the tiles by which convolutions by 3x3 have Winograd's form, whose weights take more memory:
             dilated ones are taken apart for it; None where they may not have it.
@@ -104,9 +107,10 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
         layout: of the module's convolutions and poolings. Those that have channels last already are left so.
     """
     t, forms = relax.transform, forms or Forms()
+    warning = "" if forms.fast_integers else warning_of_quantised_weights(module)
     # The target only selects TVM's generic CPU legalisations.
     with tvm.target.Target("llvm"):
-        module = integer_products(module) if forms.fast_integers else module
+        module = quantised(module) if forms.fast_integers else module
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
@@ -132,7 +136,7 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
         lowered = t.FuseTIR()(fused)
         lowered = t.CanonicalizeBindings()(lowered)
         lowered = t.DeadCodeElimination(["main"])(lowered)
-    return Lowered(lowered, _fused_groups(fused, lowered))
+    return Lowered(lowered, _fused_groups(fused, lowered), (warning,) if warning else ())
 
 
 def _fused_groups(fused: IRModule, lowered: IRModule) -> dict[str, FusedGroup]:

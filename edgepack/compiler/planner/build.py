@@ -58,7 +58,7 @@ def build_plan(
         else ()
     )
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured.schedules)
-    for text in kept:
+    for text in (*lowered.warnings, *kept):
         selector.warn(text)
     if target.float16_weights and not target.converts_float16:
         selector.warn(WITHOUT_INSTRUCTION)

@@ -44,6 +44,8 @@ def build_gpu_plan(
     program = read_program(lowered)
     gpu = GpuSelector(target, symbol_prefix, reporter, measured.schedules)
     cpu = KernelSelector(program, target.host, symbol_prefix, reporter, measured.schedules)
+    for text in lowered.warnings:
+        cpu.warn(text)
     for call in program.calls:
         reason = gpu.select(call, HalfTensors().of_call(call))
         if reason:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edgepack.compiler.kernels.cpu.conv.depthwise import pack_taps
+from edgepack.compiler.kernels.cpu.conv.packed_taps import pack_taps
 from edgepack.plan.target import CpuTarget
 from workbench.compiled import Compiled
 from workbench.models.builder import Graph

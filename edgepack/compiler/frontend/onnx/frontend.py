@@ -37,7 +37,6 @@ from edgepack.compiler.frontend.onnx.import_failures import ImportFailures
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.quantise.command import quantise
-from edgepack.compiler.frontend.onnx.quantised_weights import warn_of_quantised_weights
 from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, check_operators, node_name
 from edgepack.compiler.frontend.onnx.weights import round_weights
@@ -112,7 +111,7 @@ def _prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ..
         "padding": None if padding is None else asdict(padding),
     }
     (folder / _SIGNATURE).write_text(json.dumps(signature, indent=1), encoding="utf-8", newline="\n")
-    return (*batches, *warn_of_quantised_weights(bound), *kept)
+    return (*batches, *kept)
 
 
 def record(

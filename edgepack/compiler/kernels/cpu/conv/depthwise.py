@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError
+from edgepack.compiler.kernels.contract import Implementation, Packing, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weights, packed_by_steps
+from edgepack.compiler.kernels.cpu.conv.depthwise_int16 import depthwise_int16
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.packed_taps import pack_taps
 from edgepack.compiler.kernels.cpu.conv.sliding_window import OPEN, SlidingWindow
 from edgepack.compiler.kernels.cpu.conv.window import Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.conv.window_walk import MULTIPLIED
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.rule import Rule
+from edgepack.compiler.kernels.rule import OTHER_DTYPE, PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["Depthwise", "depthwise_conv2d", "pack_taps"]
+__all__ = ["Depthwise", "depthwise_conv2d"]
 
 
 class Depthwise(SlidingWindow):
@@ -46,13 +46,6 @@ class Depthwise(SlidingWindow):
         return self.e.multiply_add(value, weight, old)
 
 
-def pack_taps(weights: Array, lanes: int) -> Array:
-    """(..., 1, C) to [step][taps][lanes]; the last step has the last channels."""
-    flat = weights.reshape(-1, weights.shape[-1])
-    firsts = [min(at, flat.shape[1] - lanes) for at in range(0, flat.shape[1], lanes)]
-    return np.concatenate([flat[:, at : at + lanes].reshape(-1) for at in firsts])
-
-
 def depthwise_conv2d(
     fused: FusedGroup, target: CpuTarget, constants: frozenset[int], given: SlidingSchedule = OPEN
 ) -> Implementation:
@@ -61,6 +54,13 @@ def depthwise_conv2d(
     conv = Conv2d.of(found)
     if not conv.depthwise:
         raise RuleError("not depthwise")
+    types = found.types
+    if (types.left, types.right, types.sums) == ("int16", "int16", "int32"):
+        if found.operand(1) not in constants:
+            raise RuleError("computed weights of int16")
+        return depthwise_int16(conv, found, target, given).build()
+    if types.result not in MULTIPLIED:
+        raise RuleError(f"{OTHER_DTYPE}{types}")
     kernel = Depthwise(conv, found, target, given)
     if found.operand(1) in constants:
         return kernel.build()
@@ -73,7 +73,7 @@ def depthwise_conv2d(
 RULE = Rule(
     "conv2d.depthwise",
     order=100,
-    dtypes=MULTIPLIED,
+    dtypes=PRODUCTS,
     apply=depthwise_conv2d,
     heeds_row_stride=True,
     schedule=SlidingSchedule,

@@ -23,7 +23,7 @@ __all__ = ["pool2d"]
 #: Element types that are pooled, each with the least number of it: none is less than that.
 LEAST = {
     **{dtype: float(np.finfo(dtype).min) for dtype in ("float32", "float64")},
-    **{dtype: int(np.iinfo(dtype).min) for dtype in ("int8", "uint8")},
+    **{dtype: int(np.iinfo(dtype).min) for dtype in ("int8", "uint8", "int16")},
 }
 
 #: Layouts of the input.

@@ -78,6 +78,8 @@ class SlidingWindow(WindowWalk):
     #: Whether the kernel has a pointer to weights, packed by :func:`pack_taps`.
     weighted = False
     widest = LARGEST_WINDOW
+    #: Vectors of sums of a pixel, which has ``lanes`` channels.
+    vectors = 1
 
     def __init__(
         self,
@@ -91,7 +93,9 @@ class SlidingWindow(WindowWalk):
     ) -> None:
         if max(window.size if self.weighted else window.size[1:]) > self.widest:
             raise RuleError(f"a window of {window.size}")
-        schedule = propose_sliding(window, target, fused.dtype, given, weighted=self.weighted)
+        schedule = propose_sliding(
+            window, target, self.lane_type(fused), given, weighted=self.weighted, vectors=self.vectors
+        )
         super().__init__(rule, window, fused, target, schedule, emitter)
         self.unrolled = bool(schedule.unrolled)
         self.operands = self._declare()
@@ -99,7 +103,7 @@ class SlidingWindow(WindowWalk):
     # Loops ----------------------------------------------------------------------------------------------
 
     def _declare(self) -> WindowOperands:
-        x = self.e.param(self.fused.operand(0), self.window.input_elements)
+        x = self.e.param(self.fused.operand(0), self.window.input_elements, self.fused.types.left)
         return WindowOperands(x, *self._declare_others())
 
     def _declare_others(self) -> tuple[Any, dict[int, Any], Any]:
@@ -107,8 +111,10 @@ class SlidingWindow(WindowWalk):
         e = self.e
         weights = None
         if self.weighted:
-            weights = e.packed(0, self.window.taps * self.steps * self.lanes)
-        return weights, self.fused.declare_epilogue(e), e.output(0, self.fused.output_elements)
+            rows = self.window.taps // self.window.size[1]
+            weights = e.packed(0, rows * self.steps * self.row_weights, self.weights_type)
+        y = e.output(0, self.fused.output_elements, self.fused.types.result)
+        return weights, self.fused.declare_epilogue(e), y
 
     def build(self) -> Implementation:
         e, g = self.e, self.window
@@ -170,11 +176,8 @@ class SlidingWindow(WindowWalk):
         """All pixels of a row of a strip, for one vector of channels."""
         e, g = self.e, self.window
         size, lanes = len(strip.taps), self.lanes
-        accumulators = self.accumulators(size, lanes, self.initial())
-        kh, kw = g.size
-        taps = [(i, j) for j in range(kw) for i in range(size) if strip.taps[i][j]]
-        if self.target.arithmetic_reads_memory:
-            taps.sort(key=lambda tap: tap[0] * g.strides[1] + tap[1] * g.dilation[1])
+        accumulators = self.accumulators(size * self.vectors, lanes // self.vectors, self.initial())
+        kh = g.size[0]
 
         def row(k: Any, plane: Any, behind: Any) -> None:
             base = e.let(strip.source(k) + channel)
@@ -183,19 +186,7 @@ class SlidingWindow(WindowWalk):
                 k = (number * g.depth_window.kernel + plane) * kh + k
             else:
                 k = number * kh + k
-            weights = e.let(k * (kw * lanes))
-            loaded: dict[tuple[Any, int], Any] = {}
-
-            def load(buffer: Any, start: Any, at: int) -> Any:
-                if (buffer, at) not in loaded:
-                    loaded[buffer, at] = e.let(e.vload(buffer, start + at, lanes))
-                return loaded[buffer, at]
-
-            for i, j in taps:
-                value = load(self.operands.x, base, (i * g.strides[1] + j * g.dilation[1]) * g.channels)
-                weight = load(self.operands.weights, weights, j * lanes) if self.weighted else None
-                old = e.vload(accumulators, i * lanes, lanes)
-                e.vstore(accumulators, i * lanes, self.combine(old, value, weight), lanes)
+            self.add_row(accumulators, strip.taps, base, e.let(k * self.row_weights))
 
         def rows(plane: Any, behind: Any) -> None:
             if self.unrolled:
@@ -207,9 +198,54 @@ class SlidingWindow(WindowWalk):
         each_plane(e, g.depth_window, strip.plane, rows)
         image, y, x = strip.position
         for i in range(size):
-            value = finish(e.let(e.vload(accumulators, i * lanes, lanes)), i)
-            stored = self.fused.stored(e, value, (image, y, x + i, channel), lanes, self.operands.epilogue)
-            e.vstore(self.operands.y, strip.target + i * self.fused.row_stride + channel, stored, lanes)
+            for first, value in self.sums(accumulators, i):
+                width, at = lanes // self.vectors, channel + first if first else channel
+                position, done = (image, y, x + i, at), finish(e.let(value), i)
+                stored = self.fused.stored(e, done, position, width, self.operands.epilogue)
+                e.vstore(self.operands.y, strip.target + i * self.fused.row_stride + at, stored, width)
+
+    @property
+    def row_weights(self) -> int:
+        """Packed weights of a row of the window, for a vector of channels."""
+        return self.window.size[1] * self.lanes
+
+    @property
+    def weights_type(self) -> str:
+        """Element type of packed weights."""
+        return self.fused.types.right
+
+    def lane_type(self, fused: AnchoredGroup) -> str:
+        """The element type by which a vector has as many lanes as a step has channels."""
+        return fused.dtype
+
+    def add_row(self, accumulators: Any, taps: Taps, base: Any, weights: Any) -> None:
+        """Adds the taps of a row of the window to all pixels of a step.
+
+        Args:
+            accumulators: :attr:`vectors` of each pixel.
+            taps: which there are, of each pixel.
+            base: where the first tap of the first pixel lies, ``weights`` where that of the row does.
+        """
+        e, g, lanes = self.e, self.window, self.lanes
+        places = [(i, j) for j in range(g.size[1]) for i in range(len(taps)) if taps[i][j]]
+        if self.target.arithmetic_reads_memory:
+            places.sort(key=lambda tap: tap[0] * g.strides[1] + tap[1] * g.dilation[1])
+        loaded: dict[tuple[Any, int], Any] = {}
+
+        def load(buffer: Any, start: Any, at: int) -> Any:
+            if (buffer, at) not in loaded:
+                loaded[buffer, at] = e.let(e.vload(buffer, start + at, lanes))
+            return loaded[buffer, at]
+
+        for i, j in places:
+            value = load(self.operands.x, base, (i * g.strides[1] + j * g.dilation[1]) * g.channels)
+            weight = load(self.operands.weights, weights, j * lanes) if self.weighted else None
+            old = e.vload(accumulators, i * lanes, lanes)
+            e.vstore(accumulators, i * lanes, self.combine(old, value, weight), lanes)
+
+    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, Any]]:
+        """The sums of a pixel of a step: vectors, and the number of the first channel of each."""
+        return [(0, self.e.vload(accumulators, pixel * self.lanes, self.lanes))]
 
     def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:
         """Row ``k`` of the window, unless it lies in the padding."""

@@ -70,12 +70,20 @@ def fitting(schedule: AnySchedule, window: Window) -> AnySchedule:
 
 
 def propose_sliding(
-    window: Window, target: CpuTarget, dtype: str, given: SlidingSchedule, *, weighted: bool
+    window: Window,
+    target: CpuTarget,
+    dtype: str,
+    given: SlidingSchedule,
+    *,
+    weighted: bool,
+    vectors: int = 1,
 ) -> SlidingSchedule:
     """What is decided about a window, but for what is given.
 
     Args:
+        dtype: a vector of it has as many lanes as a step has channels.
         weighted: whether there are weights.
+        vectors: of sums of a pixel. Where they are two, so are those of each pair of the input's pixels.
 
     Raises:
         ScheduleError: if what is given does not fit.
@@ -90,7 +98,8 @@ def propose_sliding(
     registers = target.usable_registers
     if not target.vector_bits and "int" in dtype:  # they are in the registers of pointers and counters
         registers = target.pointer_registers // 2
-    columns = given.columns or _columns(window, target, registers, weighted=weighted, unrolled=unrolled)
+    columns = _columns(window, target, registers // vectors, weighted=weighted, unrolled=unrolled)
+    columns = given.columns or columns
     steps = -(-window.channels // lanes)
     by_channels = _by_channels(window, target, steps)
     row = window.taps // window.size[1] * window.reach(columns) * lanes * DTYPE_BYTES[dtype]

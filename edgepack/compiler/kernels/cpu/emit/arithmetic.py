@@ -7,7 +7,8 @@ where it is more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from tvm import tirx
@@ -24,9 +25,9 @@ from edgepack.compiler.kernels.cpu.emit.vector_math import (
     is_nan,
     maximum,
     minimum,
-    quotient,
 )
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
+from edgepack.compiler.kernels.cpu.emit.vector_quotient import exact_quotient, quotient
 from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
 from edgepack.compiler.kernels.expressions.operations import (
     FLOATS,
@@ -37,6 +38,7 @@ from edgepack.compiler.kernels.expressions.operations import (
     Operation,
     form_for,
 )
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["DTYPES", "Arithmetic", "Pattern", "Value", "calls_libm", "vector_form"]
 
@@ -63,6 +65,10 @@ class Value:
         number: the value where it is a constant.
         low, high: bounds of an integer, where known.
         pattern: the same whole numbers as positions, where they are known to be such.
+        least, most: bounds that a float32 value was given by constants.
+        nearest: the bounded float32 value that this one is the nearest whole number to.
+        whole: whether it is a float32 number that was an integer.
+        quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
     """
 
     expr: Expr
@@ -72,7 +78,21 @@ class Value:
     low: int | None = None
     high: int | None = None
     pattern: Pattern | None = None
+    least: float = -inf
+    most: float = inf
+    nearest: Any = None
+    whole: bool = False
+    quotient: tuple[Any, float] | None = None
 
+
+#: Added to a float32 number of a magnitude of up to 2**22, whose nearest whole number, halves to the even
+#: one, is then in the lower bits of the sum.
+WHOLE = 1.5 * 2.0**23
+LARGEST_WHOLE = 2.0**22
+WHOLE_BITS = 0x4B400000
+
+#: Operations that give the nearest whole number.
+ROUNDING = frozenset({"round", "nearbyint"})
 
 #: A vector form that asks more of the emitter than those of ``expressions/operations.py``.
 _Form = Callable[[Emitter, Operands], Expr]
@@ -158,7 +178,33 @@ class Arithmetic:
         lanes = max(v.lanes for v in values)
         exprs = [self.expr(v, lanes) for v in values]
         operands = Operands(exprs, values[0].dtype, lanes, [v.number for v in values])
-        return Value(form(self.e, operands), lanes, dtype)
+        if operation.name in ROUNDING and values[0].quotient is not None:
+            values = [self._divided(values[0])]
+            operands = replace(operands, exprs=[self.expr(values[0], lanes)])
+        made = Value(form(self.e, operands), lanes, dtype)
+        if dtype != "float32":
+            return made
+        if operation.name == "mul" and any(v.whole for v in values):
+            return replace(made, expr=self._rounded(made))
+        return _described(made, operation.name, values)
+
+    def _divided(self, x: Value) -> Value:
+        """A bounded quotient that is rounded to a whole number next: by a division, where a product would be
+        off in the last bit and what lies in the middle of two numbers go to the wrong one."""
+        assert x.quotient is not None
+        e, lanes = self.e, x.lanes
+        made = exact_quotient(e, x.quotient[0], x.quotient[1], lanes)
+        if x.most < inf:
+            made = e.let(tirx.Min(e.f32(x.most, lanes), made))
+        if x.least > -inf:
+            made = e.let(tirx.Max(e.f32(x.least, lanes), made))
+        return replace(x, expr=made)
+
+    def _rounded(self, x: Value) -> Expr:
+        """A scaled integer, rounded before it is added to something: a multiply-add would decide otherwise
+        where the sum of two quantised tensors lies in the middle of two steps, which is often."""
+        vector = x.dtype if x.lanes == 1 else f"{x.dtype}x{x.lanes}"
+        return self.e.let(tirx.call_llvm_pure_intrin(vector, "llvm.arithmetic.fence", self.e.let(x.expr)))
 
     def expr(self, x: Value, lanes: int) -> Expr:
         """The value as ``lanes`` lanes."""
@@ -192,5 +238,32 @@ class Arithmetic:
         if x.dtype == "bool":
             one, zero = (self.e.splat(tirx.const(v, dtype), x.lanes) for v in (1, 0))
             return Value(self.e.let(tirx.Select(x.expr, one, zero)), x.lanes, dtype)
+        if x.nearest is not None and dtype in INTEGERS:
+            return self._whole(x.nearest, x.lanes, dtype)
         vector = dtype if x.lanes == 1 else f"{dtype}x{x.lanes}"
-        return Value(self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number)
+        whole = dtype == "float32" and x.dtype in INTEGERS
+        return Value(self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number, whole=whole)
+
+    def _whole(self, x: Expr, lanes: int, dtype: str) -> Value:
+        """The nearest whole number of a bounded float32 value, as an integer: an addition."""
+        e, wide = self.e, "int32" if lanes == 1 else f"int32x{lanes}"
+        bits = e.let(tirx.reinterpret(wide, e.let(x + e.f32(WHOLE, lanes))))
+        if DTYPE_BYTES[dtype] > 2:  # two bytes of that number are zero
+            bits = e.let(bits - e.splat(tirx.IntImm("int32", WHOLE_BITS), lanes))
+        return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype)
+
+
+def _described(made: Value, name: str, operands: Sequence[Value]) -> Value:
+    """What is known of a float32 value by the operation that made it."""
+    if name in {"max", "min"}:
+        a, b = operands if operands[0].number is None else operands[::-1]
+        if b.number is None:
+            return made
+        limit = max if name == "max" else min
+        least, most = limit(a.least, b.number), limit(a.most, b.number)
+        return replace(made, least=least, most=most, quotient=a.quotient)
+    if name == "div" and operands[1].number:
+        return replace(made, quotient=(operands[0].expr, operands[1].number))
+    if name in ROUNDING and max(-operands[0].least, operands[0].most) <= LARGEST_WHOLE:
+        return replace(made, nearest=operands[0].expr)
+    return made

@@ -8,6 +8,7 @@ residual that is scaled or normalised first) is a part of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -110,7 +111,7 @@ class Epilogue:
             stored = tail.visit(block.value, block)
             # TVM's analyser has no vectors of truth values, so these get no name.
             if stored.dtype != "bool":
-                stored = Value(e.let(tail.expr(stored, lanes)), lanes, stored.dtype)
+                stored = replace(stored, expr=e.let(tail.expr(stored, lanes)), lanes=lanes)
             tail.values[block.target] = stored
         return tail.expr(tail.values[self.target], lanes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -40,7 +41,7 @@ class Values(Arithmetic):
 
     def named(self, value: Any) -> Any:
         if isinstance(value, Value) and value.number is None and value.dtype != "bool":
-            return Value(self.e.let(value.expr), value.lanes, value.dtype, pattern=value.pattern)
+            return replace(value, expr=self.e.let(value.expr))
         return value
 
     def value(self, x: Any, dtype: str) -> Value:

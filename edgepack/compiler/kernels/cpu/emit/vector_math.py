@@ -32,7 +32,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_trigonometry import cos, sin, tan
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "is_nan", "maximum", "minimum", "quotient"]
+__all__ = ["LOG2_E", "UNARY", "elementary", "exp_below", "is_nan", "maximum", "minimum"]
 
 Expr = Any
 
@@ -319,15 +319,6 @@ def erf(e: Emitter, x: Expr, lanes: int) -> Expr:
     )
     y = e.let(tirx.Min(e.f32(1, lanes), e.let(p * x)))
     return through_register(e, tirx.Max(e.f32(-1, lanes), y), lanes)
-
-
-def quotient(e: Emitter, a: Expr, b: Expr) -> Expr:
-    """a / b; a product where b is a number, within 1.5 ulp: a division costs as much as 10 to 20 of them."""
-    number = scalar_of(b)
-    if e.strict_math or not isinstance(number, tirx.FloatImm) or not 1e-30 < abs(number.value) < 1e30:
-        return tirx.Div(a, b)
-    reciprocal = tirx.const(1 / number.value, str(number.ty.dtype))
-    return a * (tirx.Broadcast(reciprocal, b.lanes) if b is not number else reciprocal)
 
 
 #: TIR intrinsic name -> function of (emitter, float32 vector of ``lanes`` lanes, lanes).

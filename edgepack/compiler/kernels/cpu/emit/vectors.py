@@ -8,6 +8,7 @@ is a vector load; one that does not depend on the lane is a scalar; any other is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -267,7 +268,7 @@ class Vectors(Conditions, Visitor[Environment, Any]):
         if found.dtype == "bool":
             return found
         expr = found.expr if isinstance(found.expr, Var) else self.e.let(found.expr)
-        result = Value(expr, found.lanes, found.dtype, pattern=pattern)
+        result = replace(found, expr=expr, pattern=pattern)
         if operation.name in {"max", "min"} and result.lanes == 1 and result.dtype in {"int32", "int64"}:
             return self._clamped(operation.name, result, *operands)
         return result

@@ -1,0 +1,401 @@
+"""Quantised models (DequantizeLinear, operator, QuantizeLinear) as products of integers.
+
+A convolution or matrix product of dequantised tensors is that of their integers times their scales::
+
+    (sx (x - zx)) * (sw (w - zw)) = sx sw ((x - zx) * (w - zw))
+
+whose sums of int32 are exact. What follows is one multiplication, as ONNX defines QLinearConv: the sum and
+the bias, both int32, times sx sw / sy in float32, rounded half to even, before the zero point is added.
+Bounds (of Relu, Clip) become bounds of the integers: rounding is monotonic.
+
+A quantised tensor is kept less its zero point, in int16, from the operator that makes it to all that read it.
+What only moves elements (reshape, transpose, maximum, slice, concatenation) moves these integers. Any other
+operator has the float32 values that the model says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.quantised_values import INT16, Integers, Scaled, aligned
+from edgepack.compiler.graph.rewrite import (
+    Array,
+    OptionalExpr,
+    Rewriter,
+    constant,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
+
+__all__ = ["quantised"]
+
+CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
+
+#: Operators of one tensor whose result has elements of it, and no others, wherever they stand.
+MOVES = {
+    "relax.reshape",
+    "relax.squeeze",
+    "relax.expand_dims",
+    "relax.flatten",
+    "relax.permute_dims",
+    "relax.strided_slice",
+    "relax.broadcast_to",
+    *(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3)),
+}
+
+_Value = Integers | Scaled
+
+
+class _Quantised(Rewriter):
+    """Knows of each value of the model whether it is integers and a scale, and emits it when it is asked
+    for."""
+
+    def __init__(self, module: IRModule) -> None:
+        super().__init__(module)
+        self.known: dict[relax.Expr, _Value] = {}
+        self.readers = _readers(module)
+        self.variable: OptionalExpr = None
+        self.handlers: dict[str, Callable[[relax.Call], _Value | None]] = {
+            "relax.quantize": self._quantize,
+            "relax.dequantize": self._dequantize,
+            "relax.add": self._add,
+            "relax.nn.relu": self._relu,
+            "relax.clip": self._clip,
+            "relax.matmul": self._matmul,
+            "relax.concat": self._concat,
+            **dict.fromkeys(CONVOLUTIONS, self._convolution),
+            **dict.fromkeys(MOVES, self._moved),
+        }
+
+    def visit_binding(self, binding: relax.Binding) -> None:
+        value = getattr(binding, "value", None)
+        handler, self.variable = self.handlers.get(op_name(value)), binding.var
+        found = None if handler is None else handler(value)
+        if found is None:
+            super().visit_binding(binding)
+        else:
+            self.known[binding.var] = found
+
+    def use(self, expr: relax.Expr) -> relax.Expr:
+        known = self.known.get(expr)
+        if known is None:
+            return super().use(expr)
+        if isinstance(known, Integers):
+            zero = constant(np.array(known.zero, np.int16))
+            shifted = self.emit(relax.op.add(known.expr, zero)) if known.zero else known.expr
+            made = self.emit(relax.op.astype(shifted, known.dtype))
+        else:
+            made = self._floats(known)
+            if dtype_of(known.expr) == "int16":
+                return made  # anew for each reader, which so reads two bytes instead of four
+        del self.known[expr]
+        self.bind(expr, made)
+        return made
+
+    def _floats(self, value: Scaled) -> relax.Expr:
+        """The float32 values."""
+        whole = self.emit(relax.op.astype(value.expr, "float32"))
+        made = self.emit(relax.op.multiply(whole, constant(value.scales())))
+        if value.low == 0 and value.high == inf:
+            return self.emit(relax.op.nn.relu(made))
+        return self.emit(relax.op.clip(made, value.low, value.high)) if value.bounded else made
+
+    # Between integers and floats --------------------------------------------------------------------------
+
+    def _quantize(self, call: relax.Call) -> Integers | None:
+        """A tensor that the model quantises by one scale and zero point."""
+        x, scale, zero = call.args
+        return self._integers(x, scale, zero, dtype_of(call))
+
+    def _integers(self, x: relax.Expr, scale: relax.Expr, zero: relax.Expr, dtype: str) -> Integers | None:
+        """round(x / scale), within what ``dtype`` holds beside the zero point."""
+        if dtype not in {"int8", "uint8", "int16"} or not (is_constant(scale) and is_constant(zero)):
+            return None
+        if dtype_of(x) != "float32" or prod(shape_of(scale)) != 1 or prod(shape_of(zero)) != 1:
+            return None
+        step, shift = numpy_of(scale).astype(np.float32).reshape(()), int(numpy_of(zero).reshape(()))
+        info = np.iinfo(dtype)
+        limits = int(info.min) - shift, int(info.max) - shift
+        if limits[0] < INT16[0] or limits[1] > INT16[1]:
+            return None
+        value = self.known.get(x)
+        if isinstance(value, Scaled) and _same_scale(value, step, limits):
+            return Integers(value.expr, step, shift, dtype, value.limits)
+        if isinstance(value, Scaled) and dtype_of(value.expr) == "int32":
+            low, high = _bounds(value, step, limits)
+            scaled = self._floats(value.by(step))
+        else:
+            low, high = limits
+            scaled = self.emit(relax.op.divide(self.use(x), constant(step)))
+        rounded = self.emit(relax.op.round(self.emit(relax.op.clip(scaled, low, high))))
+        return Integers(self.emit(relax.op.astype(rounded, "int16")), step, shift, dtype, (low, high))
+
+    def _dequantize(self, call: relax.Call) -> Scaled | None:
+        x, scale, zero = call.args
+        if not (is_constant(scale) and is_constant(zero)) or dtype_of(call) != "float32":
+            return None
+        rank = len(shape_of(x))
+        axis = int(call.attrs.axis) % max(rank, 1)
+        factor, shift = numpy_of(scale).astype(np.float32), numpy_of(zero).astype(np.int64)
+        if factor.ndim > 1 or shift.size not in {1, factor.size}:
+            return None
+        value = self.known.get(x)
+        if isinstance(value, Integers):
+            same = factor.size == 1 and int(shift.reshape(-1)[0]) == value.zero
+            return Scaled(value.expr, factor.reshape(()), 0, value.limits) if same else None
+        if not is_constant(x):
+            return self._given(x, factor, shift)
+        if numpy_of(x).dtype.kind not in "iu" or not rank:
+            return None
+        whole = numpy_of(x).astype(np.int64) - aligned(shift, axis, rank)
+        limits = int(whole.min(initial=0)), int(whole.max(initial=0))
+        narrow = INT16[0] <= limits[0] and limits[1] <= INT16[1]
+        if not narrow and dtype_of(x) != "int32":
+            return None
+        expr = constant(whole.astype(np.int16 if narrow and dtype_of(x) != "int32" else np.int32))
+        return Scaled(expr, factor, axis if factor.size > 1 else 0, limits)
+
+    def _given(self, x: relax.Expr, factor: Array, shift: Array) -> Scaled | None:
+        """Bytes that come from elsewhere: an input of the model, or an operator of integers."""
+        dtype = dtype_of(x)
+        if dtype not in {"int8", "uint8"} or factor.size != 1:
+            return None
+        zero, info = int(shift.reshape(-1)[0]), np.iinfo(dtype)
+        wide = self.emit(relax.op.astype(self.use(x), "int16"))
+        if zero:
+            wide = self.emit(relax.op.subtract(wide, constant(np.array(zero, np.int16))))
+        return Scaled(wide, factor.reshape(()), 0, (int(info.min) - zero, int(info.max) - zero))
+
+    # Products -----------------------------------------------------------------------------------------------
+
+    def _convolution(self, call: relax.Call) -> Scaled | None:
+        left, right = (self.known.get(arg) for arg in call.args)
+        if not isinstance(left, Scaled) or not isinstance(right, Scaled) or dtype_of(call) != "float32":
+            return None
+        weights, per_channel = right.expr, not right.single
+        if not _multiplied(left) or not _multiplied(right) or not left.single or not is_constant(weights):
+            return None
+        if per_channel and right.axis != 0:
+            return None
+        sums = np.abs(numpy_of(weights).astype(np.int64)).reshape(shape_of(weights)[0], -1).sum(1)
+        most = int(sums.max(initial=0)) * max(map(abs, left.limits))
+        if most >= 2**31:
+            return None
+        a, operator = call.attrs, getattr(relax.op.nn, op_name(call).removeprefix("relax.nn."))
+        product = operator(
+            left.expr,
+            weights,
+            **{key: list(getattr(a, key)) for key in ("strides", "padding", "dilation")},
+            groups=int(a.groups),
+            data_layout=str(a.data_layout),
+            kernel_layout=str(a.kernel_layout),
+            out_dtype="int32",
+        )
+        scale = (left.scale * right.scale).astype(np.float32)
+        return Scaled(self.emit(product), scale, 1 if per_channel else 0, (-most, most))
+
+    def _matmul(self, call: relax.Call) -> Scaled | None:
+        left, right = (self.known.get(arg) for arg in call.args)
+        if not isinstance(left, Scaled) or not isinstance(right, Scaled) or dtype_of(call) != "float32":
+            return None
+        shapes = [shape_of(side.expr) for side in (left, right)]
+        if not _multiplied(left) or not _multiplied(right) or not left.single or min(map(len, shapes)) < 2:
+            return None
+        last = len(shapes[1]) - 1
+        if not right.single and right.axis != last:
+            return None
+        if is_constant(right.expr):
+            sums = int(np.abs(numpy_of(right.expr).astype(np.int64)).sum(-2).max(initial=0))
+        else:
+            sums = max(map(abs, right.limits)) * shapes[0][-1]
+        most = sums * max(map(abs, left.limits))
+        if most >= 2**31:
+            return None
+        product = self.emit(relax.op.matmul(*(self._wide(side.expr) for side in (left, right))))
+        scale = (left.scale * right.scale).astype(np.float32)
+        axis = 0 if right.single else len(shape_of(product)) - 1
+        return Scaled(product, scale, axis, (-most, most))
+
+    def _wide(self, expr: relax.Expr) -> relax.Expr:
+        """Integers as int32: ``int16_operands`` finds that they are narrower."""
+        if is_constant(expr):
+            return constant(numpy_of(expr).astype(np.int32))
+        return self.emit(relax.op.astype(expr, "int32"))
+
+    def _add(self, call: relax.Call) -> Scaled | None:
+        """Sums of products and a bias that has their scale."""
+        for product, bias in (call.args, call.args[::-1]):
+            left, right = self.known.get(product), self.known.get(bias)
+            if not isinstance(left, Scaled) or not isinstance(right, Scaled) or left.bounded:
+                continue
+            if dtype_of(left.expr) != "int32" or not is_constant(right.expr) or is_constant(left.expr):
+                continue
+            if not np.allclose(_along(left, call), _along(right, call), rtol=1e-6, atol=0):
+                continue
+            if shape_of(left.expr) != shape_of(call):
+                continue
+            low, high = (a + b for a, b in zip(left.limits, right.limits, strict=True))
+            if low < -(2**31) or high >= 2**31:
+                continue
+            summed = self.emit(relax.op.add(left.expr, self._wide(right.expr)))
+            return replace(left, expr=summed, limits=(low, high))
+        return None
+
+    # What hands integers on -------------------------------------------------------------------------------
+
+    def _relu(self, call: relax.Call) -> Scaled | None:
+        return self._within(call.args[0], 0.0, inf)
+
+    def _clip(self, call: relax.Call) -> Scaled | None:
+        low, high = (float(bound.value) for bound in call.args[1:])
+        return self._within(call.args[0], low, high)
+
+    def _within(self, x: relax.Expr, low: float, high: float) -> Scaled | None:
+        """Bounds on sums of products, which the quantised tensor has instead; those of another value, which
+        is read as it lies, stay an operator."""
+        value = self.known.get(x)
+        if not isinstance(value, Scaled) or dtype_of(value.expr) != "int32" or is_constant(value.expr):
+            return None
+        low, high = max(value.low, low), min(value.high, high)
+        return replace(value, low=low, high=high) if low <= high else None
+
+    def _moved(self, call: relax.Call) -> _Value | None:
+        value = self.known.get(call.args[0])
+        if value is None or (isinstance(value, Scaled) and not value.single and not is_constant(value.expr)):
+            return None
+        args = [value.expr, *(self.use(arg) for arg in call.args[1:])]
+        if not is_constant(value.expr):
+            if dtype_of(value.expr) == "int32":
+                return None
+            return replace(value, expr=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
+        assert isinstance(value, Scaled)
+        axis = self._moved_axis(call, value)
+        moved = _evaluated(call, numpy_of(value.expr))
+        return None if axis is None or moved is None else replace(value, expr=constant(moved), axis=axis)
+
+    def _moved_axis(self, call: relax.Call, value: Scaled) -> int | None:
+        """Where the axis of a constant's scales stands behind a change of shape; None if nowhere."""
+        old, new = shape_of(call.args[0]), shape_of(call)
+        if value.single:
+            return 0
+        if op_name(call) == "relax.permute_dims":
+            axes = call.attrs.axes
+            order = list(reversed(range(len(old)))) if axes is None else [int(a) % len(old) for a in axes]
+            return order.index(value.axis)
+        before = prod(old[: value.axis])
+        places = [i for i, n in enumerate(new) if n == old[value.axis] and prod(new[:i]) == before]
+        return places[0] if places else None
+
+    def _concat(self, call: relax.Call) -> _Value | None:
+        """A concatenation whose parts have one scale, or get it because it is quantised behind it."""
+        if not isinstance(call.args[0], relax.Tuple):
+            return None
+        parts, axis = list(call.args[0].fields), int(call.attrs.axis)
+        values = [self.known.get(part) for part in parts]
+        if not all(isinstance(value, Scaled | Integers) for value in values):
+            return None
+        kinds = {type(value) for value in values}
+        whole: list[Any] = values
+        if len(kinds) != 1 or any(dtype_of(value.expr) != "int16" for value in whole):
+            return None
+        first = whole[0]
+        limits = min(v.limits[0] for v in whole), max(v.limits[1] for v in whole)
+        if isinstance(first, Integers):
+            if len({(v.zero, v.dtype) for v in whole}) != 1:
+                return None
+        elif any(not v.single or v.bounded or v.scale != first.scale for v in whole):
+            return self._requantised(call, whole, axis)
+        joined = self.emit(relax.op.concat([value.expr for value in whole], axis=axis))
+        whole_value: _Value = replace(first, expr=joined, limits=limits)
+        return whole_value
+
+    def _requantised(self, call: relax.Call, parts: Sequence[Scaled], axis: int) -> Scaled | None:
+        """The parts of a concatenation, each quantised as all of it is next; None if it has other readers."""
+        readers = self.readers.get(self.variable, [])
+        (reader,) = readers if len(readers) == 1 else (None,)
+        if reader is None or op_name(reader) != "relax.quantize":
+            return None
+        scale, zero = reader.args[1:]
+        made = [self._integers(part, scale, zero, dtype_of(reader)) for part in call.args[0].fields]
+        found = [value for value in made if value is not None]
+        if len(found) != len(parts):
+            return None
+        joined = self.emit(relax.op.concat([value.expr for value in found], axis=axis))
+        limits = min(v.limits[0] for v in found), max(v.limits[1] for v in found)
+        return Scaled(joined, found[0].scale, 0, limits)
+
+
+def _same_scale(value: Scaled, step: Array, limits: tuple[int, int]) -> bool:
+    """Whether a value's integers are what quantising it by a scale gives."""
+    fits = limits[0] <= value.limits[0] and value.limits[1] <= limits[1] and not value.bounded
+    narrow = dtype_of(value.expr) == "int16" and value.single
+    return fits and narrow and bool(value.scale.reshape(()) == step)
+
+
+def _bounds(value: Scaled, step: Array, limits: tuple[int, int]) -> tuple[int, int]:
+    """The least and the largest integer that a value becomes which has bounds of its own."""
+
+    def rounded(bound: float) -> int:
+        whole = np.rint(np.clip(np.float32(bound) / step, limits[0], limits[1]))
+        return int(whole)
+
+    return rounded(value.low), rounded(value.high)
+
+
+def _multiplied(value: Scaled) -> bool:
+    """Whether the integers are such as products of int16 take, and all of the value."""
+    return dtype_of(value.expr) == "int16" and not value.bounded
+
+
+def _along(value: Scaled, call: relax.Call) -> Array:
+    """The scales along the dimensions of what an operator with broadcasting makes."""
+    return value.scales().reshape((1,) * (len(shape_of(call)) - value.scales().ndim) + value.scales().shape)
+
+
+def _evaluated(call: relax.Call, values: Array) -> Array | None:
+    """A constant behind a change of its shape; None for another operator."""
+    name = op_name(call)
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        return values.transpose(None if axes is None else [int(a) for a in axes])
+    views = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"}
+    return values.reshape(shape_of(call)) if name in views else None
+
+
+def _readers(module: IRModule) -> dict[relax.Expr, list[relax.Call | None]]:
+    """What reads each variable; None stands for what is no call of an operator."""
+    found: dict[relax.Expr, list[relax.Call | None]] = {}
+    function = module["main"]
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if not isinstance(call, relax.Call):
+                found.setdefault(call, []).append(None)
+                continue
+            for arg in call.args:
+                for field in arg.fields if isinstance(arg, relax.Tuple) else [arg]:
+                    if isinstance(field, relax.Var):
+                        found.setdefault(field, []).append(call)
+    result = function.body.body
+    for field in result.fields if isinstance(result, relax.Tuple) else [result]:
+        found.setdefault(field, []).append(None)
+    return found
+
+
+def quantised(module: IRModule) -> IRModule:
+    """Makes products of integers of those of dequantised tensors whose scales are known.
+
+    Args:
+        module: channels first, as it was imported: nothing is folded yet.
+    """
+    return _Quantised(module).run()

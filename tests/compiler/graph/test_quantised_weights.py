@@ -1,0 +1,42 @@
+"""A quantised model is told where it is computed in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.config.device import load_device
+from workbench.compiled import plan_of
+from workbench.models.builder import Graph
+
+
+def _product(rows: int, form: str) -> onnx.ModelProto:
+    g = Graph("product", seed=0)
+    weights, scale = g.const(np.ones((rows, 32), np.int8)), g.const(np.float32(0.1))
+    zero, weight_zero = g.const(np.zeros((), "uint8")), g.const(np.zeros((), np.int8))
+    if form == "DequantizeLinear":
+        g.op("MatMul", g.input("x", [1, rows]), g.op(form, weights, scale, weight_zero), name="y")
+    elif form == "QLinearMatMul":
+        x = g.input("x", [1, rows], "uint8")
+        g.op(form, x, scale, zero, weights, scale, weight_zero, scale, zero, name="y")
+    else:
+        g.op("MatMul", g.input("x", [1, rows]), g.const(np.ones((rows, 32), np.float32)), name="y")
+    g.output("y", "uint8" if form == "QLinearMatMul" else "float32")
+    return g.model()
+
+
+def _warnings(model: onnx.ModelProto, device: str) -> tuple[str, ...]:
+    return plan_of(model, target=load_device(device).cpu_target()).plan.warnings
+
+
+@pytest.mark.parametrize("form", ["DequantizeLinear", "QLinearMatMul"])
+def test_integer_weights_are_counted_where_they_become_floats(form: str) -> None:
+    (warning,) = _warnings(_product(64, form), "raspberrypi4")
+    assert "its 2,048 integer weights are kept in 4 bytes each" in warning
+    assert _warnings(_product(64, form), "linux-x86_64-v3") == ()
+
+
+def test_a_few_numbers_and_a_float_model_are_not_spoken_of() -> None:
+    assert _warnings(_product(2, "DequantizeLinear"), "raspberrypi4") == ()
+    assert _warnings(_product(64, "MatMul"), "raspberrypi4") == ()

@@ -1,0 +1,265 @@
+"""Quantised operators are exact: sums of integers, and one rounding of each, as ONNX defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.plan.target import CpuTarget
+from workbench.compiled import Library, plan_of, target_with
+from workbench.executor import host_target
+from workbench.models.builder import Graph
+
+#: By name: input's shape, output channels, window, and attributes of the convolution.
+CONVOLUTIONS = {
+    "first layer": ((1, 3, 15, 13), 20, (3, 3), {"strides": [2, 2], "pads": [1] * 4}),
+    "pointwise": ((2, 32, 5, 7), 40, (1, 1), {}),
+    "window": ((1, 12, 9, 8), 17, (3, 3), {"pads": [1, 0, 1, 2]}),
+    "signal": ((1, 6, 40), 9, (5,), {"pads": [4, 4], "dilations": [2]}),
+    "groups": ((1, 12, 9, 8), 15, (3, 3), {"group": 3, "pads": [1] * 4}),
+    "depthwise": ((1, 40, 11, 13), 40, (3, 3), {"group": 40, "pads": [1] * 4}),
+    "depthwise by two": ((2, 24, 9, 9), 24, (5, 5), {"group": 24, "pads": [2] * 4, "strides": [2, 2]}),
+    "depthwise dilated": (
+        (1, 19, 9, 14),
+        19,
+        (3, 4),
+        {"group": 19, "pads": [2, 0, 2, 3], "dilations": [2, 1]},
+    ),
+    "depthwise of few channels": ((1, 6, 9, 8), 6, (3, 3), {"group": 6}),
+    "depthwise signal": ((1, 16, 40), 16, (9,), {"group": 16, "pads": [8, 0]}),
+}
+#: Type and zero point of the input, those of the weights, those of the output.
+TYPES = {
+    "u8s8": (("uint8", 131), ("int8", 0), ("uint8", 117)),
+    "s8s8": (("int8", -128), ("int8", 0), ("int8", 3)),
+    "u8u8": (("uint8", 255), ("uint8", 122), ("uint8", 90)),
+}
+
+
+def _convolution(name: str, types: str) -> onnx.ModelProto:
+    """QLinearConv of all bytes, weights and biases with a scale for each channel."""
+    shape, out, window, attributes = CONVOLUTIONS[name]
+    (x, zx), (w, zw), (y, zy) = TYPES[types]
+    g = Graph("convolution")
+    info = np.iinfo(w)
+    sizes = out, shape[1] // attributes.get("group", 1), *window
+    weights = g.rng.integers(info.min, info.max + 1, sizes).astype(w)
+    weights.reshape(-1)[:2] = info.min, info.max
+    per_channel = types != "u8u8"
+    scales = g.rng.uniform(0.001, 0.002, out if per_channel else 1).astype(np.float32)
+    if not per_channel:
+        scales = scales.reshape(())
+    deviation = 0.05 * 0.0015 * 74 * 74 * np.prod(sizes[1:]) ** 0.5
+    inputs = [
+        g.input("x", shape, x),
+        *(g.const(np.float32(0.05)), g.const(np.array(zx, x))),
+        *(g.const(weights), g.const(scales), g.const(np.full(scales.shape, zw, w))),
+        *(g.const(np.float32(deviation / 60)), g.const(np.array(zy, y))),
+        g.const(g.rng.integers(-9000, 9000, out).astype(np.int32)),
+    ]
+    g.output(g.op("QLinearConv", *inputs, name="y", **attributes), y)
+    return g.model()
+
+
+def _product(types: str) -> onnx.ModelProto:
+    (a, za), (b, zb), (y, zy) = TYPES[types]
+    g = Graph("product")
+    info = np.iinfo(b)
+    weights = g.rng.integers(info.min, info.max + 1, (33, 21)).astype(b)
+    inputs = [
+        *(g.input("x", (2, 7, 33), a), g.const(np.float32(0.05)), g.const(np.array(za, a))),
+        *(g.const(weights), g.const(np.float32(0.002)), g.const(np.array(zb, b))),
+        *(g.const(np.float32(0.05)), g.const(np.array(zy, y))),
+    ]
+    g.output(g.op("QLinearMatMul", *inputs, name="y"), y)
+    return g.model()
+
+
+def _defined(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """What a model of one quantised operator gives, by the operator's definition."""
+    (node,) = model.graph.node
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (constants[name] for name in node.input[1:])
+    left = x.astype(np.int64) - x_zero
+    if node.op_type == "QLinearMatMul":
+        sums = left @ (w.astype(np.int64) - w_zero)
+    else:
+        attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+        rank = w.ndim - 1
+        weights = w.astype(np.int64) - w_zero.reshape(-1, *[1] * rank)
+        channels = [1, -1, *[1] * (rank - 1)]
+        sums = _convolved(left, weights, attributes) + bias[0].reshape(channels)
+        w_scale = w_scale.reshape(channels)
+    scaled = sums.astype(np.float32) * ((x_scale * w_scale).astype(np.float32) / y_scale).astype(np.float32)
+    info = np.iinfo(y_zero.dtype)
+    return np.clip(np.rint(scaled).astype(np.int64) + y_zero, info.min, info.max).astype(y_zero.dtype)
+
+
+def _convolved(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
+    rank, groups = w.ndim - 2, attributes.get("group", 1)
+    pads = attributes.get("pads", [0] * 2 * rank)
+    strides, dilations = (attributes.get(key, [1] * rank) for key in ("strides", "dilations"))
+    x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, reach, axis=tuple(range(2, rank + 2)))
+    outer = tuple(slice(None, None, s) for s in strides)
+    windows = windows[(slice(None), slice(None), *outer, *(slice(None, None, d) for d in dilations))]
+    out, inner = w.shape[0] // groups, w.shape[1]
+    made = [
+        np.einsum(
+            "ncyxij,ocij->noyx" if rank == 2 else "ncyi,oci->noy",
+            windows[:, g * inner : (g + 1) * inner],
+            w[g * out : (g + 1) * out],
+        )
+        for g in range(groups)
+    ]
+    return np.concatenate(made, axis=1)
+
+
+class Quantised(Graph):
+    """A graph of quantised tensors."""
+
+    def quantise(self, x: str, scale: float, zero: int, dtype: str = "uint8", name: str = "") -> str:
+        """QuantizeLinear."""
+        return self.op("QuantizeLinear", x, *self._steps(scale, zero, dtype), name=name)
+
+    def dequantise(self, x: str, scale: float, zero: int, dtype: str = "uint8") -> str:
+        """DequantizeLinear."""
+        return self.op("DequantizeLinear", x, *self._steps(scale, zero, dtype))
+
+    def fake(self, x: str, scale: float, zero: int) -> str:
+        """Both."""
+        return self.dequantise(self.quantise(x, scale, zero), scale, zero)
+
+    def conv(self, x: str, channels: int, out: int, scale: float) -> str:
+        """A 3x3 convolution of a dequantised tensor by weights with a scale for each channel, and a bias of
+        the scale of its products."""
+        weights = self.const(self.rng.integers(-127, 128, (out, channels, 3, 3)).astype(np.int8))
+        scales = self.rng.uniform(0.001, 0.003, out).astype(np.float32)
+        of_weights = self.op(
+            "DequantizeLinear", weights, self.const(scales), self.const(np.zeros(out, np.int8)), axis=0
+        )
+        bias = self.const(self.rng.integers(-4000, 4000, out).astype(np.int32))
+        zeros = self.const(np.zeros(out, np.int32))
+        factors = self.const((np.float32(scale) * scales).astype(np.float32))
+        of_bias = self.op("DequantizeLinear", bias, factors, zeros, axis=0)
+        return self.op("Conv", x, of_weights, of_bias, pads=[1] * 4)
+
+    def _steps(self, scale: float, zero: int, dtype: str) -> tuple[str, str]:
+        return self.const(np.float32(scale)), self.const(np.array(zero, dtype))
+
+
+def _network() -> onnx.ModelProto:
+    """What stands between the convolutions of a network: bounds, a residual, a maximum, a concatenation of
+    two scales, an activation, a move, and a tensor that is an output too."""
+    g = Quantised("network")
+    x = g.fake(g.input("x", (1, 8, 12, 12)), 0.03, 128)
+    a = g.fake(g.op("Relu", g.conv(x, 8, 16, 0.03)), 0.02, 0)
+    bounds = g.const(np.float32(0)), g.const(np.float32(6))
+    b = g.fake(g.op("Clip", g.conv(a, 16, 16, 0.02), *bounds), 0.03, 7)
+    c = g.fake(g.op("Add", g.fake(g.conv(b, 16, 16, 0.03), 0.05, 120), a), 0.06, 110)
+    d = g.fake(g.op("MaxPool", c, kernel_shape=[2, 2], strides=[2, 2]), 0.06, 110)
+    e = g.fake(g.conv(d, 16, 8, 0.06), 0.07, 130)
+    both = g.fake(g.op("Concat", d, e, axis=1), 0.075, 125)
+    gate = g.fake(g.op("Sigmoid", both), 1 / 256, 0)
+    product = g.quantise(g.op("Mul", both, gate), 0.05, 30, name="kept")
+    g.output(product, "uint8")
+    flat = g.op("Reshape", g.dequantise(product, 0.05, 30), g.const(np.array([1, 24, 36])))
+    g.output(g.quantise(flat, 0.05, 30, name="flat"), "uint8")
+    return g.model()
+
+
+def _quantise(scale: float) -> onnx.ModelProto:
+    g = Quantised("quantise")
+    g.output(g.quantise(g.input("x", (1800,)), scale, 7, "int8", name="y"), "int8")
+    return g.model()
+
+
+SCALES = {
+    **{f"steps of {scale}": scale for scale in (0.03, 0.0117, 0.25, 1 / 255, 1.7e-3)},
+    "steps of all ones": float(np.nextafter(np.float32(0.0625), np.float32(0))),
+}
+MODELS = {
+    **{f"{name}, u8s8": _convolution(name, "u8s8") for name in CONVOLUTIONS},
+    **{f"{name}, {types}": _convolution(name, types) for name in ("window", "depthwise") for types in TYPES},
+    **{f"product, {types}": _product(types) for types in TYPES},
+    **{name: _quantise(scale) for name, scale in SCALES.items()},
+    "network": _network(),
+}
+HOST = "host"
+#: All types on this machine, one of them with vectors of 128 bits and without multiply-adds.
+PAIRS = [(HOST, name) for name in MODELS] + [
+    ("128x16", n) for n in MODELS if not n.endswith(("s8s8", "u8u8"))
+]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    def target(registers: str) -> CpuTarget:
+        return host_target() if registers == HOST else target_with(registers)
+
+    return Library(MODELS, PAIRS, tmp_path_factory.mktemp("quantised"), target)
+
+
+@pytest.mark.parametrize(("registers", "name"), [pair for pair in PAIRS if "," in pair[1]])
+def test_every_integer_is_that_of_the_operators_definition(
+    library: Library, registers: str, name: str
+) -> None:
+    """Inputs at both ends of their type and anywhere between; sums beyond what the output holds are among
+    them."""
+    compiled = library(registers)
+    (spec,) = compiled.plan(name).inputs
+    info, rng = np.iinfo(spec.dtype), np.random.default_rng(3)
+    for values in ([info.min, info.max], range(info.min, info.max + 1)):
+        inputs = {"x": rng.choice(np.array(values, spec.dtype), spec.shape)}
+        expected = _defined(MODELS[name], inputs["x"])
+        assert len(np.unique(expected)) > 40
+        np.testing.assert_array_equal(compiled.run(name, inputs)["y"], expected)
+
+
+@pytest.mark.parametrize("registers", ["128x16", HOST])
+def test_a_network_differs_by_what_a_rounding_differs(library: Library, registers: str) -> None:
+    """Its scales are such that many sums of quantised tensors lie in the middle of two steps. The reference
+    adds up floats in its convolutions, which decides otherwise now and then."""
+    compiled = library(registers)
+    rng = np.random.default_rng(4)
+    inputs = {"x": rng.standard_normal((1, 8, 12, 12)).astype(np.float32)}
+    expected, got = compiled.expected("network", inputs), compiled.run("network", inputs)
+    for name, array in got.items():
+        off = np.abs(array.astype(int) - expected[name].astype(int))
+        assert off.max() <= 1
+        assert (off > 0).mean() < 0.01
+    np.testing.assert_array_equal(got["kept"].reshape(1, 24, 36), got["flat"])
+
+
+@pytest.mark.parametrize("registers", ["128x16", HOST])
+def test_what_is_quantised_is_divided_exactly(library: Library, registers: str) -> None:
+    """Floats next to the middle of two steps, by scales of any significand, the largest among them."""
+    for name, scale in SCALES.items():
+        middles = (np.arange(-300, 300) + 0.5).astype(np.float32) * np.float32(scale)
+        x = np.concatenate([middles, *(np.nextafter(middles, np.float32(end)) for end in (-1e9, 1e9))])
+        expected = np.clip(np.rint(x / np.float32(scale)).astype(int) + 7, -128, 127)
+        np.testing.assert_array_equal(library(registers).run(name, {"x": x})["y"], expected)
+
+
+def test_no_kernel_between_bytes_computes_a_product_of_floats(library: Library) -> None:
+    for name in MODELS:
+        assert not any("dequantize" in kernel.ops for kernel in library(HOST).plan(name).kernels), name
+
+
+def test_convolutions_of_a_quantised_network_are_integers_from_end_to_end(library: Library) -> None:
+    plan = library(HOST).plan("network")
+    products = [k for k in plan.kernels if k.rule.startswith("conv2d")]
+    assert len(products) == 4
+    assert all(k.ops[-1].startswith(("cast", "astype")) for k in products)
+
+
+def test_products_stay_floats_where_these_are_faster() -> None:
+    target = replace(target_with("128x32"), triple="aarch64-unknown-linux-gnu", cpu="cortex-a72")
+    kernels = plan_of(MODELS["network"], target=target).plan.kernels
+    assert not any("int16" in str(kernel.parameters) for kernel in kernels)
