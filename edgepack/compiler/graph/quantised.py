@@ -24,7 +24,14 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from edgepack.compiler.graph.quantised_values import INT16, Integers, Scaled, aligned
+from edgepack.compiler.graph.quantised_values import (
+    INT16,
+    Integers,
+    Scaled,
+    aligned,
+    integer_bounds,
+    same_scale,
+)
 from edgepack.compiler.graph.rewrite import (
     Array,
     OptionalExpr,
@@ -129,10 +136,10 @@ class _Quantised(Rewriter):
         if limits[0] < INT16[0] or limits[1] > INT16[1]:
             return None
         value = self.known.get(x)
-        if isinstance(value, Scaled) and _same_scale(value, step, limits):
+        if isinstance(value, Scaled) and same_scale(value, step, limits):
             return Integers(value.expr, step, shift, dtype, value.limits)
         if isinstance(value, Scaled) and dtype_of(value.expr) == "int32":
-            low, high = _bounds(value, step, limits)
+            low, high = integer_bounds(value, step, limits)
             scaled = self._floats(value.by(step))
         else:
             low, high = limits
@@ -316,8 +323,8 @@ class _Quantised(Rewriter):
         elif any(not v.single or v.bounded or v.scale != first.scale for v in whole):
             return self._requantised(call, whole, axis)
         joined = self.emit(relax.op.concat([value.expr for value in whole], axis=axis))
-        whole_value: _Value = replace(first, expr=joined, limits=limits)
-        return whole_value
+        joint: _Value = replace(first, expr=joined, limits=limits)
+        return joint
 
     def _requantised(self, call: relax.Call, parts: Sequence[Scaled], axis: int) -> Scaled | None:
         """The parts of a concatenation, each quantised as all of it is next; None if it has other readers."""
@@ -333,23 +340,6 @@ class _Quantised(Rewriter):
         joined = self.emit(relax.op.concat([value.expr for value in found], axis=axis))
         limits = min(v.limits[0] for v in found), max(v.limits[1] for v in found)
         return Scaled(joined, found[0].scale, 0, limits)
-
-
-def _same_scale(value: Scaled, step: Array, limits: tuple[int, int]) -> bool:
-    """Whether a value's integers are what quantising it by a scale gives."""
-    fits = limits[0] <= value.limits[0] and value.limits[1] <= limits[1] and not value.bounded
-    narrow = dtype_of(value.expr) == "int16" and value.single
-    return fits and narrow and bool(value.scale.reshape(()) == step)
-
-
-def _bounds(value: Scaled, step: Array, limits: tuple[int, int]) -> tuple[int, int]:
-    """The least and the largest integer that a value becomes which has bounds of its own."""
-
-    def rounded(bound: float) -> int:
-        whole = np.rint(np.clip(np.float32(bound) / step, limits[0], limits[1]))
-        return int(whole)
-
-    return rounded(value.low), rounded(value.high)
 
 
 def _multiplied(value: Scaled) -> bool:

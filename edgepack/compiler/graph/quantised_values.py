@@ -9,9 +9,9 @@ from math import inf
 import numpy as np
 from tvm import relax
 
-from edgepack.compiler.graph.rewrite import Array, shape_of
+from edgepack.compiler.graph.rewrite import Array, dtype_of, shape_of
 
-__all__ = ["INT16", "Integers", "Scaled", "aligned"]
+__all__ = ["INT16", "Integers", "Scaled", "aligned", "integer_bounds", "same_scale"]
 
 #: The least and the largest value of what is multiplied by products of int16.
 INT16 = (-(2**15), 2**15 - 1)
@@ -80,3 +80,20 @@ def aligned(values: Array, axis: int, rank: int) -> Array:
         return values.reshape(())
     shape: Sequence[int] = [-1 if i == axis % rank else 1 for i in range(rank)]
     return values.reshape(shape)
+
+
+def same_scale(value: Scaled, step: Array, limits: tuple[int, int]) -> bool:
+    """Whether a value's integers are what quantising it by a scale gives."""
+    fits = limits[0] <= value.limits[0] and value.limits[1] <= limits[1] and not value.bounded
+    narrow = dtype_of(value.expr) == "int16" and value.single
+    return fits and narrow and bool(value.scale.reshape(()) == step)
+
+
+def integer_bounds(value: Scaled, step: Array, limits: tuple[int, int]) -> tuple[int, int]:
+    """The least and the largest integer that a value becomes which has bounds of its own."""
+
+    def rounded(bound: float) -> int:
+        whole = np.rint(np.clip(np.float32(bound) / step, limits[0], limits[1]))
+        return int(whole)
+
+    return rounded(value.low), rounded(value.high)
