@@ -38,7 +38,8 @@ class Builder:
             shutil.rmtree(root, ignore_errors=True)
             cc, flags = VARIANTS[variant]
             bundle = make_sources(root, mode=mode)
-            self._built[mode] = bundle.build(cc=cc, flags=(*flags, "-fsanitize=fuzzer-no-link"), shared=False)
+            flags = (*flags, "-O1", "-fsanitize=fuzzer-no-link")
+            self._built[mode] = bundle.build(cc=cc, flags=flags, shared=False)
         return self._built[mode]
 
 

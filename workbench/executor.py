@@ -12,6 +12,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -36,6 +37,7 @@ __all__ = ["Executor", "Memory", "address", "host_target", "memories"]
 GUARD = 64
 
 
+@cache
 def host_target() -> CpuTarget:
     """The CPU that runs the tests."""
     return load_device("host").cpu_target()

@@ -74,7 +74,7 @@ def link(build: Build, target: str, program: Path, flags: tuple[str | Path, ...]
     }
     run(
         [
-            *(*cc, *WARNINGS, *sanitizers, *flags, *bundle.includes, SOURCES / f"{target}.c"),
+            *(*cc, *WARNINGS, *sanitizers, "-O1", *flags, *bundle.includes, SOURCES / f"{target}.c"),
             *(*sources[target], "-o", program, "-lpthread", "-lm"),
         ]
     )

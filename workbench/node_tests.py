@@ -5,6 +5,8 @@ A test is a model of one operator (or of the functions that define it), inputs, 
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.backend.test.loader
+import onnx.backend.test.case.node as cases_of_nodes
 from onnx import numpy_helper
 
 from edgepack.compiler.frontend.onnx.storage_types import as_bytes, from_bytes
@@ -161,11 +163,20 @@ class NodeTest:
 
 
 @cache
-def load_tests() -> dict[str, NodeTest]:
-    """All of them by name."""
+def load_tests(operators: frozenset[str] = frozenset()) -> dict[str, NodeTest]:
+    """All of them by name: ONNX makes them when their modules are imported, which takes seconds.
+
+    Args:
+        operators: those whose modules suffice; none: all of them.
+    """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        cases = {case.name: case for case in onnx.backend.test.loader.load_model_tests(kind="node")}
+        wanted = {name.lower() for name in operators}
+        for module in pkgutil.walk_packages(cases_of_nodes.__path__, f"{cases_of_nodes.__name__}."):
+            name = module.name.rpartition(".")[2].replace("_", "")
+            if not wanted or {name, name.removesuffix("op")} & wanted:
+                importlib.import_module(module.name)
+        cases = {case.name: case for case in cases_of_nodes._NodeTestCases}
     return {name: _node_test(case, cases.get(_EXPANDED.sub("", name), case)) for name, case in cases.items()}
 
 

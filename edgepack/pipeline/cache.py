@@ -189,8 +189,7 @@ class Cache:
         for entry in self.root.iterdir():
             with suppress(OSError):
                 used = (entry / ENTRY if (entry / ENTRY).exists() else entry).stat().st_mtime
-                size = sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
-                entries.append((used, size, entry))
+                entries.append((used, _bytes_of(entry) if entry.is_dir() else 0, entry))
         newest = max((used for used, _, _ in entries), default=0.0)
         total = 0
         for used, size, entry in sorted(entries, reverse=True, key=lambda row: row[0]):
@@ -209,6 +208,15 @@ def lock_entry(root: OwnFolder, key: str) -> int | None:
             return lock  # and it is still the file of this name, which others see
     os.close(lock)
     return None
+
+
+def _bytes_of(folder: str | os.PathLike[str]) -> int:
+    """Of the files below a folder. Each result that is stored asks it of each entry."""
+    total = 0
+    with os.scandir(folder) as found:
+        for one in found:
+            total += _bytes_of(one.path) if one.is_dir(follow_symlinks=False) else one.stat().st_size
+    return total
 
 
 def _forget_file(root: OwnFolder, name: str) -> None:

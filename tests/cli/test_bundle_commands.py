@@ -253,7 +253,7 @@ def test_on_a_terminal_progress_is_one_line_that_goes_away(
 
     parent, child = pty.openpty()
     environment = fake.env(NO_COLOR=no_color, TERM="xterm", COLUMNS="100")
-    command = fake.argv("ok", "pack", small_model, "-o", tmp_path / "out", "--no-cache")
+    command = fake.argv("ok", "pack", small_model, "-o", tmp_path / "out")
     process = subprocess.Popen(command, env=environment, stdout=child, stderr=child, stdin=child)
     os.close(child)
     shown = b""

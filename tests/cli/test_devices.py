@@ -34,8 +34,12 @@ def can_run(device: Device, folder: Path) -> bool:
     return subprocess.run([program], check=False).returncode == 0
 
 
-#: As raspberrypi4, linux-aarch64-v8.2 and raspberrypi5 but for the CPU's name and caches.
-LIKE_OTHERS = {"jetson-nano", "jetson-orin", "raspberrypi3", "raspberrypizero2"}
+#: As raspberrypi2, linux-aarch64-v8.2 and linux-x86_64-v3 but for the CPU's name, caches and instructions.
+#: Some of them ``test_other_toolchains_make_bundles_that_verify`` packs for.
+LIKE_OTHERS = {
+    *("jetson-nano", "jetson-orin", "raspberrypi3", "raspberrypizero2", "raspberrypi4", "raspberrypi5"),
+    *("linux-aarch64", "linux-armv7", "linux-x86_64"),
+}
 
 
 def faked(device: Device) -> bool:
@@ -101,10 +105,19 @@ audit:
 
 
 @pytest.mark.usefixtures("fake_worker")
-@pytest.mark.parametrize("toolchain", ["gcc", "clang"])
-@pytest.mark.parametrize("device", ["linux-x86_64", "raspberrypi4", "raspberrypi2"])
+@pytest.mark.parametrize(
+    ("device", "toolchain"),
+    [
+        ("linux-x86_64", "gcc"),
+        ("raspberrypi4", "clang"),
+        ("raspberrypi2", "gcc"),
+        pytest.param("linux-x86_64", "clang", marks=pytest.mark.slow),
+        pytest.param("raspberrypi4", "gcc", marks=pytest.mark.slow),
+        pytest.param("raspberrypi2", "clang", marks=pytest.mark.slow),
+    ],
+)
 def test_other_toolchains_make_bundles_that_verify(
-    toolchain: str, device: str, small_model: Path, tmp_path: Path
+    device: str, toolchain: str, small_model: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "my board.yaml"
     own.write_text(OWN_DEVICE.format(device=device), encoding="utf-8")

@@ -28,9 +28,9 @@ from tests.support.worker import COLUMNS, ROWS
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler's own cache stays where it is: it takes long to fill."""
+@pytest.fixture
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one. The compiler's own cache stays where it is: it takes long to fill."""
     cache = tmp_path_factory.mktemp("cache")
     zig = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or _default_cache() / "zig")
     zig.mkdir(parents=True, exist_ok=True)
@@ -79,8 +79,8 @@ def test_the_same_pack_in_two_folders_and_processes_gives_the_same_bytes(
     other = tmp_path / "another place" / "bért"
     other.mkdir(parents=True)
     shutil.copy(small_model, other / "small.onnx")
-    first = fake.run("ok", "pack", small_model, "-o", tmp_path / "a", "--no-cache", cwd=tmp_path)
-    second = fake.run(
+    first = fake.run_program("ok", "pack", small_model, "-o", tmp_path / "a", "--no-cache", cwd=tmp_path)
+    second = fake.run_program(
         "ok", "pack", "small.onnx", "-o", "b", "--no-cache", cwd=other, TZ="Asia/Tokyo", LANG="C"
     )
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
@@ -96,6 +96,7 @@ def test_a_bundle_names_no_path_of_this_machine(small_bundle: Bundle, small_mode
         assert [place for place in places if len(place) > 1 and place.encode() in data] == [], name
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_second_pack_comes_from_the_cache_and_with_force_replaces_a_bundle(
     small_model: Path, tmp_path: Path
 ) -> None:
@@ -212,6 +213,7 @@ def test_the_name_to_import_a_wheel_by_is_said(small_model: Path, tmp_path: Path
     assert line == "  import html_model"
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_missing_compiler_is_found_before_the_model_is_compiled(small_model: Path, tmp_path: Path) -> None:
     toolchain = tmp_path / "gone.yaml"
     toolchain.write_text(
@@ -235,6 +237,7 @@ def test_a_missing_compiler_is_found_before_the_model_is_compiled(small_model: P
         ("empty", 5, "left no plan.json"),
     ],
 )
+@pytest.mark.usefixtures("own_cache")
 def test_a_failing_compiler_is_one_error_and_leaves_nothing(
     mode: str, code: int, message: str, small_model: Path, tmp_path: Path
 ) -> None:
@@ -245,6 +248,7 @@ def test_a_failing_compiler_is_one_error_and_leaves_nothing(
     assert entries(tmp_path) == []
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_slow_kernels_are_warnings_and_with_strict_speed_an_error(small_model: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     packed = fake.run("slow", "pack", small_model, "-o", bundle, cwd=tmp_path)
@@ -258,6 +262,7 @@ def test_slow_kernels_are_warnings_and_with_strict_speed_an_error(small_model: P
     assert entries(tmp_path) == ["bundle"]
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_compiler_out_of_time_is_one_error_and_leaves_nothing(small_model: Path, tmp_path: Path) -> None:
     done = fake.run("hang", "pack", small_model, "-o", tmp_path / "out", "--timeout", "3")
     assert done.returncode == 3
@@ -313,6 +318,7 @@ def wait_for_pid(process: subprocess.Popen[str], folder: Path, pattern: str) -> 
         (signal.SIGHUP, "hang:read", "its terminal is gone"),
     ],
 )
+@pytest.mark.usefixtures("own_cache")
 def test_a_signal_leaves_one_line_and_neither_files_nor_processes(
     number: signal.Signals, mode: str, said: str, small_model: Path, tmp_path: Path
 ) -> None:
@@ -370,12 +376,13 @@ def test_ctrl_c_ends_the_c_compilers_and_their_children(small_model: Path, tmp_p
 
 @POSIX
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler beside zig")
+@pytest.mark.usefixtures("own_cache")
 def test_the_time_of_a_pack_is_that_of_all_its_stages(small_model: Path, tmp_path: Path) -> None:
     toolchain = hanging_toolchain(tmp_path)
-    limit = ("--timeout", "4")
+    limit = ("--timeout", "3")
     done = fake.run("ok", "pack", small_model, "-o", tmp_path / "out", "--toolchain", toolchain, *limit)
     assert done.returncode == 3
-    assert "Packing small.onnx did not end within 4 s; it was in the stage" in done.stderr
+    assert "Packing small.onnx did not end within 3 s; it was in the stage" in done.stderr
     assert not (tmp_path / "out").exists()
     if (tmp_path / "pid").exists():  # a busy machine may not get so far
         assert "in the stage compile C." in done.stderr
@@ -394,6 +401,7 @@ STAGES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("how", ["SIGINT to the group", "SIGINT", "SIGTERM"])
+@pytest.mark.usefixtures("own_cache")
 def test_a_pack_ends_within_a_second(how: str, stage: str, small_model: Path, tmp_path: Path) -> None:
     """On a machine that has nothing else to do. (That it ends is tested for any machine.)"""
     mode, pattern = STAGES[stage]
@@ -438,6 +446,7 @@ def test_an_exception_raised_in_the_thread_of_a_pack_ends_it(
 
 
 @POSIX
+@pytest.mark.usefixtures("own_cache")
 def test_what_sigkill_leaves_is_hidden_and_the_next_pack_removes_it(
     small_model: Path, tmp_path: Path
 ) -> None:

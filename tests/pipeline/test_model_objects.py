@@ -119,7 +119,6 @@ def test_errors_name_the_file_without_its_folder() -> None:
 def test_packed_from_memory_is_packed_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is found in the cache where the file was packed before."""
     fake.install("ok", monkeypatch.setattr)
-    monkeypatch.setenv("EDGEPACK_CACHE_DIR", str(tmp_path / "cache"))
     model = build("mlp")
     stages: list[str] = []
     file = save(model, tmp_path, "net.onnx")

@@ -116,12 +116,13 @@ def test_embedded_params(build: Build, variant: str) -> None:
 def test_large_arena(tmp_path: Path) -> None:
     """One that begins on a page, in memory for huge pages."""
     cc, flags = VARIANTS["address"]
-    bundle = make_sources(tmp_path / "bundle", unused_arena=3 << 20).build(cc=cc, flags=flags, shared=False)
+    bundle = make_sources(tmp_path / "bundle", unused_arena=3 << 20)
+    bundle.build(cc=cc, flags=flags, shared=False, program=False)
     run([link(bundle, "address", "runs.c"), "numbers", bundle.root])
 
 
 def test_strict_mathematics_has_denormals(tmp_path: Path) -> None:
-    bundle = make_sources(tmp_path / "bundle", keep_denormals=True).build(shared=False)
+    bundle = make_sources(tmp_path / "bundle", keep_denormals=True).build(shared=False, program=False)
     run([link(bundle, "gcc", "runs.c"), "denormals_kept", bundle.root])
 
 

@@ -58,8 +58,10 @@ def two_models(
 ) -> tuple[str, MiniBundle, MiniBundle]:
     """The name of a variant, and two bundles built so, the second one in the first one's folder."""
     cc, flags = VARIANTS[request.param]
-    mini = make_sources(tmp_path_factory.mktemp("two models") / "mini").build(cc=cc, flags=flags)
-    other = make_sources(mini.root / "other", name="other", seed=2).build(cc=cc, flags=flags)
+    mini = make_sources(tmp_path_factory.mktemp("two models") / "mini")
+    other = make_sources(mini.root / "other", name="other", seed=2)
+    for bundle in (mini, other):
+        bundle.build(cc=cc, flags=flags, program=False)
     return request.param, mini, other
 
 
@@ -104,7 +106,8 @@ def test_library_is_the_same_bytes_in_any_folder(cc: str, tmp_path: Path) -> Non
     for folder in ("a", "a much longer folder"):
         bundle = make_sources(tmp_path / folder / "bundle", mode="embed")
         prefix = f"-ffile-prefix-map={bundle.root}=."
-        bundle.build(cc=(cc,), flags=("-O2", "-Wl,--build-id=none" if cc == "gcc" else "-O2", prefix))
+        flags = ("-O2", "-Wl,--build-id=none" if cc == "gcc" else "-O2", prefix)
+        bundle.build(cc=(cc,), flags=flags, program=False)
         stripped = tmp_path / folder / "lib.so"
         run(["strip", "-o", stripped, bundle.shared])
         built.append(stripped.read_bytes())

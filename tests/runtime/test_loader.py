@@ -98,7 +98,7 @@ def test_verify_finds_a_kernel_that_reads_what_nobody_wrote(tmp_path: Path) -> N
     assert text.count("mini_total(EP_ARENA(6400), EP_ARENA(12800), lo, hi)") == 2
     text = text.replace("mini_total(EP_ARENA(6400), EP_ARENA(12800), lo, hi)", "0")
     source.write_text(text, encoding="utf-8", newline="\n")
-    bundle.build(flags=("-O1",))
+    bundle.build(flags=("-O0",), shared=False)
     assert loader(bundle, "verify", bundle.root / "test", code=1)["status"] == "unrepeatable"
 
 
@@ -108,7 +108,7 @@ def test_verify_finds_a_kernel_that_writes_beyond_its_output(tmp_path: Path) -> 
     text = source.read_text(encoding="utf-8")
     assert "EP_OUTPUT(3, 0)" in text
     source.write_text(text.replace("EP_OUTPUT(3, 0)", "EP_OUTPUT(3, 8)"), encoding="utf-8", newline="\n")
-    bundle.build(flags=("-O1",))
+    bundle.build(flags=("-O0",), shared=False)
     assert loader(bundle, "verify", bundle.root / "test", code=1)["status"] == "overrun"
 
 

@@ -86,11 +86,13 @@ def test_add_subdirectory(unpacked: Path, tmp_path: Path, shared: str) -> None:
         assert re.findall(r" (\S+)$", symbols, re.MULTILINE) == ["edgepack_model_mini"]
 
 
-@pytest.mark.parametrize("mode", ["file", "embed"])
-def test_library_and_loader_are_rebuilt_from_source(build: Build, tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "kind"), [("file", "Release"), ("embed", "Debug")])
+def test_library_and_loader_are_rebuilt_from_source(
+    build: Build, tmp_path: Path, mode: str, kind: str
+) -> None:
     root = tmp_path / "bundle"
     shutil.copytree(build("gcc", mode).root, root, ignore=shutil.ignore_patterns("objects", "lib", "bin"))
-    program = configure(root, root / "build") / "bin" / "mini"
+    program = configure(root, root / "build", f"-DCMAKE_BUILD_TYPE={kind}") / "bin" / "mini"
     options = ["--params", root / "params" / "mini.params"] if mode == "file" else []
     assert json.loads(run([program, "verify", root / "test", *options]))["status"] == "ok"
 

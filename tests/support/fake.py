@@ -7,10 +7,12 @@ is the ``edgepack`` program with that worker, and with ``job MODE FOLDER`` one c
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,26 @@ def _source_digest(task: str, frontend: str = "") -> str:
 def run(
     mode: str, *arguments: str | Path, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """The program with the fake worker, in a process of its own."""
+    """The program with the fake worker, in this process: one of its own would import for a second first."""
+    import pytest
+
+    from edgepack.cli.main import main
+
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        install(mode, patch.setattr)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.chdir(cwd or Path.cwd())
+        code = main([*map(str, arguments)])
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(["edgepack", *map(str, arguments)], code, out, err)
+
+
+def run_program(
+    mode: str, *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """As :func:`run`, in a process of its own."""
     return subprocess.run(
         argv(mode, *arguments),
         cwd=cwd,

@@ -43,7 +43,8 @@ def test_a_time_out_shows_what_was_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sessions are POSIX's")
-def test_a_time_out_does_not_wait_for_who_else_holds_the_streams() -> None:
+def test_a_time_out_does_not_wait_for_who_else_holds_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgepack.system.process._PATIENCE", 0.5)
     with pytest.raises(ToolchainError, match="did not end within 2 s") as caught:
         shell("setsid sleep 60 & echo other $!; sleep 60", timeout=2)
     other = caught.value.detail.split()[-1]
@@ -217,7 +218,7 @@ def test_what_a_tool_left_running_on_purpose_stays(tmp_path: Path) -> None:
     """Such as adb's server, which serves other programs too."""
     code = "process.run_tool(tool, timeout=600)\nopen(pid[:-3] + 'over', 'w')\ntime.sleep(600)"
     server = killed_with_a_child(tmp_path, code, server=True)
-    assert not ends(server, seconds=2)
+    assert not ends(server, seconds=1)
     os.kill(server, signal.SIGKILL)
 
 
@@ -229,7 +230,7 @@ def test_a_forked_child_has_a_guardian_of_its_own(tmp_path: Path) -> None:
         "assert not guardian._current\nprocess.run_tool(tool, timeout=600)"
     )
     child = killed_with_a_child(tmp_path, code)  # the parent is killed, and its child goes on
-    assert not ends(child, seconds=2)
+    assert not ends(child, seconds=1)
     os.killpg(os.getpgid(child), signal.SIGKILL)
 
 

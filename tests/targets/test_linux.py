@@ -26,11 +26,10 @@ KINDS = ("linux-armv7", "linux-riscv64", "linux-riscv64-v", "raspberrypi0", "ras
 ARMV6 = pytest.param("linux-armv6-musl", marks=pytest.mark.slow)
 #: What other compilers build. Debian 12's link programs with its own glibc, or musl.
 OTHERS = (
-    ("linux-armv7", "gcc"),
     ("linux-riscv64", "clang"),
-    ("linux-riscv64-v", "gcc"),
     ("linux-x86_64-musl", "gcc"),
     ("raspberrypi5", "gcc"),
+    *(pytest.param(device, "gcc", marks=pytest.mark.slow) for device in ("linux-armv7", "linux-riscv64-v")),
 )
 
 Pack = Callable[..., edgepack.Bundle]
@@ -72,7 +71,8 @@ def _verify_as(bundle: edgepack.Bundle, cpu: str) -> Verification:
 #: Convolutions everywhere; products of matrices where tests/test_end_to_end.py has none of that kind of CPU.
 NETWORKS = (
     *((device, "ds_cnn") for device in KINDS),
-    *(("linux-riscv64", "mlp"), ("linux-riscv64-v", "mlp")),
+    ("linux-riscv64-v", "mlp"),
+    pytest.param("linux-riscv64", "mlp", marks=pytest.mark.slow),
     *(pytest.param("linux-armv6-musl", name, marks=pytest.mark.slow) for name in ("ds_cnn", "mlp")),
 )
 
@@ -85,7 +85,7 @@ def test_network_agrees_with_onnxruntime(device: str, network: str, packed: Pack
     assert not bundle.manifest.warnings
 
 
-@pytest.mark.parametrize("device", ["linux-riscv64", "linux-riscv64-v"])
+@pytest.mark.parametrize("device", [pytest.param("linux-riscv64", marks=pytest.mark.slow), "linux-riscv64-v"])
 def test_float16_is_converted_where_no_instruction_does_it(device: str, packed: Pack) -> None:
     """By integers: LLVM's calls pass a half in another register than TVM's conversions take it from, and it
     cannot compile vectors of float16 for V alone."""

@@ -214,7 +214,10 @@ def test_no_more_transposes_than_the_layouts_need(name: str) -> None:
 
 @pytest.mark.parametrize(
     "network",
-    ["resnet18", "mobilenetv2", "mobilenetv3", "efficientnet", "light_squeezenet"],
+    [
+        *("mobilenetv3", "efficientnet"),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet18", "mobilenetv2", "light_squeezenet")),
+    ],
 )
 def test_classifier_has_one_transpose_at_its_input(network: str) -> None:
     from edgepack.compiler.frontend.onnx.binding import bind

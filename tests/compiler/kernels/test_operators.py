@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +16,46 @@ from workbench.models.operators import CASES
 
 SMALL = {**CASES, **ODD}
 
+#: What combines an interpolation, a way to find positions and one to round or to leave the image, each of
+#: which another model has too.
+COMBINED = {
+    *(
+        f"gridsample_{way}"
+        for way in ("cubic_reflection_1", "cubic_zeros_1", "linear_border_0", "linear_border_1")
+    ),
+    *(
+        f"gridsample_{way}"
+        for way in ("linear_reflection_0", "linear_zeros_0", "nearest_border_0", "nearest_zeros_0")
+    ),
+    *(f"resize_{way}_sizes" for way in ("cubic_asymmetric", "linear_asymmetric", "nearest_asymmetric")),
+    *(f"resize_{way}_sizes" for way in ("cubic_align_corners", "nearest_align_corners", "linear_half_pixel")),
+    *(f"resize_{way}_pytorch_half_pixel{sizes}" for way in ("cubic", "nearest") for sizes in ("", "_sizes")),
+    *("resize_linear_pytorch_half_pixel", "resize_cubic_asymmetric", "resize_antialias_int32"),
+    *(f"resize_nearest_{way}_half_pixel" for way in ("floor", "ceil", "round_prefer_ceil")),
+}
+
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    models = {name: make() for name, make in sorted(SMALL.items())}
-    return Compiled(models, tmp_path_factory.mktemp("operators"))
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Compiled]:
+    """All models, or those that are combined."""
+    folder = tmp_path_factory.mktemp("operators")
+
+    @cache
+    def make(combined: bool) -> Compiled:
+        names = [name for name in sorted(SMALL) if (name in COMBINED) == combined]
+        return Compiled({name: SMALL[name]() for name in names}, folder / str(combined))
+
+    return make
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
-def test_operator_agrees_with_onnxruntime(compiled: Compiled, name: str) -> None:
-    plan = compiled.plan(name)
-    assert not plan.warnings
-    compiled.check(name, seed=1)
-    compiled.check(name, seed=2, poison=0x7B)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in COMBINED else n for n in sorted(SMALL)]
+)
+def test_operator_agrees_with_onnxruntime(compiled: Callable[[bool], Compiled], name: str) -> None:
+    library = compiled(name in COMBINED)
+    assert not library.plan(name).warnings
+    library.check(name, seed=1)
+    library.check(name, seed=2, poison=0x7B)
 
 
 def test_samples_far_outside_of_an_image_read_nothing(tmp_path: Path) -> None:

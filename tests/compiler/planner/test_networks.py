@@ -21,8 +21,11 @@ def _bound(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 #: Whose kinds of layers others have too.
-LIKE_OTHERS = {"light_shufflenet", "light_squeezenet", "mobilenetv2", "small_inception", "whisper_stem"}
-#: What ``tests/test_end_to_end.py`` packs for this machine and compares.
+LIKE_OTHERS = {
+    *("light_shufflenet", "light_squeezenet", "mobilenetv2", "small_inception", "whisper_stem"),
+    *("resnet18", "small_alexnet", "unet_resize"),
+}
+#: What ``tests/test_end_to_end.py`` packs for this machine and compares, the last one as a slow test too.
 PACKED = {"bert", "small_vgg", "unet_transpose"}
 SLOW = {*LARGE, *LIKE_OTHERS, *PACKED, "yolo"}
 

@@ -18,7 +18,7 @@ from edgepack.compiler.planner.build import Built
 from edgepack.compiler.planner.weight_prefetch import CACHE_PART, LEAST_BYTES
 from edgepack.plan.types import Argument
 from workbench import executor
-from workbench.compiled import SWEPT, Compiled, plan_of, target_with
+from workbench.compiled import Compiled, plan_of, target_with
 from workbench.executor import Executor
 from workbench.models.builder import Graph
 
@@ -51,9 +51,15 @@ def fetched(built: Built) -> list[tuple[int, Argument, int]]:
     return found
 
 
-@pytest.mark.parametrize("registers", SWEPT)
-@pytest.mark.parametrize(("kernel", "size"), [(1, 14), (3, 26), (3, 28), (5, 9)])
-def test_results_stay(registers: str, kernel: int, size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "size", "registers"),
+    [
+        *((*shape, "512x32") for shape in ((1, 14), (3, 26), (3, 28), (5, 9))),
+        (1, 14, "128x16"),
+        (3, 26, "128x16"),
+    ],
+)
+def test_results_stay(kernel: int, size: int, registers: str, tmp_path: Path) -> None:
     compiled = Compiled({"net": classifier(kernel, size)}, tmp_path, target(registers, threads=2))
     assert fetched(compiled.built("net"))
     compiled.check("net")
@@ -164,10 +170,20 @@ def counted(function: PrimFunc) -> tuple[PrimFunc, list[int]]:
     return function.with_body(rewritten(function.body, count)), shares
 
 
+#: Of a kernel and size: how much of its weights is asked for at least.
+SHARES = [(1, 14, 1.0), (1, 9, 0.85), (3, 28, 1.0), (3, 26, 0.6), (5, 12, 1.0)]
+
+
 @pytest.mark.parametrize(
-    ("kernel", "size", "least"), [(1, 14, 1.0), (1, 9, 0.85), (3, 28, 1.0), (3, 26, 0.6), (5, 12, 1.0)]
+    ("kernel", "size", "least", "threads"),
+    [
+        pytest.param(
+            *share, threads, marks=() if threads == 3 or share[0] == threads == 1 else pytest.mark.slow
+        )
+        for share in SHARES
+        for threads in (1, 2, 3)
+    ],
 )
-@pytest.mark.parametrize("threads", [1, 2, 3])
 def test_each_share_is_asked_for_once(
     kernel: int, size: int, least: float, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
