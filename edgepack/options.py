@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import Limits
-from edgepack.plan.quantisation import CalibrationMethod
+from edgepack.plan.quantisation import CalibrationMethod, Quantize
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
 
@@ -86,6 +86,9 @@ class PackOptions:
         precision: "fp16" keeps weights and what lies between a GPU's kernels as float16, in half the memory
             (docs/gpu.md); a CPU that can multiplies by weights in it (docs/kernels.md). "tf32" rounds
             the factors of products on NVIDIA's GPUs. Default "fp32".
+        quantize: a float model is quantised before it is packed (docs/quantisation.md): "int8" with
+            calibration data, "dynamic" without. The recorded outputs are those of the quantised model.
+        calibrate, exclude, min_sqnr: then, as for :class:`QuantizeOptions`.
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that all of it may take; 0 for no limit, default 600.
@@ -122,6 +125,10 @@ class PackOptions:
     sign_key: PathLike | None = None
     weights: WeightsDtype | None = None
     precision: Precision | None = None
+    quantize: Quantize | None = None
+    calibrate: PathLike | None = None
+    exclude: Sequence[str] = ()
+    min_sqnr: float | None = None
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -242,6 +249,10 @@ class PackKeywords(CheckKeywords, PackageKeywords, total=False):
     expected: Mapping[str, PathLike] | None
     strict_speed: bool
     formats: Sequence[str]
+    quantize: Quantize | None
+    calibrate: PathLike | None
+    exclude: Sequence[str]
+    min_sqnr: float | None
     force: bool
     cache: bool
 

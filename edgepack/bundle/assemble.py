@@ -64,7 +64,8 @@ def assemble(recipe: Recipe, progress: Progress) -> Manifest:
         firmware.write_sources(recipe, plan, recorded)
     artifacts, footprint = _build(recipe, plan, progress)
     progress("write bundle", "")
-    folders = (recipe.imported, *(one.folder for one in recipe.compiled))
+    before = () if recipe.quantised is None else (recipe.quantised,)
+    folders = (*before, recipe.imported, *(one.folder for one in recipe.compiled))
     built = Built(
         variants=variants,
         params_id=params_id.hex(),

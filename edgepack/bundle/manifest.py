@@ -47,6 +47,7 @@ __all__ = [
     "Memory",
     "ModelRecord",
     "Params",
+    "QuantisedRecord",
     "Recorded",
     "RecordedTensor",
     "RunnerRecord",
@@ -78,6 +79,24 @@ class Tensor(_Record):
     nbytes: int = Field(ge=0, description="bytes of the dense tensor")
 
 
+class QuantisedRecord(_Record):
+    """How a float model was quantised on the way to the bundle, whose recorded outputs are those of the
+    quantised model."""
+
+    mode: Literal["int8", "dynamic"]
+    sha256: Sha256 = Field(description="of the quantised model")
+    calibration: Sha256 | None = Field(
+        default=None, description="over the files of the calibration data; null: random ones, or none"
+    )
+    samples: int = Field(ge=0, description="of these data that were used")
+    exclude: tuple[str, ...] = Field(default=(), description="patterns of layers that stayed float")
+    min_sqnr: float | None = Field(default=None, description="decibels that each output was to have")
+    kept_float: tuple[str, ...] = Field(default=(), description="layers that stayed float for these")
+    sqnr: dict[str, float | None] = Field(
+        default={}, description="by output: decibels beside the float model on these data; null: exact"
+    )
+
+
 class ModelRecord(_Record):
     """The model file that the bundle was made from."""
 
@@ -92,6 +111,9 @@ class ModelRecord(_Record):
     )
     batch: int = Field(default=0, ge=0, description="what its batch of 1 was changed to; 0: as it is")
     maxima: dict[str, Extent] = Field(default={}, description="room for entries of results whose size varies")
+    quantised: QuantisedRecord | None = Field(
+        default=None, description="how it was quantised; null: it was not"
+    )
 
 
 class RunnerRecord(_Record):

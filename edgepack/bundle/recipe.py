@@ -99,6 +99,7 @@ class Recipe:
         bundle: an empty folder that becomes the bundle.
         cache: where compiled C files are kept that do not depend on the model; None to compile them all.
         package: what it is called as a package.
+        quantised: with the results of the model's quantisation; None for a model that is packed as it is.
         params_key: public key of Ed25519, 32 bytes, whose owner may give the library other params; b"" for
             nobody.
     """
@@ -119,6 +120,7 @@ class Recipe:
     cache: Cache | None = None
     package: PackageIdentity = PackageIdentity()
     params_key: bytes = b""
+    quantised: Path | None = None
 
     @property
     def made_with(self) -> dict[str, str]:

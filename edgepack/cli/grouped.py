@@ -14,10 +14,6 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
         *("device", "output", "shapes", "dims", "optimize", "params", "toolchain", "formats", "name"),
         "force",
     ),
-    "Quantising": (
-        *("calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),
-        *("bias_correction", "samples"),
-    ),
     "Model": (
         "const",
         "maxima",
@@ -32,6 +28,10 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
     "Device": ("sdk",),
     "Speed": ("precision", "strict_math", "strict_speed"),
     "Size": ("weights",),
+    "Quantising": (
+        *("quantize", "calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),
+        *("bias_correction", "samples"),
+    ),
     "Output": (
         *("params_key", "package_name", "package_version", "summary", "license", "authors", "homepage"),
         *("sign_key", "as_json", "quiet", "verbose"),

@@ -12,6 +12,7 @@ from edgepack.cli.complete import device_names, format_names, runner_names, tool
 from edgepack.plan.gpu_target import Precision
 
 __all__ = [
+    "calibration_options",
     "custom_option",
     "device_option",
     "format_option",
@@ -271,6 +272,38 @@ def model_options(function: _F) -> _F:
         ),
     )
     return _with(function, (*options, *_LIMITS))
+
+
+def _patterns(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    del ctx, param
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def calibration_options(function: _F) -> _F:
+    """How a model is quantised, of commands that do it."""
+    options = (
+        click.option(
+            "--calibrate",
+            type=click.Path(),
+            metavar="FOLDER|FILE.npz|synthetic",
+            help="Inputs such as the model will see: .npz files with an array for each input, whose first "
+            "dimension can hold several samples; `synthetic` for random ones.",
+        ),
+        click.option(
+            "--exclude",
+            multiple=True,
+            callback=_patterns,
+            metavar="PATTERN,...",
+            help="Names of nodes, or operators, that stay float: `head*`, `Gemm`.",
+        ),
+        click.option(
+            "--min-sqnr",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="DB",
+            help="Leave as few layers float as bring each output to this signal-to-noise ratio.",
+        ),
+    )
+    return _with(function, options)
 
 
 def limit_options(function: _F) -> _F:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -12,6 +12,7 @@ from edgepack.cli.catalogue import note_alias
 from edgepack.cli.course import PACK
 from edgepack.cli.grouped import GroupedCommand
 from edgepack.cli.options import (
+    calibration_options,
     device_option,
     format_option,
     json_option,
@@ -23,6 +24,7 @@ from edgepack.cli.options import (
     toolchain_option,
 )
 from edgepack.cli.output import Settings, print_json, progress, say, table, verbosity_options
+from edgepack.plan.quantisation import Quantize
 from edgepack.text.printable import printable
 
 if TYPE_CHECKING:
@@ -83,6 +85,12 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the random recorded inputs.")
 @kernel_options
+@click.option(
+    "--quantize",
+    type=click.Choice(get_args(Quantize)),
+    help="Quantise the float model first: int8 with calibration data, dynamic without.",
+)
+@calibration_options
 @click.option(
     "--strict-speed",
     is_flag=True,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from edgepack.cli.grouped import GroupedCommand
-from edgepack.cli.options import json_option, limit_option, size_options
+from edgepack.cli.options import calibration_options, json_option, limit_option, size_options
 from edgepack.cli.output import Settings, heading, print_json, progress, say, table, verbosity_options
 from edgepack.plan.quantisation import CalibrationMethod
 from edgepack.text.printable import printable
@@ -22,19 +22,7 @@ __all__ = ["command"]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _patterns(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    del ctx, param
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
-
-
 _OPTIONS = (
-    click.option(
-        "--calibrate",
-        type=click.Path(),
-        metavar="FOLDER|FILE.npz|synthetic",
-        help="Inputs such as the model will see: .npz files with an array for each input, whose first "
-        "dimension can hold several samples; `synthetic` for random ones.",
-    ),
     click.option(
         "--dynamic",
         is_flag=True,
@@ -59,19 +47,6 @@ _OPTIONS = (
         "--symmetric", is_flag=True, help="Activations as int8 with zero point 0, instead of uint8 with any."
     ),
     click.option(
-        "--exclude",
-        multiple=True,
-        callback=_patterns,
-        metavar="PATTERN,...",
-        help="Names of nodes, or operators, that stay float: `head*`, `Gemm`.",
-    ),
-    click.option(
-        "--min-sqnr",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="DB",
-        help="Leave as few layers float as bring each output to this signal-to-noise ratio.",
-    ),
-    click.option(
         "--bias-correction/--no-bias-correction",
         default=True,
         show_default=True,
@@ -92,7 +67,7 @@ def quantise_options(function: _F) -> _F:
     """How a model is quantised: the fields of :class:`edgepack.options.QuantizeOptions`."""
     for option in reversed(_OPTIONS):
         function = option(function)
-    return function
+    return calibration_options(function)
 
 
 @click.command(cls=GroupedCommand)

@@ -14,7 +14,13 @@ from edgepack.bundle.firmware import project as firmware
 from edgepack.bundle.layout import chosen_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
-from edgepack.bundle.writer import Workplace, check_destination, workplace
+from edgepack.bundle.writer import check_destination, workplace
+from edgepack.commands.quantised_source import (
+    job_before_pack,
+    naming_model,
+    packed_job,
+    quantised_record,
+)
 from edgepack.config.device import Device, computes_float16, load_device, load_variant
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
@@ -23,8 +29,8 @@ from edgepack.errors import ConfigError, EdgepackWarning, ModelError
 from edgepack.formats.platform import npm
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.cache import Cache
-from edgepack.pipeline.compile import Compiler, Imported
-from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.compile import Compiler, Imported, Quantised
+from edgepack.pipeline.job import CompileJob, ImportJob, QuantiseJob
 from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.versions import tool_versions
@@ -79,7 +85,7 @@ def _pack(
     package = _package(options, profile)
     key = _params_key(options)
     devices = [*_variants(profile), profile]
-    job = import_job(model, options)
+    job, rounding = import_job(model, options), job_before_pack(model, options)
     cache = Cache() if options.cache else None
     stages("find the toolchain")
     version = compiler.version()  # one that is missing is found out before the model is compiled, not after
@@ -92,22 +98,22 @@ def _pack(
         workplace(destination) as place,
         compiler.preparation(),
     ):
-        imported, compiled = _compile(job, name, devices, place, cache, options, stages)
+        with Worker(progress=stages) as worker, naming_model(model, place.job):
+            work = Compiler(worker, cache)
+            rounded = work.quantise_model(rounding, place.job / "quantise") if rounding else None
+            source = packed_job(job, rounded) if rounded else job
+            imported = work.import_model(source, place.job / "import")
+            compiled = _compile(work, imported, name, devices, place.job, options)
         recipe = Recipe(
             name=name,
-            model=_model_record(job, imported),
+            model=_model_record(job, imported, rounding, rounded),
             device=profile,
             imported=imported.folder,
             compiled=compiled,
             toolchain=compiler,
             toolchain_version=version,
             params_mode=params_mode,
-            options=OptionsRecord(
-                optimize=options.optimize,
-                strict_math=options.strict_math,
-                weights=options.weights,
-                precision=options.precision,
-            ),
+            options=_options_record(options),
             build=place.build,
             bundle=place.bundle,
             package=package,
@@ -115,6 +121,7 @@ def _pack(
             tools=tool_versions(profile.gpu.api),
             custom=tuple(dict.fromkeys(Path(one.source) for one in job.custom)),
             cache=cache,
+            quantised=rounded.folder if rounded else None,
         )
         assemble(recipe, stages)
         place.publish(force=options.force)
@@ -186,10 +193,22 @@ def _params_key(options: PackOptions) -> bytes:
     return public_key(os.fspath(options.params_key)).raw
 
 
-def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
+def _options_record(options: PackOptions) -> OptionsRecord:
+    return OptionsRecord(
+        optimize=options.optimize,
+        strict_math=options.strict_math,
+        weights=options.weights,
+        precision=options.precision,
+    )
+
+
+def _model_record(
+    job: ImportJob, imported: Imported, rounding: QuantiseJob | None, rounded: Quantised | None
+) -> ModelRecord:
     return ModelRecord(
         file=as_text(job.model.name),
-        sha256=imported.digest,
+        sha256=rounded.digest if rounded else imported.digest,
+        quantised=quantised_record(rounding, rounded, imported) if rounding and rounded else None,
         shapes={key: tuple(value) for key, value in sorted(job.shapes.items())},
         dims=dict(sorted(job.dims.items())),
         cut_inputs=tuple(job.cut_inputs),
@@ -201,29 +220,25 @@ def _model_record(job: ImportJob, imported: Imported) -> ModelRecord:
 
 
 def _compile(
-    job: ImportJob,
+    compiler: Compiler,
+    imported: Imported,
     name: str,
     devices: list[Device],
-    place: Workplace,
-    cache: Cache | None,
+    folder: Path,
     options: PackOptions,
-    progress: Progress,
-) -> tuple[Imported, tuple[Compiled, ...]]:
-    """The model for any target, and for each of ``devices``, the last of which is the bundle's own."""
+) -> tuple[Compiled, ...]:
+    """An imported model for each of ``devices``, the last of which is the bundle's own."""
     compiled = []
-    with Worker(progress=progress) as worker:
-        compiler = Compiler(worker, cache)
-        imported = compiler.import_model(job, place.job / "import")
-        for number, (device, target) in enumerate(_targets(devices, options)):
-            own = device is devices[-1] and target.kind == "cpu"
-            prefix = f"edgepack_{name}_" if own else f"edgepack_{name}_v{number}_"
-            folder = place.job / f"compile{number}"
-            of_device = CompileJob(job.model, imported.folder, imported.frontend, name, target, prefix)
-            compiler.compile_model(of_device, imported, folder)
-            compiled.append(Compiled(device, folder, "" if isinstance(target, CpuTarget) else target.api))
+    for number, (device, target) in enumerate(_targets(devices, options)):
+        own = device is devices[-1] and target.kind == "cpu"
+        prefix = f"edgepack_{name}_" if own else f"edgepack_{name}_v{number}_"
+        place = folder / f"compile{number}"
+        job = CompileJob(imported.model, imported.folder, imported.frontend, name, target, prefix)
+        compiler.compile_model(job, imported, place)
+        compiled.append(Compiled(device, place, "" if isinstance(target, CpuTarget) else target.api))
     if options.strict_speed:
-        _check_speed(job.model, compiled)
-    return imported, tuple(compiled)
+        _check_speed(imported.model, compiled)
+    return tuple(compiled)
 
 
 def _targets(devices: Sequence[Device], options: PackOptions) -> list[tuple[Device, Target]]:

@@ -9,21 +9,17 @@ from typing import Any, get_args
 
 from edgepack.errors import ConfigError, ModelError
 from edgepack.options import DEFAULT_TIMEOUT, QuantizeOptions
+from edgepack.pipeline.compile import quantisation_figures
 from edgepack.pipeline.requested import quantise_job
 from edgepack.pipeline.worker_process import Worker
-from edgepack.plan.quantisation import (
-    CalibrationMethod,
-    QuantisationFigures,
-    QuantisedLayer,
-    QuantisedOutput,
-)
+from edgepack.plan.quantisation import CalibrationMethod, QuantisedLayer, QuantisedOutput
 from edgepack.system.atomic import replace_file
 from edgepack.system.disk_errors import refusal, writing_to
 from edgepack.system.files import is_file
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import remove_dead, temporary_folder
 
-__all__ = ["Quantized", "quantize_model"]
+__all__ = ["Quantized", "check_quantize", "quantize_model"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,8 @@ def quantize_model(
         try:
             remove_dead(folder)
             with temporary_folder(folder, prefix=".quantize.") as place, Worker(progress=stages) as worker:
-                figures = QuantisationFigures.from_json(worker.run(job, place))
+                worker.run(job, place)
+                figures = quantisation_figures(place)
                 file = place / "quantised.onnx"
                 file.chmod(0o644)
                 _check_output(output, model, force=options.force)  # it may have appeared meanwhile

@@ -116,6 +116,7 @@ def update(
     check_run(where := _Options(**options))
     root, target = find_bundle(Path(bundle)), Path(output)
     check_sums(root, manifest := load_manifest(root))
+    _check_not_quantised(root, manifest)
     signer = _signer(root, manifest, key, params_version)
     _check_custom(root, manifest, where.custom)
     _check_output(target, force=force)
@@ -172,6 +173,15 @@ def _signer(
             hint="Sign with the secret key that belongs to the key of `pack --params-key`.",
         )
     return signer
+
+
+def _check_not_quantised(root: Path, manifest: Manifest) -> None:
+    """Raise ConfigError for a model that the pack itself quantised: a new one could not be so again."""
+    if manifest.model.quantised is not None:
+        raise ConfigError(
+            f"The model of {root} was quantised as it was packed, with data that the bundle does not hold.",
+            hint="Pack what `edgepack quantize` writes to be able to update its weights alone.",
+        )
 
 
 def _check_output(target: Path, *, force: bool) -> None:

@@ -215,7 +215,7 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8", newline="\n")
 
 
-def _quantise(job: dict[str, Any], folder: Path, events: Events) -> dict[str, Any]:
+def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:
     from edgepack.errors import ModelError
     from edgepack.plan.quantisation import QuantiseSettings
 
@@ -233,8 +233,10 @@ def _quantise(job: dict[str, Any], folder: Path, events: Events) -> dict[str, An
         else:
             events.stage(name)
 
-    found: dict[str, Any] = quantise(model, _options(job), folder, settings, calibration, stage).to_json()
-    return found
+    figures = quantise(model, _options(job), folder, settings, calibration, stage)
+    (folder / "figures.json").write_text(json.dumps(figures.to_json()), encoding="utf-8", newline="\n")
+    for text in figures.warnings:
+        events.warning(text)
 
 
 _TASKS = {

@@ -20,7 +20,7 @@ from typing import Any
 from edgepack.errors import ConfigError, EdgepackWarning
 from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
-from edgepack.pipeline.job import CompileJob, ImportJob
+from edgepack.pipeline.job import CompileJob, ImportJob, QuantiseJob
 from edgepack.pipeline.sources import source_digest
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.gpu_target import GpuTarget
@@ -40,6 +40,7 @@ __all__ = [
     "import_key",
     "lock_entry",
     "objects_key",
+    "quantise_key",
 ]
 
 #: Bytes that the results may take unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
@@ -60,6 +61,19 @@ def import_key(job: ImportJob, model_digest: str) -> str:
         one["reference"] = sha256_file(Path(one["reference"])) if one["reference"] else ""
     what["expected"] = {name: sha256_file(path) for name, path in job.expected.items()}
     what["inputs"] = {name: sha256_file(path) for name, path in job.inputs.items()}
+    return _key(job.task, what, job.frontend)
+
+
+def quantise_key(job: QuantiseJob, model_digest: str, calibration_digest: str) -> str:
+    """The key of a quantised model, in hex.
+
+    Args:
+        job: how it is quantised; the place of its files does not matter, their content does.
+        model_digest: SHA-256 over the float model's files.
+        calibration_digest: that over the files of the calibration data.
+    """
+    what = job.to_json()
+    what["model"], what["calibration"] = model_digest, calibration_digest
     return _key(job.task, what, job.frontend)
 
 

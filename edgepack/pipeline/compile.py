@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgepack.options import DEFAULT_TIMEOUT
-from edgepack.pipeline.cache import Cache, compile_key, import_key
-from edgepack.pipeline.job import CompileJob, ImportJob, Job, ReadJob, SummariseJob
+from edgepack.pipeline.cache import Cache, compile_key, import_key, quantise_key
+from edgepack.pipeline.job import CompileJob, ImportJob, Job, QuantiseJob, ReadJob, SummariseJob
 from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.model_summary import ModelSummary
+from edgepack.plan.quantisation import CALIBRATION_SUFFIXES, QuantisationFigures
 from edgepack.system.files import combined_digest
 from edgepack.system.progress import Stages
 from edgepack.system.temporary import temporary_folder
 
-__all__ = ["Compiler", "Imported", "ModelIdentity", "identify", "summarise"]
+__all__ = [
+    "Compiler",
+    "Imported",
+    "ModelIdentity",
+    "Quantised",
+    "identify",
+    "quantisation_figures",
+    "summarise",
+]
 
 
 @dataclass(frozen=True)
@@ -23,16 +33,40 @@ class Imported:
     """A model that was prepared for any target.
 
     Attributes:
+        model: its file.
         folder: with the results of its :class:`~edgepack.pipeline.job.ImportJob`.
         digest: SHA-256 over the model's files, in hex.
         key: what names these results in the cache.
         frontend: name of what made them.
     """
 
+    model: Path
     folder: Path
     digest: str
     key: str
     frontend: str
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A model that was quantised on the way to a bundle.
+
+    Attributes:
+        folder: with the results of its :class:`~edgepack.pipeline.job.QuantiseJob`.
+        digest: SHA-256 over the float model's files, in hex.
+        calibration_digest: that over the files of the calibration data; "" for random ones.
+        figures: what became of it.
+    """
+
+    folder: Path
+    digest: str
+    calibration_digest: str
+    figures: QuantisationFigures
+
+    @property
+    def file(self) -> Path:
+        """The quantised model."""
+        return self.folder / "quantised.onnx"
 
 
 @dataclass(frozen=True)
@@ -87,7 +121,21 @@ class Compiler:
         job = replace(job, frontend=found.frontend)
         key = import_key(job, found.digest)
         self._do(job, key, folder)
-        return Imported(folder, found.digest, key, found.frontend)
+        return Imported(job.model, folder, found.digest, key, found.frontend)
+
+    def quantise_model(self, job: QuantiseJob, folder: Path) -> Quantised:
+        """Make a quantised model of a float one in ``folder``, which is made.
+
+        Raises:
+            EdgepackError: as :meth:`Worker.run`.
+        """
+        folder.mkdir(parents=True)
+        self._worker.progress("read model", "")
+        found = identify(job.model, self._worker, folder)
+        job = replace(job, frontend=found.frontend)
+        calibration = _calibration_digest(job.calibration)
+        self._do(job, quantise_key(job, found.digest, calibration), folder)
+        return Quantised(folder, found.digest, calibration, quantisation_figures(folder))
 
     def compile_model(self, job: CompileJob, imported: Imported, folder: Path) -> None:
         """Compile an imported model for a target, in ``folder``, which is made.
@@ -115,6 +163,22 @@ class Compiler:
     def _run(self, job: Job, folder: Path) -> None:
         self._worker.progress("start the compiler", "")
         self._worker.run(job, folder)
+
+
+def quantisation_figures(folder: Path) -> QuantisationFigures:
+    """What a :class:`~edgepack.pipeline.job.QuantiseJob` found, whose results lie in ``folder``."""
+    return QuantisationFigures.from_json(json.loads((folder / "figures.json").read_text(encoding="utf-8")))
+
+
+def _calibration_digest(path: Path | None) -> str:
+    """SHA-256, in hex, over the files of calibration data; "" where there are none. What is wrong with them
+    is said by the worker."""
+    if path is None or not path.exists():
+        return ""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return combined_digest(
+        file for file in files if file.is_file() and (file == path or file.suffix in CALIBRATION_SUFFIXES)
+    )
 
 
 def summarise(model: Path) -> ModelSummary:

@@ -163,8 +163,8 @@ class CheckJob(_OfModel):
 
 @dataclass(frozen=True)
 class QuantiseJob(_OfModel):
-    """Make a quantised model of a float one. The answer is that of
-    :meth:`~edgepack.plan.quantisation.QuantisationFigures.to_json`.
+    """Make a quantised model of a float one. ``figures.json`` has what
+    :meth:`~edgepack.plan.quantisation.QuantisationFigures.to_json` says of it.
 
     Attributes:
         settings: how it is quantised.
@@ -175,7 +175,7 @@ class QuantiseJob(_OfModel):
     calibration: Path | None = None
 
     task: ClassVar[str] = "quantise"
-    results: ClassVar[tuple[str, ...]] = ("quantised.onnx",)
+    results: ClassVar[tuple[str, ...]] = ("quantised.onnx", "figures.json")
 
     def to_json(self) -> dict[str, Any]:
         calibration = "" if self.calibration is None else str(self.calibration.absolute())

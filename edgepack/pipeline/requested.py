@@ -36,12 +36,17 @@ def check_job(model: Path, options: PackOptions, target: Target) -> CheckJob:
     return CheckJob(**_of_model(model, options), target=target)
 
 
-def quantise_job(model: Path, options: QuantizeOptions) -> QuantiseJob:
-    """The job whose result is the quantised model's file."""
+def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None = None) -> QuantiseJob:
+    """The job whose result is the quantised model's file.
+
+    Args:
+        pack: what is taken of the model, where it is quantised on the way to a bundle.
+    """
     given = options.calibrate
-    of_model = PackOptions(shapes=options.shapes, dims=options.dims, const=options.const)
+    if pack is None:
+        pack = PackOptions(shapes=options.shapes, dims=options.dims, const=options.const)
     return QuantiseJob(
-        **_of_model(model, of_model),
+        **_of_model(model, pack),
         settings=QuantiseSettings(
             method=options.method,
             percentile=float(options.percentile),

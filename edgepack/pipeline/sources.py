@@ -36,7 +36,7 @@ def source_digest(task: str, frontend: str = "") -> str:
     not be answered from the cache.
 
     Args:
-        task: ``import``, ``compile``, or ``objects``, which the parent does.
+        task: ``import``, ``quantise``, ``compile``, or ``objects``, which the parent does.
         frontend: name of what reads the model; another format's sources do not decide.
     """
     digest = hashlib.sha256()
@@ -53,7 +53,7 @@ def task_sources(task: str, frontend: str = "") -> tuple[Path, ...]:
         return tuple(sorted(_closure({*_python("toolchains"), *_python("objectfiles")})))
     roots = {*_of_frontend(frontend), *(PACKAGE / _FRONTENDS).glob("*.py")}
     worker = PACKAGE / "compiler" / "worker.py"
-    if task == "import":
+    if task in ("import", "quantise"):
         # What the worker's other tasks import stands in their functions.
         roots |= {file for name in _imports(worker, top_level=True) for file in _files_of(name)}
         return tuple(sorted({*_closure(roots), worker}))

@@ -7,16 +7,24 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 __all__ = [
+    "CALIBRATION_SUFFIXES",
     "SYNTHETIC",
     "CalibrationMethod",
     "QuantisationFigures",
     "QuantiseSettings",
     "QuantisedLayer",
     "QuantisedOutput",
+    "Quantize",
 ]
 
 #: How a tensor's range follows from its values on the calibration data.
 CalibrationMethod = Literal["minmax", "entropy", "percentile"]
+
+#: How a model is quantised on the way to a bundle.
+Quantize = Literal["int8", "dynamic"]
+
+#: Of the files that hold calibration data; others in a folder are left.
+CALIBRATION_SUFFIXES = (".npy", ".npz")
 
 #: Stands for random calibration data in the place of a path.
 SYNTHETIC = "synthetic"

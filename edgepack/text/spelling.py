@@ -140,6 +140,7 @@ OPTIONS = {
         f"--{name}": _flag(name.replace("-", "_"))
         for name in ("force", "strict-math", "strict-speed", "sandbox", "profile")
     },
+    "--quantize": _text("quantize", r"(?:int8|dynamic)\b"),
     "--calibrate": _text("calibrate", _WORD),
     "--percentile": _size("percentile"),
     "--samples": _size("samples"),

@@ -26,7 +26,8 @@ def test_the_ten_options_that_are_used_most_come_first(capsys: pytest.CaptureFix
     assert main(["pack", "--help"]) == 0
     out = capsys.readouterr().out
     titles = re.findall(r"^(\w[\w ]+):$", out, re.MULTILINE)
-    assert titles == ["Most used", "Model", "Device", "Speed", "Size", "Output", "Limits", "Other"]
+    groups = ["Most used", "Model", "Device", "Speed", "Size", "Quantising", "Output", "Limits", "Other"]
+    assert titles == groups
     first = out.split("Most used:")[1].split("\nModel:")[0]
     assert len(re.findall(r"^  (?:-\w, )?--", first, re.MULTILINE)) == len(MODEL_GROUPS["Most used"]) == 10
     assert first.lstrip().startswith("-d, --device")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.onnx.binding import model_inputs
 from edgepack.compiler.frontend.onnx.sampling import random_inputs
 from edgepack.errors import ConfigError
+from edgepack.plan.quantisation import CALIBRATION_SUFFIXES
 from edgepack.plan.types import TensorSpec
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ __all__ = ["Samples", "given_samples", "random_samples"]
 
 #: How many random samples there are: more of the same noise do not change the ranges much.
 RANDOM_SAMPLES = 8
-
-_SUFFIXES = (".npy", ".npz")
 
 
 @dataclass
@@ -93,7 +92,9 @@ def given_samples(path: Path, model: onnx.ModelProto, most: int) -> Samples:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+        found = sorted(
+            file for file in path.iterdir() if file.suffix in CALIBRATION_SUFFIXES and file.is_file()
+        )
         if not found:
             raise ConfigError(
                 f"--calibrate {path}: the folder holds neither .npz nor .npy files.",
@@ -105,7 +106,7 @@ def _files(path: Path) -> list[Path]:
             f"--calibrate {path}: there is no such file or folder.",
             hint="Give a folder of .npz or .npy files, an .npz file, or `synthetic`.",
         )
-    if path.suffix not in _SUFFIXES:
+    if path.suffix not in CALIBRATION_SUFFIXES:
         raise ConfigError(
             f"--calibrate {path}: the file is neither .npz nor .npy.",
             hint="Write the samples with numpy.savez(file, INPUT=array).",
