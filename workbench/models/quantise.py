@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 
+from workbench.models.builder import Graph
 from workbench.models.evaluate import random_inputs
 
-__all__ = ["SCHEMES", "quantise"]
+__all__ = ["SCHEMES", "convolutional", "quantise"]
 
 #: Ways to quantise: the format, the types of activations and of weights, and whether weights have a scale for
 #: each channel. "dynamic" has no calibration.
@@ -66,3 +67,18 @@ def quantise(model: onnx.ModelProto, scheme: str, *, seed: int = 0, **options: A
                 **common,
             )
         return onnx.load(str(target))
+
+
+def convolutional(seed: int = 0) -> onnx.ModelProto:
+    """A small convolutional network with each kind of operator that ONNX Runtime's quantiser knows there."""
+    g = Graph("convolutional", seed=seed)
+    x = g.conv_bn(g.input("x", [1, 3, 16, 16]), 3, 8, 3, act="Relu")
+    x = g.op("Add", x, g.conv_bn(x, 8, 8, 3, act="relu6"))
+    x = g.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    pooled = g.op("AveragePool", x, kernel_shape=[3, 3], pads=[1] * 4)
+    x = g.op("Concat", g.act(g.conv_bn(x, 8, 8, 1, act=""), "LeakyRelu"), pooled, axis=1)
+    x = g.squeeze_excite(x, 16, 4, "Relu", "Sigmoid")
+    x = g.gemm(g.op("Flatten", g.op("GlobalAveragePool", x)), 16, 10)
+    g.op("Softmax", x, name="y")
+    g.output("y")
+    return g.model()

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from edgepack.compiler.frontend.recorded import judged, write_recorded
-from edgepack.compiler.frontend.tolerances import TOLERANCES, OutputFacts, limits_of, tolerance_of
+from edgepack.compiler.frontend.tolerances import (
+    FLIP_FACTOR,
+    TOLERANCES,
+    OutputFacts,
+    limits_of,
+    tolerance_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +58,19 @@ def test_an_output_that_proves_little_is_named() -> None:
     ]
     assert "are equal" in judged("y", np.zeros(4))[0]
     assert judged("y", np.array([1, 2])) == []
+
+
+def test_steps_that_flip_decide_where_they_are_measured() -> None:
+    reference = np.array([1.0, -2.0, np.nan], np.float32)
+    runs = [reference + np.float32(0.02), reference - np.float32([0, 0.03, 5])]
+    found = limits_of(reference, TOLERANCES["quantised"], None, flipped=runs)
+    assert found["atol"] == pytest.approx(FLIP_FACTOR * 0.03)
+    nothing = limits_of(reference, TOLERANCES["quantised"], None, flipped=[reference])
+    assert nothing["atol"] == pytest.approx(TOLERANCES["float32"].relative * 2)
+    assert limits_of(reference, TOLERANCES["quantised"], None)["atol"] == pytest.approx(2 * 2 / 127, rel=0.05)
+
+
+@pytest.mark.parametrize(("off", "steps"), [(0, 1), (1, 1), (2, 4), (7, 14)])
+def test_integers_may_be_as_many_steps_off_as_are_seen(off: int, steps: int) -> None:
+    reference = np.uint8([10, 20])
+    assert limits_of(reference, 1, None, flipped=[reference + np.uint8(off)])["atol"] == steps

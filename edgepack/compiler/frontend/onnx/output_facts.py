@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from edgepack.compiler.frontend.onnx.flipped_steps import rounds_to_steps
 from edgepack.compiler.frontend.onnx.shapes import infer_shapes
 from edgepack.compiler.frontend.onnx.storage_types import storage_name
 from edgepack.compiler.frontend.tolerances import OutputFacts, Tolerance, tolerance_of
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = ["output_facts", "tolerances"]
-
-#: Operators that round to steps, or sum up integers as floats: an integer output may be off by one.
-ROUNDING = {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "Resize"}
 
 
 def tolerances(model: onnx.ModelProto, rounded: str | None = None) -> dict[str, Tolerance | int]:
@@ -45,10 +43,15 @@ def output_facts(model: onnx.ModelProto) -> dict[str, OutputFacts]:
         found[value.name] = OutputFacts(
             is_float=types.get(value.name) in floats,
             arithmetic=frozenset(floats[types[name]] for name in ancestors if types.get(name) in floats),
-            rounds_to_steps=any(producers[name].op_type in ROUNDING for name in exact),
+            rounds_to_steps=any(_rounds(producers[name]) for name in exact),
             stored_as_bytes=bool(storage_name(types.get(value.name, 0))),
         )
     return found
+
+
+def _rounds(node: onnx.NodeProto) -> bool:
+    """Whether a node rounds to steps, or sums up integers as floats: an integer output may be off by one."""
+    return node.op_type == "Resize" or rounds_to_steps(node.op_type)
 
 
 def _ancestors(name: str, producers: Mapping[str, onnx.NodeProto]) -> set[str]:

@@ -14,10 +14,11 @@ from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import padded_result
 from edgepack.compiler.frontend.onnx.custom import declare
 from edgepack.compiler.frontend.onnx.custom_reference import check_references
 from edgepack.compiler.frontend.onnx.cut import open_model
+from edgepack.compiler.frontend.onnx.flipped_steps import draws, flip_steps
 from edgepack.compiler.frontend.onnx.onnxruntime_session import Level
 from edgepack.compiler.frontend.onnx.output_facts import tolerances
 from edgepack.compiler.frontend.onnx.per_sample_reference import per_sample_outputs
-from edgepack.compiler.frontend.onnx.reference_run import run_custom, run_drawn, run_reference
+from edgepack.compiler.frontend.onnx.reference_run import run_custom, run_drawn, run_each, run_reference
 from edgepack.compiler.frontend.onnx.reordered_sums import reorder_sums
 from edgepack.compiler.frontend.onnx.rounded_factors import round_factors
 from edgepack.compiler.frontend.onnx.sampling import drawn_inputs
@@ -98,19 +99,43 @@ def record(
     warnings: list[str] = []
     if rounded is not None and not options.expected:
         results, prepared, warnings = _with_rounded_weights(rounded, arrays, options, results)
-    tf32 = prepared is not None and options.precision == "tf32"
-    coarse = _if_it_runs(round_factors(prepared) if tf32 else None, arrays, "none")
+    runs = _roundings(prepared, arrays, options)
     prepared = prepared and reorder_sums(prepared)  # the same order on any machine
-    other = _if_it_runs(prepared, arrays, "extended")
+    runs.insert(0, _if_it_runs(prepared, arrays, "extended"))
     if padding is not None:
         warnings += warn_of_counts(results, padding)
-        names, runs = list(allowed), (results, other, coarse)
-        results, other, coarse = (padded_results(run, padding, names) if run else run for run in runs)
+        results, *runs = (padded_results(r, padding, list(allowed)) if r else r for r in (results, *runs))
         allowed |= dict.fromkeys(padding.counts, 0)
-    limits = {n: limits_of(x, allowed[n], other.get(n), coarse.get(n)) for n, x in results.items()}
+    limits = {n: limits_of(x, allowed[n], *_of_output(n, runs)) for n, x in results.items()}
     arrays = {spec.name: arrays[spec.name] for spec in model_inputs}
     write_recorded(directory, arrays, results, limits, source)
     return (*warnings, *(text for name, array in results.items() for text in judged(name, array)))
+
+
+def _of_output(
+    name: str, runs: Sequence[Mapping[str, NDArray[Any]]]
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None, list[NDArray[Any]]]:
+    """What sums in another order, rounded factors, and other steps make of an output."""
+    other, coarse, *flipped = runs
+    return other.get(name), coarse.get(name), [run[name] for run in flipped]
+
+
+def _roundings(
+    model: onnx.ModelProto | None, arrays: Mapping[str, NDArray[Any]], options: ImportOptions
+) -> list[dict[str, NDArray[Any]]]:
+    """The outputs with rounded factors, empty if these are not asked for; then those of several runs with
+    values rounded to other steps, none if that cannot be.
+
+    Args:
+        model: as ONNX Runtime ran it; None if it did not.
+    """
+    tf32 = options.precision == "tf32"
+    coarse = _if_it_runs(round_factors(model) if model is not None and tf32 else None, arrays, "none")
+    moved = None if model is None else flip_steps(model)
+    try:
+        return [coarse] if moved is None else [coarse, *run_each(moved, draws(arrays))]
+    except ModelError:
+        return [coarse]
 
 
 def _with_rounded_weights(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["run_custom", "run_drawn", "run_reference"]
+__all__ = ["run_custom", "run_drawn", "run_each", "run_reference"]
 
 
 def run_custom(
@@ -69,11 +69,19 @@ def run_reference(
     Raises:
         ModelError: ONNX Runtime cannot run the model on these inputs.
     """
+    return run_each(model, [arrays], level)[0]
+
+
+def run_each(
+    model: onnx.ModelProto, runs: Iterable[Mapping[str, NDArray[Any]]], level: Level = "none"
+) -> list[dict[str, NDArray[Any]]]:
+    """What :func:`run_reference` returns for each of several inputs, by one session."""
+    runs = list(runs)
     try:
         session = create_session(model, level)
     except Exception as error:  # onnxruntime's errors share no base class of their own
-        raise _cannot_run(error, arrays) from error
-    return _run_session(session, model, arrays)
+        raise _cannot_run(error, runs[0]) from error
+    return [_run_session(session, model, arrays) for arrays in runs]
 
 
 def _run_session(
