@@ -71,8 +71,8 @@ kernels lack are refused, and a `GroupQueryAttention` with a past, or whose leng
 Those of integers become DequantizeLinear, a standard operator, QuantizeLinear (QDQ), and where scales are
 known at run time only, DynamicQuantizeLinear and MatMulInteger: the forms that the quantiser writes itself.
 Results that lie in the middle of two steps may be one step off, for its kernels round at other places.
-Refused are `DynamicQuantizeLSTM`, which quantises its state anew in every step, and the `QOrdered` operators,
-which are for NVIDIA's GPUs."""
+A `DynamicQuantizeLSTM`, which quantises its state anew in every step, is written step by step, up to 128 of
+them. The `QOrdered` operators, which are for NVIDIA's GPUs, are refused."""
 
 
 def table(records: Records) -> str:

@@ -171,6 +171,24 @@ for kind, zero in (("uint8", np.uint8(131)), ("int8", np.int8(-3))):
     case(f"q_embed_{kind}", "QEmbedLayerNormalization", [(2, 6, "int32"), IDS % 2, *tables, *norm, mask,
          *points], ("float32", "int32"))  # fmt: skip
 
+# recurrent layers -------------------------------------------------------------------------------------------
+
+for directions, kind, columns in ((1, "int8", False), (2, "uint8", True)):
+    factor = [np.full((directions, 20) if columns else directions, f, "f4") for f in (0.004, 0.003)]
+    point = np.full((directions, 20) if columns else directions, 131 if kind == "uint8" else 0, kind)
+    recurrent = [whole(kind, directions, 8, 20), whole(kind, directions, 5, 20)]
+    bias = RNG.standard_normal((directions, 40)).astype("f4")
+    case(f"q_lstm_{directions}", "DynamicQuantizeLSTM",
+         [(4, 2, 8, "float32"), *recurrent, bias, "", "", "", "", factor[0], point, factor[1], point],
+         ("float32", "float32", "float32"), hidden_size=5,
+         direction="forward" if directions == 1 else "bidirectional")  # fmt: skip
+    state = (directions, 2, 5, "float32")
+    peepholes = RNG.standard_normal((directions, 15)).astype("f4")
+    case(f"q_lstm_states_{directions}", "DynamicQuantizeLSTM",
+         [(3, 2, 8, "float32"), *recurrent, "", "", state, state, peepholes, factor[0], point, factor[1],
+          point], ("float32", "float32", "float32"), hidden_size=5,
+         direction="reverse" if directions == 1 else "bidirectional")  # fmt: skip
+
 # quantise, dequantise ---------------------------------------------------------------------------------------
 
 for kind in ("uint8", "int8", "uint16", "int16"):

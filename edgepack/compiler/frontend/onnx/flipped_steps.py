@@ -43,7 +43,7 @@ _ROUNDING = ("QuantizeLinear", "DynamicQuantizeLinear")
 _INTEGER = {
     key: rewrite
     for key, rewrite in REWRITES.items()
-    if key[1].startswith("QLinear") or key[1] in ("QGemm", "DynamicQuantizeMatMul")
+    if key[1].startswith("QLinear") or key[1] in ("QGemm", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul")
 }
 
 

@@ -131,8 +131,8 @@ def _roundings(
     """
     tf32 = options.precision == "tf32"
     coarse = _if_it_runs(round_factors(model) if model is not None and tf32 else None, arrays, "none")
-    moved = None if model is None else flip_steps(model)
     try:
+        moved = None if model is None else flip_steps(model)
         return [coarse] if moved is None else [coarse, *run_each(moved, draws(arrays))]
     except ModelError:
         return [coarse]

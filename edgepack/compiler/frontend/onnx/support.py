@@ -72,7 +72,6 @@ REFUSED_CONTRIBUTED = {
         ),
         "its layout is that of NVIDIA's cuBLASLt, and ONNX Runtime runs it with CUDA only",
     ),
-    "com.microsoft.DynamicQuantizeLSTM": "it quantises its state anew in every step",
     "com.microsoft.QMoE": "which experts compute is known at run time only",
 }
 
@@ -88,8 +87,6 @@ _WHAT_TO_TRY = {
         [operator for operator in REFUSED_CONTRIBUTED if "Order" in operator],
         "Quantise the float model for CPUs (onnxruntime.quantization, QuantFormat.QDQ).",
     ),
-    "com.microsoft.DynamicQuantizeLSTM": "Leave LSTM out when you quantise (op_types_to_quantize), or"
-    " quantise its weights only (QDQ).",
     "NonZero": "Cut the model before it (--outputs) and compute the rest on the host.",
     "NonMaxSuppression": "Export the model without its post-processing, and do that on the host.",
 }

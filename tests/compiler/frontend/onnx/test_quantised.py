@@ -31,6 +31,7 @@ COMPILED = [
     *("q_quantize_int16_ms", "q_dequantize_uint16_ms", "q_dequantize_int4", "q_quantize_run_time"),
     *("q_conv_uint8_int8", "q_conv_scales", "q_matmul_int8_int8", "q_dynamic_matmul_uint8_int8"),
     *("q_gemm_uint8_int8", "q_to_float_scales", "q_nbits_4_64", "q_embed_int8", "q_pool_counted"),
+    "q_lstm_1",
 ]
 
 
@@ -162,7 +163,7 @@ def test_integer_weights_and_biases_are_kept_as_integers() -> None:
     assert [types[node.input[0]] for node in sources] == [TensorProto.INT8, TensorProto.INT32]
 
 
-@pytest.mark.parametrize("op", sorted(CONTRIBUTED_PRODUCTS.keys() - {"DynamicQuantizeLSTM"}))
+@pytest.mark.parametrize("op", sorted(CONTRIBUTED_PRODUCTS.keys()))
 def test_reference_has_no_signed_operand_and_no_rounded_activations(op: str) -> None:
     """What saturates on x86 without VNNI; results stay signed."""
     for make in QUANTISED.values():
@@ -183,8 +184,16 @@ def test_reference_of_weights_in_blocks_does_not_round_activations() -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+def test_a_recurrent_layer_of_many_steps_is_refused() -> None:
+    model = QUANTISED["q_lstm_states_2"]()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 65
+    with pytest.raises(ModelError, match="node node has 130 steps, more than 128") as caught:
+        import_model(model)
+    assert "op_types_to_quantize" in caught.value.hint
+
+
 @pytest.mark.parametrize(
-    ("op", "hint"), [("QOrderedMatMul", "QuantFormat.QDQ"), ("DynamicQuantizeLSTM", "Leave LSTM out")]
+    ("op", "hint"), [("QOrderedMatMul", "QuantFormat.QDQ"), ("QuantizeWithOrder", "QuantFormat.QDQ")]
 )
 def test_operator_that_stays_refused_says_why_and_what_to_do(op: str, hint: str) -> None:
     g = Graph("refused")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "dynamic_quantize_matmul",
+    "dynamically_quantised",
     "integer_matmul",
     "matmul_integer_to_float",
     "matmul_nbits",
