@@ -81,6 +81,7 @@ def check_recorded(read: Mapping[str, bytes], expected: Expected, outputs: list[
         np.testing.assert_array_equal(got, wanted, err_msg=name)
 
 
+@pytest.mark.slow
 def test_recorded_integers_are_exact_on_any_cpu(emulator: str, tmp_path: Path) -> None:
     """Operands at the ends of their ranges: fails if a sum saturates, here or on a CPU without VNNI."""
     model, inputs, expected = integer_model()

@@ -161,7 +161,9 @@ TRAINED = {
 }
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", [name if name == "silero-vad" else pytest.param(name, marks=pytest.mark.slow) for name in TRAINED]
+)
 def test_a_trained_network_computes_what_it_does_in_onnxruntime(name: str, tmp_path: Path) -> None:
     """pip downloads its wheel once, of the registry that it is configured for, and its file is the one that
     real_models.yaml has the hash of."""

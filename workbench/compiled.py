@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -57,6 +58,9 @@ REGISTER_FILES = {
 #: Those on which every case of a kernel is tried: the fewest and narrowest registers, the most and widest.
 SWEPT = ("128x16", "512x32")
 
+#: Of the environment: "all" for every case on all of them in large files of tests too.
+_REGISTERS = "EDGEPACK_TEST_REGISTERS"
+
 #: A GPU on which everything is for which it has kernels, also in the smallest model.
 FREE_COPIES = GpuSpeed(bandwidth=1e9, peak=1e9, launch=0, copy=0, link=1e9)
 
@@ -75,12 +79,24 @@ def on_register_files(
     *,
     swept: Iterable[str] = SWEPT,
     others: Iterable[str] = ("128x32", "256x16"),
+    both: Iterable[str] | None = None,
 ) -> list[tuple[str, str]]:
-    """Pairs of a register file and a case: every case on those of ``swept``, the sentinels on the others."""
-    names, sentinels = list(names), list(sentinels)
-    assert set(sentinels) <= set(names)
-    swept = [(registers, name) for registers in swept for name in names]
-    return swept + [(registers, name) for registers in others for name in sentinels]
+    """Pairs of a register file and a case: every case on those of ``swept``, the sentinels on the others.
+
+    Args:
+        both: where there are many cases, those that are on all of ``swept`` beside the sentinels; the others
+            are on one of them in turn, and on all with ``EDGEPACK_TEST_REGISTERS=all``.
+    """
+    names, sentinels, swept = list(names), list(sentinels), list(swept)
+    everywhere = {*sentinels, *(names if both is None or os.environ.get(_REGISTERS) == "all" else both)}
+    assert everywhere <= set(names)
+    first = [
+        (registers, name)
+        for turn, registers in enumerate(swept)
+        for number, name in enumerate(names)
+        if name in everywhere or number % len(swept) == turn
+    ]
+    return first + [(registers, name) for registers in others for name in sentinels]
 
 
 def target_with(register_file: str, *, threads: int = 3, **options: Any) -> CpuTarget:

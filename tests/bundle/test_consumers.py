@@ -48,8 +48,19 @@ def check_app(app: Path, bundle: Path, **environment: str) -> None:
     np.testing.assert_array_equal(values[:, 1], sign.ravel())
 
 
-@pytest.mark.parametrize("how", ["find_package", "add_subdirectory"])
-def test_cmake(how: str, bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "how"),
+    [
+        ("file", "find_package"),
+        ("embed", "add_subdirectory"),
+        ("caller", "find_package"),
+        pytest.param("file", "add_subdirectory", marks=pytest.mark.slow),
+        pytest.param("embed", "find_package", marks=pytest.mark.slow),
+        pytest.param("caller", "add_subdirectory", marks=pytest.mark.slow),
+    ],
+)
+def test_cmake(mode: str, how: str, bundles: dict[str, Path], tmp_path: Path) -> None:
+    bundle = bundles[mode]
     shutil.copy(CONSUMER / "app.c", tmp_path)
     shutil.copy(CONSUMER / f"{how}.cmake", tmp_path / "CMakeLists.txt")
     run("cmake", "-S", ".", "-B", "build it", f"-DBUNDLE={bundle}", cwd=tmp_path)
@@ -68,7 +79,11 @@ def test_pkg_config(static: bool, bundle: Path, tmp_path: Path) -> None:
     check_app(tmp_path / "app", bundle, LD_LIBRARY_PATH=str(bundle / "lib"))
 
 
-def test_everything_is_rebuilt_from_src(bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "mode", ["caller", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("file", "embed"))]
+)  # tests/runtime/test_project.py has the first two of MODES
+def test_everything_is_rebuilt_from_src(mode: str, bundles: dict[str, Path], tmp_path: Path) -> None:
+    bundle = bundles[mode]
     copy = Path(shutil.copytree(bundle, tmp_path / "cöpy"))
     for built in ("lib", "bin"):
         shutil.rmtree(copy / built)

@@ -87,7 +87,10 @@ def _check(compiler: Sequence[str], headers: Sequence[str], folder: Path, most: 
 
 @pytest.mark.parametrize(
     "compiler",
-    ["gcc -xc -std=gnu11", "g++ -xc++ -std=gnu++17", "clang -xc -std=gnu11", "clang++ -xc++ -std=c++17"],
+    [
+        *("gcc -xc -std=gnu11", "g++ -xc++ -std=gnu++17", "clang -xc -std=gnu11"),
+        pytest.param("clang++ -xc++ -std=c++17", marks=pytest.mark.slow),
+    ],
 )
 def test_no_macro_of_c_or_posix_breaks_a_header(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler.split(maxsplit=1)[0]) is None:

@@ -81,7 +81,14 @@ def test_a_bundle_in_the_current_folder_is_no_option(
     assert run(Path("-p")).returncode == 3
 
 
-@pytest.mark.parametrize("serial", ["-e", "--help", "-x;$(touch${IFS}hacked)'\"`id`*", "[fe80::1%eth0]:5555"])
+@pytest.mark.parametrize(
+    "serial",
+    [
+        "-e",
+        "-x;$(touch${IFS}hacked)'\"`id`*",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("--help", "[fe80::1%eth0]:5555")),
+    ],
+)
 def test_a_serial_number_is_no_option_and_no_command(
     phones: Phones, folder: Path, tmp_path: Path, serial: str
 ) -> None:
@@ -135,7 +142,10 @@ def test_noise_is_not_taken_for_an_answer(phones: Phones, folder: Path) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        *("exit 0", "exit 1", "head -c 300000 /dev/urandom", 'echo "$COMMAND"', "head -c 2000000 /dev/zero"),
+        *("exit 0", "head -c 300000 /dev/urandom"),
+        pytest.param("exit 1", marks=pytest.mark.slow),
+        pytest.param('echo "$COMMAND"', marks=pytest.mark.slow),
+        pytest.param("head -c 2000000 /dev/zero", marks=pytest.mark.slow),
         r"printf '\033]0;title\007\033[2J/\n-rf ~\n'",
     ],
 )

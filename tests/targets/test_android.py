@@ -31,11 +31,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(build("ds_cnn"), tmp_path_factory.mktemp("model"), "words.onnx")
 
 
-@pytest.fixture(scope="module", params=ABIS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "android-arm64",
+        pytest.param("android-armv7", marks=pytest.mark.slow),
+        pytest.param("android-x86_64", marks=pytest.mark.slow),
+    ],
+)
 def bundle(
     request: pytest.FixtureRequest, ndk: Path, model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Bundle:
-    """For each ABI."""
+    """For each ABI; `tests/formats/test_aar.py` audits libraries of all of them in `make test` too."""
     output = tmp_path_factory.mktemp("app") / "words" / ABIS[request.param]
     return edgepack.pack(model, request.param, output, sdk=ndk)
 

@@ -114,7 +114,7 @@ def test_params_are_in_the_library(packed: Pack) -> None:
     assert (constants.virtual_address + start) % 64 == 0
 
 
-@pytest.mark.parametrize("device", ["macos-arm64", "ios-arm64"])
+@pytest.mark.parametrize("device", ["macos-arm64", pytest.param("ios-arm64", marks=pytest.mark.slow)])
 def test_two_packs_give_the_same_bytes(device: str, packed: Pack, tmp_path: Path) -> None:
     one = packed(device).path
     other = tmp_path / "elsewhere and longer"

@@ -44,7 +44,7 @@ def visit(bundle: edgepack.Bundle, case: str, folder: Path) -> Any:
 
 
 @NEEDS_BROWSER
-@pytest.mark.parametrize("mode", ["file", "embed"])
+@pytest.mark.parametrize("mode", ["file", pytest.param("embed", marks=pytest.mark.slow)])
 def test_network_agrees_with_onnxruntime(mode: str, npm_bundles: dict[str, edgepack.Bundle]) -> None:
     result = npm_bundles[mode].verify(runner="chromium")
     assert result.ok, result

@@ -184,10 +184,11 @@ def _smaller(flash: int, ram: int) -> Device:
 @pytest.mark.parametrize(
     ("flash", "ram", "words"),
     [
-        (90 * 1024, 0, ["flash", "params", "too much"]),  # seen before anything is linked
         (110 * 1024, 0, ["flash", "runtime", "too much"]),  # only the linked image is too large
         (0, 32 * 1024, ["RAM", "arena", "too much"]),
-        (0, 64 * 1024, ["RAM", "stack", "too much"]),
+        # Seen before anything is linked:
+        pytest.param(90 * 1024, 0, ["flash", "params", "too much"], marks=pytest.mark.slow),
+        pytest.param(0, 64 * 1024, ["RAM", "stack", "too much"], marks=pytest.mark.slow),
     ],
 )
 def test_a_model_over_the_budget_fails_with_a_table(
@@ -237,6 +238,7 @@ def test_a_library_alone_is_measured_too(tmp_path: Path) -> None:
     assert bundle.manifest.artifact("program") is None
 
 
+@pytest.mark.slow  # tests/test_end_to_end.py has it for this machine
 def test_two_packs_give_the_same_image(packed: Pack, tmp_path: Path) -> None:
     """From another folder, and compiled anew."""
     again = edgepack.pack(

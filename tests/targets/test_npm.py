@@ -294,7 +294,7 @@ def test_runs_in_a_worker(npm_bundles: dict[str, edgepack.Bundle], tmp_path: Pat
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed: apt-get install npm")
-@pytest.mark.parametrize("mode", ["file", "embed"])
+@pytest.mark.parametrize("mode", ["file", pytest.param("embed", marks=pytest.mark.slow)])
 def test_npm_packs_and_installs_it(
     mode: str, npm_bundles: dict[str, edgepack.Bundle], tmp_path: Path
 ) -> None:

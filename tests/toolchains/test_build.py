@@ -21,10 +21,12 @@ SYMBOL = "edgepack_model_test"
 #: glibc of Debian 12, whose cross compilers these tests use.
 NEWER_GLIBC = "extends: {base}\naudit: {{glibc: '2.36'}}\n"
 
+DEVICES, FAMILIES = ("linux-x86_64", "raspberrypi4", "raspberrypi2"), ("zig", "gcc", "clang")
+#: In `make test` each device and each family: zig for this machine's kind, gcc and clang for others.
+USUAL = {*zip(DEVICES, FAMILIES, strict=True), ("raspberrypi2", "gcc"), ("raspberrypi2", "zig")}
 CASES = [
-    (device, family)
-    for device in ("linux-x86_64", "raspberrypi4", "raspberrypi2")
-    for family in ("zig", "gcc", "clang")
+    pytest.param(*case, marks=() if case in USUAL else pytest.mark.slow)
+    for case in ((device, family) for device in DEVICES for family in FAMILIES)
 ]
 
 

@@ -23,7 +23,12 @@ def parameters(model: onnx.ModelProto) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("mobilenetv2", 3_504_872)]
+    ("name", "count"),
+    [
+        ("resnet18", 11_689_512),
+        pytest.param("resnet50", 25_557_032, marks=pytest.mark.slow),
+        ("mobilenetv2", 3_504_872),
+    ],
 )
 def test_parameters_are_those_of_the_real_architecture(name: str, count: int) -> None:
     assert parameters(build(name)) == count
@@ -36,9 +41,9 @@ def test_parameters_are_those_of_the_real_architecture(name: str, count: int) ->
         (families.mobilenetv3_large, 5_483_032),
         (families.efficientnet_b0, 5_288_548),
         (families.regnety_400mf, 4_344_144),
-        (families.resnext50, 25_028_904),
+        pytest.param(families.resnext50, 25_028_904, marks=pytest.mark.slow),
         (families.shufflenetv2, 2_278_604),
-        (families.convnext_tiny, 28_589_128),
+        pytest.param(families.convnext_tiny, 28_589_128, marks=pytest.mark.slow),
     ],
 )
 def test_families_are_the_real_architectures(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -318,11 +322,14 @@ SENTINELS = (
 #: Of signals, volumes and transposed convolutions, which become what the others are, these are only on the
 #: widest one.
 RELATIVES = tuple(name for name in MODELS if name.startswith(("signal", "volume", "transposed")))
-ON_REGISTER_FILES = [
-    (registers, name)
-    for registers, name in on_register_files(MODELS, SENTINELS)
-    if registers == SWEPT[-1] or name not in RELATIVES or name in SENTINELS
-]
+#: Taps of theirs lie in the padding.
+PADDED = ("3x3 same", "dilated", "padding beyond the kernel", "depthwise dilated")
+ON_REGISTER_FILES = list(
+    dict.fromkeys(
+        (SWEPT[-1] if name in RELATIVES and name not in SENTINELS else registers, name)
+        for registers, name in on_register_files(MODELS, SENTINELS, both=PADDED)
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -344,9 +351,7 @@ def test_shape_is_served_by_its_rule_and_right(library: Library, registers: str,
 
 
 @pytest.mark.parametrize("registers", SWEPT)
-@pytest.mark.parametrize(
-    "name", ["3x3 same", "dilated", "padding beyond the kernel", "depthwise dilated", "volume"]
-)
+@pytest.mark.parametrize("name", [*PADDED, "volume"])
 def test_taps_in_the_padding_read_nothing(library: Library, registers: str, name: str) -> None:
     """What lies next to the image in memory (here: NaN in the opposite corner) must not leak in at the
     border."""
@@ -367,3 +372,14 @@ def test_a_tail_sees_nan(library: Library, registers: str) -> None:
     got = compiled.run("conditions behind", inputs)["y"]
     assert (got == 7).any()
     assert_close(MODELS["conditions behind"][1], {"y": got}, compiled.expected("conditions behind", inputs))
+
+
+@pytest.mark.slow
+def test_every_case_is_right_on_the_narrowest_and_on_the_widest_registers() -> None:
+    """Those of other files too, which `make test` has on one of them in turn."""
+    here = Path(__file__).parent
+    files = [here / f"test_{name}.py" for name in ("anchors", "elementwise", "rowwise")]
+    command = [sys.executable, "-m", "pytest", "-q", *map(str, files)]
+    subprocess.run(
+        command, check=True, cwd=here.parents[2], env={**os.environ, "EDGEPACK_TEST_REGISTERS": "all"}
+    )

@@ -105,7 +105,12 @@ SENTINELS = (
     "everything",
     "instance norm",
 )
-ON_REGISTER_FILES = on_register_files(MODELS, SENTINELS, others=("scalar", "128x32", "256x16"))
+#: Those that tests below look at.
+BOTH = (
+    *("softmax of 17", "softmax of 1000", "layer norm of 45", "sum", "maximum", "minimum"),
+    *("shares of a sum", "position of the maximum"),
+)
+ON_REGISTER_FILES = on_register_files(MODELS, SENTINELS, others=("scalar", "128x32", "256x16"), both=BOTH)
 
 
 @pytest.fixture(scope="module")

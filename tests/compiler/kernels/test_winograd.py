@@ -140,12 +140,12 @@ STRIDED: dict[str, tuple[int, onnx.ModelProto]] = {
 @pytest.mark.parametrize(
     ("tile", "form", "registers"),
     [
-        (2, "split", "128x16"),
         (2, "small blocks", "512x32"),
         (3, "split", "128x16"),
         (3, "fused", "512x32"),
-        (3, "small blocks", "512x32"),
         (4, "split", "128x16"),
+        pytest.param(2, "split", "128x16", marks=pytest.mark.slow),
+        pytest.param(3, "small blocks", "512x32", marks=pytest.mark.slow),
         pytest.param(4, "fused", "512x32", marks=pytest.mark.slow),
     ],
 )

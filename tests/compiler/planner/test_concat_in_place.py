@@ -143,7 +143,7 @@ PARTS = {
 }
 
 
-@pytest.fixture(scope="module", params=["256x16", "512x32"])
+@pytest.fixture(scope="module", params=[pytest.param("256x16", marks=pytest.mark.slow), "512x32"])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     models = {name: part.model() for name, part in PARTS.items()}
     return Compiled(models, tmp_path_factory.mktemp("parts"), target_with(request.param))

@@ -71,7 +71,10 @@ def test_what_each_format_writes_is_good(name: str, packed: Packed, tmp_path: Pa
         assert any(counts), path.name
 
 
-@pytest.mark.parametrize("device", ["host", "macos-arm64", "linux-aarch64", "cortex-m4", "esp32-c3"])
+@pytest.mark.parametrize(
+    "device",
+    ["host", "macos-arm64", "cortex-m4", pytest.param("linux-aarch64", marks=pytest.mark.slow), "esp32-c3"],
+)
 def test_what_a_bundle_holds_is_good(device: str, packed: Packed) -> None:
     """Static libraries of each flavour are read; what is no archive is none."""
     files = [path for path in packed(device).path.rglob("*") if path.is_file()]
@@ -180,6 +183,7 @@ def test_what_python_makes_is_good(folder: Path, tmp_path: Path) -> None:
         check_archive(tmp_path / "long")
 
 
+@pytest.mark.slow
 def test_a_zip_of_more_entries_than_16_bits_say(tmp_path: Path) -> None:
     write_zip(tmp_path / "x.zip", [Entry(f"{number}", b"") for number in range(66000)], stored=True)
     assert check_archive(tmp_path / "x.zip") == 66000
