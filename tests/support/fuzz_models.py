@@ -34,14 +34,18 @@ from edgepack.plan.limits import Limits
 from tests.support.mutate import EXTERNAL, damaged
 from workbench.models.odd import ODD
 from workbench.models.operators import CASES
+from workbench.models.quantised import QUANTISED
 from workbench.models.recurrent import stacked
 
-__all__ = ["Heard", "Outcome", "corpus", "run_cases", "write_case"]
+__all__ = ["FIRST_QUANTISED", "Heard", "Outcome", "corpus", "run_cases", "write_case"]
 
 #: What a case may take.
 BYTES, SECONDS = 2 << 30, 30.0
 
 _PER_CHILD = 40
+
+#: From this case on models are quantised ones.
+FIRST_QUANTISED = 1_000_000
 
 #: Every so many cases the model is planned too, not imported alone.
 _PLANNED = 8
@@ -77,16 +81,18 @@ class Outcome:
     seconds: float = 0.0
 
 
-@lru_cache(maxsize=1)
-def corpus() -> tuple[onnx.ModelProto, ...]:
-    """Small models of all kinds."""
+@lru_cache(maxsize=2)
+def corpus(*, quantised: bool = False) -> tuple[onnx.ModelProto, ...]:
+    """Small models of all kinds, or of one integer operator each."""
+    if quantised:
+        return tuple(make() for make in QUANTISED.values())
     recurrent = [stacked(kind, 1, 3, 4, 2, classes=2) for kind in ("LSTM", "GRU")]
     return (*(CASES[name]() for name in _OPERATORS), *(ODD[name]() for name in _ODD), *recurrent)
 
 
 def write_case(case: int, folder: Path) -> Path:
     """The model of a case, and the external data beside it."""
-    models = corpus()
+    models = corpus(quantised=case >= FIRST_QUANTISED)
     other = models[(case * 7 + 3) % len(models)].SerializeToString()
     path = folder / "model.onnx"
     path.write_bytes(damaged(models[case % len(models)], other, case))
@@ -199,6 +205,7 @@ def _preload() -> None:
     from edgepack.compiler.planner import build  # noqa: F401
 
     corpus()
+    corpus(quantised=True)
 
 
 def _batch(cases: Sequence[int]) -> Iterator[Outcome]:

@@ -45,6 +45,7 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
     import onnx
 
     model = unrolled(model, limits=limits)
+    check_quantisation(model)  # of what was in other graphs, and of constants that were folded
     if any(not onnx.defs.has(node.op_type, node.domain) for node in model.graph.node):
         model.graph.value_info.extend(_value_types(model))
     model = rewrites.apply(model)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.shapes import infer_shapes
+from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes
 from edgepack.compiler.frontend.onnx.support import node_name
 from edgepack.errors import ModelError
 
@@ -51,6 +51,9 @@ _RESULTS = (
 #: And those that are dequantised: biases are int32.
 _OPERANDS = (*_RESULTS, "int32")
 
+#: Operators that ONNX Runtime aborts on if they leave out the zero point of their result, though they may.
+_TABLES = ("QLinearLeakyRelu", "QLinearSigmoid")
+
 #: Bits that MatMulNBits has weights of.
 _WIDTHS = (2, 4, 8)
 
@@ -58,11 +61,16 @@ AGAIN = "Quantise the model again, or correct the node."
 
 
 def check_quantisation(model: onnx.ModelProto) -> None:
-    """Looks at the constants of all quantised operators of the outermost graph.
+    """Looks at the constants of all quantised operators of the outermost graph, and in the others for what
+    ONNX Runtime dies of.
 
     Raises:
         ModelError: names the node, and what is wrong with it.
     """
+    for index, node in enumerate(all_nodes(model.graph)):
+        if node.op_type in _TABLES and not any(node.input[4:]):
+            subject = _Subject(node, f"The {node.op_type} node {node_name(node, index)}")
+            raise subject.refused("lacks the zero point of its result, which ONNX Runtime reads all the same")
     quantised = {*_PLACES, "MatMulNBits", "QLinearConcat"}
     if not any(node.op_type in quantised for node in model.graph.node):
         return

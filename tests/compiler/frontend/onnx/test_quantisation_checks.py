@@ -31,6 +31,11 @@ def attribute(model: onnx.ModelProto, **values: Any) -> onnx.ModelProto:
     return model
 
 
+def without_the_last_input(model: onnx.ModelProto) -> onnx.ModelProto:
+    del model.graph.node[0].input[-1]
+    return model
+
+
 #: By defect, the model and what the sentence says.
 DEFECTS: dict[str, tuple[str, Callable[[onnx.ModelProto], onnx.ModelProto], str]] = {
     **{
@@ -111,6 +116,11 @@ DEFECTS: dict[str, tuple[str, Callable[[onnx.ModelProto], onnx.ModelProto], str]
         lambda model: retyped(constant(model, 2, np.int64(3)), TensorProto.INT64),
         "has values of int64, which is no quantised type",
     ),
+    "zero_point_that_is_left_out": (
+        "q_sigmoid_uint8",
+        without_the_last_input,
+        "QLinearSigmoid node node lacks the zero point of its result",
+    ),
     "bias_with_a_zero_point": (
         "q_dequantize_uint8",
         lambda model: retyped(constant(model, 2, np.int32(3)), TensorProto.INT32),
@@ -136,6 +146,21 @@ def test_defect_is_one_sentence(defect: str) -> None:
 def test_scales_that_are_known_at_run_time_are_not_looked_at() -> None:
     for name in ("q_quantize_run_time", "q_conv_scales", "q_to_float_scales"):
         import_model(QUANTISED[name]())
+
+
+def test_operators_in_branches_are_looked_at() -> None:
+    """Those of them that ONNX Runtime would die of before anything is unrolled, the others then."""
+    for defect in ("zero_point_that_is_left_out", "scale_of_a_sum_is_negative"):
+        name, damage, sentence = DEFECTS[defect]
+        model = damage(QUANTISED[name]())
+        inner = helper.make_graph(list(model.graph.node), "inner", [], list(model.graph.output))
+        node = helper.make_node("If", ["yes"], ["z"], then_branch=inner, else_branch=inner)
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(True), "yes"))
+        model.graph.output[0].name = "z"
+        del model.graph.node[:]
+        model.graph.node.append(node)
+        with pytest.raises(ModelError, match=sentence.partition("node node ")[2]):
+            import_model(model)
 
 
 def test_constants_that_nodes_make_are_looked_at() -> None:
