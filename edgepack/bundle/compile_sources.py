@@ -1,4 +1,5 @@
-"""Compiles a bundle's C files; those that all bundles for a device have in common are kept in the cache."""
+"""Compiles a bundle's C files. Those that all bundles for a device have in common, and those of a model for
+its next pack, are kept in the cache."""
 
 from __future__ import annotations
 
@@ -31,9 +32,11 @@ def compile_sources(recipe: Recipe) -> dict[str, Path]:
         names += program
     names = list(dict.fromkeys(names))
     common = _common(recipe, [name for name in names if name in program])
+    own = _of_model(recipe, [name for name in names if name not in common])
     # The loader's objects never meet the model's in an archive, but some of their names are alike.
-    folders = {name: recipe.build / "common" if name in common else recipe.build for name in names}
-    objects = {name: folders[name] / _object_name(name) for name in names}
+    kept = {recipe.build / "common": common, recipe.build / "own": own}
+    folders = {name: folder for folder, files in kept.items() for name in files}
+    objects = {name: folders.get(name, recipe.build) / _object_name(name) for name in names}
     defines: dict[str, str | None] = {}
     if recipe.params_mode == "embed":
         defines[sources.PARAMS_DEFINE] = sources.params_define(recipe.bundle / recipe.layout.params)
@@ -43,13 +46,14 @@ def compile_sources(recipe: Recipe) -> dict[str, Path]:
         include = _include_directories(recipe)
         recipe.toolchain.compile_c(recipe.bundle / name, objects[name], include=include, defines=of_model)
 
-    (recipe.build / "common").mkdir()
-    key, cache = _key(recipe, common), recipe.cache
-    found = cache is not None and key and cache.fetch(key, recipe.build / "common")
-    wanted = [name for name in names if not (found and name in common)]
-    side_by_side(compile_one, wanted)
-    if cache is not None and key and not found:
-        cache.store(key, recipe.build / "common")
+    keys, cache = {folder: _key(recipe, files) for folder, files in kept.items()}, recipe.cache
+    for folder in kept:
+        folder.mkdir()
+    found = {folder for folder, key in keys.items() if cache is not None and key and cache.fetch(key, folder)}
+    side_by_side(compile_one, [name for name in names if folders.get(name) not in found])
+    for folder, key in keys.items():
+        if cache is not None and key and folder not in found:
+            cache.store(key, folder)
     return objects
 
 
@@ -87,16 +91,27 @@ def included_files(source: str, root: Path, include: Sequence[str]) -> dict[str,
     return found
 
 
-def _common(recipe: Recipe, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-    """The sources that include nothing but what every bundle has, each with what it is made from."""
-    everywhere = sources.runtime_files(recipe.gpu_apis)
+def _files(recipe: Recipe, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Each of the sources with what it is made from."""
     include = [path.relative_to(recipe.bundle).as_posix() for path in _include_directories(recipe)]
-    files = {name: included_files(name, recipe.bundle, include) for name in names}
+    return {name: included_files(name, recipe.bundle, include) for name in names}
+
+
+def _of_model(recipe: Recipe, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    """The sources of this model that are made from C files alone, not also from params or recorded data."""
+    alone = recipe.params_mode != "embed" and not recipe.device.bare_metal
+    return _files(recipe, names) if alone else {}
+
+
+def _common(recipe: Recipe, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    """The sources that include nothing but what every bundle has."""
+    everywhere = sources.runtime_files(recipe.gpu_apis)
+    files = _files(recipe, names)
     return {name: of_name for name, of_name in files.items() if of_name.keys() <= everywhere.keys()}
 
 
-def _key(recipe: Recipe, common: Mapping[str, Mapping[str, str]]) -> str:
-    """What names the objects of ``common`` in the cache; "" where they cannot be kept."""
-    if not common or not recipe.toolchain.brings_headers:
+def _key(recipe: Recipe, files: Mapping[str, Mapping[str, str]]) -> str:
+    """What names the objects of ``files`` in the cache; "" where they cannot be kept."""
+    if not files or not recipe.toolchain.brings_headers:
         return ""
-    return objects_key(recipe.toolchain_version, recipe.toolchain.compile_command(), common)
+    return objects_key(recipe.toolchain_version, recipe.toolchain.compile_command(), files)

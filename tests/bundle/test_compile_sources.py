@@ -1,4 +1,4 @@
-"""C files that all bundles for a device have in common are compiled once."""
+"""C files that all bundles for a device have in common are compiled once, those of a model once for it."""
 
 from __future__ import annotations
 
@@ -46,10 +46,16 @@ def test_another_model_compiles_only_what_is_its_own(
     pack(small_model, "host", tmp_path / "other", name="other")
     assert {*compiled} == OF_MODEL
     compiled.clear()
+    again = pack(small_model, "host", tmp_path / "again")
+    assert compiled == []
+    pack(small_model, "host", tmp_path / "embedded", params="embed")
+    assert {*compiled} == OF_MODEL  # its params are in it, which are no C
+    compiled.clear()
     anew = pack(small_model, "host", tmp_path / "anew", cache=False)
     assert {*compiled} > OF_MODEL
     for name in list_files(first.path):
         assert (first.path / name).read_bytes() == (anew.path / name).read_bytes(), name
+        assert (again.path / name).read_bytes() == (anew.path / name).read_bytes(), name
 
 
 def test_a_compiler_with_the_systems_headers_compiles_all(
