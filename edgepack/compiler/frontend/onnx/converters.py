@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from edgepack.compiler.frontend.onnx import casts, custom, recurrent, scans, selection
+from edgepack.compiler.frontend.onnx import casts, custom, dynamic_quantisation, recurrent, scans, selection
 from edgepack.compiler.frontend.onnx.padding import pad
 
 __all__ = ["OPERATORS", "convert"]
@@ -101,6 +101,7 @@ _CONVERTERS: dict[str, Callable[..., Any]] = {
     "BitCast": _bit_cast,
     **scans.CONVERTERS,
     **custom.CONVERTERS,
+    **dynamic_quantisation.CONVERTERS,
     **selection.CONVERTERS,
     "Clip": _clip,
     "Einsum": _einsum,

@@ -31,7 +31,7 @@ COMPILED = [
     *("q_quantize_int16_ms", "q_dequantize_uint16_ms", "q_dequantize_int4", "q_quantize_run_time"),
     *("q_conv_uint8_int8", "q_conv_scales", "q_matmul_int8_int8", "q_dynamic_matmul_uint8_int8"),
     *("q_gemm_uint8_int8", "q_to_float_scales", "q_nbits_4_64", "q_embed_int8", "q_pool_counted"),
-    "q_lstm_1",
+    *("q_lstm_1", "q_dynamic"),
 ]
 
 
@@ -87,6 +87,15 @@ def test_operator_is_compiled(name: str, compiled: Compiled) -> None:
     found = compiled.run(name, inputs)
     for output, wanted in compiled.expected(name, inputs).items():
         check(name, wanted, found[output])
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -3.0])
+def test_a_tensor_of_one_number_is_quantised_dynamically(value: float, compiled: Compiled) -> None:
+    """Zeros have a scale of 1, not of 0."""
+    inputs = {"input_0": np.full((2, 3, 8), value, np.float32)}
+    found = compiled.run("q_dynamic", inputs)
+    for output, wanted in compiled.expected("q_dynamic", inputs).items():
+        np.testing.assert_array_equal(found[output], wanted)
 
 
 @pytest.mark.slow
