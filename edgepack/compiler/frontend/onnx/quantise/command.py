@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.error_attribution import attributed_errors
 from edgepack.compiler.frontend.onnx.extents import stored_bytes
 from edgepack.compiler.frontend.onnx.quantise.bias_correction import mean_errors
-from edgepack.compiler.frontend.onnx.quantise.comparison import compared, compared_outputs
+from edgepack.compiler.frontend.onnx.quantise.comparison import compared, compared_outputs, least
 from edgepack.compiler.frontend.onnx.quantise.float_model import float_model
 from edgepack.compiler.frontend.onnx.quantise.quantiser import DYNAMIC, dynamically_quantised, quantised
 from edgepack.compiler.frontend.onnx.quantise.ranges import Range, measured_ranges
@@ -30,6 +31,9 @@ __all__ = ["quantise"]
 
 #: The file that is left in the job's folder.
 QUANTISED = "quantised.onnx"
+
+#: Samples by which it is found out whether corrected biases bring the outputs nearer.
+COMPARED = 8
 
 #: Names that a message lists.
 _MOST_NAMES = 8
@@ -112,7 +116,10 @@ class _Work:
         made = rounded(set())
         if self.settings.bias_correction:
             means = mean_errors(structure, made, self.samples)
-            made = rounded(set())
+            if self._nearness(corrected := rounded(set())) > self._nearness(made):
+                made = corrected
+            else:
+                means = {}
         kept: tuple[str, ...] = ()
         if (bar := self.settings.min_sqnr) is not None:
             self.stage("choose layers", "")
@@ -146,6 +153,10 @@ class _Work:
         self.stage("compare", "")
         outputs = compared_outputs(self.model, made, self.samples)
         return made, QuantisationFigures((), outputs, self.samples.count)
+
+    def _nearness(self, made: onnx.ModelProto) -> float:
+        """The signal-to-noise ratio of the output that is worst off, on some of the samples."""
+        return least(compared_outputs(self.model, made, islice(self.samples, COMPARED)))
 
     def _excluded(self, layers: list[onnx.NodeProto]) -> set[str]:
         """Names of the layers that the user's patterns say; ConfigError for one that says none, or where all

@@ -3,7 +3,7 @@
 Products (convolutions, matrix products) do. What stands between two products does where all of it can: then
 a value is an integer from one product to the next. What has a float neighbour (a norm, a softmax, GELU
 written out) stays float, and so do results that only such nodes read: each rounding that nothing needs would
-cost accuracy.
+cost accuracy. For the same reason a product is rounded behind its bias and its activation, not before.
 """
 
 from __future__ import annotations
@@ -35,6 +35,13 @@ ARITHMETIC = {
     *("Add", "Concat", "Elu", "GlobalAveragePool", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "PRelu"),
     *("ReduceMean", "Sigmoid", "Sub", "Tanh"),
 }
+
+
+#: Activations that are computed before the product in front of them is rounded; Relu and Clip are MOVES.
+_ACTIVATIONS = {"Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Sigmoid", "Tanh"}
+
+#: ``x * gate(x)`` is an activation too, of these.
+_GATES = {"HardSigmoid", "Sigmoid"}
 
 
 @dataclass(frozen=True)
@@ -84,10 +91,23 @@ class Structure:
         return found
 
     @cached_property
+    def tails(self) -> dict[str, list[onnx.NodeProto]]:
+        """By the name of a product, the nodes behind it that are computed before its result is rounded: its
+        bias, its activation."""
+        found = {}
+        for node in self.model.graph.node:
+            if node.op_type in PRODUCTS:
+                added = self.biased.get(node.name)
+                tail = [] if added is None else [added]
+                tail += self._activation((tail or [node])[-1].output[0])
+                found[node.name] = tail
+        return found
+
+    @cached_property
     def layers(self) -> list[onnx.NodeProto]:
         """What can compute with integers, in the graph's order: products and what stands between them."""
-        added = {node.name for node in self.biased.values()}
-        nodes = [node for node in self.model.graph.node if self._is_float32(node) and node.name not in added]
+        behind = {node.name for tail in self.tails.values() for node in tail}
+        nodes = [n for n in self.model.graph.node if self._is_float32(n) and n.name not in behind]
         products = {node.name for node in nodes if node.op_type in PRODUCTS}
         between = [node for node in nodes if node.op_type in ARITHMETIC]
         while True:
@@ -100,31 +120,30 @@ class Structure:
 
     @cached_property
     def float_tensors(self) -> set[str]:
-        """What is not rounded to integers though a quantised node computes it: what MatMul hands to its bias,
-        that bias, and results that no quantised node reads."""
+        """What is not rounded to integers though a quantised node computes it: what a product hands to its
+        bias and its activation, that bias, and results that no quantised node reads."""
         integer = {node.name for node in self.layers}
         tensors = set()
         for node in self.layers:
-            if node.name in self.biased:
-                tensors |= {name for name in self.biased[node.name].input if name}
+            tensors |= {name for behind in self.tails.get(node.name, ()) for name in behind.input}
             result = self.result(node)
             if not any(reader.name in integer for reader in self._read_by(result)):
                 tensors.add(result)
         return tensors
 
     def result(self, node: onnx.NodeProto) -> str:
-        """The name of what a layer computes, with its bias."""
-        return str(self.biased.get(node.name, node).output[0])
+        """The name of what a layer computes, with its bias and activation."""
+        return str([node, *self.tails.get(node.name, ())][-1].output[0])
 
     def float_nodes(self, also: set[str]) -> list[str]:
         """Names of the nodes that the quantiser leaves as they are, those of the layers ``also`` among
         them."""
         integer = {node.name for node in self.layers} - also
-        added = {add.name for name, add in self.biased.items() if name in integer}
+        behind = {node.name for name, tail in self.tails.items() if name in integer for node in tail}
         return [
             node.name
             for node in self.model.graph.node
-            if node.op_type not in MOVES and node.name not in integer and node.name not in added
+            if node.op_type not in MOVES and node.name not in integer | behind
         ]
 
     @cached_property
@@ -158,16 +177,27 @@ class Structure:
         """Whether all that a node reads comes from integers, and some of its readers want them."""
         for name in node.input:
             origin = self._origin(name) if name in self.floats else None
-            if (
-                origin is not None
-                and origin.name not in integer
-                and origin.name not in self._bias_adds(integer)
-            ):
+            if origin is not None and origin.name not in integer and origin.name not in self._last:
                 return False
         return any(reader.name in integer for reader in self._read_by(node.output[0]))
 
-    def _bias_adds(self, integer: set[str]) -> set[str]:
-        return {add.name for name, add in self.biased.items() if name in integer}
+    @cached_property
+    def _last(self) -> set[str]:
+        """Names of the nodes whose results are those of products."""
+        return {tail[-1].name for tail in self.tails.values() if tail}
+
+    def _activation(self, name: str) -> list[onnx.NodeProto]:
+        """The nodes that are an activation of a value, if nothing else reads it."""
+        readers = [] if name in self._ends else self.readers[name]
+        operators = [node.op_type for node in readers]
+        if len(readers) == 1 and operators[0] in _ACTIVATIONS:
+            return list(readers)
+        gate = next((node for node in readers if node.op_type in _GATES), None)
+        product = next((node for node in readers if node.op_type == "Mul"), None)
+        if gate is None or product is None or len(readers) != 2 or gate.output[0] in self._ends:
+            return []
+        gated = {name, gate.output[0]} == {*product.input} and len(self.readers[gate.output[0]]) == 1
+        return [gate, product] if gated else []
 
     def _origin(self, name: str) -> onnx.NodeProto | None:
         """The node that computes a value, before it was moved; None for an input of the model."""

@@ -77,6 +77,23 @@ def test_only_what_lies_between_products_is_rounded(tmp_path: Path) -> None:
     assert output.sqnr is not None and output.sqnr > 35
 
 
+def test_a_product_is_rounded_behind_its_activation(tmp_path: Path) -> None:
+    g = Graph("activations", opset=17)
+    x = g.op("Conv", g.input("image", (1, 3, 8, 8)), g.weight(8, 3, 3, 3), pads=[1] * 4)
+    x = g.op("Conv", g.op("HardSwish", x, name="hard"), g.weight(8, 8, 3, 3), pads=[1] * 4)
+    x = g.op("Conv", g.op("Mul", x, g.op("Sigmoid", x), name="silu"), g.weight(8, 8, 3, 3), pads=[1] * 4)
+    gate = g.op("Conv", g.op("GlobalAveragePool", x, name="mean"), g.weight(8, 8, 1, 1))
+    x = g.op("Mul", x, g.op("Sigmoid", gate, name="gate"), name="gated")
+    g.op("Conv", x, g.weight(4, 8, 3, 3), name="y")
+    g.output("y")
+    model, figures = made(g.model(), tmp_path)
+    assert rounded(model) == {"image", "hard", "silu", "Conv_5", "mean", "gate", "gated"}
+    assert [one.operator for one in figures.layers] == [
+        *("Conv", "Conv", "Conv", "GlobalAveragePool", "Conv", "Mul", "Conv")
+    ]
+    assert figures.outputs[0].sqnr is not None and figures.outputs[0].sqnr > 30
+
+
 def test_a_weight_has_a_scale_for_each_channel_of_the_result(tmp_path: Path) -> None:
     model, _ = made(transformer(), tmp_path)
     sizes = [
