@@ -35,6 +35,8 @@ QUANTISED = "quantised.onnx"
 #: Samples by which it is found out whether corrected biases bring the outputs nearer.
 COMPARED = 8
 
+_MOSTLY_FLOAT = "Most of the model's weights stay float: they are in layers that are not quantised."
+
 #: Names that a message lists.
 _MOST_NAMES = 8
 
@@ -76,11 +78,16 @@ def quantise(
             "The calibration data were random: the ranges may not be those of real inputs, and the figures "
             "say nothing about the accuracy on them."
         )
+    before, after = stored_bytes(model), stored_bytes(made)
+    if after > before / 2 and not settings.exclude and not figures.kept_float:
+        notes.append(
+            _MOSTLY_FLOAT + ("" if settings.dynamic else " --dynamic quantises LSTMs and embeddings.")
+        )
     return replace(
         figures,
         samples=samples.count,
-        weight_bytes_before=stored_bytes(model),
-        weight_bytes_after=stored_bytes(made),
+        weight_bytes_before=before,
+        weight_bytes_after=after,
         warnings=(*notes, *figures.warnings),
     )
 

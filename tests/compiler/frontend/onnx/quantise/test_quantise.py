@@ -200,6 +200,16 @@ def test_dynamic_quantisation_needs_no_data(tmp_path: Path) -> None:
         made(g.model(), tmp_path, dynamic=True)
 
 
+def test_weights_that_stay_float_are_spoken_of(tmp_path: Path) -> None:
+    _, figures = made(build("lstm"), tmp_path)
+    assert figures.weight_bytes_after > figures.weight_bytes_before / 2
+    assert "Most of the model's weights stay float" in figures.warnings[-1]
+    assert "--dynamic" in figures.warnings[-1]
+    model, figures = made(build("lstm"), tmp_path, dynamic=True)
+    assert "DynamicQuantizeLSTM" in {node.op_type for node in model.graph.node}
+    assert not any("stay float" in text for text in figures.warnings)
+
+
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     files = []
     for _ in range(2):
