@@ -177,8 +177,8 @@ class QuantizeOptions:
         exclude: patterns (``conv1*``) of nodes' names and operators that stay float.
         min_sqnr: signal-to-noise ratio in dB that each output has at least on the calibration data; as few
             layers as possible stay float for it.
-        bias_correction: take the mean error that rounded weights make off the biases, where that brings the
-            outputs nearer to the float model's.
+        bias_correction: take the mean error that rounded weights make off the biases, unless that takes an
+            output further off the float model's.
         samples: of the calibration data that are used at most.
         seed: of random calibration data.
         shapes: an input's name to its shape, where the model leaves it open.

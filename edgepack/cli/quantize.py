@@ -50,7 +50,7 @@ _OPTIONS = (
         "--bias-correction/--no-bias-correction",
         default=True,
         show_default=True,
-        help="Take the mean error that rounded weights make off the biases, where that helps.",
+        help="Take the mean error that rounded weights make off the biases, unless it harms.",
     ),
     click.option(
         "--samples",

@@ -44,7 +44,7 @@ class QuantiseSettings:
         min_sqnr: signal-to-noise ratio in dB that each output has at least; as few layers as possible stay
             float for it. None: no layer does.
         bias_correction: the mean error that rounded weights make on the calibration data is taken off biases,
-            where that brings the outputs nearer.
+            unless that takes an output further off.
         samples: of the calibration data that are used at most.
         seed: of random calibration data.
     """

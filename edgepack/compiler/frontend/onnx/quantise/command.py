@@ -32,9 +32,15 @@ __all__ = ["quantise"]
 #: The file that is left in the job's folder.
 QUANTISED = "quantised.onnx"
 
-#: Samples by which it is found out whether corrected biases bring the outputs nearer.
-COMPARED = 8
+#: Samples by which it is found out whether corrected biases take an output further off, and by how many dB
+#: they may: what they do on average is more than what these few say.
+COMPARED, TOLERATED = 8, 1.0
 
+_RANDOM_RANGES = (
+    "The calibration data were random: the ranges may not be those of real inputs, and the figures say "
+    "nothing about the accuracy on them."
+)
+_RANDOM_FIGURES = "The figures are of random inputs, and say nothing about the accuracy on real ones."
 _MOSTLY_FLOAT = "Most of the model's weights stay float: they are in layers that are not quantised."
 
 #: Names that a message lists.
@@ -74,10 +80,7 @@ def quantise(
     if samples.unused:
         notes.append(f"{samples.unused} more samples of the calibration data were not used (--samples).")
     if calibration is None:
-        notes.append(
-            "The calibration data were random: the ranges may not be those of real inputs, and the figures "
-            "say nothing about the accuracy on them."
-        )
+        notes.append(_RANDOM_FIGURES if settings.dynamic else _RANDOM_RANGES)
     before, after = stored_bytes(model), stored_bytes(made)
     if after > before / 2 and not settings.exclude and not figures.kept_float:
         notes.append(
@@ -123,7 +126,7 @@ class _Work:
         made = rounded(set())
         if self.settings.bias_correction:
             means = mean_errors(structure, made, self.samples)
-            if self._nearness(corrected := rounded(set())) > self._nearness(made):
+            if self._nearness(corrected := rounded(set())) > self._nearness(made) - TOLERATED:
                 made = corrected
             else:
                 means = {}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.binding import model_inputs
-from edgepack.compiler.frontend.onnx.sampling import random_inputs
-from edgepack.errors import ConfigError
+from edgepack.compiler.frontend.onnx.quantise.runs import runner
+from edgepack.compiler.frontend.onnx.sampling import FREE_RANGE, SMALLER_RANGES, random_inputs
+from edgepack.errors import ConfigError, ModelError
 from edgepack.plan.quantisation import CALIBRATION_SUFFIXES
 from edgepack.plan.types import TensorSpec
 
@@ -56,8 +58,21 @@ def random_samples(model: onnx.ModelProto, seed: int, most: int) -> Samples:
         model: all input shapes static.
         most: how many at most.
     """
-    made = [random_inputs(model, seed + number) for number in range(min(RANDOM_SAMPLES, most))]
+    free = _free_range(model, seed)
+    made = [random_inputs(model, seed + number, free) for number in range(min(RANDOM_SAMPLES, most))]
     return Samples(len(made), _made=made)
+
+
+def _free_range(model: onnx.ModelProto, seed: int) -> tuple[int, int]:
+    """The range of integers on which the model runs: smaller ones where they count or index something."""
+    if all("float" in item.dtype for item in model_inputs(model)):
+        return FREE_RANGE
+    run = runner(model, [value.name for value in model.graph.output])
+    for free in (FREE_RANGE, *SMALLER_RANGES):
+        with suppress(ModelError):
+            run(random_inputs(model, seed, free))
+            return free
+    return FREE_RANGE
 
 
 def given_samples(path: Path, model: onnx.ModelProto, most: int) -> Samples:

@@ -59,6 +59,14 @@ def test_random_samples_differ_and_are_the_same_for_a_seed() -> None:
     assert not np.array_equal(one[0]["x"], one[1]["x"])
 
 
+def test_random_integers_are_such_that_the_model_runs() -> None:
+    g = Graph("indices")
+    rows = g.op("Mul", g.input("i", (4,), "int64"), g.const(2))
+    g.op("MatMul", g.op("Gather", g.weight(4, 8), rows), g.weight(8, 2), name="y")
+    g.output("y")
+    assert {int(n) for one in random_samples(g.model(), 0, 4) for n in one["i"]} == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
