@@ -24,7 +24,7 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
         *("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "lzcnt", "bmi", "bmi2", "movbe"),
         *("avx", "avx2", "fma", "f16c"),
         *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-        *("avx512vnni", "avx512bf16", "avx512fp16"),
+        *("avx512vnni", "avx512bf16", "avx512fp16", "avxvnni"),
     ),
     "aarch64": ("neon", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
     "arm": ("neon", "vfp3", "vfp4", "fp16"),
@@ -139,6 +139,18 @@ class CpuTarget:
     def usable_registers(self) -> int:
         """SIMD registers that a tile counts on; a CPU without vectors has at least 8 for floats."""
         return max(8, self.vector_registers)
+
+    @property
+    def computes_floats(self) -> bool:
+        """Whether the CPU has instructions for float32; otherwise each operation is a call of the compiler's
+        library (RISC-V without F)."""
+        return self._family != "riscv" or "+f" in self.features
+
+    @property
+    def rounds_to_integers(self) -> bool:
+        """Whether an instruction makes the nearest integers of float32, whatever the mode (AArch64's
+        FCVTNS)."""
+        return self._family == "aarch64"
 
     @property
     def virtual_registers(self) -> bool:

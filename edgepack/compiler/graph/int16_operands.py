@@ -29,6 +29,9 @@ __all__ = ["int16_operands"]
 #: The least and the largest value of what is multiplied.
 INT16 = (-(2**15), 2**15 - 1)
 
+#: Operands that were made for products of bytes.
+BYTES = {"int8", "uint8"}
+
 CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
 
 #: What hands its first operand's elements on.
@@ -54,7 +57,11 @@ class _Int16Operands(Rewriter):
         name = op_name(call)
         if name != "relax.matmul" and name not in CONVOLUTIONS:
             return None
-        if dtype_of(call) != "int32" or not all(self._fits(arg) and not self._given(arg) for arg in args):
+        if (
+            dtype_of(call) != "int32"
+            or dtype_of(args[0]) in BYTES
+            or not all(self._fits(arg) and not self._given(arg) for arg in args)
+        ):
             return None
         left, right = args
         if name == "relax.matmul":

@@ -19,7 +19,7 @@ from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.graph.group_norm import group_norm_expression
 from edgepack.compiler.graph.rewrite import constant, is_constant, numpy_of, op_name, shape_of
 
-__all__ = ["ANCHOR", "Attributes", "legalize"]
+__all__ = ["ANCHOR", "FUSES_BEHIND", "Attributes", "convolution_attributes", "legalize"]
 
 #: Name of the PrimFunc attribute.
 ANCHOR = "edgepack.anchor"
@@ -40,7 +40,8 @@ Attributes = dict[str, Any]
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Call]
 
 
-def _convolution(call: relax.Call) -> Attributes:
+def convolution_attributes(call: relax.Call) -> Attributes:
+    """What a rule is told of a convolution."""
     a = call.attrs
     return {
         "kind": op_name(call).removeprefix("relax.nn."),
@@ -74,7 +75,7 @@ def _matmul(call: relax.Call) -> Attributes:
 LEAST_PIXEL = 4
 
 ANCHORS: dict[str, Callable[[relax.Call], Attributes]] = {
-    **{f"relax.nn.conv{rank}d": _convolution for rank in (1, 2, 3)},
+    **{f"relax.nn.conv{rank}d": convolution_attributes for rank in (1, 2, 3)},
     **{f"relax.nn.{kind}_pool{rank}d": _pooling for kind in ("max", "avg") for rank in (1, 2, 3)},
     "relax.matmul": _matmul,
 }

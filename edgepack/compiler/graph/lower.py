@@ -15,6 +15,7 @@ from tvm.s_tir import SBlockRealize
 from tvm.tirx import PrimFunc, SeqStmt
 
 from edgepack.compiler.graph.attention import fuse_attention
+from edgepack.compiler.graph.bytes_as_read import bytes_as_read
 from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
@@ -29,6 +30,7 @@ from edgepack.compiler.graph.legalize import ANCHOR, legalize
 from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.products import matrix_products
 from edgepack.compiler.graph.quantised import quantised
+from edgepack.compiler.graph.quantised_values import ByteProducts
 from edgepack.compiler.graph.quantised_weights import warning_of_quantised_weights
 from edgepack.compiler.graph.rewrite import node_index, op_name
 from edgepack.compiler.graph.safe_indices import safe_indices
@@ -87,6 +89,9 @@ class Forms:
     Attributes:
         fast_integers: the target multiplies integers faster than float32: products of dequantised tensors are
             those of their integers.
+        quads: how it multiplies bytes, if it does.
+        narrows: it rounds vectors of float32 to integers by one instruction, and narrows integers with
+            saturation.
         filtered: the tiles by which convolutions by 3x3 have Winograd's form, whose weights take more memory:
             dilated ones are taken apart for it; None where they may not have it.
         shuffles: elements at steps along a row are loads and shuffles: small windows are pooled as slices
@@ -94,6 +99,8 @@ class Forms:
     """
 
     fast_integers: bool = False
+    quads: ByteProducts | None = None
+    narrows: bool = False
     filtered: FilteredTiles | None = None
     shuffles: bool = False
 
@@ -110,7 +117,7 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
     warning = "" if forms.fast_integers else warning_of_quantised_weights(module)
     # The target only selects TVM's generic CPU legalisations.
     with tvm.target.Target("llvm"):
-        module = quantised(module) if forms.fast_integers else module
+        module = quantised(module, forms.quads, narrows=forms.narrows) if forms.fast_integers else module
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)
@@ -120,7 +127,7 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
         if layout == "NCHW":
             module = channels_last(module, filtered=forms.filtered, shuffles=forms.shuffles)
             module = fold_views(module)
-        module = int16_operands(module)
+        module = bytes_as_read(int16_operands(module))
         module = fuse_norms(module)
         module = fuse_attention(module)
         module = isolate_gathered(module)

@@ -24,8 +24,11 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.quantised_products import QuantisedProducts
+from edgepack.compiler.graph.quantised_rounding import rounded, shifted
 from edgepack.compiler.graph.quantised_values import (
     INT16,
+    ByteProducts,
     Integers,
     Scaled,
     aligned,
@@ -57,8 +60,12 @@ MOVES = {
     "relax.permute_dims",
     "relax.strided_slice",
     "relax.broadcast_to",
+    "relax.take",
     *(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3)),
 }
+
+#: Magnitude from which on float32 is not converted to int32 before it is bounded.
+LARGEST = 2.0**30
 
 _Value = Integers | Scaled
 
@@ -67,10 +74,13 @@ class _Quantised(Rewriter):
     """Knows of each value of the model whether it is integers and a scale, and emits it when it is asked
     for."""
 
-    def __init__(self, module: IRModule) -> None:
+    def __init__(self, module: IRModule, quads: ByteProducts | None, *, narrows: bool) -> None:
         super().__init__(module)
+        self.narrows = narrows
+        self.quads, self.products = quads, QuantisedProducts(self, quads)
         self.known: dict[relax.Expr, _Value] = {}
         self.readers = _readers(module)
+        self.largest: dict[relax.Expr, float] = {}
         self.variable: OptionalExpr = None
         self.handlers: dict[str, Callable[[relax.Call], _Value | None]] = {
             "relax.quantize": self._quantize,
@@ -78,9 +88,10 @@ class _Quantised(Rewriter):
             "relax.add": self._add,
             "relax.nn.relu": self._relu,
             "relax.clip": self._clip,
-            "relax.matmul": self._matmul,
+            "relax.maximum": self._bound,
+            "relax.minimum": self._bound,
             "relax.concat": self._concat,
-            **dict.fromkeys(CONVOLUTIONS, self._convolution),
+            **dict.fromkeys([*CONVOLUTIONS, "relax.matmul"], self._product),
             **dict.fromkeys(MOVES, self._moved),
         }
 
@@ -89,6 +100,9 @@ class _Quantised(Rewriter):
         handler, self.variable = self.handlers.get(op_name(value)), binding.var
         found = None if handler is None else handler(value)
         if found is None:
+            if op_name(value) in {"relax.add", "relax.subtract"}:
+                assert isinstance(value, relax.Call)
+                self.largest[binding.var] = float(sum(self._largest(arg) for arg in value.args))
             super().visit_binding(binding)
         else:
             self.known[binding.var] = found
@@ -98,20 +112,28 @@ class _Quantised(Rewriter):
         if known is None:
             return super().use(expr)
         if isinstance(known, Integers):
-            zero = constant(np.array(known.zero, np.int16))
-            shifted = self.emit(relax.op.add(known.expr, zero)) if known.zero else known.expr
-            made = self.emit(relax.op.astype(shifted, known.dtype))
+            made = shifted(self, known.expr, known.zero - known.offset, known.dtype)
         else:
             made = self._floats(known)
-            if dtype_of(known.expr) == "int16":
-                return made  # anew for each reader, which so reads two bytes instead of four
+            if not known.sums:
+                return made  # anew for each reader, which so reads the integers
         del self.known[expr]
         self.bind(expr, made)
         return made
 
+    def _centred(self, value: Scaled) -> relax.Expr:
+        """The integers of a quantised tensor, of int16; those of sums, int32."""
+        if value.sums:
+            if value.addend is None:
+                return value.expr
+            return self.emit(relax.op.add(value.expr, constant(value.addend)))
+        return value.expr if is_constant(value.expr) else shifted(self, value.expr, -value.offset, "int16")
+
     def _floats(self, value: Scaled) -> relax.Expr:
         """The float32 values."""
-        whole = self.emit(relax.op.astype(value.expr, "float32"))
+        whole = self._centred(value)
+        if dtype_of(whole) != "float32":
+            whole = self.emit(relax.op.astype(whole, "float32"))
         made = self.emit(relax.op.multiply(whole, constant(value.scales())))
         if value.low == 0 and value.high == inf:
             return self.emit(relax.op.nn.relu(made))
@@ -137,15 +159,26 @@ class _Quantised(Rewriter):
             return None
         value = self.known.get(x)
         if isinstance(value, Scaled) and same_scale(value, step, limits):
-            return Integers(value.expr, step, shift, dtype, value.limits)
-        if isinstance(value, Scaled) and dtype_of(value.expr) == "int32":
+            return Integers(value.expr, step, shift, dtype, value.limits, value.offset)
+        if isinstance(value, Scaled) and value.sums:
             low, high = integer_bounds(value, step, limits)
             scaled = self._floats(value.by(step))
         else:
             low, high = limits
             scaled = self.emit(relax.op.divide(self.use(x), constant(step)))
-        rounded = self.emit(relax.op.round(self.emit(relax.op.clip(scaled, low, high))))
-        return Integers(self.emit(relax.op.astype(rounded, "int16")), step, shift, dtype, (low, high))
+        stored, offset = "int16", 0
+        if self.quads is not None and dtype != "int16":
+            stored, offset = self.quads.left, shift - int(info.min) + int(np.iinfo(self.quads.left).min)
+        largest = self._largest(x) / float(step)
+        expr = rounded(self, scaled, (low, high), (offset, stored), joint=self.narrows and largest < LARGEST)
+        return Integers(expr, step, shift, dtype, (low, high), offset)
+
+    def _largest(self, x: relax.Expr) -> float:
+        """A magnitude that no element of a float32 tensor exceeds, where it is known."""
+        value = self.known.get(x)
+        if isinstance(value, Scaled):
+            return float(value.scale.max(initial=0)) * max(map(abs, value.limits))
+        return self.largest.get(x, inf)
 
     def _dequantize(self, call: relax.Call) -> Scaled | None:
         x, scale, zero = call.args
@@ -159,7 +192,9 @@ class _Quantised(Rewriter):
         value = self.known.get(x)
         if isinstance(value, Integers):
             same = factor.size == 1 and int(shift.reshape(-1)[0]) == value.zero
-            return Scaled(value.expr, factor.reshape(()), 0, value.limits) if same else None
+            if not same:
+                return None
+            return Scaled(value.expr, factor.reshape(()), 0, value.limits, offset=value.offset)
         if not is_constant(x):
             return self._given(x, factor, shift)
         if numpy_of(x).dtype.kind not in "iu" or not rank:
@@ -178,66 +213,23 @@ class _Quantised(Rewriter):
         if dtype not in {"int8", "uint8"} or factor.size != 1:
             return None
         zero, info = int(shift.reshape(-1)[0]), np.iinfo(dtype)
-        wide = self.emit(relax.op.astype(self.use(x), "int16"))
-        if zero:
-            wide = self.emit(relax.op.subtract(wide, constant(np.array(zero, np.int16))))
-        return Scaled(wide, factor.reshape(()), 0, (int(info.min) - zero, int(info.max) - zero))
+        limits = int(info.min) - zero, int(info.max) - zero
+        offset, stored = 0, "int16"
+        if self.quads is not None:
+            offset, stored = zero - int(info.min) + int(np.iinfo(self.quads.left).min), self.quads.left
+        expr = shifted(self, self.use(x), offset - zero, stored)
+        return Scaled(expr, factor.reshape(()), 0, limits, offset=offset)
 
     # Products -----------------------------------------------------------------------------------------------
 
-    def _convolution(self, call: relax.Call) -> Scaled | None:
+    def _product(self, call: relax.Call) -> Scaled | None:
+        """A convolution or matrix product of two dequantised tensors."""
         left, right = (self.known.get(arg) for arg in call.args)
         if not isinstance(left, Scaled) or not isinstance(right, Scaled) or dtype_of(call) != "float32":
             return None
-        weights, per_channel = right.expr, not right.single
-        if not _multiplied(left) or not _multiplied(right) or not left.single or not is_constant(weights):
-            return None
-        if per_channel and right.axis != 0:
-            return None
-        sums = np.abs(numpy_of(weights).astype(np.int64)).reshape(shape_of(weights)[0], -1).sum(1)
-        most = int(sums.max(initial=0)) * max(map(abs, left.limits))
-        if most >= 2**31:
-            return None
-        a, operator = call.attrs, getattr(relax.op.nn, op_name(call).removeprefix("relax.nn."))
-        product = operator(
-            left.expr,
-            weights,
-            **{key: list(getattr(a, key)) for key in ("strides", "padding", "dilation")},
-            groups=int(a.groups),
-            data_layout=str(a.data_layout),
-            kernel_layout=str(a.kernel_layout),
-            out_dtype="int32",
-        )
-        scale = (left.scale * right.scale).astype(np.float32)
-        return Scaled(self.emit(product), scale, 1 if per_channel else 0, (-most, most))
-
-    def _matmul(self, call: relax.Call) -> Scaled | None:
-        left, right = (self.known.get(arg) for arg in call.args)
-        if not isinstance(left, Scaled) or not isinstance(right, Scaled) or dtype_of(call) != "float32":
-            return None
-        shapes = [shape_of(side.expr) for side in (left, right)]
-        if not _multiplied(left) or not _multiplied(right) or not left.single or min(map(len, shapes)) < 2:
-            return None
-        last = len(shapes[1]) - 1
-        if not right.single and right.axis != last:
-            return None
-        if is_constant(right.expr):
-            sums = int(np.abs(numpy_of(right.expr).astype(np.int64)).sum(-2).max(initial=0))
-        else:
-            sums = max(map(abs, right.limits)) * shapes[0][-1]
-        most = sums * max(map(abs, left.limits))
-        if most >= 2**31:
-            return None
-        product = self.emit(relax.op.matmul(*(self._wide(side.expr) for side in (left, right))))
-        scale = (left.scale * right.scale).astype(np.float32)
-        axis = 0 if right.single else len(shape_of(product)) - 1
-        return Scaled(product, scale, axis, (-most, most))
-
-    def _wide(self, expr: relax.Expr) -> relax.Expr:
-        """Integers as int32: ``int16_operands`` finds that they are narrower."""
-        if is_constant(expr):
-            return constant(numpy_of(expr).astype(np.int32))
-        return self.emit(relax.op.astype(expr, "int32"))
+        if op_name(call) == "relax.matmul":
+            return self.products.matmul(left, right)
+        return self.products.convolution(call, left, right)
 
     def _add(self, call: relax.Call) -> Scaled | None:
         """Sums of products and a bias that has their scale."""
@@ -254,8 +246,9 @@ class _Quantised(Rewriter):
             low, high = (a + b for a, b in zip(left.limits, right.limits, strict=True))
             if low < -(2**31) or high >= 2**31:
                 continue
-            summed = self.emit(relax.op.add(left.expr, self._wide(right.expr)))
-            return replace(left, expr=summed, limits=(low, high))
+            addend = numpy_of(right.expr).astype(np.int32)
+            addend = addend if left.addend is None else addend + left.addend
+            return replace(left, addend=addend, limits=(low, high))
         return None
 
     # What hands integers on -------------------------------------------------------------------------------
@@ -267,11 +260,20 @@ class _Quantised(Rewriter):
         low, high = (float(bound.value) for bound in call.args[1:])
         return self._within(call.args[0], low, high)
 
+    def _bound(self, call: relax.Call) -> Scaled | None:
+        """A bound on one side."""
+        for x, bound in (call.args, call.args[::-1]):
+            if is_constant(bound) and prod(shape_of(bound)) == 1 and shape_of(x) == shape_of(call):
+                number = float(numpy_of(bound).reshape(()))
+                lower = op_name(call) == "relax.maximum"
+                return self._within(x, number if lower else -inf, inf if lower else number)
+        return None
+
     def _within(self, x: relax.Expr, low: float, high: float) -> Scaled | None:
         """Bounds on sums of products, which the quantised tensor has instead; those of another value, which
         is read as it lies, stay an operator."""
         value = self.known.get(x)
-        if not isinstance(value, Scaled) or dtype_of(value.expr) != "int32" or is_constant(value.expr):
+        if not isinstance(value, Scaled) or not value.sums or is_constant(value.expr):
             return None
         low, high = max(value.low, low), min(value.high, high)
         return replace(value, low=low, high=high) if low <= high else None
@@ -282,7 +284,7 @@ class _Quantised(Rewriter):
             return None
         args = [value.expr, *(self.use(arg) for arg in call.args[1:])]
         if not is_constant(value.expr):
-            if dtype_of(value.expr) == "int32":
+            if isinstance(value, Scaled) and value.sums:
                 return None
             return replace(value, expr=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
         assert isinstance(value, Scaled)
@@ -313,14 +315,16 @@ class _Quantised(Rewriter):
             return None
         kinds = {type(value) for value in values}
         whole: list[Any] = values
-        if len(kinds) != 1 or any(dtype_of(value.expr) != "int16" for value in whole):
+        if len(kinds) != 1 or any(isinstance(value, Scaled) and value.sums for value in whole):
             return None
         first = whole[0]
         limits = min(v.limits[0] for v in whole), max(v.limits[1] for v in whole)
         if isinstance(first, Integers):
             if len({(v.zero, v.dtype) for v in whole}) != 1:
                 return None
-        elif any(not v.single or v.bounded or v.scale != first.scale for v in whole):
+        elif any(
+            not v.single or v.bounded or (v.scale, v.offset) != (first.scale, first.offset) for v in whole
+        ):
             return self._requantised(call, whole, axis)
         joined = self.emit(relax.op.concat([value.expr for value in whole], axis=axis))
         joint: _Value = replace(first, expr=joined, limits=limits)
@@ -339,12 +343,7 @@ class _Quantised(Rewriter):
             return None
         joined = self.emit(relax.op.concat([value.expr for value in found], axis=axis))
         limits = min(v.limits[0] for v in found), max(v.limits[1] for v in found)
-        return Scaled(joined, found[0].scale, 0, limits)
-
-
-def _multiplied(value: Scaled) -> bool:
-    """Whether the integers are such as products of int16 take, and all of the value."""
-    return dtype_of(value.expr) == "int16" and not value.bounded
+        return Scaled(joined, found[0].scale, 0, limits, offset=found[0].offset)
 
 
 def _along(value: Scaled, call: relax.Call) -> Array:
@@ -382,10 +381,17 @@ def _readers(module: IRModule) -> dict[relax.Expr, list[relax.Call | None]]:
     return found
 
 
-def quantised(module: IRModule) -> IRModule:
+def quantised(module: IRModule, quads: ByteProducts | None = None, *, narrows: bool = False) -> IRModule:
     """Makes products of integers of those of dequantised tensors whose scales are known.
 
     Args:
         module: channels first, as it was imported: nothing is folded yet.
+        quads: how the target multiplies bytes; None where it has no instruction for that, and products are of
+            int16. So they are too where products of bytes might saturate, for all of the model: a tensor
+            would be kept in both types.
     """
-    return _Quantised(module).run()
+    rewriter = _Quantised(module, quads, narrows=narrows)
+    made = rewriter.run()
+    if quads is not None and quads.saturates and rewriter.products.wide:
+        return _Quantised(module, None, narrows=narrows).run()
+    return made

@@ -11,22 +11,53 @@ from tvm import relax
 
 from edgepack.compiler.graph.rewrite import Array, dtype_of, shape_of
 
-__all__ = ["INT16", "Integers", "Scaled", "aligned", "integer_bounds", "same_scale"]
+__all__ = ["INT16", "ByteProducts", "Integers", "Scaled", "aligned", "integer_bounds", "same_scale"]
 
 #: The least and the largest value of what is multiplied by products of int16.
 INT16 = (-(2**15), 2**15 - 1)
 
 
 @dataclass(frozen=True)
-class Integers:
-    """A quantised tensor, less its zero point.
+class ByteProducts:
+    """How a CPU multiplies quads of bytes, the second of which are int8.
 
     Attributes:
-        expr: the integers less ``zero``, of int16 (so that what a window reads outside of an image is 0).
-        scale: float32, what the model multiplies them by.
+        left: element type of the first ones, "uint8" or "int8".
+        saturates: whether it adds the products of two neighbours in 16 bits, where they may saturate.
+    """
+
+    left: str
+    saturates: bool = False
+
+    def fits(self, weights: Array) -> bool:
+        """Whether products with these weights are exact.
+
+        Args:
+            weights: integers, (reduction, columns), the reduction as it is taken in quads.
+        """
+        if weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
+            return False
+        if not self.saturates:
+            return True
+        rows = len(weights) - len(weights) % 2
+        pairs = weights[:rows].reshape(-1, 2, weights.shape[1]).astype(np.int64)
+        largest, smallest = pairs.clip(min=0).sum(1).max(initial=0), pairs.clip(max=0).sum(1).min(initial=0)
+        return bool(255 * largest < 2**15 and 255 * smallest >= -(2**15))
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A quantised tensor.
+
+    Attributes:
+        expr: what stands for it: its integers less ``zero`` plus ``offset``; of int16 (and ``offset`` 0, so
+        that
+            what a window reads outside of an image is 0) or of the type of bytes that is multiplied.
+        scale: float32, what the model multiplies the integers by.
         zero: the zero point.
-        dtype: of the model's tensor, in which ``expr`` + ``zero`` fits.
-        limits: the least and the largest value of ``expr``.
+        dtype: of the model's tensor.
+        limits: the least and the largest value of an integer less ``zero``.
+        offset: what stands for the zero point.
     """
 
     expr: relax.Expr
@@ -34,18 +65,23 @@ class Integers:
     zero: int
     dtype: str
     limits: tuple[int, int]
+    offset: int = 0
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A float32 tensor that is integers times a scale: min(max(expr * scale, low), high).
+    """A float32 tensor that is integers times a scale: min(max((expr - offset + addend) * scale, low), high).
 
     Attributes:
-        expr: integers, of int16 where they are a quantised tensor, of int32 where they are sums of products.
+        expr: integers, of int16 or bytes where they are a quantised tensor, of int32, or of float32 that
+        holds
+            each of them, where they are sums of products.
         scale: float32, a scalar or one number for each position of ``axis``.
         axis: of ``scale``; 0 for a scalar.
-        limits: the least and the largest value of ``expr``.
+        limits: the least and the largest value of an integer.
         low, high: bounds of the float32 values.
+        offset: what stands for 0 in a quantised tensor.
+        addend: int32, of a shape that is added to sums of products; None for nothing.
     """
 
     expr: relax.Expr
@@ -54,6 +90,13 @@ class Scaled:
     limits: tuple[int, int]
     low: float = -inf
     high: float = inf
+    offset: int = 0
+    addend: Array | None = None
+
+    @property
+    def sums(self) -> bool:
+        """Whether the integers are sums of products; otherwise they are a quantised tensor."""
+        return dtype_of(self.expr) in {"int32", "float32"}
 
     @property
     def single(self) -> bool:
@@ -68,6 +111,10 @@ class Scaled:
     def by(self, factor: Array) -> Scaled:
         """The same integers by a scale that is ``factor`` times as large; no bounds."""
         return replace(self, scale=(self.scale / factor).astype(np.float32), low=-inf, high=inf)
+
+    def of(self, expr: relax.Expr, addend: Array | None = None) -> Scaled:
+        """Other integers with the same scale."""
+        return replace(self, expr=expr, addend=addend)
 
     def scales(self) -> Array:
         """The scale in a shape that multiplies the integers."""
@@ -85,7 +132,7 @@ def aligned(values: Array, axis: int, rank: int) -> Array:
 def same_scale(value: Scaled, step: Array, limits: tuple[int, int]) -> bool:
     """Whether a value's integers are what quantising it by a scale gives."""
     fits = limits[0] <= value.limits[0] and value.limits[1] <= limits[1] and not value.bounded
-    narrow = dtype_of(value.expr) == "int16" and value.single
+    narrow = not value.sums and value.single
     return fits and narrow and bool(value.scale.reshape(()) == step)
 
 

@@ -6,7 +6,10 @@ from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.lower import Forms
 from edgepack.compiler.kernels.cpu.conv.cost import OUTPUTS
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side
+from edgepack.compiler.kernels.cpu.emit.vector_nearest import nearest_lanes
 from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
+from edgepack.compiler.kernels.cpu.micro.dot4_bytes import byte_products
+from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
 
@@ -23,4 +26,11 @@ def preferred_forms(target: Target) -> Forms:
     winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
     filtered = FilteredTiles(LARGEST, tile_side(LARGEST) ** 2) if winograd else None
     vectors = target.word_lanes > 1
-    return Forms(fast_integers=dot2_lanes(target) > 0, filtered=filtered, shuffles=vectors)
+    quads = byte_products(target)
+    return Forms(
+        fast_integers=dot2_lanes(target) > 0 or quads is not None or not target.computes_floats,
+        quads=quads,
+        narrows=nearest_lanes(target) > 0 and (target.rounds_to_integers or has_feature(target, "sse4.1")),
+        filtered=filtered,
+        shuffles=vectors,
+    )

@@ -33,6 +33,8 @@ from edgepack.toolchains import resolve
 from workbench.compiled import target_with
 
 BYTES = ProductTypes("uint8", "int8", "int32", "int32")
+#: What a window reads outside of the image.
+OUTSIDE = 7
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,6 @@ class Bytes(MicroKernel):
     """Bytes that are widened when they are multiplied."""
 
     order = 1
-    padding = 7
 
     @classmethod
     def of(cls, types: ProductTypes, target: CpuTarget) -> Bytes | None:
@@ -84,7 +85,7 @@ def _function(made: Implementation, target: CpuTarget, folder: Path) -> Callable
 def test_a_product_type_needs_no_more_than_its_micro_kernel(registers: str, tmp_path: Path) -> None:
     target = target_with(registers)
     one = (1, 1)
-    conv = Conv2d(1, 6, 5, 12, 6, 5, 19, (3, 3), one, one, 1, 1, 1, 1, 1, BYTES)
+    conv = Conv2d(1, 6, 5, 12, 6, 5, 19, (3, 3), one, one, 1, 1, 1, 1, 1, BYTES, outside=OUTSIDE)
     micro = Bytes(BYTES, target)
     made = ImplicitGemm("bytes", "conv2d:1", conv, _group(conv), micro).build()
     rng = np.random.default_rng(0)
@@ -100,7 +101,7 @@ def test_a_product_type_needs_no_more_than_its_micro_kernel(registers: str, tmp_
         for o in made.stages[0].operands
     ]
     assert _function(made, target, tmp_path)(*pointers, 0, made.stages[0].tasks) == 0
-    padded = np.pad(image.astype(np.int32), ((1, 1), (1, 1), (0, 0)), constant_values=Bytes.padding)
+    padded = np.pad(image.astype(np.int32), ((1, 1), (1, 1), (0, 0)), constant_values=OUTSIDE)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
     np.testing.assert_array_equal(out, np.einsum("yxcij,ijco->yxo", windows, weights.astype(np.int32)))
 

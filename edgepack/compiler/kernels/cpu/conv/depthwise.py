@@ -55,7 +55,7 @@ def depthwise_conv2d(
     if not conv.depthwise:
         raise RuleError("not depthwise")
     types = found.types
-    if (types.left, types.right, types.sums) == ("int16", "int16", "int32"):
+    if types.left in {"int16", "int8", "uint8"} and (types.right, types.sums) == ("int16", "int32"):
         if found.operand(1) not in constants:
             raise RuleError("computed weights of int16")
         return depthwise_int16(conv, found, target, given).build()

@@ -1,4 +1,4 @@
-"""Depthwise convolution of int16, whose sums are int32."""
+"""Depthwise convolution of int16, and of bytes less a zero point, whose sums are int32."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
 from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.micro.dot2_int16 import Dot2Int16, dot2_lanes
+from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["DepthwiseInt16", "DepthwisePairs", "depthwise_int16"]
+PAIRS = ProductTypes("int16", "int16", "int32", "int32")
+
+__all__ = ["DepthwiseHalves", "DepthwiseInt16", "DepthwisePairs", "depthwise_int16"]
 
 
 class DepthwiseInt16(SlidingWindow):
@@ -31,29 +34,81 @@ class DepthwiseInt16(SlidingWindow):
         self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, given: SlidingSchedule = OPEN
     ) -> None:
         super().__init__("conv2d.depthwise", Window.of(conv), fused, target, given)
+        #: What is subtracted of the input's elements; windows read 0 outside of the image.
+        self.zero = int(fused.anchor.attributes.get("zero", 0))
+
+    def less_zero(self, value: Any) -> Any:
+        """Elements of the input less the zero point, as int16."""
+        wide = self.wide(value, "int16", self.lanes)
+        return wide - self.e.splat(IntImm("int16", self.zero), self.lanes) if self.zero else wide
+
+    @staticmethod
+    def wide(value: Any, dtype: str, lanes: int) -> Any:
+        """So many elements as another type."""
+        return tirx.Cast(dtype if lanes == 1 else f"{dtype}x{lanes}", value)
 
     def packings(self) -> tuple[Packing, ...]:
         lanes = self.lanes
         return (Packing(self.fused.operand(1), f"depthwise:{lanes}", lambda w: pack_taps(w, lanes)),)
 
     def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        wide = self.dtype if self.lanes == 1 else f"{self.dtype}x{self.lanes}"
-        return old + tirx.Cast(wide, value) * tirx.Cast(wide, weight)
+        a, b = (self.wide(x, self.dtype, self.lanes) for x in (self.e.let(self.less_zero(value)), weight))
+        return old + a * b
+
+
+class DepthwiseHalves(DepthwiseInt16):
+    """The same for vectors of int16, whose lower and upper half are multiplied by an instruction each."""
+
+    vectors = 2
+
+    def lane_type(self, fused: AnchoredGroup) -> str:
+        return "int16"
+
+    def combine(self, old: Any, value: Any, weight: Any) -> Any:
+        raise NotImplementedError("halves are added apart")
+
+    def add_row(self, accumulators: Any, taps: Taps, base: Any, weights: Any) -> None:
+        e, g, half = self.e, self.window, self.lanes // 2
+        pixels: dict[int, list[Any]] = {}
+        places = sorted(
+            (i * g.strides[1] + j * g.dilation[1], i, j)
+            for j in range(g.size[1])
+            for i in range(len(taps))
+            if taps[i][j]
+        )
+        for column, i, j in places:
+            if column not in pixels:
+                read = e.vload(self.operands.x, base + column * g.channels, self.lanes)
+                pixels[column] = self._halves(e.let(self.less_zero(read)))
+            factors = self._halves(
+                e.let(e.vload(self.operands.weights, weights + j * self.lanes, self.lanes))
+            )
+            for part, (a, b) in enumerate(zip(pixels[column], factors, strict=True)):
+                at = (i * 2 + part) * half
+                product = self.wide(a, self.dtype, half) * self.wide(b, self.dtype, half)
+                e.vstore(accumulators, at, e.vload(accumulators, at, half) + product, half)
+
+    def _halves(self, vector: Any) -> list[Any]:
+        half = self.lanes // 2
+        return [self.e.let(shuffle([vector], range(at, at + half))) for at in (0, half)]
+
+    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, Any]]:
+        e, half = self.e, self.lanes // 2
+        return [(at, e.vload(accumulators, pixel * self.lanes + at, half)) for at in (0, half)]
 
 
 class DepthwisePairs(DepthwiseInt16):
     """Multiplies pairs of int16 and adds the two products to a sum, by one instruction.
 
     A channel's products have no neighbours that they could be added to, so pairs are made of two taps of a
-    row
-    of the window: the channels of two pixels, interleaved. At stride 1 neighbouring windows share them. The
-    sums of a step's channels are two vectors, whose order a shuffle undoes when they are stored.
+    row of the window: the channels of two pixels, interleaved. At stride 1 neighbouring windows share them.
+    The sums of a step's channels are two vectors, whose order a shuffle undoes when they are stored.
     """
 
     vectors = 2
 
     def lane_type(self, fused: AnchoredGroup) -> str:
-        return fused.types.left
+        return "int16"
 
     @property
     def row_weights(self) -> int:
@@ -72,7 +127,7 @@ class DepthwisePairs(DepthwiseInt16):
 
     def add_row(self, accumulators: Any, taps: Taps, base: Any, weights: Any) -> None:
         e, g, half = self.e, self.window, self.lanes // 2
-        micro = Dot2Int16(self.fused.types, self.target)
+        micro = Dot2Int16(PAIRS, self.target)
         strides, dilation = g.strides[1], g.dilation[1]
         inside = {
             i * strides + j * dilation
@@ -94,7 +149,7 @@ class DepthwisePairs(DepthwiseInt16):
             if column not in pixels:
                 outside = e.splat(IntImm("int16", 0), self.lanes)
                 read = e.vload(self.operands.x, base + column * g.channels, self.lanes)
-                pixels[column] = e.let(read if column in inside else outside)
+                pixels[column] = e.let(self.less_zero(read) if column in inside else outside)
             return pixels[column]
 
         for column, i, number in uses:
@@ -137,4 +192,6 @@ def depthwise_int16(
     pairs = dot2_lanes(target) * 2
     if min(pairs, conv.in_channels) >= INTERLEAVED and conv.kernel[1] > 1:
         return DepthwisePairs(conv, fused, target, given)
+    if not pairs and min(target.lanes("int16"), conv.in_channels) >= INTERLEAVED:
+        return DepthwiseHalves(conv, fused, target, given)
     return DepthwiseInt16(conv, fused, target, given)

@@ -30,6 +30,7 @@ class Conv2d:
         batch: images of the output.
         types: of the product of the input and the weights.
         depth_window: how images of the input become those of the output, where that is not one by one.
+        outside: value of the input's elements that a window reads outside of the image.
     """
 
     batch: int
@@ -49,6 +50,7 @@ class Conv2d:
     groups: int
     types: ProductTypes = FLOAT32
     depth_window: DepthWindow | None = None
+    outside: int = 0
 
     @classmethod
     def of(cls, fused: AnchoredGroup) -> Conv2d:
@@ -65,7 +67,8 @@ class Conv2d:
         (top, left), (bottom, right) = pair(pads[:rank], 0), pair(pads[rank:], 0)
         sizes = (n, h, w, c, oh, ow, oc)
         edges = (top, left, bottom, right)
-        return cls(*sizes, kernel, strides, dilation, *edges, int(a["groups"]), fused.types, planes)
+        outside = int(a.get("outside", 0))
+        return cls(*sizes, kernel, strides, dilation, *edges, int(a["groups"]), fused.types, planes, outside)
 
     @classmethod
     def product(cls, rows: int, depth: int, columns: int, types: ProductTypes) -> Conv2d:

@@ -26,6 +26,7 @@ from edgepack.compiler.kernels.cpu.conv.tile_product import Columns, GemmOperand
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, column_chunks
+from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.plan.dtypes import DTYPE_BYTES
 
@@ -88,7 +89,7 @@ class ImplicitGemm(KernelBuilder):
         self.schedule, self.blocking = self._divided(schedule)
         self.tile = self.blocking.tile
         #: Whether pixels in the padding read what stands behind the packed weights, which is zeros.
-        self.padding_behind = micro.left_unit == micro.right_unit and micro.padding == 0
+        self.padding_behind = micro.left_unit == micro.right_unit and elements.outside == 0
         #: Units behind the packed weights: what these pixels read, and what the last vector of a tile that is
         #: not as wide as it does.
         behind = self.conv.group_in if self.conv.padded and self.padding_behind else 0
@@ -143,7 +144,7 @@ class ImplicitGemm(KernelBuilder):
         packed = Packing(param, f"{key}:{micro.layout}" if micro.layout else key, pack)
         if self.padding_behind or not c.padded:
             return (packed,)
-        outside, value, dtype = c.group_in, micro.padding, micro.types.left
+        outside, value, dtype = c.group_in, c.outside, micro.types.left
         row = Packing(param, f"padding:{dtype}:{value}:{outside}", lambda _: np.full(outside, value, dtype))
         return (packed, row)
 
@@ -284,6 +285,19 @@ class ImplicitGemm(KernelBuilder):
                     e.prefetch(view, r * c.out_channels + at, 3)
         return found
 
+    def _values(self, sums: Accumulators, row: int, width: int) -> list[tuple[int, int, Any]]:
+        """The sums of a row of a tile: first column, columns, and vector. Two vectors where what is stored is
+        narrower than sums: they are narrowed together."""
+        e, chunks = self.e, column_chunks(width, self.lanes)
+        values = [(at, lanes, e.let(sums.get(row, at, lanes))) for at, lanes in chunks]
+        if DTYPE_BYTES[self.micro.types.result] >= DTYPE_BYTES[self.micro.types.sums] or self.lanes == 1:
+            return values
+        joined = []
+        while len(values) > 1 and values[0][1] == values[1][1] == self.lanes:
+            (at, lanes, low), (_, _, high), *values = values
+            joined.append((at, 2 * lanes, e.let(shuffle([low, high], range(2 * lanes)))))
+        return joined + values
+
     def _destination(self, tile: TileAt, pixels: Pixels) -> tuple[Any, Any]:
         """The buffer that a tile is written to, and where in it."""
         e, row_stride = self.e, self.fused.row_stride
@@ -296,8 +310,7 @@ class ImplicitGemm(KernelBuilder):
         y, first = self._destination(tile, pixels)
         for r in range(tile.rows):
             place = unravel(tile.pixel + r, fused.output_shape[:-1])
-            for at, count in column_chunks(tile.columns.width, self.lanes):
-                value = e.let(sums.get(r, at, count))
+            for at, count, value in self._values(sums, r, tile.columns.width):
                 offset = r * self.conv.out_channels + at
                 here = {p: (view, offset) for p, view in residuals.items()}
                 position = (*place, tile.columns.channel + at)

@@ -254,7 +254,7 @@ class TileProduct:
         """Tap by tap; a pixel in the padding is read from a row of it. Where windows are mostly outside, and
         the padding is zero, a tap for which all pixels are outside is left out."""
         e, c = self.e, self.conv
-        kw, skips = c.kernel[1], c.inside < MOSTLY_INSIDE and self.micro.padding == 0
+        kw, skips = c.kernel[1], c.inside < MOSTLY_INSIDE and c.outside == 0
 
         def tap(i: Any, j: Any) -> None:
             pointers, inside = [], []

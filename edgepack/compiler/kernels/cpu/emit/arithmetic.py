@@ -26,6 +26,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_math import (
     maximum,
     minimum,
 )
+from edgepack.compiler.kernels.cpu.emit.vector_nearest import nearest_integers
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
 from edgepack.compiler.kernels.cpu.emit.vector_quotient import exact_quotient, quotient
 from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
@@ -66,7 +67,8 @@ class Value:
         low, high: bounds of an integer, where known.
         pattern: the same whole numbers as positions, where they are known to be such.
         least, most: bounds that a float32 value was given by constants.
-        nearest: the bounded float32 value that this one is the nearest whole number to.
+        nearest: the float32 value, within ``least`` and ``most``, that this one is the nearest whole number
+        to.
         whole: whether it is a float32 number that was an integer.
         quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
     """
@@ -238,18 +240,23 @@ class Arithmetic:
         if x.dtype == "bool":
             one, zero = (self.e.splat(tirx.const(v, dtype), x.lanes) for v in (1, 0))
             return Value(self.e.let(tirx.Select(x.expr, one, zero)), x.lanes, dtype)
-        if x.nearest is not None and dtype in INTEGERS:
-            return self._whole(x.nearest, x.lanes, dtype)
+        if x.nearest is not None and dtype in INTEGERS and (rounded := self._whole(x, dtype)) is not None:
+            return rounded
         vector = dtype if x.lanes == 1 else f"{dtype}x{x.lanes}"
         whole = dtype == "float32" and x.dtype in INTEGERS
         return Value(self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number, whole=whole)
 
-    def _whole(self, x: Expr, lanes: int, dtype: str) -> Value:
-        """The nearest whole number of a bounded float32 value, as an integer: an addition."""
-        e, wide = self.e, "int32" if lanes == 1 else f"int32x{lanes}"
-        bits = e.let(tirx.reinterpret(wide, e.let(x + e.f32(WHOLE, lanes))))
-        if DTYPE_BYTES[dtype] > 2:  # two bytes of that number are zero
-            bits = e.let(bits - e.splat(tirx.IntImm("int32", WHOLE_BITS), lanes))
+    def _whole(self, x: Value, dtype: str) -> Value | None:
+        """The integer of a float32 value that was rounded: by one conversion, or of a bounded one by an
+        addition; None where neither can be."""
+        e, lanes, wide = self.e, x.lanes, "int32" if x.lanes == 1 else f"int32x{x.lanes}"
+        bits = nearest_integers(e, x.nearest, lanes) if DTYPE_BYTES[dtype] <= 4 else None
+        if bits is None and max(-x.least, x.most) > LARGEST_WHOLE:
+            return None
+        if bits is None:
+            bits = e.let(tirx.reinterpret(wide, e.let(x.nearest + e.f32(WHOLE, lanes))))
+            if DTYPE_BYTES[dtype] > 2:  # two bytes of that number are zero
+                bits = e.let(bits - e.splat(tirx.IntImm("int32", WHOLE_BITS), lanes))
         return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype)
 
 
@@ -264,6 +271,7 @@ def _described(made: Value, name: str, operands: Sequence[Value]) -> Value:
         return replace(made, least=least, most=most, quotient=a.quotient)
     if name == "div" and operands[1].number:
         return replace(made, quotient=(operands[0].expr, operands[1].number))
-    if name in ROUNDING and max(-operands[0].least, operands[0].most) <= LARGEST_WHOLE:
-        return replace(made, nearest=operands[0].expr)
+    if name in ROUNDING:
+        rounded = operands[0]
+        return replace(made, nearest=rounded.expr, least=rounded.least, most=rounded.most)
     return made

@@ -43,7 +43,6 @@ class MicroKernel(ABC):
         target: the CPU, with vectors that are as wide as the micro-kernel uses them.
         order: micro-kernels that serve the same product are tried lowest first.
         group: elements of the reduction in a unit.
-        padding: value of the input's elements that a window reads outside of the image.
     """
 
     types: ProductTypes
@@ -51,7 +50,6 @@ class MicroKernel(ABC):
 
     order: ClassVar[int]
     group: ClassVar[int] = 1
-    padding: ClassVar[float] = 0
 
     @classmethod
     @abstractmethod

@@ -1,0 +1,129 @@
+"""Convolutions that read bytes as they lie: what stands before them in the graph becomes a part of them.
+
+A convolution of quads of bytes reads a zero point outside of an image, which is a padding of its own in the
+graph; a depthwise one reads bytes less their zero point, as int16. TVM fuses neither with the convolution
+behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx, topi
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.legalize import ANCHOR, FUSES_BEHIND, convolution_attributes
+from edgepack.compiler.graph.rewrite import (
+    OptionalExpr,
+    Rewriter,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
+
+__all__ = ["bytes_as_read"]
+
+BYTES = {"int8", "uint8"}
+CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
+
+
+#: What a convolution reads instead, its padding, and the anchor's attributes of it.
+_Source = tuple[relax.Expr, list[int], dict[str, int]]
+
+
+class _BytesAsRead(Rewriter):
+    def __init__(self, module: IRModule) -> None:
+        super().__init__(module)
+        self.calls: dict[relax.Expr, relax.Call] = {}
+
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
+        made = self._convolution(call, args) if op_name(call) in CONVOLUTIONS else None
+        if made is None:
+            made = super().visit_call(call, args)
+            self.calls[made] = relax.Call(call.op, list(args), call.attrs, call.ty_args)
+        return made
+
+    def _convolution(self, call: relax.Call, args: Sequence[relax.Expr]) -> OptionalExpr:
+        a = call.attrs
+        if dtype_of(call) != "int32" or str(a.data_layout)[-1] != "C" or not is_constant(args[1]):
+            return None
+        padding = [int(n) for n in a.padding]
+        found = self._padded(args[0]) if not any(padding) else None
+        if found is None and shape_of(args[1])[-2] == 1:
+            found = self._less_zero(args[0], padding)
+        if found is None:
+            return None
+        source, padding, numbers = found
+        attributes = {**convolution_attributes(call), **numbers, "padding": padding}
+        rank = len(padding) // 2
+
+        def compute(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+            outside, zero = numbers.get("outside", 0), numbers.get("zero", 0)
+            if "zero" in numbers:
+                dtype = str(w.dtype)
+                x = te.compute(
+                    x.shape, lambda *i: tirx.Cast(dtype, x[i]) - tirx.const(zero, dtype), name="centred"
+                )
+            if any(padding):
+                before, after = [0, *padding[:rank], 0], [0, *padding[rank:], 0]
+                x = topi.nn.pad(x, before, after, tirx.const(outside, x.dtype))
+            strides, dilation = ([int(n) for n in values] for values in (a.strides, a.dilation))
+            return topi.nn.conv(
+                x,
+                w,
+                strides,
+                0,
+                dilation,
+                int(a.groups),
+                data_layout=str(a.data_layout),
+                kernel_layout=str(a.kernel_layout),
+                out_dtype="int32",
+            )
+
+        result = self.builder.call_te(
+            compute, source, args[1], primfunc_name_hint=op_name(call).removeprefix("relax.nn.")
+        )
+        gvar = result.args[0]
+        function = self.builder.get()[gvar]
+        function = function.with_attr(ANCHOR, attributes).with_attr("op_pattern", FUSES_BEHIND)
+        self.builder.update_func(gvar, function)
+        return self.emit(result)
+
+    def _padded(self, data: relax.Expr) -> _Source | None:
+        """What a padding by a number before a convolution pads, how far, and the number."""
+        call: OptionalExpr = self.calls.get(data)
+        if op_name(call) != "relax.nn.pad" or dtype_of(data) not in BYTES:
+            return None
+        widths = [int(n) for n in call.attrs.pad_width]
+        inner = widths[2:-2]
+        if str(call.attrs.pad_mode) != "constant" or any(widths[:2]) or any(widths[-2:]):
+            return None
+        outside = int(float(call.attrs.pad_value))
+        return call.args[0], [*inner[::2], *inner[1::2]], {"outside": outside}
+
+    def _less_zero(self, data: relax.Expr, padding: list[int]) -> _Source | None:
+        """The bytes that a depthwise convolution's input of int16 is made of, and their zero point."""
+        call: OptionalExpr = self.calls.get(data)
+        zero = 0
+        if op_name(call) == "relax.add" and is_constant(call.args[1]) and not shape_of(call.args[1]):
+            zero = -int(numpy_of(call.args[1]))
+            call = self.calls.get(call.args[0])
+        if (
+            op_name(call) != "relax.astype"
+            or dtype_of(data) != "int16"
+            or dtype_of(call.args[0]) not in BYTES
+        ):
+            return None
+        return call.args[0], padding, {"zero": zero}
+
+
+def bytes_as_read(module: IRModule) -> IRModule:
+    """Makes paddings by zero points a part of convolutions of bytes, and the subtraction of zero points one
+    of depthwise convolutions.
+
+    Args:
+        module: convolutions channels last.
+    """
+    return _BytesAsRead(module).run()
