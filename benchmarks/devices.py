@@ -106,6 +106,8 @@ def _run(bundle: edgepack.Bundle) -> tuple[str, str, bool]:
     except ToolchainError:
         return NOTHING, "built and audited, not run: nothing here runs its programs", True
     except EdgepackError as error:
+        if "EP_E_CPU" in error.message:
+            return NOTHING, "built and audited, not run: this machine's CPU lacks what it needs", True
         return NOTHING, f"built and audited; {_one_line(error.message)}", False
     worst = max(output.max_abs_err for output in result.outputs)
     where = re.sub(r"(^|\s)/\S*/", r"\1", result.where.split(", ")[0])

@@ -198,6 +198,9 @@ ENGINES: dict[str, tuple[Callable[[Path, Inputs, int], Run], str]] = {
     "tvm": (tvm_engine, "apache-tvm"),
 }
 
+#: Those that compute a quantised ONNX model with integers.
+QUANTISED_ENGINES = ("onnxruntime", "openvino")
+
 
 def _timed(run: Run) -> float:
     begin = time.perf_counter()

@@ -14,7 +14,7 @@ from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise
 from workbench.models import NETWORKS, audio, families, recurrent, transformers, video, vision
 from workbench.models.light import light
 
-__all__ = ["BENCHMARKS", "MORE", "REAL", "RECURRENT", "folded", "known", "save"]
+__all__ = ["BENCHMARKS", "MORE", "QUANTISED", "REAL", "RECURRENT", "folded", "known", "save"]
 
 #: Name in the tables to what builds the model. Weights are seeded; sizes are the real networks'.
 BENCHMARKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -111,6 +111,13 @@ MORE |= RECURRENT
 
 #: Networks of all kinds that others chose, as PyTorch exports them; the last four have no package.
 REAL = (*LISTED, "tcn", "r3d18", "lstm_text", "gru_tagger")
+
+
+#: Networks of BENCHMARKS and MORE that are deployed in int8.
+QUANTISED = (
+    *("mobilenetv1", "mobilenetv2", "mobilenetv3_large", "efficientnet_b0", "resnet18", "resnet50"),
+    *("regnety_400mf", "unet", "ds_cnn", "vit_tiny", "bert"),
+)
 
 
 def known(name: str) -> bool:

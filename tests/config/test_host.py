@@ -31,8 +31,8 @@ def recorded(name: str) -> str:
         (
             "xeon-sapphire-rapids.txt",
             "x86_64",
-            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vl avx512vnni bmi bmi2 "
-            "f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
+            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vl avx512vnni avxvnni "
+            "bmi bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
         ),
         (
             "epyc-zen3.txt",
@@ -109,7 +109,13 @@ def test_avx512_means_512_bits() -> None:
     found = _x86("xeon-sapphire-rapids.txt")
     assert (found["cpu"]["vector_bits"], found["cpu"]["vector_registers"]) == (512, 32)
     assert found["llvm"]["cpu"] == "x86-64-v4"
-    assert found["llvm"]["features"] == ["+avx512bf16", "+avx512fp16", "+avx512vnni", "-prefer-256-bit"]
+    assert found["llvm"]["features"] == [
+        "+avx512bf16",
+        "+avx512fp16",
+        "+avx512vnni",
+        "+avxvnni",
+        "-prefer-256-bit",
+    ]
 
 
 def test_vectors_that_are_done_in_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

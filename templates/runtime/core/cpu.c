@@ -25,7 +25,8 @@
     X(AVX512VL, 17, "avx512vl", 7, 0, 1, 31, 0xe6) \
     X(AVX512VNNI, 18, "avx512vnni", 7, 0, 2, 11, 0xe6) \
     X(AVX512BF16, 19, "avx512bf16", 7, 1, 0, 5, 0xe6) \
-    X(AVX512FP16, 20, "avx512fp16", 7, 0, 3, 23, 0xe6)
+    X(AVX512FP16, 20, "avx512fp16", 7, 0, 3, 23, 0xe6) \
+    X(AVXVNNI, 21, "avxvnni", 7, 1, 0, 4, 0x06)
 
 /* X(identifier, bit, name, word that ep_platform_hwcap is asked for, all of these bits in it) */
 #define EP_CPU_AARCH64_LIST(X) \
