@@ -29,7 +29,9 @@ def can_run(device: Device, folder: Path) -> bool:
         return set(device.cpu_requires) <= probe().features
     # Asked of the CPU itself, by other means than edgepack's: the system may show less than the CPU has.
     program = folder / "supports"
-    source = f'int main(void) {{ return !__builtin_cpu_supports("{device.llvm.cpu}"); }}'
+    wanted = [device.llvm.cpu, *(f[1:] for f in device.llvm.features if f.startswith("+"))]
+    asked = " && ".join(f'__builtin_cpu_supports("{name}")' for name in wanted)
+    source = f"int main(void) {{ return !({asked}); }}"
     subprocess.run(["gcc", "-x", "c", "-", "-o", program], input=source, text=True, check=True)
     return subprocess.run([program], check=False).returncode == 0
 
