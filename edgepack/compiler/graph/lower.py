@@ -117,7 +117,9 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
     warning = "" if forms.fast_integers else warning_of_quantised_weights(module)
     # The target only selects TVM's generic CPU legalisations.
     with tvm.target.Target("llvm"):
-        module = quantised(module, forms.quads, narrows=forms.narrows) if forms.fast_integers else module
+        if forms.fast_integers:
+            winograd = forms.filtered is not None
+            module, warning = quantised(module, forms.quads, narrows=forms.narrows, filtered=winograd)
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)

@@ -35,6 +35,7 @@ from edgepack.compiler.graph.quantised_values import (
     integer_bounds,
     same_scale,
 )
+from edgepack.compiler.graph.quantised_weights import warning_of_slow_products
 from edgepack.compiler.graph.rewrite import (
     Array,
     OptionalExpr,
@@ -44,6 +45,7 @@ from edgepack.compiler.graph.rewrite import (
     is_constant,
     numpy_of,
     op_name,
+    readers,
     shape_of,
 )
 
@@ -79,7 +81,7 @@ class _Quantised(Rewriter):
         self.narrows = narrows
         self.quads, self.products = quads, QuantisedProducts(self, quads)
         self.known: dict[relax.Expr, _Value] = {}
-        self.readers = _readers(module)
+        self.readers = readers(module)
         self.largest: dict[relax.Expr, float] = {}
         self.variable: OptionalExpr = None
         self.handlers: dict[str, Callable[[relax.Call], _Value | None]] = {
@@ -361,27 +363,9 @@ def _evaluated(call: relax.Call, values: Array) -> Array | None:
     return values.reshape(shape_of(call)) if name in views else None
 
 
-def _readers(module: IRModule) -> dict[relax.Expr, list[relax.Call | None]]:
-    """What reads each variable; None stands for what is no call of an operator."""
-    found: dict[relax.Expr, list[relax.Call | None]] = {}
-    function = module["main"]
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if not isinstance(call, relax.Call):
-                found.setdefault(call, []).append(None)
-                continue
-            for arg in call.args:
-                for field in arg.fields if isinstance(arg, relax.Tuple) else [arg]:
-                    if isinstance(field, relax.Var):
-                        found.setdefault(field, []).append(call)
-    result = function.body.body
-    for field in result.fields if isinstance(result, relax.Tuple) else [result]:
-        found.setdefault(field, []).append(None)
-    return found
-
-
-def quantised(module: IRModule, quads: ByteProducts | None = None, *, narrows: bool = False) -> IRModule:
+def quantised(
+    module: IRModule, quads: ByteProducts | None = None, *, narrows: bool = False, filtered: bool = False
+) -> tuple[IRModule, str]:
     """Makes products of integers of those of dequantised tensors whose scales are known.
 
     Args:
@@ -389,9 +373,15 @@ def quantised(module: IRModule, quads: ByteProducts | None = None, *, narrows: b
         quads: how the target multiplies bytes; None where it has no instruction for that, and products are of
             int16. So they are too where products of bytes might saturate, for all of the model: a tensor
             would be kept in both types.
+        narrows: whether the target rounds to integers, and narrows these, by an instruction.
+        filtered: whether convolutions of float32 may have Winograd's form.
+
+    Returns:
+        the module, and a warning where float32 is estimated to be faster, else "".
     """
     rewriter = _Quantised(module, quads, narrows=narrows)
     made = rewriter.run()
     if quads is not None and quads.saturates and rewriter.products.wide:
-        return _Quantised(module, None, narrows=narrows).run()
-    return made
+        quads, rewriter = None, _Quantised(module, None, narrows=narrows)
+        made = rewriter.run()
+    return made, warning_of_slow_products(rewriter.products, quads) if filtered else ""

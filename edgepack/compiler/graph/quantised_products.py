@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from tvm import relax
 
@@ -23,6 +25,9 @@ __all__ = ["QuantisedProducts"]
 #: Sums of products are less than this; up to the second, float32 has each of them.
 LIMIT, WHOLE = 2**31, 2**24
 
+#: Channels from which on a convolution by 3x3 is faster in Winograd's form.
+FILTERED_CHANNELS = 16
+
 
 class QuantisedProducts:
     """Emits products of quads of bytes where the target multiplies these and the weights fit, of int16
@@ -34,11 +39,13 @@ class QuantisedProducts:
 
     Attributes:
         wide: products by constants that are of int16 though the target multiplies bytes.
+        multiply_adds: of all products that were made.
+        filtered: those of convolutions that have Winograd's form in float32.
     """
 
     def __init__(self, rewriter: Rewriter, quads: ByteProducts | None) -> None:
         self.rewriter, self.quads = rewriter, quads
-        self.wide = 0
+        self.wide = self.multiply_adds = self.filtered = 0
 
     def convolution(self, call: relax.Call, left: Scaled, right: Scaled) -> Scaled | None:
         """A convolution; None where its scales are not such that it is one of integers, or sums may exceed
@@ -58,12 +65,21 @@ class QuantisedProducts:
             0 if right.single else 1,
             (-most, most),
         )
+        self._count(call, weights)
         made = self._quads_of_convolution(call, left, weights)
         if made is None:
             return found.of(self._convolved(call, self._centred(left), constant(weights), call.attrs.padding))
         added = _correction(left, weights, 0)
         channels = (1, -1, *[1] * (weights.ndim - 2))
         return found.of(made, None if added is None else added.reshape(channels))
+
+    def _count(self, call: relax.Call, weights: Array) -> None:
+        """Takes note of a convolution's multiply-adds."""
+        a, count = call.attrs, prod(shape_of(call)) * prod(weights.shape[1:])
+        self.multiply_adds += count
+        plain = int(a.groups) == 1 and {*map(int, a.strides), *map(int, a.dilation)} == {1}
+        if plain and weights.shape[2:] == (3, 3) and min(weights.shape[:2]) >= FILTERED_CHANNELS:
+            self.filtered += count
 
     def _quads_of_convolution(self, call: relax.Call, left: Scaled, weights: Array) -> relax.Expr | None:
         """The sums of products of what stands for the integers; None where products of int16 are made."""
@@ -121,6 +137,7 @@ class QuantisedProducts:
         if most >= LIMIT:
             return None
         rank = max(map(len, shapes))
+        self.multiply_adds += prod(shapes[0]) * shapes[1][-1]
         scale = (left.scale * right.scale).astype(np.float32)
         found = Scaled(left.expr, scale, 0 if right.single else rank - 1, (-most, most))
         made = self._quads_of_matmul(left, right)

@@ -1,4 +1,4 @@
-"""What is said of a quantised model where a target does not multiply integers."""
+"""What is said of a quantised model where a target is no faster with it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ from math import prod
 
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.quantised_products import QuantisedProducts
+from edgepack.compiler.graph.quantised_values import ByteProducts
 from edgepack.compiler.graph.rewrite import is_constant, op_name, shape_of
 
-__all__ = ["warning_of_quantised_weights"]
+__all__ = ["warning_of_quantised_weights", "warning_of_slow_products"]
 
 #: Elements of the smallest model's weights for which it is worth a word.
 LEAST_ELEMENTS = 512
+
+#: Multiply-adds in the time of one of float32: of int16, of bytes whose products are added in 16 bits first,
+#: of bytes; and of float32 in Winograd's form, as networks reach it (docs/lab-book.md, quantised networks).
+PAIRS, SATURATING, QUADS, WINOGRAD = 1.5, 1.9, 4.0, 2.7
+
+#: How many times as long as in float32 a network is estimated to take from which on it is said.
+SLOWER = 1.05
 
 
 def warning_of_quantised_weights(module: IRModule) -> str:
@@ -33,4 +42,22 @@ def warning_of_quantised_weights(module: IRModule) -> str:
         "the model is quantised, and this target's kernels multiply float32 only: its"
         f" {elements:,} integer weights are kept in 4 bytes each, and it is no faster than the model that it"
         " was made from; pack that one instead"
+    )
+
+
+def warning_of_slow_products(products: QuantisedProducts, quads: ByteProducts | None) -> str:
+    """A warning for a model that is estimated to take longer than the float32 model that it was made from,
+    which has Winograd's form in more of its convolutions than integers make up for; "" for another.
+
+    Args:
+        quads: how bytes are multiplied; None where products are of int16.
+    """
+    rate = PAIRS if quads is None else SATURATING if quads.saturates else QUADS
+    floats = products.multiply_adds - products.filtered + products.filtered / WINOGRAD
+    if not floats or (slower := products.multiply_adds / rate / floats) < SLOWER:
+        return ""
+    return (
+        f"the model is quantised, and estimated to take {slower:.1f} times as long here as the float32 model"
+        " that it was made from: most of its products are 3x3 convolutions of stride 1, which have Winograd's"
+        " form in float32 only; pack that one where time matters more than space"
     )

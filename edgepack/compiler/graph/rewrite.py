@@ -22,6 +22,7 @@ __all__ = [
     "node_index",
     "numpy_of",
     "op_name",
+    "readers",
     "shape_of",
 ]
 
@@ -97,6 +98,26 @@ def _named(bindings: Sequence[relax.Binding]) -> list[tuple[relax.Binding, str]]
         name = binding.var.name if node_index(binding.var) is not None or not name else name
         named.append((binding, name))
     return named[::-1]
+
+
+def readers(module: IRModule) -> dict[relax.Expr, list[relax.Call | None]]:
+    """What reads each variable; None stands for what is no call of an operator."""
+    found: dict[relax.Expr, list[relax.Call | None]] = {}
+    function = module["main"]
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if not isinstance(call, relax.Call):
+                found.setdefault(call, []).append(None)
+                continue
+            for arg in call.args:
+                for field in arg.fields if isinstance(arg, relax.Tuple) else [arg]:
+                    if isinstance(field, relax.Var):
+                        found.setdefault(field, []).append(call)
+    result = function.body.body
+    for field in result.fields if isinstance(result, relax.Tuple) else [result]:
+        found.setdefault(field, []).append(None)
+    return found
 
 
 class Rewriter:

@@ -40,3 +40,21 @@ def test_integer_weights_are_counted_where_they_become_floats(form: str) -> None
 def test_a_few_numbers_and_a_float_model_are_not_spoken_of() -> None:
     assert _warnings(_product(2, "DequantizeLinear"), "raspberrypi4") == ()
     assert _warnings(_product(64, "MatMul"), "raspberrypi4") == ()
+
+
+def _convolution(kernel: int) -> onnx.ModelProto:
+    g = Graph("convolution", seed=0)
+    one, zero, weight_zero = g.const(np.float32(0.1)), g.const(np.uint8(7)), g.const(np.int8(0))
+    weights = g.const(g.rng.integers(-127, 128, (32, 32, kernel, kernel)).astype(np.int8))
+    x = g.op("DequantizeLinear", g.input("x", (1, 32, 16, 16), "uint8"), one, zero)
+    w = g.op("DequantizeLinear", weights, one, weight_zero)
+    y = g.op("Conv", x, w, pads=[kernel // 2] * 4)
+    g.output(g.op("QuantizeLinear", y, g.const(np.float32(9)), zero, name="y"), "uint8")
+    return g.model()
+
+
+def test_where_winograds_form_is_faster_it_is_said_by_how_much() -> None:
+    (warning,) = _warnings(_convolution(3), "linux-x86_64-v3")
+    assert "1.8 times as long" in warning
+    assert _warnings(_convolution(1), "linux-x86_64-v3") == ()
+    assert _warnings(_convolution(3), "linux-x86_64-vnni") == ()
