@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS
 from edgepack.compiler.graph.legalize import ANCHOR, FUSES_BEHIND, convolution_attributes
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
@@ -24,10 +25,6 @@ from edgepack.compiler.graph.rewrite import (
 )
 
 __all__ = ["bytes_as_read"]
-
-BYTES = {"int8", "uint8"}
-CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
-
 
 #: What a convolution reads instead, its padding, and the anchor's attributes of it.
 _Source = tuple[relax.Expr, list[int], dict[str, int]]

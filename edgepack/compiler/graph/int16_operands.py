@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
     Rewriter,
@@ -25,14 +26,6 @@ from edgepack.compiler.graph.rewrite import (
 )
 
 __all__ = ["int16_operands"]
-
-#: The least and the largest value of what is multiplied.
-INT16 = (-(2**15), 2**15 - 1)
-
-#: Operands that were made for products of bytes.
-BYTES = {"int8", "uint8"}
-
-CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
 
 #: What hands its first operand's elements on.
 MOVES = {"relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze", "relax.broadcast_to"}

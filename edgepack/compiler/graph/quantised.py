@@ -8,7 +8,8 @@ whose sums of int32 are exact. What follows is one multiplication, as ONNX defin
 the bias, both int32, times sx sw / sy in float32, rounded half to even, before the zero point is added.
 Bounds (of Relu, Clip) become bounds of the integers: rounding is monotonic.
 
-A quantised tensor is kept less its zero point, in int16, from the operator that makes it to all that read it.
+A quantised tensor is kept as the integers that the target multiplies, from the operator that makes it to all
+that read it: int16 less its zero point, or bytes (``Integers`` in ``quantised_values.py``).
 What only moves elements (reshape, transpose, maximum, slice, concatenation) moves these integers. Any other
 operator has the float32 values that the model says.
 """
@@ -24,10 +25,10 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
 from edgepack.compiler.graph.quantised_rounding import rounded, shifted
 from edgepack.compiler.graph.quantised_values import (
-    INT16,
     ByteProducts,
     Integers,
     Scaled,
@@ -50,8 +51,6 @@ from edgepack.compiler.graph.rewrite import (
 )
 
 __all__ = ["quantised"]
-
-CONVOLUTIONS = {f"relax.nn.conv{rank}d" for rank in (1, 2, 3)}
 
 #: Operators of one tensor whose result has elements of it, and no others, wherever they stand.
 MOVES = {
@@ -100,7 +99,8 @@ class _Quantised(Rewriter):
     def visit_binding(self, binding: relax.Binding) -> None:
         value = getattr(binding, "value", None)
         handler, self.variable = self.handlers.get(op_name(value)), binding.var
-        found = None if handler is None else handler(value)
+        # Another name for a value is that value.
+        found = self.known.get(value) if handler is None else handler(value)
         if found is None:
             if op_name(value) in {"relax.add", "relax.subtract"}:
                 assert isinstance(value, relax.Call)
@@ -150,7 +150,7 @@ class _Quantised(Rewriter):
 
     def _integers(self, x: relax.Expr, scale: relax.Expr, zero: relax.Expr, dtype: str) -> Integers | None:
         """round(x / scale), within what ``dtype`` holds beside the zero point."""
-        if dtype not in {"int8", "uint8", "int16"} or not (is_constant(scale) and is_constant(zero)):
+        if dtype not in BYTES | {"int16"} or not (is_constant(scale) and is_constant(zero)):
             return None
         if dtype_of(x) != "float32" or prod(shape_of(scale)) != 1 or prod(shape_of(zero)) != 1:
             return None
@@ -212,7 +212,7 @@ class _Quantised(Rewriter):
     def _given(self, x: relax.Expr, factor: Array, shift: Array) -> Scaled | None:
         """Bytes that come from elsewhere: an input of the model, or an operator of integers."""
         dtype = dtype_of(x)
-        if dtype not in {"int8", "uint8"} or factor.size != 1:
+        if dtype not in BYTES or factor.size != 1:
             return None
         zero, info = int(shift.reshape(-1)[0]), np.iinfo(dtype)
         limits = int(info.min) - zero, int(info.max) - zero
@@ -322,7 +322,7 @@ class _Quantised(Rewriter):
         first = whole[0]
         limits = min(v.limits[0] for v in whole), max(v.limits[1] for v in whole)
         if isinstance(first, Integers):
-            if len({(v.zero, v.dtype) for v in whole}) != 1:
+            if len({(v.zero, v.dtype, v.offset) for v in whole}) != 1:
                 return None
         elif any(
             not v.single or v.bounded or (v.scale, v.offset) != (first.scale, first.offset) for v in whole

@@ -48,8 +48,10 @@ class QuantisedProducts:
         self.wide = self.multiply_adds = self.filtered = 0
 
     def convolution(self, call: relax.Call, left: Scaled, right: Scaled) -> Scaled | None:
-        """A convolution; None where its scales are not such that it is one of integers, or sums may exceed
-        int32."""
+        """A convolution, channels first; None where its scales are not such that it is one of integers, or
+        sums may exceed int32."""
+        if (str(call.attrs.data_layout)[:2], str(call.attrs.kernel_layout)[:2]) != ("NC", "OI"):
+            return None
         if not _multiplied(left) or not _multiplied(right) or not left.single or not is_constant(right.expr):
             return None
         if not right.single and right.axis != 0:

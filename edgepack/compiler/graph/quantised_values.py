@@ -11,10 +11,7 @@ from tvm import relax
 
 from edgepack.compiler.graph.rewrite import Array, dtype_of, shape_of
 
-__all__ = ["INT16", "ByteProducts", "Integers", "Scaled", "aligned", "integer_bounds", "same_scale"]
-
-#: The least and the largest value of what is multiplied by products of int16.
-INT16 = (-(2**15), 2**15 - 1)
+__all__ = ["ByteProducts", "Integers", "Scaled", "aligned", "integer_bounds", "same_scale"]
 
 
 @dataclass(frozen=True)

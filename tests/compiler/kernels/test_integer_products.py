@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
+from edgepack.compiler.kernels.cpu.micro.dot4_bytes import byte_products
 from edgepack.config.device import load_device
 from edgepack.plan.target import CpuTarget
 from workbench.compiled import Library, plan_of, target_with
@@ -170,3 +171,24 @@ def test_which_cpus_multiply_pairs(device: str, lanes: int) -> None:
 
 def test_wide_vectors_without_the_instruction_are_halved() -> None:
     assert dot2_lanes(target_with("512x32")) == 4
+
+
+#: How bytes are multiplied: type of the left ones, and whether sums may saturate; None where pairs are.
+QUADS = {
+    "linux-x86_64": None,
+    "linux-x86_64-v3": ("uint8", True),
+    "linux-x86_64-v4": ("uint8", True),
+    "linux-x86_64-vnni": ("uint8", False),
+    "linux-x86_64-avxvnni": ("uint8", False),
+    "linux-aarch64-v8.2": ("int8", False),
+    "raspberrypi5": ("int8", False),
+    "raspberrypi4": None,
+    "wasm32-wasi": None,
+    "cortex-m7": None,
+}
+
+
+@pytest.mark.parametrize(("device", "products"), QUADS.items())
+def test_which_cpus_multiply_quads(device: str, products: tuple[str, bool] | None) -> None:
+    found = byte_products(load_device(device).cpu_target())
+    assert (found and (found.left, found.saturates)) == products

@@ -10,7 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
+from edgepack.compiler.backends.llvm import compile_assembly
 from edgepack.compiler.kernels.cpu.micro.dot4_bytes import byte_products
+from edgepack.config.device import load_device
 from edgepack.plan.target import CpuTarget
 from workbench.compiled import Library, plan_of, target_with
 from workbench.executor import host_target
@@ -131,7 +133,11 @@ def _convolved(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> n
 
 
 class Quantised(Graph):
-    """A graph of quantised tensors."""
+    """A graph of quantised tensors, weights from -``largest`` to ``largest``."""
+
+    def __init__(self, name: str, largest: int = 127) -> None:
+        super().__init__(name)
+        self.largest = largest
 
     def quantise(self, x: str, scale: float, zero: int, dtype: str = "uint8", name: str = "") -> str:
         """QuantizeLinear."""
@@ -145,11 +151,12 @@ class Quantised(Graph):
         """Both."""
         return self.dequantise(self.quantise(x, scale, zero), scale, zero)
 
-    def conv(self, x: str, channels: int, out: int, scale: float) -> str:
+    def conv(self, x: str, channels: int, out: int, scale: float, groups: int = 1) -> str:
         """A 3x3 convolution of a dequantised tensor by weights with a scale for each channel, and a bias of
         the scale of its products."""
-        weights = self.const(self.rng.integers(-127, 128, (out, channels, 3, 3)).astype(np.int8))
-        scales = self.rng.uniform(0.001, 0.003, out).astype(np.float32)
+        shape = out, channels // groups, 3, 3
+        weights = self.const(self.rng.integers(-self.largest, self.largest + 1, shape).astype(np.int8))
+        scales = self.rng.uniform(0.12, 0.36, out).astype(np.float32) / np.float32(self.largest)
         of_weights = self.op(
             "DequantizeLinear", weights, self.const(scales), self.const(np.zeros(out, np.int8)), axis=0
         )
@@ -157,21 +164,22 @@ class Quantised(Graph):
         zeros = self.const(np.zeros(out, np.int32))
         factors = self.const((np.float32(scale) * scales).astype(np.float32))
         of_bias = self.op("DequantizeLinear", bias, factors, zeros, axis=0)
-        return self.op("Conv", x, of_weights, of_bias, pads=[1] * 4)
+        return self.op("Conv", x, of_weights, of_bias, pads=[1] * 4, group=groups)
 
     def _steps(self, scale: float, zero: int, dtype: str) -> tuple[str, str]:
         return self.const(np.float32(scale)), self.const(np.array(zero, dtype))
 
 
-def _network() -> onnx.ModelProto:
-    """What stands between the convolutions of a network: bounds, a residual, a maximum, a concatenation of
-    two scales, an activation, a move, and a tensor that is an output too."""
-    g = Quantised("network")
+def _network(largest: int) -> onnx.ModelProto:
+    """What stands between the convolutions of a network: bounds, a depthwise one, a residual, a maximum, a
+    concatenation of two scales, an activation, a move, and a tensor that is an output too."""
+    g = Quantised("network", largest)
     x = g.fake(g.input("x", (1, 8, 12, 12)), 0.03, 128)
     a = g.fake(g.op("Relu", g.conv(x, 8, 16, 0.03)), 0.02, 0)
     bounds = g.const(np.float32(0)), g.const(np.float32(6))
     b = g.fake(g.op("Clip", g.conv(a, 16, 16, 0.02), *bounds), 0.03, 7)
-    c = g.fake(g.op("Add", g.fake(g.conv(b, 16, 16, 0.03), 0.05, 120), a), 0.06, 110)
+    b = g.fake(g.conv(b, 16, 16, 0.03, groups=16), 0.06, 120)
+    c = g.fake(g.op("Add", g.fake(g.conv(b, 16, 16, 0.06), 0.05, 120), a), 0.06, 110)
     d = g.fake(g.op("MaxPool", c, kernel_shape=[2, 2], strides=[2, 2]), 0.06, 110)
     e = g.fake(g.conv(d, 16, 8, 0.06), 0.07, 130)
     both = g.fake(g.op("Concat", d, e, axis=1), 0.075, 125)
@@ -183,12 +191,26 @@ def _network() -> onnx.ModelProto:
     return g.model()
 
 
-def _quantise(scale: float) -> onnx.ModelProto:
-    g = Quantised("quantise")
-    g.output(g.quantise(g.input("x", (1800,)), scale, 7, "int8", name="y"), "int8")
+def _joined() -> onnx.ModelProto:
+    """A convolution of a concatenation, one part of which has the other's scale, but another zero point
+    before it is quantised anew, which its bounds allow."""
+    g = Quantised("joined", 63)
+    first = g.op("Relu", g.conv(g.fake(g.input("a", (1, 8, 6, 6)), 0.03, 90), 8, 8, 0.03))
+    again = g.quantise(g.fake(first, 0.0311, 10), 0.0311, 5)
+    second = g.quantise(g.input("b", (1, 8, 6, 6)), 0.0311, 5)
+    both = g.dequantise(g.op("Concat", again, second, axis=1), 0.0311, 5)
+    g.output(g.quantise(g.conv(both, 16, 8, 0.0311), 0.17, 101, name="y"), "uint8")
     return g.model()
 
 
+def _quantise(scale: float) -> onnx.ModelProto:
+    g = Quantised("quantise")
+    g.output(g.quantise(g.input("x", (1804,)), scale, 7, "int8", name="y"), "int8")
+    return g.model()
+
+
+#: The largest weight of each: of 8 bits, and of 7.
+NETWORKS = {"network": 127, "network of 7 bits": 63}
 SCALES = {
     **{f"steps of {scale}": scale for scale in (0.03, 0.0117, 0.25, 1 / 255, 1.7e-3)},
     "steps of all ones": float(np.nextafter(np.float32(0.0625), np.float32(0))),
@@ -198,7 +220,8 @@ MODELS = {
     **{f"{name}, {types}": _convolution(name, types) for name in SOME for types in TYPES},
     **{f"product, {types}": _product(types) for types in TYPES},
     **{name: _quantise(scale) for name, scale in SCALES.items()},
-    "network": _network(),
+    **{name: _network(largest) for name, largest in NETWORKS.items()},
+    "joined": _joined(),
 }
 HOST = "host"
 #: All on this machine; one of each operator with vectors of 128 bits and without multiply-adds.
@@ -230,28 +253,41 @@ def test_every_integer_is_that_of_the_operators_definition(
         np.testing.assert_array_equal(compiled.run(name, inputs)["y"], expected)
 
 
-@pytest.mark.parametrize("registers", ["128x16", HOST])
-def test_a_network_differs_by_what_a_rounding_differs(library: Library, registers: str) -> None:
+@pytest.mark.parametrize(
+    ("registers", "name"), [("128x16", "network"), (HOST, "network"), (HOST, "network of 7 bits")]
+)
+def test_a_network_differs_by_what_a_rounding_differs(library: Library, registers: str, name: str) -> None:
     """Its scales are such that many sums of quantised tensors lie in the middle of two steps. The reference
     adds up floats in its convolutions, which decides otherwise now and then."""
     compiled = library(registers)
     rng = np.random.default_rng(4)
     inputs = {"x": rng.standard_normal((1, 8, 12, 12)).astype(np.float32)}
-    expected, got = compiled.expected("network", inputs), compiled.run("network", inputs)
-    for name, array in got.items():
-        off = np.abs(array.astype(int) - expected[name].astype(int))
+    expected, got = compiled.expected(name, inputs), compiled.run(name, inputs)
+    for output, array in got.items():
+        off = np.abs(array.astype(int) - expected[output].astype(int))
         assert off.max() <= 1
         assert (off > 0).mean() < 0.01
     np.testing.assert_array_equal(got["kept"].reshape(1, 24, 36), got["flat"])
 
 
+def test_what_stands_for_zero_is_the_same_in_all_parts_of_a_concatenation(library: Library) -> None:
+    rng = np.random.default_rng(6)
+    inputs = {name: rng.standard_normal((1, 8, 6, 6)).astype(np.float32) * 4 for name in "ab"}
+    expected, got = library(HOST).expected("joined", inputs)["y"], library(HOST).run("joined", inputs)["y"]
+    assert np.abs(got.astype(int) - expected.astype(int)).max() <= 1
+
+
 @pytest.mark.parametrize("registers", ["128x16", HOST])
 def test_what_is_quantised_is_divided_exactly(library: Library, registers: str) -> None:
-    """Floats next to the middle of two steps, by scales of any significand, the largest among them."""
+    """Floats next to the middle of two steps, by scales of any significand, the largest among them; what is
+    infinite, or becomes so, is the type's end."""
+    ends = np.array([np.inf, -np.inf, np.finfo(np.float32).max, np.finfo(np.float32).min], np.float32)
     for name, scale in SCALES.items():
         middles = (np.arange(-300, 300) + 0.5).astype(np.float32) * np.float32(scale)
-        x = np.concatenate([middles, *(np.nextafter(middles, np.float32(end)) for end in (-1e9, 1e9))])
-        expected = np.clip(np.rint(x / np.float32(scale)).astype(int) + 7, -128, 127)
+        x = np.concatenate([middles, *(np.nextafter(middles, np.float32(end)) for end in (-1e9, 1e9)), ends])
+        with np.errstate(over="ignore"):
+            steps = np.rint(x / np.float32(scale))
+        expected = np.clip(steps + 7, -128, 127).astype(int)
         np.testing.assert_array_equal(library(registers).run(name, {"x": x})["y"], expected)
 
 
@@ -276,9 +312,9 @@ def test_bytes_are_multiplied_where_no_sum_saturates(library: Library) -> None:
 
 
 def test_convolutions_of_a_quantised_network_are_integers_from_end_to_end(library: Library) -> None:
-    plan = library(HOST).plan("network")
+    plan = library(HOST).plan("network of 7 bits")
     products = [k for k in plan.kernels if k.rule.startswith("conv2d")]
-    assert len(products) == 4
+    assert len(products) == 5
     assert all("operands" in k.parameters for k in products)
 
 
@@ -286,3 +322,14 @@ def test_products_stay_floats_where_these_are_faster() -> None:
     target = replace(target_with("128x32"), triple="aarch64-unknown-linux-gnu", cpu="cortex-a72")
     kernels = plan_of(MODELS["network"], target=target).plan.kernels
     assert not any("int16" in str(kernel.parameters) for kernel in kernels)
+
+
+@pytest.mark.parametrize(
+    ("device", "cpu", "name"), [("linux-armv7", "cortex-a55", "vsdot.s8"), ("raspberrypi5", "", "sdot\t")]
+)
+def test_arm_of_32_and_of_64_bits_each_has_its_own_dot_product(device: str, cpu: str, name: str) -> None:
+    """LLVM ends the process at the one of the other."""
+    target = load_device(device).cpu_target()
+    target = replace(target, cpu=cpu or target.cpu)
+    assembly = compile_assembly(plan_of(MODELS["product, u8s8"], target=target).functions, target)
+    assert name in assembly

@@ -64,9 +64,6 @@ class DepthwiseHalves(DepthwiseInt16):
     def lane_type(self, fused: AnchoredGroup) -> str:
         return "int16"
 
-    def combine(self, old: Any, value: Any, weight: Any) -> Any:
-        raise NotImplementedError("halves are added apart")
-
     def add_row(self, accumulators: Any, taps: Taps, base: Any, weights: Any) -> None:
         e, g, half = self.e, self.window, self.lanes // 2
         pixels: dict[int, list[Any]] = {}

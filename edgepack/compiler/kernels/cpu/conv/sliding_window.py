@@ -127,6 +127,7 @@ class SlidingWindow(WindowWalk):
             (stage,),
             self.packings(),
             schedule=self.schedule,
+            parameters=self.parameters(),
             flops=2 * flops if self.weighted else flops,
         )
 

@@ -33,9 +33,9 @@ def exact_quotient(e: Emitter, a: Expr, number: float, lanes: int) -> Expr:
     """
     divisor, reciprocal = np.float32(number), np.float32(1 / np.float64(np.float32(number)))
     significand = int(divisor.view(np.int32)) & 0x7FFFFF
-    if significand == 0:
-        return e.let(a * e.f32(float(reciprocal), lanes))
     usual = 1e-30 < abs(number) < 1e30 and significand != 0x7FFFFF
+    if usual and significand == 0:
+        return e.let(a * e.f32(float(reciprocal), lanes))
     if not usual or e.target is None or not e.target.fma or e.target.virtual_registers:
         return e.let(tirx.Div(a, e.f32(float(divisor), lanes)))
     vector = "float32" if lanes == 1 else f"float32x{lanes}"
@@ -43,4 +43,5 @@ def exact_quotient(e: Emitter, a: Expr, number: float, lanes: int) -> Expr:
     q = e.let(a * r)
     minus = e.f32(-float(divisor), lanes)
     residual = e.let(tirx.call_llvm_pure_intrin(vector, "llvm.fma", q, minus, a))
-    return e.let(tirx.call_llvm_pure_intrin(vector, "llvm.fma", residual, r, q))
+    corrected = e.let(tirx.call_llvm_pure_intrin(vector, "llvm.fma", residual, r, q))
+    return e.let(tirx.Select(tirx.EQ(corrected, corrected), corrected, q))  # q may be infinite

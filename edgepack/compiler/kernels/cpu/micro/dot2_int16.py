@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from tvm import tirx
 from tvm.ir import Call
 from tvm.tirx import IntImm
 
-from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.compiler.kernels.cpu.micro.int32_units import Int32Units
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
@@ -63,11 +61,12 @@ def dot2_lanes(target: CpuTarget) -> int:
 
 
 @dataclass(frozen=True)
-class Dot2Int16(MicroKernel):
+class Dot2Int16(Int32Units):
     """Broadcasts a pair of each row, and multiplies it by pairs of the columns' weights."""
 
     order = 200
     group = 2
+    packed = "<i2"
 
     @classmethod
     def of(cls, types: ProductTypes, target: CpuTarget) -> Dot2Int16 | None:
@@ -77,22 +76,8 @@ class Dot2Int16(MicroKernel):
         return cls(types, replace(target, vector_bits=min(target.vector_bits, 32 * lanes)))
 
     @property
-    def left_unit(self) -> str:
-        return "int32"
-
-    @property
-    def right_unit(self) -> str:
-        return "int32"
-
-    @property
     def layout(self) -> str:
         return "pairs"
-
-    def pack_units(self, weights: Array) -> Array:
-        """Two neighbouring elements of a column next to each other in memory."""
-        rows, taps, elements, columns = weights.shape
-        pairs = np.moveaxis(weights.reshape(rows, taps, elements // 2, 2, columns), 3, 4)
-        return np.ascontiguousarray(pairs.astype("<i2")).view("<i4")[..., 0]
 
     def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
         """``sums`` + the product of the low halves + that of the high halves."""

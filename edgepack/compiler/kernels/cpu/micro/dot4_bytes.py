@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from tvm import tirx
 from tvm.tirx import IntImm
 
 from edgepack.compiler.graph.quantised_values import ByteProducts
-from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.compiler.kernels.cpu.micro.int32_units import Int32Units
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
@@ -60,6 +58,8 @@ INSTRUCTIONS = (
     Dot4(("avxvnni",), 4, "uint8", "llvm.x86.avx512.vpdpbusd.128"),
     Dot4(("avx512vnni", "avx512vl"), 4, "uint8", "llvm.x86.avx512.vpdpbusd.128"),
     _SSSE3,
+    # LLVM's name of ARMv8's 32 bits is v8, of its 64 bits v8a.
+    Dot4(("dotprod", "neon", "v8"), 4, "int8", "llvm.arm.neon.sdot.v4i32.v16i8"),
     Dot4(("dotprod", "neon"), 4, "int8", "llvm.aarch64.neon.sdot.v4i32.v16i8"),
 )
 
@@ -93,7 +93,7 @@ def byte_products(target: CpuTarget) -> ByteProducts | None:
 
 
 @dataclass(frozen=True)
-class Dot4Bytes(MicroKernel):
+class Dot4Bytes(Int32Units):
     """Broadcasts a quad of each row, and multiplies it by quads of the columns' weights.
 
     On x86 before VNNI two products are added in 16 bits first, which saturate: the graph has products of
@@ -102,6 +102,7 @@ class Dot4Bytes(MicroKernel):
 
     order = 150
     group = 4
+    packed = "i1"
 
     @classmethod
     def of(cls, types: ProductTypes, target: CpuTarget) -> Dot4Bytes | None:
@@ -111,22 +112,8 @@ class Dot4Bytes(MicroKernel):
         return cls(types, replace(target, vector_bits=min(target.vector_bits, 32 * found.lanes)))
 
     @property
-    def left_unit(self) -> str:
-        return "int32"
-
-    @property
-    def right_unit(self) -> str:
-        return "int32"
-
-    @property
     def layout(self) -> str:
         return "quads"
-
-    def pack_units(self, weights: Array) -> Array:
-        """Four neighbouring elements of a column next to each other in memory."""
-        rows, taps, elements, columns = weights.shape
-        quads = np.moveaxis(weights.reshape(rows, taps, elements // 4, 4, columns), 3, 4)
-        return np.ascontiguousarray(quads.astype(np.int8)).view("<i4")[..., 0]
 
     def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
         """``sums`` + the four products of bytes of ``left`` and ``right``."""
