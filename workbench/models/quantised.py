@@ -96,6 +96,9 @@ IMAGE = [(1, 9, 8, 4, "uint8"), scale(0.02), np.uint8(120), scale(0.03), np.uint
 case("q_pool_last", "QLinearAveragePool", IMAGE, kernel_shape=[2, 3], strides=[2, 1], channels_last=1)
 case("q_pool_counted", "QLinearAveragePool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4,
      count_include_pad=1, ceil_mode=1)  # fmt: skip
+case("q_pool_behind", "QLinearAveragePool", [(1, 2, 8, 8, "uint8"), scale(0.02), np.uint8(120), scale(0.031),
+     np.uint8(90)], kernel_shape=[2, 2], strides=[3, 3], pads=[1] * 4, count_include_pad=1,
+     ceil_mode=1)  # fmt: skip
 case("q_global_pool_last", "QLinearGlobalAveragePool", IMAGE, channels_last=1)
 
 # products ---------------------------------------------------------------------------------------------------
@@ -221,3 +224,15 @@ case("q_quantize_output_dtype", "QuantizeLinear", [(2, 6, "float32"), scale(0.00
 case("q_quantize_run_time", "QuantizeLinear", [(2, 6, "float32"), (1, "float32"), (1, "uint8")],
      domain="")  # fmt: skip
 case("q_dynamic", "DynamicQuantizeLinear", [(2, 3, 8, "float32")], ("uint8", "float32", "uint8"), domain="")
+case("q_dequantize_blocks_signs", "DequantizeLinear", [RNG.integers(-8, 8, (4, 6)).astype(ml_dtypes.int4),
+     np.float32([[-0.2, 0.1, 0], [0.3, -0.1, 0.2]] * 2)], ("float32",), domain="", of=21, axis=1,
+     block_size=2)  # fmt: skip
+
+# forms that may be left out ---------------------------------------------------------------------------------
+
+case("q_nbits_bits_left_out", "MatMulNBits", [(5, 32, "float32"), whole("uint8", 6, 2, 8),
+     np.float32([[0.1, -0.2], [0, 0.1], [0.3, 0.2]] * 2)], ("float32",), K=32, N=6,
+     block_size=16)  # fmt: skip
+for name, factor in (("", scale(0.02)), ("_run_time", (1, "float32"))):
+    case(f"q_to_float_one_zero{name}", "MatMulIntegerToFloat", [(5, 8, "uint8"), whole("uint8", 8, 6), factor,
+         np.float32([0.1, 0.2, 0.3] * 2), np.uint8(3), np.uint8(131)], ("float32",))  # fmt: skip

@@ -163,16 +163,20 @@ def _quantities(node: onnx.NodeProto) -> Iterator[_Quantity]:
 
 
 def _check_scale(subject: _Subject, each: _Quantity, values: _Values) -> None:
+    """Positive and finite; finite for integers in blocks, for which quantisers choose the scale so that the
+    number of the largest magnitude is the lowest integer: negative where that is positive, 0 for zeros."""
     import numpy as np
 
     scale = values.constant(each.scale)
     if scale is None:
         return
-    numbers = scale.astype(np.float64).reshape(-1)
+    numbers, kind = scale.astype(np.float64).reshape(-1), "positive finite"
     wrong = ~(np.isfinite(numbers) & (numbers > 0))
+    if each.integers and subject.attribute("block_size", 0):
+        wrong, kind = ~np.isfinite(numbers), "finite"
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise subject.refused(f"has a scale of {numbers[first]:g}, where a positive finite number belongs",
+        raise subject.refused(f"has a scale of {numbers[first]:g}, where a {kind} number belongs",
                               f"element {first} of {each.scale!r}")  # fmt: skip
 
 
@@ -248,9 +252,5 @@ def _check_blocks_of_bits(subject: _Subject, values: _Values) -> None:
         if found is not None and found.size != size:
             what = "bytes of weights" if place == 1 else "scales"
             raise subject.refused(f"has {found.size} {what}, where {size} belong")
-    scales = values.constant(subject.node.input[2]) if len(subject.node.input) > 2 else None
-    if scales is not None:
-        import numpy as np
-
-        if not np.isfinite(scales.astype(np.float64)).all():
-            raise subject.refused("has a scale that is no finite number")
+    if len(subject.node.input) > 2:
+        _check_scale(subject, _Quantity(subject.node.input[1], subject.node.input[2], ""), values)

@@ -91,6 +91,21 @@ DEFECTS: dict[str, tuple[str, Callable[[onnx.ModelProto], onnx.ModelProto], str]
         lambda model: attribute(model, block_size=-2),
         "has blocks of -2 values",
     ),
+    "scale_of_a_block_is_no_number": (
+        "q_dequantize_blocks_signs",
+        lambda model: constant(model, 1, np.full((4, 3), np.nan, np.float32)),
+        "has a scale of nan, where a finite number belongs",
+    ),
+    "scale_of_a_block_is_zero_to_quantise": (
+        "q_quantize_blocks",
+        lambda model: constant(model, 1, np.zeros((2, 3), np.float32)),
+        "has a scale of 0, where a positive finite number belongs",
+    ),
+    "scale_of_bits_is_no_number": (
+        "q_nbits_4_16",
+        lambda model: constant(model, 2, np.full((6, 3), np.inf, np.float32)),
+        "has a scale of inf, where a finite number belongs",
+    ),
     "weights_of_three_bits": (
         "q_nbits_4_16",
         lambda model: attribute(model, bits=3),
@@ -141,6 +156,12 @@ def test_defect_is_one_sentence(defect: str) -> None:
         import_model(damage(QUANTISED[name]()))
     assert caught.value.hint
     assert "\n" not in str(caught.value.message)
+
+
+@pytest.mark.parametrize("name", ["q_dequantize_blocks_signs", "q_nbits_bits_left_out"])
+def test_scales_of_blocks_may_be_negative_or_zero(name: str) -> None:
+    """As ONNX Runtime's quantiser of 4-bit weights chooses them, without a zero point, and for zeros."""
+    import_model(QUANTISED[name]())
 
 
 def test_scales_that_are_known_at_run_time_are_not_looked_at() -> None:

@@ -35,7 +35,7 @@ class Quantised:
         x: name of the integers; "" where they are still to be computed.
         scale: name of the scale: of one element, of one for each place of an axis, or of a shape that
             broadcasts to x.
-        zero: name of the zero point, of the scale's shape; "" for 0.
+        zero: name of the zero point, of the scale's shape or one number; "" for 0.
     """
 
     x: str
@@ -69,11 +69,24 @@ class Quantised:
             zero = [one_number(editor, self.zero)] if self.zero else []
             return editor.op("DequantizeLinear", source, one_number(editor, self.scale), *zero)
         if shape is None or len(shape) == 1:
-            return editor.op("DequantizeLinear", source, self.scale, *_given(self.zero), axis=axis)
+            zero = [self._zero_of_each(editor)] if self.zero else []
+            return editor.op("DequantizeLinear", source, self.scale, *zero, axis=axis)
         whole = editor.cast(source, np.dtype(np.int32))
         if self.zero:
             whole = editor.op("Sub", whole, editor.cast(self.zero, np.dtype(np.int32)))
         return editor.op("Mul", editor.cast(whole, editor.dtype(self.scale)), self.scale)
+
+    def _zero_of_each(self, editor: Editor) -> str:
+        """The zero point in the scale's shape, which DequantizeLinear wants."""
+        import numpy as np
+
+        shapes = editor.shape(self.zero), editor.shape(self.scale)
+        if shapes[0] is None or shapes[1] is None or prod(shapes[0]) != 1 or prod(shapes[1]) == 1:
+            return self.zero
+        value = editor.constant(self.zero)
+        if value is not None:
+            return editor.const(np.full(shapes[1], value.reshape(())))
+        return editor.op("Expand", self.zero, editor.const(np.asarray(shapes[1], np.int64)))
 
     def quantised(self, editor: Editor, y: str, like: str, *, axis: int = 0) -> str:
         """The integers of the floats ``y``.
@@ -161,7 +174,3 @@ def conv_integer(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
         else:
             terms.append(editor.op("Sub", editor.cast(name, int32), editor.const(shift)))
     return [editor.op("Conv", *terms, **attributes(node))]
-
-
-def _given(name: str) -> list[str]:
-    return [name] if name else []

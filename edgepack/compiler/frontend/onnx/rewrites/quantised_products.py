@@ -108,7 +108,8 @@ def matmul_nbits(editor: Editor, node: onnx.NodeProto) -> Sequence[str] | None:
 
     values = attributes(node)
     packed, scales, zeros = (editor.constant(given(node, i)) for i in (1, 2, 3))
-    bits, block, columns, rows = (int(values.get(name, 0)) for name in ("bits", "block_size", "N", "K"))
+    bits = int(values.get("bits", 4))
+    block, columns, rows = (int(values.get(name, 0)) for name in ("block_size", "N", "K"))
     unusual = given(node, 4) or values.get("weight_prepacked", 0) or bits not in (2, 4, 8)
     if unusual or packed is None or scales is None or (given(node, 3) and zeros is None) or block < 1:
         return None
