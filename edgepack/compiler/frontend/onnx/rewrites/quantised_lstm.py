@@ -50,20 +50,16 @@ def dynamic_quantize_lstm(editor: Editor, node: onnx.NodeProto) -> Sequence[str]
     Raises:
         RefusedNodesError: it has too many steps to be written one after the other.
     """
-    values, shape, hidden = attributes(node), editor.shape(node.input[0]), 0
+    values, shape = attributes(node), editor.shape(node.input[0])
     whole = editor.shape(node.input[2])
     unusual = given(node, 4) or values.get("clip", 0) or values.get("input_forget", 0)
-    activations = values.get("activations") or _GATES
-    names = [name.decode() if isinstance(name, bytes) else name for name in activations]
-    if shape is None or whole is None or unusual or any(name not in _GATES for name in names):
+    if shape is None or whole is None or unusual:
         return None
     directions, hidden = whole[0], whole[1]
-    if len(names) != 3 * directions or any(
-        values.get(name) for name in ("activation_alpha", "activation_beta")
-    ):
-        if names != _GATES:
-            return None
-        names = _GATES * directions
+    activations = values.get("activations") or _GATES * directions
+    names = [name.decode() if isinstance(name, bytes) else name for name in activations]
+    if len(names) != 3 * directions or any(name not in _GATES for name in names):
+        return None
     steps, batch = shape[:2]
     if steps * directions > MOST_STEPS:
         _refuse(node, steps * directions)
