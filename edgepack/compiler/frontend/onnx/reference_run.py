@@ -79,6 +79,8 @@ def run_each(
     runs = list(runs)
     try:
         session = create_session(model, level)
+    except MemoryError:
+        raise
     except Exception as error:  # onnxruntime's errors share no base class of their own
         raise _cannot_run(error, runs[0]) from error
     return [_run_session(session, model, arrays) for arrays in runs]
@@ -92,6 +94,8 @@ def _run_session(
     names = [value.name for value in model.graph.output]
     try:
         results = session.run(names, dict(arrays))
+    except MemoryError:
+        raise
     except Exception as error:  # as above
         raise _cannot_run(error, arrays) from error
     return {name: np.asarray(array) for name, array in zip(names, results, strict=True)}
