@@ -87,6 +87,8 @@ def _converted(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
 
     try:
         return version_converter.convert_version(model, _OPSET)
+    except MemoryError:
+        raise
     except Exception as error:  # of the converter, which has no base class for its own
         raise ModelError(
             f"{path} has operator set {default_opset(model)}, and cannot be converted to {_OPSET}, which "

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
+from edgepack.compiler.memory import ran_out
 from edgepack.errors import ModelError
 
 if TYPE_CHECKING:
@@ -41,12 +42,16 @@ def runner(model: onnx.ModelProto, tensors: Iterable[str]) -> Run:
     try:
         session = create_session(shown)
     except Exception as error:  # onnxruntime's errors share no base class of their own
+        if ran_out(error):
+            raise
         raise _cannot_run(error) from error
 
     def run(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         try:
             results = session.run(computed, dict(arrays)) if computed else []
         except Exception as error:  # as above
+            if ran_out(error):
+                raise
             raise _cannot_run(error) from error
         found = dict(zip(computed, map(np.asarray, results), strict=True))
         return {name: found[name] if name in found else np.asarray(arrays[name]) for name in names}

@@ -141,6 +141,8 @@ def _read(file: Path, specs: tuple[TensorSpec, ...]) -> dict[str, NDArray[Any]]:
         else:
             with loaded:
                 arrays = {name: np.asarray(loaded[name]) for name in loaded.files}
+    except MemoryError:
+        raise
     except Exception as error:  # of zipfile, zlib and NumPy, which share no base class
         raise ConfigError(
             f"--calibrate: {file} is not a NumPy file, or is damaged.",

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from edgepack.compiler.frontend.onnx.quantise import runs
 from edgepack.compiler.frontend.onnx.quantise.samples import given_samples, random_samples
 from edgepack.errors import ConfigError
 from workbench.models.builder import Graph
@@ -106,3 +107,18 @@ def test_what_is_no_calibration_data_is_refused(tmp_path: Path) -> None:
     picture.write_bytes(b"\xff\xd8")
     with pytest.raises(ConfigError, match=r"neither \.npz nor \.npy"):
         given_samples(picture, model(), 10)
+
+
+def test_too_little_memory_is_no_damaged_file_and_no_fault_of_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    np.save(tmp_path / "data.npy", X)
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(np, "load", fail)
+        given_samples(tmp_path / "data.npy", single(), 10)
+    monkeypatch.setattr(runs, "create_session", fail)
+    with pytest.raises(MemoryError):
+        runs.runner(single(), ["y"])
