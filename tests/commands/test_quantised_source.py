@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,11 @@ def test_a_quantised_model_is_kept_for_the_same_contents_only(tmp_path: Path, da
         third, kept = made("third", moved)
         assert not kept
         assert third.calibration_digest != first.calibration_digest
+        random = job_before_pack(model, PackOptions(quantize="int8", calibrate="synthetic"))
+        assert random is not None
+        made("random", random)
+        with pytest.raises(ConfigError, match="no such file or folder"):  # nor taken for random data
+            made("fourth", replace(random, calibration=tmp_path / "absent"))
 
 
 @pytest.mark.parametrize(
