@@ -183,7 +183,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "sdk": ("the path of a folder", _is_path),
     "params": ("a text", _is_text),
     "inputs": ("a mapping of inputs' names to paths of .npy files", _is_mapping(_is_path)),
-    "seed": ("a whole number", _is_whole),
+    "seed": ("a whole number, 0 or more", lambda value: _is_whole(value) and value >= 0),
     "expected": ("a mapping of outputs' names to paths of .npy files", _is_mapping(_is_path)),
     "cut_inputs": ("a list of tensors' names", _is_names),
     "cut_outputs": ("a list of tensors' names", _is_names),

@@ -97,6 +97,7 @@ def test_a_file_at_the_output_is_replaced_only_when_asked_for(
         ([], 2, "there are none"),
         (["--calibrate", "absent"], 2, "there is no such file or folder"),
         (["--dynamic", "--symmetric"], 2, "--dynamic goes with neither"),
+        (["--calibrate", "synthetic", "--seed", "-1"], 2, "a whole number, 0 or more, not"),
         (
             ["--calibrate", "synthetic", "--method", "percentile", "--percentile", "40"],
             2,
