@@ -163,7 +163,7 @@ def quantize(
 
     Args:
         model: as for :func:`pack`.
-        output: the ONNX file to write; its sizes are static. Its folder must be there.
+        output: the ONNX file to write (``.onnx``); its sizes are static. Its folder must be there.
         progress: as for :func:`pack`.
         options: the fields of :class:`QuantizeOptions`; ``calibrate`` or ``dynamic`` must be given.
 

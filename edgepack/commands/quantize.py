@@ -135,6 +135,8 @@ def _check_output(output: Path, model: Path, *, force: bool) -> None:
                 f"{output} is the model itself.", hint="Choose another --output: the float model is needed."
             )
         if not force:
+    if output.suffix != ".onnx":  # what --force replaces is a model, not another one's weights or data
+        raise ConfigError(f"{output} is not named as an ONNX file.", hint="Use --output FILE.onnx.")
             raise ConfigError(
                 f"{output} exists.", hint="Replace it with --force, or choose another --output."
             )

@@ -112,6 +112,7 @@ def test_a_file_at_the_output_is_replaced_only_when_asked_for(
     ],
     ids=lambda value: "-".join(map(str, value)).strip("-") if isinstance(value, list) else None,
 )
+        (["--calibrate", "synthetic", "-o", "float.data", "--force"], 2, "is not named as an ONNX file"),
 def test_wrong_usage_is_a_sentence(
     arguments: list[str],
     code: int,
