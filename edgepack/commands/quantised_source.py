@@ -53,7 +53,7 @@ def job_before_pack(model: Path, options: PackOptions) -> QuantiseJob | None:
         min_sqnr=options.min_sqnr,
         seed=options.seed,
     )
-    check_quantize(chosen)
+    check_quantize(chosen, "--quantize dynamic")
     return quantise_job(model, chosen, options)
 
 

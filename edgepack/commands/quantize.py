@@ -18,6 +18,7 @@ from edgepack.system.disk_errors import refusal, writing_to
 from edgepack.system.files import is_file
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import remove_dead, temporary_folder
+from edgepack.text.spelling import spelled
 
 __all__ = ["Quantized", "check_quantize", "quantize_model"]
 
@@ -90,12 +91,17 @@ def quantize_model(
         outputs=figures.outputs,
         layers=figures.layers,
         kept_float=figures.kept_float,
-        warnings=figures.warnings,
+        warnings=tuple(map(spelled, figures.warnings)),
     )
 
 
-def check_quantize(options: QuantizeOptions) -> None:
-    """Raise ConfigError for options that are none, or do not go together."""
+def check_quantize(options: QuantizeOptions, dynamic: str = "--dynamic") -> None:
+    """Raise ConfigError for options that are none, or do not go together.
+
+    Args:
+        options: what the user gives.
+        dynamic: how the command asks for dynamic quantisation.
+    """
     if options.method not in get_args(CalibrationMethod):
         raise ConfigError(
             f"There is no way {options.method!r} to choose ranges.", hint="Use minmax, entropy or percentile."
@@ -110,14 +116,14 @@ def check_quantize(options: QuantizeOptions) -> None:
     if options.dynamic:
         if options.symmetric or options.min_sqnr is not None:
             raise ConfigError(
-                "--dynamic goes with neither --symmetric nor --min-sqnr.",
-                hint="Leave them out, or quantise with calibration data.",
+                f"{dynamic} does not go with {'--symmetric' if options.symmetric else '--min-sqnr'}.",
+                hint="Leave it out, or quantise with calibration data.",
             )
     elif options.calibrate is None:
         raise ConfigError(
             "Ranges of activations are measured on calibration data, and there are none.",
             hint="Give --calibrate FOLDER with .npz files of inputs, --calibrate synthetic for random ones, "
-            "or --dynamic.",
+            f"or {dynamic}.",
         )
 
 
@@ -129,14 +135,14 @@ def _check_output(output: Path, model: Path, *, force: bool) -> None:
         )
     if output.is_dir():
         raise ConfigError(f"{output} is a folder.", hint="Name the file in it: --output FILE.onnx.")
+    if output.suffix != ".onnx":  # what --force replaces is a model, not another one's weights or data
+        raise ConfigError(f"{output} is not named as an ONNX file.", hint="Use --output FILE.onnx.")
     if os.path.lexists(output):
         if output.exists() and output.samefile(model):
             raise ConfigError(
                 f"{output} is the model itself.", hint="Choose another --output: the float model is needed."
             )
         if not force:
-    if output.suffix != ".onnx":  # what --force replaces is a model, not another one's weights or data
-        raise ConfigError(f"{output} is not named as an ONNX file.", hint="Use --output FILE.onnx.")
             raise ConfigError(
                 f"{output} exists.", hint="Replace it with --force, or choose another --output."
             )

@@ -74,6 +74,10 @@ def test_json_and_the_python_api_have_the_same_figures(
     made = edgepack.quantize(model, output, calibrate=data, exclude=["Gemm", "Conv_2"], force=True)
     assert json.loads(json.dumps(made.to_json())) == shown
     assert output.read_bytes() == before
+    fewer = edgepack.quantize(model, output, calibrate=data, samples=1, force=True)
+    assert fewer.warnings == (
+        "1 more samples of the calibration data were not used (`edgepack.quantize(samples=)`).",
+    )
     memory = edgepack.quantize(onnx.load(str(model)), output, calibrate="synthetic", force=True)
     assert memory.outputs[0].sqnr is not None and memory.outputs[0].sqnr > 30
 
@@ -96,7 +100,7 @@ def test_a_file_at_the_output_is_replaced_only_when_asked_for(
     [
         ([], 2, "there are none"),
         (["--calibrate", "absent"], 2, "there is no such file or folder"),
-        (["--dynamic", "--symmetric"], 2, "--dynamic goes with neither"),
+        (["--dynamic", "--symmetric"], 2, "--dynamic does not go with --symmetric"),
         (["--calibrate", "synthetic", "--seed", "-1"], 2, "a whole number, 0 or more, not"),
         (
             ["--calibrate", "synthetic", "--method", "percentile", "--percentile", "40"],
@@ -108,11 +112,11 @@ def test_a_file_at_the_output_is_replaced_only_when_asked_for(
         (["--calibrate", "synthetic", "--min-sqnr", "150"], 1, "--min-sqnr 150: outputs come no nearer"),
         (["--calibrate", "synthetic", "-o", "absent/int8.onnx"], 2, "there is no folder absent"),
         (["--calibrate", "synthetic", "-o", "."], 2, "is a folder"),
+        (["--calibrate", "synthetic", "-o", "float.data", "--force"], 2, "is not named as an ONNX file"),
         (["--calibrate", "synthetic", "-o", "float.onnx", "--force"], 2, "is the model itself"),
     ],
     ids=lambda value: "-".join(map(str, value)).strip("-") if isinstance(value, list) else None,
 )
-        (["--calibrate", "synthetic", "-o", "float.data", "--force"], 2, "is not named as an ONNX file"),
 def test_wrong_usage_is_a_sentence(
     arguments: list[str],
     code: int,

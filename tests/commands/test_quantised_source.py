@@ -94,7 +94,7 @@ def test_a_quantised_model_is_kept_for_the_same_contents_only(tmp_path: Path, da
         (PackOptions(calibrate="synthetic"), "which was not asked for"),
         (PackOptions(min_sqnr=30.0), "which was not asked for"),
         (PackOptions(quantize="int8"), "there are none"),
-        (PackOptions(quantize="dynamic", min_sqnr=30.0), "--dynamic goes with neither"),
+        (PackOptions(quantize="dynamic", min_sqnr=30.0), "--quantize dynamic does not go with --min-sqnr"),
         (PackOptions(quantize="int4"), "cannot be quantised to 'int4'"),  # type: ignore[arg-type]
         (PackOptions(quantize="int8", calibrate="synthetic", custom="ops.yaml"), "does not go with --custom"),
         (PackOptions(quantize="int8", calibrate="synthetic", maxima={"y": 3}), "does not go with --max"),

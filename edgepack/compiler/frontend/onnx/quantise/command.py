@@ -78,13 +78,17 @@ def quantise(
     data = made.SerializeToString(deterministic=True)
     (folder / QUANTISED).write_bytes(data)
     if samples.unused:
-        notes.append(f"{samples.unused} more samples of the calibration data were not used (--samples).")
+        notes.append(
+            f"{samples.unused} more samples of the calibration data were not used "
+            "(`edgepack quantize --samples`)."
+        )
     if calibration is None:
         notes.append(_RANDOM_FIGURES if settings.dynamic else _RANDOM_RANGES)
     before, after = stored_bytes(model), stored_bytes(made)
     if after > before / 2 and not settings.exclude and not figures.kept_float:
         notes.append(
-            _MOSTLY_FLOAT + ("" if settings.dynamic else " --dynamic quantises LSTMs and embeddings.")
+            _MOSTLY_FLOAT
+            + ("" if settings.dynamic else " `edgepack quantize --dynamic` quantises LSTMs and embeddings.")
         )
     return replace(
         figures,
@@ -156,7 +160,7 @@ class _Work:
             raise ModelError(
                 "There is nothing to quantise dynamically: the model has neither matrix products with "
                 "constant weights nor LSTMs.",
-                hint="Convolutions are quantised with calibration data: leave --dynamic out.",
+                hint="Convolutions are quantised with calibration data (--calibrate FOLDER), not so.",
             )
         self.stage("quantise", "")
         made = dynamically_quantised(self.model, self._excluded(served))
