@@ -37,7 +37,7 @@ import chart
 import peak
 from engines import ENGINES, QUANTISED_ENGINES
 from markdown import replace_section, table
-from networks import BENCHMARKS, MORE, QUANTISED, REAL, folded, known, save
+from networks import BENCHMARKS, MORE, QUANTISED, QUANTISED_DYNAMICALLY, REAL, folded, known, save
 from real_networks import default_cache
 from work import Work, work_of
 
@@ -151,6 +151,7 @@ class Prepared:
 
     Attributes:
         float32: of a quantised network, the bundle of the model that it was made from.
+        types: what its products are of.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Prepared:
     work: Work
     pack_seconds: float
     float32: edgepack.Bundle | None = None
+    types: str = "float32"
     errors: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
@@ -186,16 +188,18 @@ class Result:
         return self.median(self.best_peer) / self.median("edgepack") if self.best_peer else math.nan
 
 
-def prepare(name: str, folder: Path, cache: Path, *, int8: bool) -> Prepared:
+def prepare(name: str, folder: Path, cache: Path, *, int8: str) -> Prepared:
     """Builds and packs the network; checks the bundle against ONNX Runtime.
 
     Args:
-        int8: quantise it first, calibrated with random inputs: for speed these are as good as any.
+        int8: quantise it first: "static", calibrated with random inputs (for speed these are as good as any),
+            or "dynamic"; "" for float32.
     """
     original = path = save(name, folder, cache)
     if int8:
-        path = folder / f"{original.stem}-int8.onnx"
-        edgepack.quantize(original, path, calibrate="synthetic", force=True)
+        path = folder / f"{original.stem}-{int8}.onnx"
+        scales = {"dynamic": True} if int8 == "dynamic" else {"calibrate": "synthetic"}
+        edgepack.quantize(original, path, force=True, **scales)
     inputs = folder / f"{path.stem}.npz"
     values = random_inputs(onnx.load(str(path)), 0)
     np.savez(inputs, **values)
@@ -205,6 +209,7 @@ def prepare(name: str, folder: Path, cache: Path, *, int8: bool) -> Prepared:
     work = work_of(folded(original), values)
     prepared = Prepared(name, path, inputs, bundle, work, pack_seconds)
     if int8:
+        prepared.types = "int8 (dynamic, u8 x s8)" if int8 == "dynamic" else "int8 (QDQ, u8 x s8)"
         prepared.float32 = edgepack.pack(original, "host", folder / f"{original.stem}-bundle", force=True)
     verified = bundle.verify()
     if not verified.ok:
@@ -347,7 +352,7 @@ def report(
     features = " ".join([device.cpu or "baseline", *device.features])
     parts = [
         f"Measured on {datetime.date.today().isoformat()}: median of {rounds} rounds in which the engines "
-        f"take turns, batch 1, {'float32' if networks[0].float32 is None else 'int8 (QDQ, u8 x s8)'}; "
+        f"take turns, batch 1, {networks[0].types}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + ". Peers are called from Python through the cheapest call that they have, which costs them "
         "microseconds: it shows on the two smallest networks only. PyTorch runs eagerly, node by node, after "
@@ -392,8 +397,17 @@ def main() -> None:
     parser.add_argument("--real", action="store_true", help=f"instead {', '.join(REAL)}")
     parser.add_argument(
         "--int8",
-        action="store_true",
+        action="store_const",
+        const="static",
+        default="",
         help=f"instead {', '.join(QUANTISED)}, or the named ones, quantised by edgepack quantize",
+    )
+    parser.add_argument(
+        "--dynamic",
+        action="store_const",
+        const="dynamic",
+        dest="int8",
+        help=f"as --int8, of {', '.join(QUANTISED_DYNAMICALLY)}, by quantize --dynamic",
     )
     parser.add_argument(
         "--cache", type=Path, default=default_cache(), help="of real_networks.py (default: %(default)s)"
@@ -412,7 +426,8 @@ def main() -> None:
     engines = [engine for engine in options.engines.split(",") if engine]
     if options.int8:
         engines = [engine for engine in engines if engine in QUANTISED_ENGINES]
-    chosen = QUANTISED if options.int8 else REAL if options.real else MORE if options.more else BENCHMARKS
+    quantised = {"": (), "static": QUANTISED, "dynamic": QUANTISED_DYNAMICALLY}[options.int8]
+    chosen = quantised or (REAL if options.real else MORE if options.more else BENCHMARKS)
     names = options.networks or list(chosen)
     if unknown := {name for name in names if not known(name)} | {*engines} - {*ENGINES}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
@@ -446,7 +461,10 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
     print("\n" + text)
     if options.write:
         section = "Real networks" if options.real else "More networks" if options.more else "Side by side"
-        replace_section("Quantised networks" if options.int8 else section, text, "compare.py")
+        section = {"static": "Quantised networks", "dynamic": "Dynamically quantised networks"}.get(
+            options.int8, section
+        )
+        replace_section(section, text, "compare.py")
         if not options.int8:
             chart.write()
     if options.json:

@@ -14,7 +14,17 @@ from edgepack.compiler.frontend.onnx.onnxruntime_session import optimise
 from workbench.models import NETWORKS, audio, families, recurrent, transformers, video, vision
 from workbench.models.light import light
 
-__all__ = ["BENCHMARKS", "MORE", "QUANTISED", "REAL", "RECURRENT", "folded", "known", "save"]
+__all__ = [
+    "BENCHMARKS",
+    "MORE",
+    "QUANTISED",
+    "QUANTISED_DYNAMICALLY",
+    "REAL",
+    "RECURRENT",
+    "folded",
+    "known",
+    "save",
+]
 
 #: Name in the tables to what builds the model. Weights are seeded; sizes are the real networks'.
 BENCHMARKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -116,8 +126,11 @@ REAL = (*LISTED, "tcn", "r3d18", "lstm_text", "gru_tagger")
 #: Networks of BENCHMARKS and MORE that are deployed in int8.
 QUANTISED = (
     *("mobilenetv1", "mobilenetv2", "mobilenetv3_large", "efficientnet_b0", "resnet18", "resnet50"),
-    *("regnety_400mf", "unet", "ds_cnn", "vit_tiny", "bert"),
+    *("regnety_400mf", "unet", "ds_cnn", "vit_tiny", "bert", "distilbert", "tcn"),
 )
+
+#: Those whose activations are quantised while they run, because their ranges vary more from input to input.
+QUANTISED_DYNAMICALLY = ("bert", "distilbert", "vit_tiny")
 
 
 def known(name: str) -> bool:
