@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from edgepack.version import __version__
 
 if TYPE_CHECKING:
-    from edgepack.api import Bundle, check, cross_compiler, export, load, pack, quantize, sign
+    from edgepack.api import Bundle, check, compare, cross_compiler, export, load, pack, quantize, sign
     from edgepack.client.session import Session
+    from edgepack.commands.compare import Comparison
     from edgepack.commands.quantize import Quantized
     from edgepack.commands.update import Update, update
     from edgepack.errors import (
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         ModelError,
         ToolchainError,
     )
-    from edgepack.options import PackOptions, QuantizeOptions
+    from edgepack.options import CompareOptions, PackOptions, QuantizeOptions
     from edgepack.plan.model_check import ModelCheck
     from edgepack.release.interface import make_release, new_project
     from edgepack.release.run import Release
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Bundle",
     "CheckFailedError",
+    "CompareOptions",
+    "Comparison",
     "ConfigError",
     "EdgepackError",
     "InternalError",
@@ -50,6 +53,7 @@ __all__ = [
     "Verification",
     "__version__",
     "check",
+    "compare",
     "cross_compiler",
     "export",
     "load",
@@ -64,9 +68,11 @@ __all__ = [
 #: Names that are not in ``errors``, and the module that has each.
 _PLACES = {
     **dict.fromkeys(
-        ("Bundle", "check", "cross_compiler", "export", "load", "pack", "quantize", "sign"), "api"
+        ("Bundle", "check", "compare", "cross_compiler", "export", "load", "pack", "quantize", "sign"), "api"
     ),
     **dict.fromkeys(("make_release", "new_project"), "release.interface"),
+    "CompareOptions": "options",
+    "Comparison": "commands.compare",
     "Measurement": "runners.bench",
     "ModelCheck": "plan.model_check",
     "PackOptions": "options",

@@ -21,6 +21,8 @@ from edgepack.config.option_checks import check_options
 from edgepack.errors import ConfigError
 from edgepack.options import (
     CheckKeywords,
+    CompareKeywords,
+    CompareOptions,
     PackageKeywords,
     PackKeywords,
     PackOptions,
@@ -34,13 +36,14 @@ from edgepack.text.spelling import spelled
 
 if TYPE_CHECKING:
     from edgepack.client.session import Session
+    from edgepack.commands.compare import Comparison
     from edgepack.commands.quantize import Quantized
     from edgepack.config.device import Device
     from edgepack.formats.metadata import PackageMetadata
     from edgepack.plan.model_check import ModelCheck
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
-__all__ = ["Bundle", "check", "cross_compiler", "export", "load", "pack", "quantize", "sign"]
+__all__ = ["Bundle", "check", "compare", "cross_compiler", "export", "load", "pack", "quantize", "sign"]
 
 
 @guarded
@@ -181,6 +184,44 @@ def quantize(
     check_options({"model": model, "output": output, **options}, "quantize")
     with model_file(model) as file:
         return quantize_model(file, Path(output), QuantizeOptions(**options), undisturbed(progress))
+
+
+@guarded
+def compare(
+    first: PathLike | Bundle | Any,
+    second: PathLike | Bundle | Any,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[CompareKeywords],
+) -> Comparison:
+    """Run two models or bundles on the same inputs, and say how far apart their results are; of two models
+    also layer by layer (docs/quantisation.md).
+
+    Args:
+        first: what is taken for exact: an ONNX file, an ``onnx.ModelProto``, or a bundle or its folder.
+        second: the same.
+        progress: as for :func:`pack`.
+        options: the fields of :class:`CompareOptions`.
+
+    Raises:
+        ConfigError: inputs or outputs are not the same, data or options do not fit, or a bundle's program
+            takes no inputs.
+        ModelError: a model cannot be read or run.
+        CheckFailedError: a bundle is damaged, or its program crashes. Results that are too far apart are a
+            result.
+        ToolchainError: there is no runner for a bundle's device here.
+    """
+    from edgepack.commands.compare import compare_sides
+    from edgepack.config.option_checks import check_run
+    from edgepack.options import RunOptions
+    from edgepack.pipeline.model_objects import model_file
+
+    given = [one.path if isinstance(one, Bundle) else one for one in (first, second)]
+    check_options({"first": given[0], "second": given[1], **options}, "compare")
+    chosen = CompareOptions(**options)
+    check_run(RunOptions(chosen.runner, chosen.device, chosen.threads))
+    with model_file(given[0]) as one, model_file(given[1]) as other:
+        return compare_sides(one, other, chosen, undisturbed(progress))
 
 
 @guarded

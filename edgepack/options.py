@@ -16,6 +16,8 @@ from edgepack.plan.types import ParamsMode, WeightsDtype
 __all__ = [
     "DEFAULT_TIMEOUT",
     "CheckKeywords",
+    "CompareKeywords",
+    "CompareOptions",
     "PackKeywords",
     "PackOptions",
     "PackageKeywords",
@@ -222,6 +224,60 @@ class QuantizeKeywords(TypedDict, total=False):
     dims: Mapping[str, int] | None
     const: Mapping[str, float | Sequence[float]] | None
     force: bool
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """How two models or bundles are compared.
+
+    Attributes:
+        inputs: a folder of ``.npz`` or ``.npy`` files, or one such file, with what both are run on: an array
+            for each input, by its name, whose first dimension can hold several samples. Default: random
+            ones, or between two bundles the recorded inputs of the first.
+        seed: of random inputs.
+        samples: that are used at most; of random ones there are 8.
+        min_sqnr: signal-to-noise ratio in dB that each output has to have at least.
+        max_error: that each output may have at most.
+        min_top1: share of rows, 0 to 1, whose largest element has to be the same one, of outputs that look
+            like scores of classes.
+        shapes: an input's name to its shape, where a model leaves it open.
+        dims: a symbolic dimension's name to its value.
+        const: an input's name to a number, or as many as it has elements: the input becomes a constant.
+        runner, device, threads: how bundles are run, as in :meth:`Bundle.verify`.
+        timeout: seconds that all of it may take; 0 for no limit, default 600.
+    """
+
+    inputs: PathLike | None = None
+    seed: int = 0
+    samples: int = 128
+    min_sqnr: float | None = None
+    max_error: float | None = None
+    min_top1: float | None = None
+    shapes: Mapping[str, Sequence[int]] | None = None
+    dims: Mapping[str, int] | None = None
+    const: Mapping[str, float | Sequence[float]] | None = None
+    runner: str | None = None
+    device: Any = None
+    threads: int | None = None
+    timeout: float | None = None
+
+
+class CompareKeywords(TypedDict, total=False):
+    """The fields of :class:`CompareOptions` as keyword arguments."""
+
+    inputs: PathLike | None
+    seed: int
+    samples: int
+    min_sqnr: float | None
+    max_error: float | None
+    min_top1: float | None
+    shapes: Mapping[str, Sequence[int]] | None
+    dims: Mapping[str, int] | None
+    const: Mapping[str, float | Sequence[float]] | None
+    runner: str | None
+    device: Any
+    threads: int | None
     timeout: float | None
 
 

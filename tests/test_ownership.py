@@ -22,7 +22,8 @@ CHANGES = {
 #: is nothing that another user could have put there.
 TEMPORARY = """
 system/apple_metal.py:compile_library bundle/assemble.py:_build bundle/assemble.py:_copy_recorded
-commands/export.py:_copied
+commands/export.py:_copied commands/compare.py:_samples runners/results.py:run_samples
+runners/results.py:_copy_program
 bundle/assemble.py:_write bundle/assemble.py:_write_sources bundle/checksums.py:write_sums
 bundle/firmware/project.py:_link_flags bundle/firmware/project.py:write_sources formats/deb.py:_write_package
 formats/oci.py:_write objectfiles/coff/format.py:shared objectfiles/coff/format.py:strip_debug

@@ -30,6 +30,7 @@ COMMANDS = {
     "pack": "Compile a model into a bundle for a device.",
     "check": "Say what of a model would be compiled, refused or slow, without compiling it.",
     "quantize": "Make a quantised model (int8) of a float one.",
+    "compare": "Compare two models or bundles on the same inputs, layer by layer.",
     "verify": "Run a bundle's own program on its recorded data and compare.",
     "bench": "Measure a bundle: latency, memory, load time.",
     "new": "Write a project file, for release.",

@@ -239,6 +239,39 @@ def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:
         events.warning(text)
 
 
+def _comparing(job: dict[str, Any]) -> Any:
+    """What compares the job's models; bundles have no format, and need the functions of any."""
+    from edgepack.errors import ModelError
+
+    models = [Path(side["name"]) for side in job["sides"] if not side["bundle"]]
+    for model in models:
+        if not hasattr(frontend_of(choose(model)), "compare"):
+            raise ModelError(
+                f"{model} is of a format that edgepack does not compare.",
+                hint="Give an ONNX file, or a bundle.",
+            )
+    return frontend_of(choose(models[0]) if models else "onnx")
+
+
+def _draw(job: dict[str, Any], folder: Path, events: Events) -> None:
+    from edgepack.plan.comparison import Side
+
+    events.stage("draw inputs")
+    sides = [Side.from_json(one) for one in job["sides"]]
+    inputs = Path(job["inputs"]) if job["inputs"] else None
+    draws = {"seed": job["seed"], "samples": job["samples"]}
+    _comparing(job).draw(sides, _options(job), folder, inputs, draws)
+
+
+def _compare(job: dict[str, Any], folder: Path, events: Events) -> None:
+    from edgepack.plan.comparison import Side
+
+    events.stage("compare")
+    sides = [Side.from_json(one) for one in job["sides"]]
+    found = _comparing(job).compare(sides, _options(job), Path(job["drawn"]))
+    (folder / "comparison.json").write_text(json.dumps(found.to_json()), encoding="utf-8", newline="\n")
+
+
 _TASKS = {
     "read": _read,
     "summarise": _summarise,
@@ -246,6 +279,8 @@ _TASKS = {
     "compile": _compile,
     "check": _check,
     "quantise": _quantise,
+    "draw": _draw,
+    "compare": _compare,
 }
 
 

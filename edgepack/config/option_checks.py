@@ -11,7 +11,14 @@ from numbers import Number
 from typing import Any, get_args
 
 from edgepack.errors import ConfigError
-from edgepack.options import CheckKeywords, PackOptions, QuantizeKeywords, RunKeywords, RunOptions
+from edgepack.options import (
+    CheckKeywords,
+    CompareKeywords,
+    PackOptions,
+    QuantizeKeywords,
+    RunKeywords,
+    RunOptions,
+)
 from edgepack.plan.target import Optimize
 from edgepack.registry import object_kind
 
@@ -26,12 +33,14 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
 
     Args:
         given: keyword arguments of the function.
-        function: ``pack``, ``check``, ``export``, ``quantize``, ``update``, or ``bench`` of a bundle.
+        function: ``pack``, ``check``, ``export``, ``quantize``, ``compare``, ``update``, or ``bench`` of a
+            bundle.
     """
     names = {
         "check": ["model", "device", *CheckKeywords.__annotations__],
         "export": [*_EXPORT_TYPES],
         "quantize": ["model", "output", *QuantizeKeywords.__annotations__],
+        "compare": ["first", "second", *CompareKeywords.__annotations__],
         "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
         "update": [*RunKeywords.__annotations__, "toolchain", "custom", "max_constant_bytes", "max_nodes"],
     }.get(function, [*dict.fromkeys([*_TYPES, *(field.name for field in fields(PackOptions))])])
@@ -40,12 +49,16 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
             near = difflib.get_close_matches(name, names, n=1)
             also = f"Did you mean {near[0]}?" if near else f"It has {', '.join(names)}."
             raise ConfigError(f"{function} has no option {name!r}.", hint=also)
-        types = {"export": _EXPORT_TYPES, "quantize": _QUANTIZE_TYPES}.get(function, _TYPES)
+        types = {"export": _EXPORT_TYPES, "quantize": _QUANTIZE_TYPES, "compare": _COMPARE_TYPES}.get(
+            function, _TYPES
+        )
         if value is None or name not in types:
             continue
         wanted, fits = types[name]
         if not fits(value):
-            options = "QuantizeOptions" if function == "quantize" else "PackOptions"
+            options = {"quantize": "QuantizeOptions", "compare": "CompareOptions"}.get(
+                function, "PackOptions"
+            )
             hint = _MODEL_HINT if name == "model" else f"See help(edgepack.{options})."
             raise ConfigError(f"{name} of {function} is {wanted}, not {_shown(value)}.", hint=hint)
 
@@ -217,4 +230,12 @@ _QUANTIZE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "symmetric": ("True or False", _is_flag),
     "bias_correction": ("True or False", _is_flag),
     "samples": ("a whole number above 0", _is_size),
+}
+_COMPARE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **{name: _QUANTIZE_TYPES[name] for name in CompareKeywords.__annotations__ if name in _QUANTIZE_TYPES},
+    "first": ("an ONNX file or a bundle: its path, an onnx.ModelProto, or a Bundle", _is_model),
+    "second": ("an ONNX file or a bundle: its path, an onnx.ModelProto, or a Bundle", _is_model),
+    "inputs": ("the path of a folder or file", _is_path),
+    "max_error": ("a number, 0 or more", _is_limit),
+    "min_top1": ("a number from 0 to 1", lambda value: _is_limit(value) and value <= 1),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from edgepack.plan.comparison import Side
 from edgepack.plan.custom import CustomOperator
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
@@ -14,7 +15,18 @@ from edgepack.plan.quantisation import QuantiseSettings
 from edgepack.plan.targets import Target
 from edgepack.plan.types import WeightsDtype
 
-__all__ = ["WARNINGS", "CheckJob", "CompileJob", "ImportJob", "Job", "QuantiseJob", "ReadJob", "SummariseJob"]
+__all__ = [
+    "WARNINGS",
+    "CheckJob",
+    "CompareJob",
+    "CompileJob",
+    "DrawJob",
+    "ImportJob",
+    "Job",
+    "QuantiseJob",
+    "ReadJob",
+    "SummariseJob",
+]
 
 #: The warnings of a job, a JSON list beside its results: those from the cache come with the same ones.
 WARNINGS = "warnings.json"
@@ -180,6 +192,59 @@ class QuantiseJob(_OfModel):
     def to_json(self) -> dict[str, Any]:
         calibration = "" if self.calibration is None else str(self.calibration.absolute())
         return {**super().to_json(), "settings": self.settings.to_json(), "calibration": calibration}
+
+
+@dataclass(frozen=True)
+class DrawJob(_OfModel):
+    """Draw what two models or bundles are compared on.
+
+    Attributes:
+        model: the first of them, for messages.
+        sides: both.
+        inputs: the user's files; None for random inputs, of ``seed``.
+        samples: how many at most.
+    """
+
+    sides: Sequence[Side] = ()
+    inputs: Path | None = None
+    seed: int = 0
+    samples: int = 128
+
+    task: ClassVar[str] = "draw"
+    results: ClassVar[tuple[str, ...]] = ("samples/samples.json",)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "sides": [side.to_json() for side in self.sides],
+            "inputs": "" if self.inputs is None else str(self.inputs.absolute()),
+            "seed": self.seed,
+            "samples": self.samples,
+        }
+
+
+@dataclass(frozen=True)
+class CompareJob(_OfModel):
+    """Compare what two models or bundles compute. ``comparison.json`` has what
+    :meth:`~edgepack.plan.comparison.ComparisonFigures.to_json` says of it.
+
+    Attributes:
+        sides: both, with the results of those that are bundles.
+        drawn: folder with the inputs, ``samples`` of a :class:`DrawJob`.
+    """
+
+    sides: Sequence[Side] = ()
+    drawn: Path = Path()
+
+    task: ClassVar[str] = "compare"
+    results: ClassVar[tuple[str, ...]] = ("comparison.json",)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "sides": [side.to_json() for side in self.sides],
+            "drawn": str(self.drawn.absolute()),
+        }
 
 
 @dataclass(frozen=True)

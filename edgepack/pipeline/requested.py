@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgepack.config.custom import load_custom
 from edgepack.errors import ConfigError
-from edgepack.options import PackOptions, PathLike, QuantizeOptions
-from edgepack.pipeline.job import CheckJob, ImportJob, QuantiseJob
+from edgepack.options import CompareOptions, PackOptions, PathLike, QuantizeOptions
+from edgepack.pipeline.job import CheckJob, CompareJob, DrawJob, ImportJob, QuantiseJob
 from edgepack.pipeline.suggested_cuts import names_of
+from edgepack.plan.comparison import Side
 from edgepack.plan.quantisation import SYNTHETIC, QuantiseSettings
 from edgepack.plan.targets import Target
 from edgepack.system.files import is_file
 
-__all__ = ["check_job", "import_job", "quantise_job"]
+__all__ = ["check_job", "compare_jobs", "import_job", "quantise_job"]
 
 #: Of a constant that is given in the place of an input.
 _MOST_NUMBERS = 4096
@@ -60,6 +61,15 @@ def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None
         ),
         calibration=None if given is None or given == SYNTHETIC else Path(given),
     )
+
+
+def compare_jobs(sides: Sequence[Side], options: CompareOptions) -> tuple[DrawJob, CompareJob]:
+    """What draws the inputs of both sides, and what compares their results."""
+    sizes = PackOptions(shapes=options.shapes, dims=options.dims, const=options.const)
+    common = {**_of_model(Path(sides[0].name), sizes), "sides": sides}
+    inputs = None if options.inputs is None else Path(options.inputs)
+    drawn = DrawJob(**common, inputs=inputs, seed=int(options.seed), samples=int(options.samples))
+    return drawn, CompareJob(**common)
 
 
 def _of_model(model: Path, options: PackOptions) -> dict[str, Any]:

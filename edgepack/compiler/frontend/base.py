@@ -103,10 +103,11 @@ class Frontend(Protocol):
     importing the package imports nothing that takes long: all of them are imported where the suffix of a
     model's file says nothing.
 
-    Three more names are optional. ``SUFFIXES``: the suffixes of the format's files (``(".pt2",)``), beside
+    More names are optional. ``SUFFIXES``: the suffixes of the format's files (``(".pt2",)``), beside
     its name. ``recognises(model: Path) -> bool``: whether a file of another suffix is of the format, by its
     first bytes; it does not raise. ``quantise(model, options, folder, settings, calibration, stage)``: writes
-    the quantised model as ``folder / "quantised.onnx"`` (``onnx/quantise/command.py``).
+    the quantised model as ``folder / "quantised.onnx"`` (``onnx/quantise/command.py``). ``draw`` and
+    ``compare``: what ``edgepack compare`` does with models of the format (``onnx/compare/command.py``).
     """
 
     def model_files(self, model: Path) -> tuple[Path, ...]:

@@ -5,6 +5,8 @@ which is a few calls of the other modules. Importing it imports neither ``onnx``
 """
 
 from edgepack.compiler.frontend.onnx.frontend import (
+    compare,
+    draw,
     import_file,
     import_model,
     load,
@@ -17,6 +19,8 @@ from edgepack.compiler.frontend.onnx.frontend import (
 from edgepack.compiler.frontend.onnx.recognise import recognises
 
 __all__ = [
+    "compare",
+    "draw",
     "import_file",
     "import_model",
     "load",

@@ -20,6 +20,7 @@ from edgepack.compiler.frontend.onnx.bounded_shapes.apply import Padding
 from edgepack.compiler.frontend.onnx.bounded_shapes.prepare import check_combinations, with_bounded_shapes
 from edgepack.compiler.frontend.onnx.bounded_shapes.suggest import check_sizes
 from edgepack.compiler.frontend.onnx.calibration import calibrate, calibration_ranges
+from edgepack.compiler.frontend.onnx.compare.command import compare, draw
 from edgepack.compiler.frontend.onnx.converters import convert
 from edgepack.compiler.frontend.onnx.custom import (
     Detachable,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     import tvm
 
 __all__ = [
+    "compare",
+    "draw",
     "import_file",
     "import_model",
     "load",

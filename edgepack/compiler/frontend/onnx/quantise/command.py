@@ -17,7 +17,12 @@ from edgepack.compiler.frontend.onnx.quantise.comparison import compared, compar
 from edgepack.compiler.frontend.onnx.quantise.float_model import float_model
 from edgepack.compiler.frontend.onnx.quantise.quantiser import DYNAMIC, dynamically_quantised, quantised
 from edgepack.compiler.frontend.onnx.quantise.ranges import Range, measured_ranges
-from edgepack.compiler.frontend.onnx.quantise.samples import Samples, given_samples, random_samples
+from edgepack.compiler.frontend.onnx.quantise.samples import (
+    Samples,
+    given_samples,
+    input_specs,
+    random_samples,
+)
 from edgepack.compiler.frontend.onnx.quantise.sensitivity import Choice
 from edgepack.compiler.frontend.onnx.quantise.structure import Structure
 from edgepack.errors import ConfigError, ModelError
@@ -102,7 +107,7 @@ def quantise(
 def _samples(model: onnx.ModelProto, calibration: Path | None, settings: QuantiseSettings) -> Samples:
     if calibration is None:
         return random_samples(model, settings.seed, settings.samples)
-    return given_samples(calibration, model, settings.samples)
+    return given_samples(calibration, input_specs(model), settings.samples)
 
 
 @dataclass

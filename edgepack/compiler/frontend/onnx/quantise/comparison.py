@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import inf, log10
+from math import inf
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.quantise.difference import Difference, decibels
 from edgepack.compiler.frontend.onnx.quantise.quantised_tensors import Ends, QuantisedTensors
 from edgepack.compiler.frontend.onnx.quantise.runs import runner
 from edgepack.compiler.frontend.onnx.quantise.structure import MOVES, Structure
@@ -16,54 +16,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["compared", "compared_outputs", "decibels", "least"]
-
-#: Of a result that is all noise, or whose reference is 0.
-_LEAST = -99.0
-
-
-@dataclass
-class _Difference:
-    """Sums over all samples of a tensor."""
-
-    signal: float = 0.0
-    noise: float = 0.0
-    max_error: float = 0.0
-    largest: float = 0.0
-    outside: int = 0
-    elements: int = 0
-    rows: int = 0
-    same_rows: int = 0
-
-    def add(self, exact: NDArray[Any], other: NDArray[Any]) -> None:
-        import numpy as np
-
-        signal = float(np.vdot(exact, exact)) if exact.dtype == np.float32 else float(np.inf)
-        if np.isfinite(signal) and exact.dtype == other.dtype:
-            a, b = exact, other
-        else:
-            a, b = (np.nan_to_num(one.astype(np.float64), posinf=0.0, neginf=0.0) for one in (exact, other))
-            signal = float(np.vdot(a, a))
-        error = np.abs(a - b)
-        self.signal += signal
-        self.noise += float(np.vdot(error, error))
-        self.max_error = max(self.max_error, float(error.max(initial=0.0)))
-        self.largest = max(self.largest, float(np.abs(a).max(initial=0.0)))
-        self.elements += a.size
-        if a.ndim == 2 and a.shape[1] > 1 and exact.dtype.kind == "f":
-            self.rows += len(a)
-            self.same_rows += int((np.argmax(a, 1) == np.argmax(b, 1)).sum())
-
-    @property
-    def sqnr(self) -> float | None:
-        return decibels(self.signal, self.noise)
-
-
-def decibels(signal: float, noise: float) -> float | None:
-    """The signal-to-noise ratio of two sums of squares; None where there is no noise."""
-    if noise == 0:
-        return None
-    return max(10 * log10(signal / noise), _LEAST) if signal else _LEAST
+__all__ = ["compared", "compared_outputs", "least"]
 
 
 def compared(
@@ -105,9 +58,9 @@ def _differences(
     tensors: Mapping[str, str],
     samples: Iterable[Mapping[str, NDArray[Any]]],
     ranges: Mapping[str, Ends],
-) -> dict[str, _Difference]:
+) -> dict[str, Difference]:
     """How far apart tensors are, by the float model's name of each, to which ``tensors`` has the other's."""
-    found = {name: _Difference() for name in tensors}
+    found = {name: Difference() for name in tensors}
     exact, rounded = runner(model, tensors), runner(quantised, tensors.values())
     for arrays in samples:
         results, others = exact(arrays), rounded(arrays)
@@ -120,9 +73,8 @@ def _differences(
     return found
 
 
-def _output(name: str, one: _Difference) -> QuantisedOutput:
-    top1 = one.same_rows / one.rows if one.rows else None
-    return QuantisedOutput(name, one.sqnr, one.max_error, one.largest, top1)
+def _output(name: str, one: Difference) -> QuantisedOutput:
+    return QuantisedOutput(name, one.sqnr, one.max_error, one.largest, one.top1)
 
 
 def _shown(structure: Structure, node: onnx.NodeProto, seen: QuantisedTensors) -> str:
@@ -143,7 +95,7 @@ def _layer(
     structure: Structure,
     seen: QuantisedTensors,
     tensor: str,
-    found: Mapping[str, _Difference],
+    found: Mapping[str, Difference],
     quantised: bool,
 ) -> QuantisedLayer:
     difference = found.get(tensor)

@@ -19,7 +19,7 @@ from edgepack.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["float_model"]
+__all__ = ["float_model", "is_quantised", "name_nodes"]
 
 #: The first operator set whose quantisation has a scale for each channel.
 _OPSET = 13
@@ -63,7 +63,7 @@ def float_model(path: Path, options: ImportOptions, notes: list[str]) -> onnx.Mo
         )
     if default_opset(model) < _OPSET:
         model = _converted(path, model)
-    _name_nodes(model.graph.node)
+    name_nodes(model.graph.node)
     inferred = infer_shapes(model).graph
     del model.graph.value_info[:], model.graph.output[:]
     model.graph.value_info.extend(inferred.value_info)
@@ -73,12 +73,22 @@ def float_model(path: Path, options: ImportOptions, notes: list[str]) -> onnx.Mo
 
 def _refuse_quantised(path: Path, model: onnx.ModelProto) -> None:
     for index, node in enumerate(all_nodes(model.graph)):
-        name = node.op_type
-        if name in _QUANTISED or name.startswith(("QLinear", "QOrdered")) or name.endswith("Integer"):
+        if _rounds(node):
             raise ModelError(
-                f"{path} is quantised already: it has the operator {name} ({node_name(node, index)}).",
+                f"{path} is quantised already: it has the operator {node.op_type} "
+                f"({node_name(node, index)}).",
                 hint="Pack it as it is, or quantise the float model that it was made from.",
             )
+
+
+def is_quantised(model: onnx.ModelProto) -> bool:
+    """Whether a model has operators of quantised models."""
+    return any(map(_rounds, all_nodes(model.graph)))
+
+
+def _rounds(node: onnx.NodeProto) -> bool:
+    name = node.op_type
+    return name in _QUANTISED or name.startswith(("QLinear", "QOrdered")) or name.endswith("Integer")
 
 
 def _converted(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -98,7 +108,7 @@ def _converted(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _name_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
+def name_nodes(nodes: Sequence[onnx.NodeProto]) -> None:
     """Gives each node a name that no other has, in place: the quantiser tells them apart by it."""
     taken: set[str] = set()
     for index, node in enumerate(nodes):

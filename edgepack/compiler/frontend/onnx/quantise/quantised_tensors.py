@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,23 +37,42 @@ class QuantisedTensors:
         self.weights: dict[str, NDArray[Any]] = {}
         quantised = {node.output[0]: node for node in model.graph.node if node.op_type == "QuantizeLinear"}
         for node in model.graph.node:
-            if node.op_type != "DequantizeLinear":
+            if node.op_type != "DequantizeLinear" or (steps := _steps(node, constants)) is None:
                 continue
+            scale, zero = steps
             if node.input[0] in constants:
-                values, scale, zero = (numpy_helper.to_array(constants[name]) for name in node.input)
+                values = numpy_helper.to_array(constants[node.input[0]])
                 axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-                self.weights[node.output[0].removesuffix(_DEQUANTISED)] = _dequantised(
-                    values, scale, zero, axis
-                )
+                name = node.output[0].removesuffix(_DEQUANTISED)
+                if (found := _dequantised(values, scale, zero, axis)) is not None:
+                    self.weights[name] = found
             elif (maker := quantised.get(node.input[0])) is not None:
-                scale, zero = (numpy_helper.to_array(constants[name]) for name in node.input[1:3])
                 name = maker.input[0].removesuffix(_INPUT)
                 self._read[name] = node.output[0]
-                self.ranges[name] = _ends(scale, zero)
+                if scale.size == 1 and zero.dtype.kind in "iu":
+                    self.ranges[name] = _ends(scale, zero)
+
+    def float_name(self, made: str) -> str:
+        """The float model's name of a tensor that is computed here, but by no QuantizeLinear."""
+        name = made.removesuffix(_INPUT)
+        return name if name in self._read else made
 
     def value_of(self, name: str) -> str:
         """The tensor that stands for the float model's one: rounded, if it is; "" for none."""
         return self._read.get(name) or (name if name in self._made else "")
+
+
+def _steps(
+    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Scale and zero point of a QuantizeLinear or DequantizeLinear; None where they are no constants."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    arrays = [numpy_helper.to_array(constants[name]) for name in node.input[1:3] if name in constants]
+    if len(arrays) < len([name for name in node.input[1:3] if name]) or not arrays:
+        return None
+    return arrays[0], arrays[1] if len(arrays) == 2 else np.zeros(arrays[0].shape, np.uint8)
 
 
 def _ends(scale: NDArray[Any], zero: NDArray[Any]) -> Ends:
@@ -63,9 +83,14 @@ def _ends(scale: NDArray[Any], zero: NDArray[Any]) -> Ends:
     return low, high, float(scale) / 2
 
 
-def _dequantised(values: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], axis: int) -> NDArray[Any]:
+def _dequantised(
+    values: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], axis: int
+) -> NDArray[Any] | None:
+    """The float values of a constant; None where its scales are for blocks."""
     import numpy as np
 
+    if scale.ndim > 1:
+        return None
     shape = [-1 if index == axis % values.ndim else 1 for index in range(values.ndim)]
     scale, zero = (array.reshape(shape) if array.ndim else array for array in (scale, zero))
-    return np.asarray((values.astype(np.float64) - zero) * scale)
+    return np.asarray((values.astype(np.float64) - zero.astype(np.float64)) * scale)

@@ -19,12 +19,13 @@ __all__ = ["runner"]
 Run = Callable[[Mapping[str, "NDArray[Any]"]], "dict[str, NDArray[Any]]"]
 
 
-def runner(model: onnx.ModelProto, tensors: Iterable[str]) -> Run:
+def runner(model: onnx.ModelProto, tensors: Iterable[str], what: str = "the model") -> Run:
     """What runs a model for the values of some of its tensors.
 
     Args:
         model: all input shapes static.
         tensors: names of inputs, outputs and what is computed in between.
+        what: is run, for messages.
 
     Raises:
         ModelError: ONNX Runtime refuses the model; what is returned raises it where a run fails.
@@ -44,7 +45,7 @@ def runner(model: onnx.ModelProto, tensors: Iterable[str]) -> Run:
     except Exception as error:  # onnxruntime's errors share no base class of their own
         if ran_out(error):
             raise
-        raise _cannot_run(error) from error
+        raise _cannot_run(error, what) from error
 
     def run(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         try:
@@ -52,16 +53,16 @@ def runner(model: onnx.ModelProto, tensors: Iterable[str]) -> Run:
         except Exception as error:  # as above
             if ran_out(error):
                 raise
-            raise _cannot_run(error) from error
+            raise _cannot_run(error, what) from error
         found = dict(zip(computed, map(np.asarray, results), strict=True))
         return {name: found[name] if name in found else np.asarray(arrays[name]) for name in names}
 
     return run
 
 
-def _cannot_run(error: Exception) -> ModelError:
+def _cannot_run(error: Exception, what: str) -> ModelError:
     return ModelError(
-        "ONNX Runtime cannot run the model on the calibration data.",
+        f"ONNX Runtime cannot run {what} on these data.",
         hint="Look whether the data are such as the model takes: indices in range, masks of 0 and 1.",
         detail=str(error).strip(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-__all__ = ["Samples", "given_samples", "random_samples"]
+__all__ = ["Samples", "given_samples", "input_specs", "random_samples"]
 
 #: How many random samples there are: more of the same noise do not change the ranges much.
 RANDOM_SAMPLES = 8
@@ -75,27 +75,36 @@ def _free_range(model: onnx.ModelProto, seed: int) -> tuple[int, int]:
     return FREE_RANGE
 
 
-def given_samples(path: Path, model: onnx.ModelProto, most: int) -> Samples:
+def input_specs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
+    """The inputs of a model, all of static shape."""
+    return tuple(
+        TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int)))
+        for i in model_inputs(model)
+    )
+
+
+def given_samples(
+    path: Path, specs: tuple[TensorSpec, ...], most: int, option: str = "--calibrate"
+) -> Samples:
     """What the user's files hold: ``.npz`` files with an array for each input, by its name, or ``.npy`` files
     for a model with one input. The first dimension of an array can hold several runs.
 
     Args:
         path: such a file, or a folder of them, which are taken by name.
-        model: all input shapes static.
+        specs: the model's inputs.
         most: runs that are used at most.
+        option: gives the files, for messages.
 
     Raises:
-        ConfigError: there is none, or one does not fit the model, holds NaN or infinity, or all are 0.
+        ConfigError: there is none, or one does not fit the model, holds NaN or infinity; or calibration data
+            are all 0.
     """
-    specs = tuple(
-        TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int)))
-        for i in model_inputs(model)
-    )
-    files, nonzero = [], False
-    for file in _files(path):
-        arrays = _read(file, specs)
-        files.append((file, _runs(file, arrays, specs)))
-        nonzero = nonzero or any(array.any() for array in arrays.values())
+    files, nonzero = [], option != "--calibrate"
+    with _option_of(option):
+        for file in _files(path):
+            arrays = _read(file, specs)
+            files.append((file, _runs(file, arrays, specs)))
+            nonzero = nonzero or any(array.any() for array in arrays.values())
     if not nonzero:
         raise ConfigError(
             f"--calibrate {path}: all numbers are 0, so no tensor would have a range.",
@@ -103,6 +112,16 @@ def given_samples(path: Path, model: onnx.ModelProto, most: int) -> Samples:
         )
     total = sum(number for _, number in files)
     return Samples(min(total, most), max(total - most, 0), _files=files, _specs=specs)
+
+
+@contextmanager
+def _option_of(option: str) -> Iterator[None]:
+    """In errors that leave the block, the option that gives the files is this one."""
+    try:
+        yield
+    except ConfigError as error:
+        error.message = error.message.replace("--calibrate", option, 1)
+        raise
 
 
 def _files(path: Path) -> list[Path]:
@@ -119,7 +138,7 @@ def _files(path: Path) -> list[Path]:
     if not path.is_file():
         raise ConfigError(
             f"--calibrate {path}: there is no such file or folder.",
-            hint="Give a folder of .npz or .npy files, an .npz file, or `synthetic`.",
+            hint="Give a folder of .npz or .npy files, or one such file.",
         )
     if path.suffix not in CALIBRATION_SUFFIXES:
         raise ConfigError(

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from edgepack.compiler.frontend.onnx.quantise import runs
-from edgepack.compiler.frontend.onnx.quantise.samples import given_samples, random_samples
+from edgepack.compiler.frontend.onnx.quantise.samples import given_samples, input_specs, random_samples
 from edgepack.errors import ConfigError
 from workbench.models.builder import Graph
 
@@ -34,7 +34,7 @@ X, INDICES = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(4).reshape(
 
 def test_a_first_dimension_holds_several_samples(tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", x=X, i=INDICES)
-    samples = given_samples(tmp_path / "all.npz", model(), 10)
+    samples = given_samples(tmp_path / "all.npz", input_specs(model()), 10)
     assert samples.count == 2
     for _ in range(2):  # each iteration begins again
         found = list(samples)
@@ -47,9 +47,9 @@ def test_files_of_a_folder_are_taken_by_name_and_others_left(tmp_path: Path) -> 
         np.save(tmp_path / f"{number}.npy", np.full((1, 3), number + 1, np.float32))
     np.save(tmp_path / "3.npy", np.full(3, 4, np.float32))  # without the batch of 1
     (tmp_path / "notes.txt").write_text("which images these are")
-    samples = given_samples(tmp_path, single(), 10)
+    samples = given_samples(tmp_path, input_specs(single()), 10)
     assert [one["x"][0, 0] for one in samples] == [1, 2, 3, 4]
-    few = given_samples(tmp_path, single(), 3)
+    few = given_samples(tmp_path, input_specs(single()), 3)
     assert (few.count, few.unused, len(list(few))) == (3, 1, 3)
 
 
@@ -88,25 +88,25 @@ def test_random_integers_are_such_that_the_model_runs() -> None:
 def test_arrays_that_do_not_fit_are_refused(arrays: dict[str, np.ndarray], said: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
     with pytest.raises(ConfigError, match=said):
-        given_samples(tmp_path / "data.npz", model(), 10)
+        given_samples(tmp_path / "data.npz", input_specs(model()), 10)
 
 
 def test_what_is_no_calibration_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file or folder"):
-        given_samples(tmp_path / "absent", model(), 10)
+        given_samples(tmp_path / "absent", input_specs(model()), 10)
     with pytest.raises(ConfigError, match=r"holds neither \.npz nor \.npy files"):
-        given_samples(tmp_path, model(), 10)
+        given_samples(tmp_path, input_specs(model()), 10)
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(ConfigError, match="is not a NumPy file, or is damaged"):
-        given_samples(damaged, model(), 10)
+        given_samples(damaged, input_specs(model()), 10)
     np.save(tmp_path / "one.npy", X)
     with pytest.raises(ConfigError, match="holds one array, and the model has 2 inputs"):
-        given_samples(tmp_path / "one.npy", model(), 10)
+        given_samples(tmp_path / "one.npy", input_specs(model()), 10)
     picture = tmp_path / "cat.jpg"
     picture.write_bytes(b"\xff\xd8")
     with pytest.raises(ConfigError, match=r"neither \.npz nor \.npy"):
-        given_samples(picture, model(), 10)
+        given_samples(picture, input_specs(model()), 10)
 
 
 def test_too_little_memory_is_no_damaged_file_and_no_fault_of_the_data(
@@ -118,7 +118,7 @@ def test_too_little_memory_is_no_damaged_file_and_no_fault_of_the_data(
     np.save(tmp_path / "data.npy", X)
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
         patch.setattr(np, "load", fail)
-        given_samples(tmp_path / "data.npy", single(), 10)
+        given_samples(tmp_path / "data.npy", input_specs(single()), 10)
     monkeypatch.setattr(runs, "create_session", fail)
     with pytest.raises(MemoryError):
         runs.runner(single(), ["y"])
