@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from edgepack.bundle.fields import (
     CSymbol,
@@ -29,7 +29,8 @@ from edgepack.bundle.fields import (
 )
 from edgepack.bundle.layout import MANIFEST
 from edgepack.bundle.paths import PathInBundle
-from edgepack.bundle.records import model_schema, read_versioned
+from edgepack.bundle.quantised_record import QuantisedRecord
+from edgepack.bundle.records import Record, model_schema, read_versioned
 from edgepack.config.models import CPU_MODEL, LONGEST_RUN, MACHINE, Name
 from edgepack.render.names import model_symbol
 
@@ -47,7 +48,6 @@ __all__ = [
     "Memory",
     "ModelRecord",
     "Params",
-    "QuantisedRecord",
     "Recorded",
     "RecordedTensor",
     "RunnerRecord",
@@ -64,13 +64,7 @@ SCHEMA_VERSION = 1
 SCHEMA_FILE = Path(__file__).with_name("manifest.schema.json")
 
 
-class _Record(BaseModel):
-    # A tool of this version reads bundles of later versions with the same schema_version: unknown fields
-    # pass.
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Tensor(_Record):
+class Tensor(Record):
     """An input or output: dense, row-major, little-endian."""
 
     name: str
@@ -79,25 +73,7 @@ class Tensor(_Record):
     nbytes: int = Field(ge=0, description="bytes of the dense tensor")
 
 
-class QuantisedRecord(_Record):
-    """How a float model was quantised on the way to the bundle, whose recorded outputs are those of the
-    quantised model."""
-
-    mode: Literal["int8", "dynamic"]
-    sha256: Sha256 = Field(description="of the quantised model")
-    calibration: Sha256 | None = Field(
-        default=None, description="over the files of the calibration data; null: random ones, or none"
-    )
-    samples: int = Field(ge=0, description="of these data that were used")
-    exclude: tuple[str, ...] = Field(default=(), description="patterns of layers that stayed float")
-    min_sqnr: float | None = Field(default=None, description="decibels that each output was to have")
-    kept_float: tuple[str, ...] = Field(default=(), description="layers that stayed float for these")
-    sqnr: dict[str, float | None] = Field(
-        default={}, description="by output: decibels beside the float model on these data; null: exact"
-    )
-
-
-class ModelRecord(_Record):
+class ModelRecord(Record):
     """The model file that the bundle was made from."""
 
     file: FileName = Field(description="file name, without its folder")
@@ -116,7 +92,7 @@ class ModelRecord(_Record):
     )
 
 
-class RunnerRecord(_Record):
+class RunnerRecord(Record):
     """Which runner runs the bundle's program; its program, folders, options and place are this machine's."""
 
     name: Name = Field(default="native", description="a runner that the reader's machine has")
@@ -125,7 +101,7 @@ class RunnerRecord(_Record):
     timeout: int = Field(default=600, ge=1, le=LONGEST_RUN, description="seconds until a run is given up")
 
 
-class DeviceRecord(_Record):
+class DeviceRecord(Record):
     """What of the device's profile is needed to run the bundle and to know what it was built for."""
 
     name: Name
@@ -146,7 +122,7 @@ class DeviceRecord(_Record):
         return self.os == "none"
 
 
-class OptionsRecord(_Record):
+class OptionsRecord(Record):
     """What the kernels were chosen by."""
 
     optimize: Literal["latency", "size", "balanced"] = "latency"
@@ -163,7 +139,7 @@ class OptionsRecord(_Record):
     )
 
 
-class ToolchainRecord(_Record):
+class ToolchainRecord(Record):
     """The compiler of the C code and the linker."""
 
     name: Name
@@ -171,7 +147,7 @@ class ToolchainRecord(_Record):
     version: Line
 
 
-class Artifact(_Record):
+class Artifact(Record):
     """A library or program of the bundle."""
 
     kind: Literal["shared", "static", "program"]
@@ -184,7 +160,7 @@ class Artifact(_Record):
     audit: dict[str, Any] = Field(default={}, description="what was found in the file when packing")
 
 
-class Params(_Record):
+class Params(Record):
     """The parameters (weights)."""
 
     mode: Literal["file", "embed", "caller"]
@@ -201,7 +177,7 @@ class Params(_Record):
     )
 
 
-class BufferRecord(_Record):
+class BufferRecord(Record):
     """A region of the arena, and the steps during which it is in use, both included."""
 
     name: str = Field(description="of the tensor, or what it holds; not unique")
@@ -211,7 +187,7 @@ class BufferRecord(_Record):
     last_step: int = Field(ge=0, description="index into the steps")
 
 
-class Memory(_Record):
+class Memory(Record):
     """What a session needs, in bytes."""
 
     arena: int = Field(ge=0, description="all intermediate tensors, planned")
@@ -224,7 +200,7 @@ class Memory(_Record):
     gpu_buffers: tuple[BufferRecord, ...] = Field(default=(), description="the layout of the GPU's arena")
 
 
-class FootprintPart(_Record):
+class FootprintPart(Record):
     """A part of a firmware image, in bytes."""
 
     name: str
@@ -233,7 +209,7 @@ class FootprintPart(_Record):
     note: str = ""
 
 
-class Footprint(_Record):
+class Footprint(Record):
     """What the model takes in firmware, of a linked image with nothing else in it; in bytes."""
 
     parts: tuple[FootprintPart, ...]
@@ -243,7 +219,7 @@ class Footprint(_Record):
     ram_budget: int = Field(default=0, ge=0, description="what the device allows; 0 is not limited")
 
 
-class Runtime(_Record):
+class Runtime(Record):
     """The part of the library that is not the model's kernels."""
 
     abi_version: int = Field(description="of include/edgepack/runtime.h")
@@ -254,13 +230,13 @@ class Runtime(_Record):
     )
 
 
-class KernelRecord(_Record):
+class KernelRecord(Record):
     """A compiled function and the schedule rule that made it."""
 
     symbol: CSymbol
     ops: tuple[str, ...] = ()
     rule: str
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default={})
     flops: int = 0
     bytes_moved: int = 0
     backend: Word = Field(
@@ -268,7 +244,7 @@ class KernelRecord(_Record):
     )
 
 
-class StepRecord(_Record):
+class StepRecord(Record):
     """One execution of a kernel, or a copy between the memories of CPU and GPU."""
 
     kernel: str = Field(description="its symbol; empty: a copy")
@@ -277,7 +253,7 @@ class StepRecord(_Record):
     copied: int = Field(default=0, ge=0, description="bytes that are copied to the GPU or from it")
 
 
-class VariantRecord(_Record):
+class VariantRecord(Record):
     """Kernels that the library holds for another kind of CPU, or for a GPU."""
 
     name: Name = Field(description="of the device that they were made for; of a GPU how it is driven")
@@ -291,7 +267,7 @@ class VariantRecord(_Record):
     flops: int = Field(default=0, description="floating point operations of one run")
 
 
-class RecordedTensor(_Record):
+class RecordedTensor(Record):
     """A recorded input or expected output, and how near a result must be: |out-ref| <= atol + rtol*|ref|."""
 
     name: str
@@ -303,7 +279,7 @@ class RecordedTensor(_Record):
     max_abs: float | None = Field(default=None, description="largest finite absolute value expected")
 
 
-class Recorded(_Record):
+class Recorded(Record):
     """Recorded data that proves that the bundle works."""
 
     reference: str = Field(description="what computed the outputs")
@@ -311,7 +287,7 @@ class Recorded(_Record):
     outputs: tuple[RecordedTensor, ...] = ()
 
 
-class FileRecord(_Record):
+class FileRecord(Record):
     """A file of the bundle (all but manifest.json and SHA256SUMS, which come last)."""
 
     path: PathInBundle
@@ -319,7 +295,7 @@ class FileRecord(_Record):
     sha256: Sha256
 
 
-class Manifest(_Record):
+class Manifest(Record):
     """The root of manifest.json."""
 
     schema_version: Literal[1] = 1

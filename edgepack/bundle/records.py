@@ -7,16 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgepack.bundle.limits import check_limits
 from edgepack.errors import ConfigError
 from edgepack.system.files import read_regular
 
-__all__ = ["model_schema", "read_json", "read_versioned", "validated"]
+__all__ = ["Record", "model_schema", "read_json", "read_versioned", "validated"]
 
 _LARGEST = 64 << 20
 _M = TypeVar("_M", bound=BaseModel)
+
+
+class Record(BaseModel):
+    """A part of a manifest. A tool of this version reads bundles of later versions with the same
+    ``schema_version``: unknown fields pass."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 def read_json(path: Path, hint: str) -> Any:

@@ -302,6 +302,11 @@ def calibration_options(function: _F) -> _F:
             metavar="DB",
             help="Leave as few layers float as bring each output to this signal-to-noise ratio.",
         ),
+        click.option(
+            "--reduce-range",
+            is_flag=True,
+            help="Weights of 7 bits: faster on x86 without VNNI (AVX2), less accurate.",
+        ),
     )
     return _with(function, options)
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+#: Behind the figures of the outputs of a model that was quantised.
+_OF_LAYERS = "(on the calibration data, beside the float model; `edgepack report BUNDLE` has each layer)"
+
 
 def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
     del ctx, param
@@ -121,7 +124,7 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
 
 
 def _summary(bundle: Bundle, settings: Settings) -> str:
-    from edgepack.cli.tables import files_table, footprint_table, memory_table
+    from edgepack.cli.tables import files_table, footprint_table, memory_table, quantised_outputs_table
 
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())
@@ -129,6 +132,11 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
     if manifest.name != Path(manifest.model.file).stem:
         about += f", named {manifest.name}"
     lines = [printable(about)]
+    if (quantised := manifest.model.quantised) is not None:
+        lines += ["", quantised_outputs_table(quantised.outputs)]
+        if quantised.kept_float:
+            lines += [printable(f"float for the sake of --min-sqnr: {', '.join(quantised.kept_float)}")]
+        lines += [] if settings.quiet else [_OF_LAYERS]
     if not settings.quiet:
         for part in (files_table(manifest), memory_table(manifest), footprint_table(manifest)):
             lines += ["", part] if part else []

@@ -101,13 +101,14 @@ def command(settings: Settings, as_json: bool, **options: Any) -> None:
 
 
 def _shown(made: Quantized, settings: Settings) -> str:
+    from edgepack.cli.tables import quantised_outputs_table
     from edgepack.render.formatting import human_bytes
 
     sizes = f"weights {human_bytes(made.weight_bytes_before)} -> {human_bytes(made.weight_bytes_after)}"
     parts = [heading(f"{made.path}") + f": {sizes}, {made.samples} samples"]
     if made.layers and not settings.quiet:
         parts.append(_layers(made))
-    parts.append(_outputs(made))
+    parts.append(quantised_outputs_table(made.outputs))
     if made.kept_float:
         parts.append(printable(f"float for the sake of --min-sqnr: {', '.join(made.kept_float)}"))
     if made.warnings:
@@ -129,18 +130,3 @@ def _layers(made: Quantized) -> str:
     ]
     header = ["layer", "operator", "range", "outside", "weights dB", "result dB"]
     return table(rows, header=header, right=[3, 4, 5])
-
-
-def _outputs(made: Quantized) -> str:
-    rows = [
-        [
-            one.name,
-            "exact" if one.sqnr is None else f"{one.sqnr:.1f}",
-            f"{one.max_error:.3g}",
-            f"{one.largest:.3g}",
-            "" if one.top1 is None else f"{100 * one.top1:.4g} %",
-        ]
-        for one in made.outputs
-    ]
-    header = ["output", "SQNR dB", "max error", "largest value", "same top-1"]
-    return table(rows, header=header, right=[1, 2, 3, 4])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
 from edgepack.bundle.manifest import Manifest, Tensor
 from edgepack.cli.output import table
 from edgepack.render.formatting import human_bytes, human_count, shape_text
@@ -12,6 +15,7 @@ __all__ = [
     "footprint_table",
     "kernels_table",
     "memory_table",
+    "quantised_outputs_table",
     "signature_table",
 ]
 
@@ -25,6 +29,37 @@ def signature_table(manifest: Manifest) -> str:
     rows = [row("input", tensor) for tensor in manifest.inputs]
     rows += [row("output", tensor) for tensor in manifest.outputs]
     return table(rows, header=["", "name", "dtype", "shape", "size"], right=[4])
+
+
+class QuantisedOutput(Protocol):
+    """An output of a quantised model, of a pack's manifest or of what was quantised just now."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sqnr(self) -> float | None: ...
+    @property
+    def max_error(self) -> float: ...
+    @property
+    def largest(self) -> float: ...
+    @property
+    def top1(self) -> float | None: ...
+
+
+def quantised_outputs_table(outputs: Iterable[QuantisedOutput]) -> str:
+    """Outputs of a quantised model beside those of the float one; "" for none."""
+    rows = [
+        [
+            one.name,
+            "exact" if one.sqnr is None else f"{one.sqnr:.1f}",
+            f"{one.max_error:.3g}",
+            f"{one.largest:.3g}",
+            "" if one.top1 is None else f"{100 * one.top1:.4g} %",
+        ]
+        for one in outputs
+    ]
+    header = ["output", "SQNR dB", "max error", "largest value", "same top-1"]
+    return table(rows, header=header, right=[1, 2, 3, 4]) if rows else ""
 
 
 def files_table(manifest: Manifest) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-from edgepack.bundle.manifest import QuantisedRecord
+from edgepack.bundle.quantised_record import QuantisedLayerRecord, QuantisedOutputRecord, QuantisedRecord
 from edgepack.commands.quantize import check_quantize
 from edgepack.errors import ConfigError, EdgepackError
 from edgepack.options import PackOptions, QuantizeOptions
@@ -27,9 +28,12 @@ def job_before_pack(model: Path, options: PackOptions) -> QuantiseJob | None:
         ConfigError: the options do not go together.
     """
     if options.quantize is None:
-        if options.calibrate is not None or options.exclude or options.min_sqnr is not None:
+        if any((options.calibrate is not None, options.exclude, options.reduce_range)) or (
+            options.min_sqnr is not None
+        ):
             raise ConfigError(
-                "--calibrate, --exclude and --min-sqnr say how to quantise, which was not asked for.",
+                "--calibrate, --exclude, --min-sqnr and --reduce-range say how to quantise, which was not "
+                "asked for.",
                 hint="Give --quantize int8 too, or leave them out.",
             )
         return None
@@ -51,6 +55,7 @@ def job_before_pack(model: Path, options: PackOptions) -> QuantiseJob | None:
         dynamic=options.quantize == "dynamic",
         exclude=options.exclude,
         min_sqnr=options.min_sqnr,
+        reduce_range=options.reduce_range,
         seed=options.seed,
     )
     check_quantize(chosen, "--quantize dynamic")
@@ -72,9 +77,20 @@ def quantised_record(job: QuantiseJob, made: Quantised, imported: Imported) -> Q
         samples=figures.samples,
         exclude=settings.exclude,
         min_sqnr=settings.min_sqnr,
+        reduce_range=settings.reduce_range,
         kept_float=figures.kept_float,
         sqnr={one.name: one.sqnr for one in figures.outputs},
+        outputs=tuple(QuantisedOutputRecord(**_shortened(asdict(one))) for one in figures.outputs),
+        layers=tuple(QuantisedLayerRecord(**_shortened(asdict(one))) for one in figures.layers),
     )
+
+
+def _shortened(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures with the digits that tell something."""
+    return {
+        name: float(f"{value:.5g}") if isinstance(value, float) and isfinite(value) else value
+        for name, value in figures.items()
+    }
 
 
 @contextmanager

@@ -56,6 +56,7 @@ def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None
             exclude=tuple(options.exclude),
             min_sqnr=None if options.min_sqnr is None else float(options.min_sqnr),
             bias_correction=options.bias_correction,
+            reduce_range=options.reduce_range,
             samples=int(options.samples),
             seed=int(options.seed),
         ),

@@ -45,6 +45,7 @@ class QuantiseSettings:
             float for it. None: no layer does.
         bias_correction: the mean error that rounded weights make on the calibration data is taken off biases,
             unless that takes an output further off.
+        reduce_range: weights have 7 bits, so that no sum of two products of theirs exceeds 16 bits.
         samples: of the calibration data that are used at most.
         seed: of random calibration data.
     """
@@ -56,6 +57,7 @@ class QuantiseSettings:
     exclude: tuple[str, ...] = ()
     min_sqnr: float | None = None
     bias_correction: bool = True
+    reduce_range: bool = False
     samples: int = 128
     seed: int = 0
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgepack.bundle.manifest import Manifest, VariantRecord
+from edgepack.bundle.quantised_record import QuantisedRecord
 from edgepack.errors import ConfigError
 from edgepack.render.formatting import human_bytes, human_count
 from edgepack.render.templates import render_html
@@ -84,11 +85,36 @@ def render_report(
         "bench": bench,
         "verification": verification,
         "errors": _errors(verification),
+        "quantised": _quantised(manifest),
         "sizes": _sizes(manifest),
         "footprint": _footprint(manifest),
         "tiles": _tiles(manifest, bench, verification),
     }
     return render_html("report/report.html.j2", values)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """How the model was quantised on the way to the bundle, in a sentence, and what became of it."""
+
+    record: QuantisedRecord
+    about: str
+
+
+def _quantised(manifest: Manifest) -> Quantised | None:
+    record = manifest.model.quantised
+    if record is None or not record.outputs:
+        return None
+    weights = "7 bits" if record.reduce_range else "8 bits"
+    if record.mode == "dynamic":
+        how = f"Dynamically: ranges are computed when it runs; weights of {weights}."
+    else:
+        data = (
+            "random inputs, which say nothing about real ones" if record.calibration is None else "the user's"
+        )
+        how = f"With {record.samples} samples of calibration data ({data}); weights of {weights}."
+    kept = f" For the sake of the outputs these stayed float: {', '.join(record.kept_float)}."
+    return Quantised(record, how + (kept if record.kept_float else ""))
 
 
 def _sizes(manifest: Manifest) -> BarChart:

@@ -145,7 +145,7 @@ OPTIONS = {
     "--percentile": _size("percentile"),
     "--samples": _size("samples"),
     **{f"--{name}": _size(name.replace("-", "_")) for name in ("min-sqnr", "max-error", "min-top1")},
-    **{f"--{name}": _flag(name.replace("-", "_")) for name in ("dynamic", "symmetric")},
+    **{f"--{name}": _flag(name.replace("-", "_")) for name in ("dynamic", "symmetric", "reduce-range")},
     "--no-bias-correction": _flag("bias_correction", "False"),
     "--no-cache": _flag("cache", "False"),
     "--bench": _text("bench"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import edgepack
+from edgepack.cli.main import main
 from edgepack.commands.quantised_source import job_before_pack, naming_model
 from edgepack.errors import ConfigError, ModelError
 from edgepack.options import PackOptions
@@ -16,6 +17,7 @@ from edgepack.pipeline.cache import Cache
 from edgepack.pipeline.compile import Compiler, Quantised
 from edgepack.pipeline.job import QuantiseJob
 from edgepack.pipeline.worker_process import Worker
+from edgepack.report.build import render_report
 from edgepack.system.files import combined_digest
 from edgepack.system.progress import Stages
 from tests.compiler.frontend.onnx.quantise.support import convolutions
@@ -32,19 +34,32 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_bundle_of_a_float_model_is_quantised_and_says_how(tmp_path: Path, data: Path) -> None:
+def test_a_bundle_of_a_float_model_is_quantised_and_says_how(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = save(convolutions(), tmp_path, "small.onnx")
-    bundle = edgepack.pack(
-        model, output=tmp_path / "bundle", quantize="int8", calibrate=data, exclude=["Conv_0"]
-    )
+    how = ["--quantize", "int8", "--calibrate", str(data), "--exclude", "Conv_0", "--reduce-range"]
+    assert main(["pack", str(model), "-o", str(tmp_path / "bundle"), *how]) == 0
+    printed = capsys.readouterr().out
+    bundle = edgepack.Bundle(tmp_path / "bundle")
     said = bundle.manifest.model
     assert (said.file, said.sha256) == ("small.onnx", _digest(model))
     assert said.quantised is not None
     assert (said.quantised.mode, said.quantised.samples, said.quantised.exclude) == ("int8", 2, ("Conv_0",))
     assert said.quantised.sqnr["scores"] is not None and said.quantised.sqnr["scores"] > 30
-    made = edgepack.quantize(model, tmp_path / "q.onnx", calibrate=data, exclude=["Conv_0"])
+    made = edgepack.quantize(
+        model, tmp_path / "q.onnx", calibrate=data, exclude=["Conv_0"], reduce_range=True
+    )
     assert said.quantised.sha256 == _digest(made.path)
     assert made.outputs[0].sqnr == said.quantised.sqnr["scores"]
+    (output,) = said.quantised.outputs
+    row = next(line.split() for line in printed.splitlines() if line.startswith("scores "))
+    assert row[1] == f"{output.sqnr:.1f}" == f"{made.outputs[0].sqnr:.1f}"
+    assert [(one.name, one.quantised) for one in said.quantised.layers] == [
+        (one.name, one.quantised) for one in made.layers
+    ]
+    page = render_report(bundle.manifest)
+    assert "weights of 7 bits" in page and "<bdi>Conv_2</bdi>" in page and "Conv (float)" in page
     assert bundle.verify().ok
     with pytest.raises(ConfigError, match="was quantised as it was packed"):
         edgepack.update(bundle.path, model, tmp_path / "new.params")
@@ -93,6 +108,7 @@ def test_a_quantised_model_is_kept_for_the_same_contents_only(tmp_path: Path, da
     [
         (PackOptions(calibrate="synthetic"), "which was not asked for"),
         (PackOptions(min_sqnr=30.0), "which was not asked for"),
+        (PackOptions(reduce_range=True), "which was not asked for"),
         (PackOptions(quantize="int8"), "there are none"),
         (PackOptions(quantize="dynamic", min_sqnr=30.0), "--quantize dynamic does not go with --min-sqnr"),
         (PackOptions(quantize="int4"), "cannot be quantised to 'int4'"),  # type: ignore[arg-type]

@@ -74,6 +74,13 @@ def buffers(*rows: tuple[str, int, int, int, int]) -> dict[str, Any]:
     return {**memory, "buffers": [dict(zip(keys, row, strict=True)) for row in rows]}
 
 
+def quantised(name: str) -> dict[str, Any]:
+    output = {"name": name, "sqnr": 41.23, "max_error": 0.01, "largest": 2.0, "top1": 1.0}
+    layer = {"name": name, "operator": name, "quantised": False, "sqnr": 38.76}
+    record = {"mode": "int8", "sha256": "cd" * 32, "samples": 4, "kept_float": [name]}
+    return {**record, "outputs": [output], "layers": [layer]}
+
+
 def full(**changes: Any) -> str:
     """A report with everything in it."""
     memory = buffers(("tensor", 0, 128, 0, 0), ("scratch0", 128, 128, 0, 0))
@@ -137,6 +144,13 @@ def test_the_report_in_the_documents_looks_as_reports_do() -> None:
     assert len(headings) > 3 and all(heading in template for heading in headings)
 
 
+def test_a_model_that_was_quantised_has_its_figures() -> None:
+    model = {"file": "net.onnx", "sha256": "ab" * 32, "quantised": quantised("Conv_7")}
+    page = Reader(full(model=model))
+    assert all(part in page.text for part in ("Quantisation", "Conv_7 (float)", "41.2", "38.8", "100 %"))
+    assert "4 samples of calibration data (random" in page.text
+
+
 def test_without_results_and_for_older_bundles_there_is_less() -> None:
     page = Reader(render_report(example()))
     assert page.tags.count("svg") == 2  # sizes, work
@@ -145,9 +159,10 @@ def test_without_results_and_for_older_bundles_there_is_less() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: name.encode("unicode_escape")[:12].decode())
 def test_names_of_others_are_text(name: str) -> None:
-    plain = Reader(full())
+    plain = Reader(full(model={"file": "net.onnx", "sha256": "ab" * 32, "quantised": quantised("layer")}))
     tensor = {"name": "output", "dtype": "float32", "shape": [2, 3], "nbytes": 24}
     manifest = example(
+        model={**json.loads(example().to_json())["model"], "quantised": quantised(name)},
         memory=buffers((name, 0, 128, 0, 0), ("scratch0", 128, 128, 0, 0)),
         inputs=[{**tensor, "name": name}],
         outputs=[{**tensor, "name": name}],
@@ -160,7 +175,7 @@ def test_names_of_others_are_text(name: str) -> None:
     text = render_report(manifest, timed, read_verification(verification(name=name), manifest))
     page = Reader(text)
     assert page.tags == plain.tags
-    assert page.text.count(printable(name)) >= 15
+    assert page.text.count(printable(name)) >= 19
     for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(picture)
 

@@ -168,7 +168,9 @@ class _Work:
                 hint="Convolutions are quantised with calibration data (--calibrate FOLDER), not so.",
             )
         self.stage("quantise", "")
-        made = dynamically_quantised(self.model, self._excluded(served))
+        made = dynamically_quantised(
+            self.model, self._excluded(served), reduce_range=self.settings.reduce_range
+        )
         self.stage("compare", "")
         outputs = compared_outputs(self.model, made, self.samples)
         return made, QuantisationFigures((), outputs, self.samples.count)

@@ -69,7 +69,7 @@ def quantised(
     quantiser = Quantiser(
         model,
         True,  # a scale per channel of the weights
-        False,  # all 8 bits of them
+        settings.reduce_range,
         QuantType.QInt8,
         QuantType.QInt8 if settings.symmetric else QuantType.QUInt8,
         TensorsData(CalibrationMethod.MinMax, known),
@@ -90,11 +90,14 @@ def _stacks(structure: Structure) -> set[str]:
     return stacks & {node.input[1] for node in structure.layers if node.op_type == "MatMul"}
 
 
-def dynamically_quantised(model: onnx.ModelProto, also_float: set[str]) -> onnx.ModelProto:
+def dynamically_quantised(
+    model: onnx.ModelProto, also_float: set[str], *, reduce_range: bool
+) -> onnx.ModelProto:
     """The model with products of integers whose ranges are computed when it runs, and int8 weights.
 
     Args:
         also_float: names of nodes that stay float.
+        reduce_range: weights of 7 bits.
     """
     import onnx
     from onnxruntime.quantization import QuantizationMode, QuantType
@@ -107,7 +110,7 @@ def dynamically_quantised(model: onnx.ModelProto, also_float: set[str]) -> onnx.
     quantiser = ONNXQuantizer(
         copy,
         True,
-        False,
+        reduce_range,
         QuantizationMode.IntegerOps,
         False,
         QuantType.QInt8,

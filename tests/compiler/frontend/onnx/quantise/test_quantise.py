@@ -116,6 +116,19 @@ def test_a_stack_of_matrices_has_one_scale(tmp_path: Path) -> None:
     assert figures.layers[0].quantised
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_weights_of_a_reduced_range_have_7_bits(tmp_path: Path, dynamic: bool) -> None:
+    """No two products of such a weight and a byte exceed an int16: 2 * 255 * 64 < 32768."""
+    source = transformer() if dynamic else convolutions()
+    model, figures = made(source, tmp_path, dynamic=dynamic, reduce_range=True)
+    weights = [
+        numpy_helper.to_array(t) for t in model.graph.initializer if t.data_type == onnx.TensorProto.INT8
+    ]
+    largest = [int(np.abs(one.astype(int)).max()) for one in weights if one.size > 1 and one.any()]
+    assert len(largest) >= 3 and set(largest) == {64} | ({*largest} & {63})
+    assert figures.outputs[0].sqnr is not None and figures.outputs[0].sqnr > 25
+
+
 def test_symmetric_activations_are_int8_around_zero(tmp_path: Path) -> None:
     model, figures = made(convolutions(), tmp_path, symmetric=True)
     assert dtypes(model)["activation"] == "INT8"
