@@ -61,6 +61,9 @@ SWEPT = ("128x16", "512x32")
 #: Of the environment: "all" for every case on all of them in large files of tests too.
 _REGISTERS = "EDGEPACK_TEST_REGISTERS"
 
+#: Of the environment: "all" for what LLVM optimises, as in bundles, in all tests and not only in some.
+_OPTIMISED = "EDGEPACK_TEST_OPTIMISED"
+
 #: A GPU on which everything is for which it has kernels, also in the smallest model.
 FREE_COPIES = GpuSpeed(bandwidth=1e9, peak=1e9, launch=0, copy=0, link=1e9)
 
@@ -162,6 +165,8 @@ class Compiled:
         machine: the CPU that they are compiled for, if another.
         maxima: those of ``--max``, by name of the model.
         given: schedules in place of those that the rules would propose, by name of the model, then by rule.
+        optimised: by LLVM, as in bundles. Schedules are not its work: without it results are the same after a
+            third of the time, and slower to compute.
     """
 
     def __init__(
@@ -173,6 +178,7 @@ class Compiled:
         machine: CpuTarget | None = None,
         maxima: Mapping[str, Mapping[str, int]] | None = None,
         given: Mapping[str, Given] | None = None,
+        optimised: bool = False,
     ) -> None:
         self.models = dict(models)
         self._errors: dict[str, EdgepackError] = {}
@@ -183,7 +189,8 @@ class Compiled:
                 built[name] = plan_of(model, f"m{number}", target, (maxima or {}).get(name), schedules)
             except EdgepackError as error:
                 self._errors[name] = error
-        self._executor = Executor(built, folder, machine or target)
+        optimised = optimised or os.environ.get(_OPTIMISED) == "all"
+        self._executor = Executor(built, folder, machine or target, optimised=optimised)
 
     def built(self, name: str) -> Built:
         """The plan of a model and its kernels."""

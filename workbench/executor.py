@@ -8,7 +8,6 @@ depend on each other, show.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from edgepack.compiler import tvm_target
 from edgepack.compiler.backends import llvm
@@ -59,12 +59,11 @@ def _opt_level(target: CpuTarget) -> int:
     return 0 if target.cpu == "x86-64" and registers != (128, 16) else 3
 
 
-def _compile(functions: Mapping[str, Any], target: CpuTarget, folder: Path) -> None:
-    """Makes ``kernels.o`` in the folder, or takes what an earlier run made of the same TIR."""
-    level = _opt_level(target)
+def _compile(functions: Mapping[str, Any], target: CpuTarget, folder: Path, level: int) -> None:
+    """Makes ``kernels.o`` in the folder, or takes what an earlier run made of TIR with the same hashes."""
     back_end = [sha256_file(Path(module.__file__)) for module in (llvm, tvm_target)]
     command = [*back_end, repr(target), str(level)]
-    texts = {name: hashlib.sha256(f.script().encode()).hexdigest() for name, f in functions.items()}
+    texts = {name: f"{tvm_ffi.structural_hash(f):x}" for name, f in functions.items()}
     key = objects_key(f"tvm {tvm.__version__}", command, {"kernels.o": texts})
     cache = Cache()
     with tempfile.TemporaryDirectory() as name:
@@ -93,16 +92,31 @@ class Memory:
 
 
 class Executor:
-    """Links the kernels of several plans and runs them."""
+    """Links the kernels of several plans and runs them.
 
-    def __init__(self, built: Mapping[str, Built], folder: Path, target: CpuTarget | None = None) -> None:
+    Args:
+        built: the plans by name.
+        folder: where the library is made.
+        target: the CPU that the kernels are compiled for; None: this machine's.
+        optimised: whether by LLVM, as in bundles; without it compiles take a third of the time.
+    """
+
+    def __init__(
+        self,
+        built: Mapping[str, Built],
+        folder: Path,
+        target: CpuTarget | None = None,
+        *,
+        optimised: bool = True,
+    ) -> None:
         self.built = dict(built)
         functions: dict[str, Any] = {}
         for one in self.built.values():
             assert not functions.keys() & one.functions.keys(), "symbols of two plans collide"
             functions.update(one.functions)
         folder.mkdir(parents=True, exist_ok=True)
-        _compile(functions, target or host_target(), folder)
+        cpu = target or host_target()
+        _compile(functions, cpu, folder, _opt_level(cpu) if optimised else 0)
         toolchain = resolve(load_device("host"))
         toolchain.link_shared(
             [folder / "kernels.o"], folder / "kernels.so", exported=sorted(functions), soname="kernels.so"

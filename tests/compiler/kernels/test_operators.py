@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -64,3 +67,12 @@ def test_samples_far_outside_of_an_image_read_nothing(tmp_path: Path) -> None:
     grid = g.op("Mul", g.input("grid", (1, 4, 24, 2)), g.const(far))
     g.output(g.op("GridSample", g.input("x", (1, 2, 9, 9)), grid))
     Compiled({"m": g.model()}, tmp_path).check("m")
+
+
+@pytest.mark.slow
+def test_every_kernel_is_right_as_llvm_optimises_it() -> None:
+    """Those of other files too, of which `make test` has most compiled without."""
+    here = Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", "-q", str(here)]
+    environment = {**os.environ, "EDGEPACK_TEST_OPTIMISED": "all"}
+    subprocess.run(command, check=True, cwd=here.parents[2], env=environment)

@@ -35,7 +35,7 @@ SLOW = {*LARGE, *LIKE_OTHERS, *PACKED, "yolo"}
     [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in sorted(NETWORKS)],
 )
 def test_network_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
-    compiled = Compiled({name: _bound(build(name), name)}, tmp_path)
+    compiled = Compiled({name: _bound(build(name), name)}, tmp_path, optimised=True)
     plan = compiled.plan(name)
     assert not plan.warnings
     arena = plan.arena
