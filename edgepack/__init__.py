@@ -12,9 +12,21 @@ from typing import TYPE_CHECKING, Any
 from edgepack.version import __version__
 
 if TYPE_CHECKING:
-    from edgepack.api import Bundle, check, compare, cross_compiler, export, load, pack, quantize, sign
+    from edgepack.api import (
+        Bundle,
+        check,
+        compare,
+        cross_compiler,
+        export,
+        load,
+        pack,
+        quantize,
+        sign,
+        verify_layers,
+    )
     from edgepack.client.session import Session
     from edgepack.commands.compare import Comparison
+    from edgepack.commands.layers import LayersVerification
     from edgepack.commands.quantize import Quantized
     from edgepack.commands.update import Update, update
     from edgepack.errors import (
@@ -40,6 +52,7 @@ __all__ = [
     "ConfigError",
     "EdgepackError",
     "InternalError",
+    "LayersVerification",
     "Measurement",
     "ModelCheck",
     "ModelError",
@@ -63,16 +76,22 @@ __all__ = [
     "quantize",
     "sign",
     "update",
+    "verify_layers",
 ]
 
 #: Names that are not in ``errors``, and the module that has each.
 _PLACES = {
     **dict.fromkeys(
-        ("Bundle", "check", "compare", "cross_compiler", "export", "load", "pack", "quantize", "sign"), "api"
+        (
+            *("Bundle", "check", "compare", "cross_compiler", "export", "load", "pack", "quantize", "sign"),
+            "verify_layers",
+        ),
+        "api",
     ),
     **dict.fromkeys(("make_release", "new_project"), "release.interface"),
     "CompareOptions": "options",
     "Comparison": "commands.compare",
+    "LayersVerification": "commands.layers",
     "Measurement": "runners.bench",
     "ModelCheck": "plan.model_check",
     "PackOptions": "options",

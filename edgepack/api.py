@@ -29,6 +29,7 @@ from edgepack.options import (
     PathLike,
     QuantizeKeywords,
     QuantizeOptions,
+    RunKeywords,
 )
 from edgepack.system.boundary import guarded, undisturbed
 from edgepack.system.progress import Progress
@@ -37,13 +38,25 @@ from edgepack.text.spelling import spelled
 if TYPE_CHECKING:
     from edgepack.client.session import Session
     from edgepack.commands.compare import Comparison
+    from edgepack.commands.layers import LayersVerification
     from edgepack.commands.quantize import Quantized
     from edgepack.config.device import Device
     from edgepack.formats.metadata import PackageMetadata
     from edgepack.plan.model_check import ModelCheck
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
-__all__ = ["Bundle", "check", "compare", "cross_compiler", "export", "load", "pack", "quantize", "sign"]
+__all__ = [
+    "Bundle",
+    "check",
+    "compare",
+    "cross_compiler",
+    "export",
+    "load",
+    "pack",
+    "quantize",
+    "sign",
+    "verify_layers",
+]
 
 
 @guarded
@@ -222,6 +235,43 @@ def compare(
     check_run(RunOptions(chosen.runner, chosen.device, chosen.threads))
     with model_file(given[0]) as one, model_file(given[1]) as other:
         return compare_sides(one, other, chosen, undisturbed(progress))
+
+
+@guarded
+def verify_layers(
+    bundle: PathLike | Bundle,
+    model: PathLike,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[RunKeywords],
+) -> LayersVerification:
+    """Say where a bundle's program loses accuracy: the model is packed once more for the same device, with
+    the tensors between its kernels as outputs, and run on the recorded inputs; each of these tensors is
+    compared with what the reference computes (docs/quantisation.md).
+
+    Args:
+        bundle: the bundle, or its folder.
+        model: the file that it was packed from; of one that was quantised on the way, the quantised model
+            that :func:`quantize` makes with the same data and options.
+        progress: as for :func:`pack`.
+        options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in
+            :meth:`Bundle.verify`; ``device`` is also what is packed for.
+
+    Raises:
+        ConfigError: the bundle was packed from another model, or its tensors cannot be looked at.
+        CheckFailedError: the bundle is damaged, or a program refuses or crashes. A tensor that is too far off
+            is a result.
+        ModelError, ToolchainError, InternalError: as for :func:`pack`.
+    """
+    from edgepack.commands.layers import verify_layers as compared
+    from edgepack.config.option_checks import check_run
+    from edgepack.options import RunOptions
+
+    check_options({"model": model, **options}, "verify_layers")
+    where = RunOptions(**options)
+    check_run(where)
+    folder = bundle.path if isinstance(bundle, Bundle) else Path(bundle)
+    return compared(folder, Path(model), where, undisturbed(progress))
 
 
 @guarded

@@ -21,7 +21,7 @@ SECTIONS = {
     "Packing": ("pack", "PackOptions"),
     "Bundles": ("Bundle", "Verification", "Measurement"),
     "Quantising": ("quantize", "QuantizeOptions", "Quantized"),
-    "Comparing": ("compare", "CompareOptions", "Comparison"),
+    "Comparing": ("compare", "CompareOptions", "Comparison", "verify_layers", "LayersVerification"),
     "Packages": ("export",),
     "Signatures": ("sign",),
     "Releases": ("new_project", "make_release", "Release"),

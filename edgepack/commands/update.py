@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,10 @@ from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.listed_files import copy_listed
 from edgepack.bundle.manifest import Manifest, load_manifest
 from edgepack.commands.pack import pack_model
-from edgepack.config.device import DEVICES, Device, load_device
+from edgepack.commands.packed_again import bundle_device, bundle_toolchain, options_of
 from edgepack.config.option_checks import check_options, check_run
-from edgepack.config.toolchain import TOOLCHAINS, load_toolchain
 from edgepack.errors import CheckFailedError, ConfigError
-from edgepack.options import PackOptions, PathLike, RunKeywords, RunOptions
+from edgepack.options import PathLike, RunKeywords, RunOptions
 from edgepack.render.params_file import signed_message, write_signed
 from edgepack.runners.verify import Verification, verify
 from edgepack.system.atomic import replace_file
@@ -214,26 +213,13 @@ def _packed(
     root: Path, manifest: Manifest, model: Path, place: Path, where: _Options, progress: Progress | None
 ) -> Manifest:
     """The new model as a bundle in ``place/fresh``, packed as the old one was, with the same layout."""
-    record, options = manifest.model, manifest.options
-    device = _device(root, manifest, where.device)
-    chosen = PackOptions(
-        name=manifest.name,
-        shapes=record.shapes or None,
-        dims=record.dims or None,
-        const=record.const or None,
-        cut_inputs=record.cut_inputs,
-        cut_outputs=record.cut_outputs,
+    device = bundle_device(root, manifest, where.device)
+    chosen = replace(
+        options_of(manifest),
         custom=where.custom,
         max_constant_bytes=where.max_constant_bytes,
         max_nodes=where.max_nodes,
-        set_batch=record.batch or None,
-        maxima=record.maxima or None,
-        params=manifest.params.mode,
-        toolchain=_toolchain(root, manifest, device, where.toolchain),
-        optimize=options.optimize,
-        strict_math=options.strict_math,
-        weights=options.weights,
-        precision=options.precision,
+        toolchain=bundle_toolchain(root, manifest, device, where.toolchain),
     )
     pack_model(model, device, place / "fresh", chosen, progress)
     fresh = load_manifest(place / "fresh")
@@ -243,35 +229,6 @@ def _packed(
             hint="Pack it anew, and ship the library with its params.",
         )
     return fresh
-
-
-def _device(root: Path, manifest: Manifest, given: PathLike | Device | None) -> Device:
-    """The user's device, or what this machine has under the name of the bundle's: that never is a file of the
-    bundle's choice, for a device says what is started."""
-    if given is not None:
-        return load_device(given) if isinstance(given, str | os.PathLike) else given
-    if (known := DEVICES.known(manifest.device.name)) is not None:
-        return known
-    raise ConfigError(
-        f"{root} was packed for the device {manifest.device.name!r}, which is not known here.",
-        hint="Name the YAML file that it was packed for: --device FILE.yaml.",
-    )
-
-
-def _toolchain(root: Path, manifest: Manifest, device: Device, given: str | None) -> str | None:
-    """The name or file of the user's toolchain, or the name of the bundle's, as for :func:`_device`; None for
-    that of ``device``, which may be a file."""
-    name = manifest.toolchain.name
-    if given is not None:
-        return given
-    if load_toolchain(device.toolchain).name == name:
-        return None
-    if TOOLCHAINS.known(name) is not None:
-        return name
-    raise ConfigError(
-        f"{root} was packed with the toolchain {name!r}, which is not known here.",
-        hint="Name the YAML file that it was packed with: --toolchain FILE.yaml.",
-    )
 
 
 def _difference(old: Manifest, new: Manifest) -> str:

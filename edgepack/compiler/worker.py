@@ -239,6 +239,22 @@ def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:
         events.warning(text)
 
 
+def _layers(job: dict[str, Any], folder: Path, events: Events) -> None:
+    """Which tensors of a model can be looked at between its kernels."""
+    from edgepack.errors import ModelError
+
+    frontend, model = _frontend(job), Path(job["model"])
+    if (inside := getattr(frontend, "tensors_inside", None)) is None:
+        raise ModelError(
+            f"{model} is of a format whose tensors edgepack does not look at.", hint="Give an ONNX file."
+        )
+    events.stage("import")
+    for text in frontend.prepare(model, _options(job), folder):
+        events.warning(text)
+    data = [one.to_json() for one in inside(folder)]
+    (folder / "tensors.json").write_text(json.dumps(data), encoding="utf-8", newline="\n")
+
+
 def _comparing(job: dict[str, Any]) -> Any:
     """What compares the job's models; bundles have no format, and need the functions of any."""
     from edgepack.errors import ModelError
@@ -279,6 +295,7 @@ _TASKS = {
     "compile": _compile,
     "check": _check,
     "quantise": _quantise,
+    "layers": _layers,
     "draw": _draw,
     "compare": _compare,
 }

@@ -40,6 +40,7 @@ def check_options(given: Mapping[str, Any], function: str = "pack") -> None:
         "check": ["model", "device", *CheckKeywords.__annotations__],
         "export": [*_EXPORT_TYPES],
         "quantize": ["model", "output", *QuantizeKeywords.__annotations__],
+        "verify_layers": ["model", *RunKeywords.__annotations__],
         "compare": ["first", "second", *CompareKeywords.__annotations__],
         "bench": ["runs", "warmup", "profile", "variant", *RunKeywords.__annotations__],
         "update": [*RunKeywords.__annotations__, "toolchain", "custom", "max_constant_bytes", "max_nodes"],

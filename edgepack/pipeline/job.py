@@ -23,6 +23,7 @@ __all__ = [
     "DrawJob",
     "ImportJob",
     "Job",
+    "LayersJob",
     "QuantiseJob",
     "ReadJob",
     "SummariseJob",
@@ -192,6 +193,15 @@ class QuantiseJob(_OfModel):
     def to_json(self) -> dict[str, Any]:
         calibration = "" if self.calibration is None else str(self.calibration.absolute())
         return {**super().to_json(), "settings": self.settings.to_json(), "calibration": calibration}
+
+
+@dataclass(frozen=True)
+class LayersJob(_OfModel):
+    """Which tensors of a model can be looked at between its kernels? ``tensors.json`` lists them:
+    :class:`~edgepack.plan.layers.InnerTensor`."""
+
+    task: ClassVar[str] = "layers"
+    results: ClassVar[tuple[str, ...]] = ("tensors.json",)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any
 from edgepack.config.custom import load_custom
 from edgepack.errors import ConfigError
 from edgepack.options import CompareOptions, PackOptions, PathLike, QuantizeOptions
-from edgepack.pipeline.job import CheckJob, CompareJob, DrawJob, ImportJob, QuantiseJob
+from edgepack.pipeline.job import CheckJob, CompareJob, DrawJob, ImportJob, LayersJob, QuantiseJob
 from edgepack.pipeline.suggested_cuts import names_of
 from edgepack.plan.comparison import Side
 from edgepack.plan.quantisation import SYNTHETIC, QuantiseSettings
 from edgepack.plan.targets import Target
 from edgepack.system.files import is_file
 
-__all__ = ["check_job", "compare_jobs", "import_job", "quantise_job"]
+__all__ = ["check_job", "compare_jobs", "import_job", "layers_job", "quantise_job"]
 
 #: Of a constant that is given in the place of an input.
 _MOST_NUMBERS = 4096
@@ -62,6 +62,11 @@ def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None
         ),
         calibration=None if given is None or given == SYNTHETIC else Path(given),
     )
+
+
+def layers_job(model: Path, options: PackOptions) -> LayersJob:
+    """What lists the tensors that a pack with these options has between its kernels."""
+    return LayersJob(**_of_model(model, options))
 
 
 def compare_jobs(sides: Sequence[Side], options: CompareOptions) -> tuple[DrawJob, CompareJob]:

@@ -4,6 +4,7 @@ of the places that runners know."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,11 @@ NO_GPU = {"EP_E_GPU_DRIVER": "a driver for a GPU", "EP_E_GPU_DEVICE": "a GPU tha
 @dataclass(frozen=True)
 class OutputCheck:
     """How far one output is from the recorded one; it passes where |out-ref| <= atol + rtol*|ref|
-    everywhere."""
+    everywhere.
+
+    Attributes:
+        sqnr: signal-to-noise ratio in dB; infinite where it is exact, None where the program does not say.
+    """
 
     name: str
     max_abs_err: float
@@ -35,6 +40,7 @@ class OutputCheck:
     rtol: float
     elements: int
     mismatches: int
+    sqnr: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -72,6 +78,7 @@ class Verification:
         runner, where: what it ran on.
         threads: that computed; ``alone`` where it ran with one, too. Outputs are the worse of both.
         reference: what computed the recorded outputs.
+        variant: of a library for several kinds of CPU, the name of the kernels that are taken.
     """
 
     status: str
@@ -82,6 +89,7 @@ class Verification:
     outputs: tuple[OutputCheck, ...]
     variants: tuple[VariantCheck, ...] = ()
     alone: bool = False
+    variant: str = ""
 
     @property
     def ok(self) -> bool:
@@ -151,6 +159,7 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
     selected, result = run_program(root, manifest, arguments, options)
     with understood():
         ran_with = int(result["threads"])
+        taken = str(result.get("variant", ""))
     outputs, statuses = _outputs(manifest, result), [v.status for v in variants] + [result["status"]]
     alone = options.threads is None and ran_with > 1 and selected.name == NATIVE
     if alone:
@@ -166,6 +175,7 @@ def verify(root: Path, manifest: Manifest, options: RunOptions | None = None) ->
         outputs,
         tuple(variants),
         alone,
+        taken,
     )
 
 
@@ -185,6 +195,7 @@ def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
                 rtol=number(output["rtol"]),
                 elements=int(output["elements"]),
                 mismatches=int(output["mismatches"]),
+                sqnr=_sqnr(output),
             )
             for output in result["outputs"]
         )
@@ -195,6 +206,16 @@ def _outputs(manifest: Manifest, result: Result) -> tuple[OutputCheck, ...]:
     return outputs
 
 
-def _plain(value: str | float) -> str | float:
+def _sqnr(output: Mapping[str, Any]) -> float | None:
+    """What programs say since they add up squares; None of those before."""
+    noise, signal = (number(output.get(name)) for name in ("sum_sq_err", "sum_sq_ref"))
+    if not (math.isfinite(noise) and math.isfinite(signal) and noise >= 0 and signal >= 0):
+        return None
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal > 0 and signal / noise > 0 else -math.inf
+
+
+def _plain(value: Any) -> Any:
     """JSON has no NaN or infinity: they become texts."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -145,6 +145,8 @@ static const char *judge(int print) {
             report_text("name", tensor->name);
             report_real("max_abs_err", result.max_abs_err);
             report_real("max_abs_ref", result.max_abs_ref);
+            report_real("sum_sq_err", result.sum_sq_err);
+            report_real("sum_sq_ref", result.sum_sq_ref);
             report_real("atol", output->allowed.absolute);
             report_real("rtol", output->allowed.relative);
             report_number("elements", result.elements);

@@ -101,7 +101,7 @@ static double distance(uint32_t dtype, uint64_t a, uint64_t b, double real_a, do
 }
 
 comparison compare(const ep_tensor *tensor, const void *value, const void *reference, tolerance allowed) {
-    comparison result = {0, 0, 0, 0};
+    comparison result = {0, 0, 0, 0, 0, 0};
     size_t size = ep_dtype_bytes(tensor->dtype);
     result.elements = tensor->nbytes / size;
     for (uint64_t i = 0; i < result.elements; i++) {
@@ -113,6 +113,8 @@ comparison compare(const ep_tensor *tensor, const void *value, const void *refer
         double magnitude = finite(real_b) ? absolute(real_b) : 0;
         result.max_abs_err = error > result.max_abs_err ? error : result.max_abs_err;
         result.max_abs_ref = magnitude > result.max_abs_ref ? magnitude : result.max_abs_ref;
+        result.sum_sq_err += error * error;
+        result.sum_sq_ref += magnitude * magnitude;
         result.mismatches += error > allowed.absolute + allowed.relative * magnitude;
     }
     return result;

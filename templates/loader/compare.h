@@ -15,6 +15,8 @@ typedef struct comparison {
     uint64_t mismatches; /* elements with |value - reference| > atol + rtol * |reference| */
     double max_abs_err;  /* infinite if one of the two is NaN or infinite and the other is not the same */
     double max_abs_ref;  /* of the finite ones */
+    double sum_sq_err;   /* of the squares of all value - reference */
+    double sum_sq_ref;   /* of the squares of the finite references */
 } comparison;
 
 comparison compare(const ep_tensor *tensor, const void *value, const void *reference, tolerance allowed);

@@ -103,6 +103,8 @@ static void print_outputs(const verification *v, json *out) {
         json_text(out, "name", v->model.descriptor->outputs[i].name);
         json_real(out, "max_abs_err", result->max_abs_err);
         json_real(out, "max_abs_ref", result->max_abs_ref);
+        json_real(out, "sum_sq_err", result->sum_sq_err);
+        json_real(out, "sum_sq_ref", result->sum_sq_ref);
         json_real(out, "atol", v->tolerances[i].absolute);
         json_real(out, "rtol", v->tolerances[i].relative);
         json_u64(out, "elements", result->elements);

@@ -1,9 +1,11 @@
-"""``edgepack compare``: models and bundles side by side, with the real worker and a real bundle."""
+"""``edgepack compare`` and ``verify --layers``: models and bundles side by side, layer by layer, with the
+real worker and a real bundle."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import numpy as np
 import pytest
 
 import edgepack
+import edgepack.commands.layers
 from edgepack.api import Bundle
 from edgepack.cli.main import main
-from edgepack.errors import CheckFailedError, ConfigError
+from edgepack.errors import CheckFailedError, ConfigError, ModelError
+from edgepack.runners.verify import Verification, verify
 from tests.compiler.frontend.onnx.quantise.support import convolutions
 from workbench.models import save
 
@@ -95,6 +99,42 @@ def test_a_damaged_bundle_is_not_run(made: Path, tmp_path: Path) -> None:
     params.write_bytes(b"\0" * params.stat().st_size)
     with pytest.raises(CheckFailedError, match=params.name):
         edgepack.compare(damaged, damaged)
+
+
+def test_the_tensors_between_kernels_are_compared_too(
+    made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["verify", str(made / "bundle"), "-q", "--layers", str(made / "int8.onnx")]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert rows["Relu_1_QuantizeLinear"][2:5] == ["k1_conv2d_igemm", "uint8", "0"]
+    assert rows["Gemm_7"][2:4] == ["k4_matmul_packed", "float32"] and float(rows["Gemm_7"][5]) > 100
+    assert "tensors of 5 kernels" in out
+
+    def wrong(root: Path, *arguments: Any) -> Verification:
+        result = verify(root, *arguments)
+        if root == made / "bundle":
+            return result
+        bad = [one.name in ("Relu_4_QuantizeLinear_Output", "scores") for one in result.outputs]
+        outputs = (replace(o, mismatches=2 * b) for o, b in zip(result.outputs, bad, strict=True))
+        return replace(result, status="mismatch", outputs=tuple(outputs))
+
+    monkeypatch.setattr(edgepack.commands.layers, "verify", wrong)
+    assert main([*command, "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["layers"]["layers"][2]["steps_off"] == 0
+    assert shown["ok"] and not shown["layers"]["ok"]  # the bundle as it is, and the one with its tensors
+    assert shown["layers"]["first_beyond"] == "Relu_4_QuantizeLinear_Output"
+
+
+def test_layers_are_those_of_the_bundles_own_model(made: Path) -> None:
+    with pytest.raises(ConfigError, match=r"was not packed from .*float.onnx: its contents are others"):
+        edgepack.verify_layers(made / "bundle", made / "float.onnx")
+    with pytest.raises(ModelError, match="does not exist"):
+        edgepack.verify_layers(made / "bundle", made / "absent.onnx")
+    with pytest.raises(ConfigError, match="verify_layers has no option 'thread'"):
+        edgepack.verify_layers(made / "bundle", made / "int8.onnx", thread=1)  # type: ignore[call-arg]
 
 
 def test_python_names_options_as_it_takes_them(made: Path) -> None:

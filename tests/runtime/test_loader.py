@@ -51,7 +51,10 @@ def test_verify_accepts_the_recorded_outputs(mini: MiniBundle, arguments: tuple[
     assert first["elements"] == 1600
     assert first["mismatches"] == 0
     assert first["max_abs_err"] <= first["atol"] + first["rtol"] * first["max_abs_ref"]
-    assert first["max_abs_ref"] == pytest.approx(float(np.abs(reference(sample_inputs())[0]).max()))
+    exact = reference(sample_inputs())[0].astype(np.float64)
+    assert first["max_abs_ref"] == pytest.approx(float(np.abs(exact).max()))
+    assert first["sum_sq_ref"] == pytest.approx(float((exact**2).sum()))
+    assert 0 <= first["sum_sq_err"] <= first["elements"] * first["max_abs_err"] ** 2 * 1.001
 
 
 @pytest.mark.parametrize("variant", ["address", "thread"])

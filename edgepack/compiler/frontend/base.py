@@ -108,6 +108,7 @@ class Frontend(Protocol):
     first bytes; it does not raise. ``quantise(model, options, folder, settings, calibration, stage)``: writes
     the quantised model as ``folder / "quantised.onnx"`` (``onnx/quantise/command.py``). ``draw`` and
     ``compare``: what ``edgepack compare`` does with models of the format (``onnx/compare/command.py``).
+    ``tensors_inside(folder)``: what can be looked at inside of the model that :meth:`prepare` left there.
     """
 
     def model_files(self, model: Path) -> tuple[Path, ...]:

@@ -15,6 +15,7 @@ from edgepack.compiler.frontend.onnx.frontend import (
     quantise,
     record,
     summarise,
+    tensors_inside,
 )
 from edgepack.compiler.frontend.onnx.recognise import recognises
 
@@ -30,4 +31,5 @@ __all__ = [
     "recognises",
     "record",
     "summarise",
+    "tensors_inside",
 ]

@@ -29,21 +29,24 @@ from edgepack.compiler.frontend.onnx.custom import (
     detached,
     reattached,
 )
-from edgepack.compiler.frontend.onnx.cut import declared_values, open_model, static_shape
+from edgepack.compiler.frontend.onnx.cut import declared_values, open_model
 from edgepack.compiler.frontend.onnx.error_attribution import attributed_errors
 from edgepack.compiler.frontend.onnx.external_data import read_tensor, save_with_data
 from edgepack.compiler.frontend.onnx.float16 import has_float16
 from edgepack.compiler.frontend.onnx.float_mode import flushed_denormals
 from edgepack.compiler.frontend.onnx.import_failures import ImportFailures
+from edgepack.compiler.frontend.onnx.inner_tensors import inner_tensors
 from edgepack.compiler.frontend.onnx.model_file import default_opset, external_files, read_model
 from edgepack.compiler.frontend.onnx.normalise import normalise
 from edgepack.compiler.frontend.onnx.quantise.command import quantise
+from edgepack.compiler.frontend.onnx.static_results import check_static
 from edgepack.compiler.frontend.onnx.suggest_cut import suggest_cuts
 from edgepack.compiler.frontend.onnx.support import RefusedNodesError, check_operators, node_name
 from edgepack.compiler.frontend.onnx.weights import round_weights
 from edgepack.compiler.frontend.recorded import RECORDED
 from edgepack.errors import EdgepackError, ModelError
 from edgepack.plan.custom import CustomOperator
+from edgepack.plan.layers import InnerTensor
 from edgepack.plan.limits import DEFAULT_LIMITS, Limits
 from edgepack.plan.model_summary import ModelSummary
 from edgepack.plan.types import Signature, TensorSpec
@@ -63,6 +66,7 @@ __all__ = [
     "quantise",
     "record",
     "summarise",
+    "tensors_inside",
 ]
 
 #: What :func:`prepare` leaves: the normalised model, its large weights, and its inputs.
@@ -146,6 +150,11 @@ def record(
     return warned
 
 
+def tensors_inside(folder: Path) -> list[InnerTensor]:
+    """What can be looked at between the kernels of a model that :func:`prepare` left in ``folder``."""
+    return inner_tensors(folder / _MODEL, _signature(folder)["tensors"])
+
+
 def load(folder: Path) -> ImportedModel:
     """The Relax module of what :func:`prepare` left in ``folder``; ModelError if TVM cannot import it."""
     import onnx
@@ -204,7 +213,7 @@ def _normalised(
     if maxima:
         model, nodes, padding = with_bounded_shapes(model, maxima, limits)
     normal = _normal(model, nodes, limits)
-    _check_static(normal)
+    check_static(normal)
     specs = tuple(
         TensorSpec(i.name, i.dtype, tuple(d for d in i.shape or () if isinstance(d, int))) for i in inputs
     )
@@ -286,31 +295,6 @@ def _float16_weights(bound: onnx.ModelProto, options: ImportOptions) -> Float16W
     if options.weights is not None:
         return "always" if options.weights == "float16" else "never"
     return "where it is fast" if has_float16(bound.graph) else "never"
-
-
-def _check_static(model: onnx.ModelProto) -> None:
-    """Refuses nodes whose outputs' shapes are known at run time only: the first ones, not what reads them."""
-    values = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    unknown: set[str] = set()
-    found: dict[str, tuple[str, str]] = {}
-    for index, node in enumerate(model.graph.node):
-        for name in node.output:
-            tensor = values[name].type.tensor_type if name in values else None
-            if tensor is None or not tensor.HasField("shape") or static_shape(values[name]) is not None:
-                continue
-            unknown.add(name)
-            if unknown.isdisjoint(node.input):
-                found[name] = (node.op_type, node_name(node, index))
-    for first, (operator, node) in found.items():
-        raise RefusedNodesError(
-            f"The shape of {first!r} depends on values that are known at run time only ({operator}, {node}).",
-            hint="Export the model with static shapes, or make what decides the shape a constant.",
-            refused=[
-                {"operator": operator, "nodes": [node], "reason": "the shape of its output depends on values"}
-                for operator, node in dict.fromkeys(found.values())
-            ],
-            tensors=list(found),
-        )
 
 
 def _convert(model: onnx.ModelProto, folder: Path) -> tuple[tvm.IRModule, tuple[str, ...]]:
