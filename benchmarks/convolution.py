@@ -2,8 +2,10 @@
 
 ``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses; ``... signals``,
 ``... windows`` and ``... groups`` the same of convolutions in one dimension, of windows that are not 3x3, and
-in groups. Each run uses another copy of the weights, so that they come from the last cache or from memory, as
-they do inside of a network. ``... errors`` prints the errors of the filters in one dimension.
+in groups. ``... bytes`` has groups of quantised networks, as an implicit matrix product and as the cost model
+chooses, for this machine or ``--device``. Each run uses another copy of the weights, so that they come from
+the last cache or from memory, as they do inside of a network. ``... errors`` prints the errors of the filters
+in one dimension.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS
 from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
 from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built
+from edgepack.config.device import load_device
 from edgepack.plan.target import CpuTarget
 from workbench.compiled import groups_of, plan_of, target_with
 from workbench.executor import Executor, host_target
+from workbench.models.builder import Graph
 from workbench.models.single import conv
 
 #: Rows and columns of a Winograd tile's outputs.
@@ -81,6 +85,22 @@ GROUPS = [
     (7, 32, (3, 3), 32),
     (56, 4, (3, 3), 32),
     (49, 48, (1, 128), 16),
+]
+
+#: (height and width, channels of a group, of its output, groups, stride): quantised RegNets and ResNeXts.
+BYTES = [
+    (56, 4, 4, 32, 1),
+    (28, 8, 8, 13, 1),
+    (14, 8, 8, 26, 1),
+    (7, 8, 8, 55, 1),
+    (56, 8, 8, 13, 2),
+    (28, 8, 16, 16, 1),
+    (28, 12, 12, 8, 1),
+    (28, 16, 16, 8, 1),
+    (7, 16, 16, 32, 1),
+    (14, 24, 24, 14, 1),
+    (7, 32, 32, 32, 1),
+    (14, 64, 64, 4, 1),
 ]
 
 #: (height and width, input channels, output channels, kernel, strides, dilation): what is not 3x3.
@@ -143,6 +163,23 @@ def grouped(size: int, channels: int, kernel: tuple[int, int], groups: int) -> t
     return label, conv((1, every, height, size), every, kernel, pads=pads, group=groups)
 
 
+def quantised(
+    size: int, channels: int, out: int, groups: int, stride: int, largest: int
+) -> tuple[str, ModelProto]:
+    """Label and model of a layer of :data:`BYTES`: uint8 whose zero point is 0, as behind a Relu, and weights
+    of int8 up to ``largest``."""
+    label = f"{size}x{size}, {groups} groups of {channels}" + f" to {out}" * (out != channels)
+    g = Graph(label)
+    weights = g.rng.integers(-largest, largest + 1, (groups * out, channels, 3, 3)).astype(np.int8)
+    scale = lambda x: g.const(np.float32(x))  # noqa: E731
+    x = g.input("x", (1, groups * channels, size, size), "uint8"), scale(0.05), g.const(np.uint8(0))
+    w = g.const(weights), scale(0.002), g.const(np.int8(0))
+    y = scale(0.002 * largest * (9 * channels) ** 0.5), g.const(np.uint8(100))
+    made = g.op("QLinearConv", *x, *w, *y, name="y", group=groups, pads=[1] * 4, strides=[stride] * 2)
+    g.output(made, "uint8")
+    return label + " stride 2" * (stride == 2), g.model()
+
+
 def lines(model: ModelProto, target: CpuTarget) -> Iterator[tuple[str, Outputs]]:
     """Name and outputs of the tiles of each filter along each side of a layer."""
     groups = [fused for fused, _ in groups_of(model, target)]
@@ -179,7 +216,10 @@ def median_ms(executor: Executor, name: str, built: Built, runs: int) -> float:
         "output": [_aligned(spec.nbytes) for spec in plan.outputs],
         "arena": [_aligned(plan.arena.nbytes)],
     }
-    memory["input"][0].view(np.float32)[:] = rng.standard_normal(plan.inputs[0].nbytes // 4)
+    if plan.inputs[0].dtype == "float32":
+        memory["input"][0].view(np.float32)[:] = rng.standard_normal(plan.inputs[0].nbytes // 4)
+    else:
+        memory["input"][0][:] = rng.integers(0, 256, plan.inputs[0].nbytes)
     copies = max(2, min(8, (64 << 20) // plan.params_bytes))
     weights = []
     for _ in range(copies):
@@ -222,6 +262,20 @@ def row(label: str, model: ModelProto, choice: dict[str, Given], target: CpuTarg
     )
 
 
+def bytes_row(label: str, model: ModelProto, target: CpuTarget, runs: int) -> None:
+    """Prints microseconds and GOPS of a layer of bytes as an implicit matrix product and as it is chosen."""
+    built = {
+        name: plan_of(model, name, target, given=given)
+        for name, given in {"gemm": {"conv2d.grouped": None}, "chosen": {}}.items()
+    }
+    kernels = [next(k for k in b.plan.kernels if k.rule.startswith("conv2d")) for b in built.values()]
+    with tempfile.TemporaryDirectory() as folder:
+        executor = Executor(built, Path(folder), target)
+        times = [median_ms(executor, name, one, runs) for name, one in built.items()]
+    cells = [f"{ms * 1e3:.3g} | {k.flops / ms / 1e6:.0f}" for ms, k in zip(times, kernels, strict=True)]
+    print(f"| {label} | {' | '.join(cells)} | {times[0] / times[1]:.2f} | {kernels[1].rule} |", flush=True)
+
+
 class _Numbers:
     """:class:`Transform` of arrays."""
 
@@ -262,7 +316,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--registers", default="", help='vectors, as in "256x16": bits and number')
-    kinds = ["images", "signals", "windows", "groups", "errors"]
+    parser.add_argument("--device", default="host", help="of bytes: the device that they are compiled for")
+    parser.add_argument("--largest", type=int, default=127, help="of bytes: the largest weight")
+    kinds = ["images", "signals", "windows", "groups", "bytes", "errors"]
     parser.add_argument("kind", choices=kinds, nargs="?", default=kinds[0])
     options = parser.parse_args()
     if options.kind == "errors":
@@ -271,6 +327,14 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     target = target_with(options.registers, threads=1) if options.registers else host_target()
+    if options.kind == "bytes":
+        target = load_device(options.device).cpu_target()
+        print(
+            "| layer | product us | GOPS | chosen us | GOPS | product / chosen | rule |\n" + "|---" * 7 + "|"
+        )
+        for layer in BYTES:
+            bytes_row(*quantised(*layer, options.largest), target, options.runs)
+        return
     print("| layer | direct | Winograd's forms | direct / best of them | chosen |\n" + "|---" * 5 + "|")
     if options.kind == "images":
         layers = [(*image(*layer), squares(layer[3])) for layer in IMAGES]

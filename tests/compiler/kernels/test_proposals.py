@@ -11,10 +11,15 @@ from collections.abc import Callable
 import pytest
 
 from edgepack.compiler.kernels.contract import RuleError
-from edgepack.compiler.kernels.cpu.conv import gemm_schedule, grouped_conv, winograd_schedule
+from edgepack.compiler.kernels.cpu.conv import gemm_schedule, grouped_conv, grouped_cost, winograd_schedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.window import Window
-from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule, propose_sliding
+from edgepack.compiler.kernels.cpu.conv.window_schedule import (
+    GroupedSchedule,
+    SlidingSchedule,
+    propose_sliding,
+)
+from edgepack.compiler.kernels.cpu.micro.dot4_bytes import Dot4Bytes
 from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
@@ -26,6 +31,9 @@ from workbench.compiled import REGISTER_FILES, target_with
 Channels = Callable[[random.Random], tuple[int, int, int]]
 
 FLOAT32 = ProductTypes.of("float32")
+BYTES = ProductTypes("uint8", "int8", "int32", "uint8")
+#: CPUs that multiply quads of bytes.
+VNNI = tuple(load_device(f"linux-x86_64-{name}").cpu_target() for name in ("vnni", "avxvnni"))
 DEVICES = ("cortex-m4", "raspberrypi0", "raspberrypi4", "wasm32-wasi", "linux-riscv64-v")
 SIZES = (1, 2, 3, 5, 8, 14, 15, 28, 112)
 
@@ -64,6 +72,13 @@ def _gemm(conv: Conv2d, target: CpuTarget, given: gemm_schedule.GemmSchedule) ->
     return gemm_schedule.propose(conv, MultiplyAdd(FLOAT32, target), given)
 
 
+def _units(conv: Conv2d, target: CpuTarget, given: GroupedSchedule) -> Schedule:
+    """Of quads of bytes, whatever the target is."""
+    micro = Dot4Bytes.of(BYTES, VNNI[conv.height % 2])
+    assert micro is not None
+    return grouped_cost.propose_units(conv, micro, given)[2]
+
+
 def _depthwise(rng: random.Random) -> tuple[int, int, int]:
     channels = rng.randint(2, 200)
     return channels, channels, channels
@@ -81,7 +96,8 @@ def _dense(rng: random.Random) -> tuple[int, int, int]:
 #: By builder: input channels, output channels and groups; what proposes; the schedule in which all is open.
 BUILDERS: dict[str, tuple[Channels, Callable[..., Schedule | None], Schedule]] = {
     "depthwise": (_depthwise, _sliding, SlidingSchedule()),
-    "grouped": (_grouped, grouped_conv.propose, grouped_conv.GroupedSchedule()),
+    "grouped": (_grouped, grouped_conv.propose, GroupedSchedule()),
+    "groups of units": (_grouped, _units, GroupedSchedule()),
     "implicit GEMM": (_dense, _gemm, gemm_schedule.GemmSchedule()),
     "Winograd": (_dense, winograd_schedule.propose, winograd_schedule.WinogradSchedule()),
 }

@@ -104,14 +104,14 @@ def defined(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
         rank = w.ndim - 1
         weights = w.astype(np.int64) - w_zero.reshape(-1, *[1] * rank)
         channels = [1, -1, *[1] * (rank - 1)]
-        sums = _convolved(left, weights, attributes) + bias[0].reshape(channels)
+        sums = convolved(left, weights, attributes) + bias[0].reshape(channels)
         w_scale = w_scale.reshape(channels)
     scaled = sums.astype(np.float32) * ((x_scale * w_scale).astype(np.float32) / y_scale).astype(np.float32)
     info = np.iinfo(y_zero.dtype)
     return np.clip(np.rint(scaled).astype(np.int64) + y_zero, info.min, info.max).astype(y_zero.dtype)
 
 
-def _convolved(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
+def convolved(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
     rank, groups = w.ndim - 2, attributes.get("group", 1)
     pads = attributes.get("pads", [0] * 2 * rank)
     strides, dilations = (attributes.get(key, [1] * rank) for key in ("strides", "dilations"))

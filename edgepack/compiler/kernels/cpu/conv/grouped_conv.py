@@ -11,7 +11,6 @@ windows overlap, so that what was shuffled or broadcast serves all taps that rea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,30 +23,26 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, 
 from edgepack.compiler.kernels.cpu.conv.depth_window import each_plane, first_plane
 from edgepack.compiler.kernels.cpu.conv.gemm_schedule import RESIDENT_WEIGHTS
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.grouped_cost import propose_units
+from edgepack.compiler.kernels.cpu.conv.grouped_units import GroupedUnits
 from edgepack.compiler.kernels.cpu.conv.window import Taps, Window
-from edgepack.compiler.kernels.cpu.conv.window_schedule import WindowSchedule, fitting
+from edgepack.compiler.kernels.cpu.conv.window_schedule import GroupedSchedule, fitting
 from edgepack.compiler.kernels.cpu.conv.window_walk import MULTIPLIED, Position, WindowWalk
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, unravel
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
-from edgepack.compiler.kernels.rule import Rule
+from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
+from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.compiler.kernels.rule import OTHER_DTYPE, PRODUCTS, Rule
 from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["GroupedSchedule", "channel_order", "grouped_conv2d", "pack_groups"]
+__all__ = ["channel_order", "grouped_conv2d", "pack_groups"]
 
 #: Pixels of a step; more would not run faster.
 MOST_COLUMNS = 12
 
 #: Multiply-adds of a row of the window that are written out one by one.
 UNROLLED = 640
-
-
-@dataclass(frozen=True)
-class GroupedSchedule(WindowSchedule):
-    """What is decided about a convolution in groups of few channels."""
-
-    def printed(self) -> dict[str, Any]:
-        return {**super().printed(), "parts": self.row_parts}
 
 
 #: All is left to the cost model.
@@ -264,13 +259,19 @@ def grouped_conv2d(
         raise RuleError("one group")
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
+    if found.types != ProductTypes.of(conv.dtype):
+        micro = micro_kernel_for(found.products, conv.group_sizes, target, constant=True)
+        micro, layout, schedule = propose_units(conv.in_units(micro.group), micro, given)
+        return GroupedUnits(conv, found, micro, layout, schedule).build()
+    if conv.dtype not in MULTIPLIED:
+        raise RuleError(f"{OTHER_DTYPE}{found.types}")
     return GroupedConv(conv, found, target, propose(conv, target, given)).build()
 
 
 RULE = Rule(
     "conv2d.grouped",
     order=300,
-    dtypes=MULTIPLIED,
+    dtypes=PRODUCTS,
     apply=grouped_conv2d,
     heeds_row_stride=True,
     schedule=GroupedSchedule,

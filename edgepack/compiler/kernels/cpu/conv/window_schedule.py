@@ -10,7 +10,7 @@ from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CACHE_LINE_BYTES, CpuTarget
 
-__all__ = ["SlidingSchedule", "WindowSchedule", "fitting", "propose_sliding"]
+__all__ = ["GroupedSchedule", "SlidingSchedule", "WindowSchedule", "fitting", "propose_sliding"]
 
 #: Taps of a window, and multiply-adds of a step, that are unrolled; above, the window's rows are a loop.
 #: Unrolled, a 5x5 window is 25 % faster and its code twice as long.
@@ -50,6 +50,14 @@ class SlidingSchedule(WindowSchedule):
     """
 
     unrolled: bool | None = None
+
+
+@dataclass(frozen=True)
+class GroupedSchedule(WindowSchedule):
+    """What is decided about a convolution in groups of few channels."""
+
+    def printed(self) -> dict[str, Any]:
+        return {**super().printed(), "parts": self.row_parts}
 
 
 def fitting(schedule: AnySchedule, window: Window) -> AnySchedule:
