@@ -180,6 +180,11 @@ class QuantizeOptions:
         exclude: patterns (``conv1*``) of nodes' names and operators that stay float.
         min_sqnr: signal-to-noise ratio in dB that each output has at least on the calibration data; as few
             layers as possible stay float for it.
+        accuracy: a Python file with a function ``accuracy(run)`` that returns a number, the larger the
+            better; ``run({"input": array})`` gives the outputs of the model that is measured by their names.
+            It measures the float and the quantised model, in a process of edgepack's.
+        min_accuracy: that the quantised model has at least; as few layers as possible stay float for it.
+        max_drop: by how much its accuracy may be less than the float model's, likewise.
         bias_correction: take the mean error that rounded weights make off the biases, unless that takes an
             output further off the float model's.
         reduce_range: weights of 7 bits, which x86 CPUs without VNNI (AVX2) multiply as bytes.
@@ -199,6 +204,9 @@ class QuantizeOptions:
     symmetric: bool = False
     exclude: Sequence[str] = ()
     min_sqnr: float | None = None
+    accuracy: PathLike | None = None
+    min_accuracy: float | None = None
+    max_drop: float | None = None
     bias_correction: bool = True
     reduce_range: bool = False
     samples: int = 128
@@ -220,6 +228,9 @@ class QuantizeKeywords(TypedDict, total=False):
     symmetric: bool
     exclude: Sequence[str]
     min_sqnr: float | None
+    accuracy: PathLike | None
+    min_accuracy: float | None
+    max_drop: float | None
     bias_correction: bool
     reduce_range: bool
     samples: int

@@ -135,7 +135,7 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
     if (quantised := manifest.model.quantised) is not None:
         lines += ["", quantised_outputs_table(quantised.outputs)]
         if quantised.kept_float:
-            lines += [printable(f"float for the sake of --min-sqnr: {', '.join(quantised.kept_float)}")]
+            lines += [printable(f"float for the sake of the outputs: {', '.join(quantised.kept_float)}")]
         lines += [] if settings.quiet else [_OF_LAYERS]
     if not settings.quiet:
         for part in (files_table(manifest), memory_table(manifest), footprint_table(manifest)):

@@ -47,6 +47,24 @@ _OPTIONS = (
         "--symmetric", is_flag=True, help="Activations as int8 with zero point 0, instead of uint8 with any."
     ),
     click.option(
+        "--accuracy",
+        type=click.Path(path_type=Path),
+        metavar="FILE.py",
+        help="Measures float and quantised model: has a function accuracy(run) that returns a number.",
+    ),
+    click.option(
+        "--min-accuracy",
+        type=float,
+        metavar="X",
+        help="Leave as few layers float as bring the accuracy to X.",
+    ),
+    click.option(
+        "--max-drop",
+        type=click.FloatRange(min=0),
+        metavar="X",
+        help="Leave as few layers float as bring it to X below the float model's.",
+    ),
+    click.option(
         "--bias-correction/--no-bias-correction",
         default=True,
         show_default=True,
@@ -110,7 +128,9 @@ def _shown(made: Quantized, settings: Settings) -> str:
         parts.append(_layers(made))
     parts.append(quantised_outputs_table(made.outputs))
     if made.kept_float:
-        parts.append(printable(f"float for the sake of --min-sqnr: {', '.join(made.kept_float)}"))
+        parts.append(printable(f"float for the sake of the outputs: {', '.join(made.kept_float)}"))
+    if made.accuracy is not None:
+        parts.append(f"accuracy {made.accuracy:.6g}, of the float model {made.float_accuracy:.6g}")
     if made.warnings:
         parts.append("\n".join(printable(f"warning: {text}") for text in made.warnings))
     return "\n\n".join(parts)

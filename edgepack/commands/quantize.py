@@ -38,7 +38,9 @@ class Quantized:
         layers: each with ``name``, ``operator``, ``quantised`` (False where it stays float), ``low`` and
             ``high`` (ends of its result's range), ``outside`` (share of the values beyond them),
             ``weight_sqnr`` and ``sqnr`` (of its result, with the errors of all layers before).
-        kept_float: names of layers that stay float for the sake of ``min_sqnr``.
+        kept_float: names of layers that stay float for the sake of ``min_sqnr``, ``min_accuracy`` or
+            ``max_drop``.
+        accuracy, float_accuracy: of the quantised and the float model, where a script measured them.
         warnings: a sentence each.
     """
 
@@ -49,6 +51,8 @@ class Quantized:
     outputs: tuple[QuantisedOutput, ...]
     layers: tuple[QuantisedLayer, ...]
     kept_float: tuple[str, ...] = ()
+    accuracy: float | None = None
+    float_accuracy: float | None = None
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -91,6 +95,8 @@ def quantize_model(
         outputs=figures.outputs,
         layers=figures.layers,
         kept_float=figures.kept_float,
+        accuracy=figures.accuracy,
+        float_accuracy=figures.float_accuracy,
         warnings=tuple(map(spelled, figures.warnings)),
     )
 
@@ -113,10 +119,18 @@ def check_quantize(options: QuantizeOptions, dynamic: str = "--dynamic") -> None
         )
     if options.samples < 1:
         raise ConfigError("Nothing can be calibrated with no samples.", hint="Give --samples 1 or more.")
+    bars = {"--min-accuracy": options.min_accuracy, "--max-drop": options.max_drop}
+    asked = [name for name, value in bars.items() if value is not None]
+    if len(asked) > 1 or (asked and options.accuracy is None):
+        raise ConfigError(
+            f"{asked[0]} {'and --max-drop do not go together' if len(asked) > 1 else 'needs --accuracy'}.",
+            hint="Give one of them, and a script that measures the accuracy: --accuracy FILE.py.",
+        )
     if options.dynamic:
-        if options.symmetric or options.min_sqnr is not None:
+        wrong = ["--symmetric"] * options.symmetric + ["--min-sqnr"] * (options.min_sqnr is not None) + asked
+        if wrong:
             raise ConfigError(
-                f"{dynamic} does not go with {'--symmetric' if options.symmetric else '--min-sqnr'}.",
+                f"{dynamic} does not go with {wrong[0]}.",
                 hint="Leave it out, or quantise with calibration data.",
             )
     elif options.calibrate is None:

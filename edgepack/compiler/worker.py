@@ -217,14 +217,18 @@ def _check(job: dict[str, Any], folder: Path, events: Events) -> None:
 
 def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:
     from edgepack.errors import ModelError
-    from edgepack.plan.quantisation import QuantiseSettings
+    from edgepack.plan.quantisation import QuantiseSettings, UserFiles
 
     frontend, model = _frontend(job), Path(job["model"])
     if (quantise := getattr(frontend, "quantise", None)) is None:
         raise ModelError(
             f"{model} is of a format that edgepack does not quantise.", hint="Give an ONNX file."
         )
-    calibration = Path(job["calibration"]) if job["calibration"] else None
+    data = UserFiles(
+        calibration=Path(job["calibration"]) if job["calibration"] else None,
+        accuracy=Path(job["accuracy"]) if job["accuracy"] else None,
+        folder=Path(job["folder"]),
+    )
     settings = QuantiseSettings.from_json(job["settings"])
 
     def stage(name: str, detail: str) -> None:
@@ -233,7 +237,7 @@ def _quantise(job: dict[str, Any], folder: Path, events: Events) -> None:
         else:
             events.stage(name)
 
-    figures = quantise(model, _options(job), folder, settings, calibration, stage)
+    figures = quantise(model, _options(job), folder, settings, data, stage)
     (folder / "figures.json").write_text(json.dumps(figures.to_json()), encoding="utf-8", newline="\n")
     for text in figures.warnings:
         events.warning(text)

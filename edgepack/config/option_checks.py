@@ -139,6 +139,10 @@ def _is_size(value: Any) -> bool:
     return _is_whole(value) and value > 0
 
 
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
@@ -231,6 +235,9 @@ _QUANTIZE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "percentile": ("a number above 0", _is_seconds),
     "symmetric": ("True or False", _is_flag),
     "bias_correction": ("True or False", _is_flag),
+    "accuracy": ("the path of a Python file", _is_path),
+    "min_accuracy": ("a number", _is_real),
+    "max_drop": ("a number, 0 or more", _is_limit),
     "samples": ("a whole number above 0", _is_size),
 }
 _COMPARE_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {

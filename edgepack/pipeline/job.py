@@ -182,17 +182,25 @@ class QuantiseJob(_OfModel):
     Attributes:
         settings: how it is quantised.
         calibration: file or folder of the calibration data; None for random ones.
+        accuracy: the script that measures a model; None for none. It runs in this process's working folder.
     """
 
     settings: QuantiseSettings = field(default_factory=QuantiseSettings)
     calibration: Path | None = None
+    accuracy: Path | None = None
 
     task: ClassVar[str] = "quantise"
     results: ClassVar[tuple[str, ...]] = ("quantised.onnx", "figures.json")
 
     def to_json(self) -> dict[str, Any]:
         calibration = "" if self.calibration is None else str(self.calibration.absolute())
-        return {**super().to_json(), "settings": self.settings.to_json(), "calibration": calibration}
+        return {
+            **super().to_json(),
+            "settings": self.settings.to_json(),
+            "calibration": calibration,
+            "accuracy": "" if self.accuracy is None else str(self.accuracy.absolute()),
+            "folder": "" if self.accuracy is None else str(Path.cwd()),
+        }
 
 
 @dataclass(frozen=True)

@@ -54,14 +54,21 @@ def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None
             symmetric=options.symmetric,
             dynamic=options.dynamic,
             exclude=tuple(options.exclude),
-            min_sqnr=None if options.min_sqnr is None else float(options.min_sqnr),
+            min_sqnr=_float(options.min_sqnr),
+            min_accuracy=_float(options.min_accuracy),
+            max_drop=_float(options.max_drop),
             bias_correction=options.bias_correction,
             reduce_range=options.reduce_range,
             samples=int(options.samples),
             seed=int(options.seed),
         ),
         calibration=None if given is None or given == SYNTHETIC else Path(given),
+        accuracy=None if options.accuracy is None else Path(options.accuracy),
     )
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def layers_job(model: Path, options: PackOptions) -> LayersJob:

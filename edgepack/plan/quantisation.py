@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "QuantisedLayer",
     "QuantisedOutput",
     "Quantize",
+    "UserFiles",
 ]
 
 #: How a tensor's range follows from its values on the calibration data.
@@ -43,6 +45,8 @@ class QuantiseSettings:
         exclude: patterns (``fnmatch``) of nodes' names and operators that stay float.
         min_sqnr: signal-to-noise ratio in dB that each output has at least; as few layers as possible stay
             float for it. None: no layer does.
+        min_accuracy: accuracy, by the user's script, that the quantised model has at least.
+        max_drop: by how much its accuracy is less than the float model's at most.
         bias_correction: the mean error that rounded weights make on the calibration data is taken off biases,
             unless that takes an output further off.
         reduce_range: weights have 7 bits, so that no sum of two products of theirs exceeds 16 bits.
@@ -56,6 +60,8 @@ class QuantiseSettings:
     dynamic: bool = False
     exclude: tuple[str, ...] = ()
     min_sqnr: float | None = None
+    min_accuracy: float | None = None
+    max_drop: float | None = None
     bias_correction: bool = True
     reduce_range: bool = False
     samples: int = 128
@@ -70,6 +76,21 @@ class QuantiseSettings:
         """The settings that :meth:`to_json` wrote."""
         known = {field.name: data[field.name] for field in fields(cls)}
         return cls(**{**known, "exclude": tuple(known["exclude"])})
+
+
+@dataclass(frozen=True)
+class UserFiles:
+    """What of the user's is read to quantise a model.
+
+    Attributes:
+        calibration: file or folder of the calibration data; None for random ones.
+        accuracy: the script that measures a model; None for none.
+        folder: the working folder in which the script runs.
+    """
+
+    calibration: Path | None = None
+    accuracy: Path | None = None
+    folder: Path = Path()
 
 
 @dataclass(frozen=True)
@@ -126,7 +147,8 @@ class QuantisationFigures:
         outputs: in the model's order.
         samples: how many were calibrated and compared with.
         kept_float: names of layers that stay float for the sake of ``min_sqnr``, those that it helps most
-            first.
+            first; then those for the accuracy.
+        accuracy, float_accuracy: of the quantised and the float model, as the user's script measures them.
         weight_bytes_before, weight_bytes_after: of all constants, in the float and the quantised model.
         warnings: a sentence each.
     """
@@ -137,6 +159,8 @@ class QuantisationFigures:
     kept_float: tuple[str, ...] = ()
     weight_bytes_before: int = 0
     weight_bytes_after: int = 0
+    accuracy: float | None = None
+    float_accuracy: float | None = None
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -153,5 +177,7 @@ class QuantisationFigures:
             kept_float=tuple(data["kept_float"]),
             weight_bytes_before=int(data["weight_bytes_before"]),
             weight_bytes_after=int(data["weight_bytes_after"]),
+            accuracy=data["accuracy"],
+            float_accuracy=data["float_accuracy"],
             warnings=tuple(data["warnings"]),
         )

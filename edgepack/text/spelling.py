@@ -101,6 +101,8 @@ def _size(keyword: str) -> _Option:
     return _Option(keyword, r"(?:[0-9][0-9.]*[0-9]|[0-9]|[A-Z]+\b)", lambda values: values[-1])
 
 
+_BARS = ("min-accuracy", "max-drop")
+
 #: By the command line's names.
 OPTIONS = {
     "--shape": _Option("shapes", _PAIR, _pairs(_shape)),
@@ -142,9 +144,11 @@ OPTIONS = {
     },
     "--quantize": _text("quantize", r"(?:int8|dynamic)\b"),
     "--calibrate": _text("calibrate", _WORD),
+    "--accuracy": _text("accuracy", _WORD),
+    "--layers": _text("model", _WORD),
     "--percentile": _size("percentile"),
     "--samples": _size("samples"),
-    **{f"--{name}": _size(name.replace("-", "_")) for name in ("min-sqnr", "max-error", "min-top1")},
+    **{f"--{name}": _size(name.replace("-", "_")) for name in ("min-sqnr", "max-error", "min-top1", *_BARS)},
     **{f"--{name}": _flag(name.replace("-", "_")) for name in ("dynamic", "symmetric", "reduce-range")},
     "--no-bias-correction": _flag("bias_correction", "False"),
     "--no-cache": _flag("cache", "False"),

@@ -82,6 +82,20 @@ def test_json_and_the_python_api_have_the_same_figures(
     assert memory.outputs[0].sqnr is not None and memory.outputs[0].sqnr > 30
 
 
+def test_an_accuracy_of_a_script_is_shown(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(model.parent)
+    Path("half.py").write_text("print('talks')\ndef accuracy(run):\n    return 0.5\n")
+    command = ["quantize", "float.onnx", "--calibrate", "synthetic", "-o", "q.onnx", "--accuracy", "half.py"]
+    assert main([*command, "--max-drop", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "accuracy 0.5, of the float model 0.5" in out and "talks" not in out
+    Path("half.py").write_text("def accuracy(run):\n    raise ValueError('no labels')\n")
+    assert main([*command, "--force", "-q"]) == 2
+    assert "half.py:2: accuracy raised ValueError: no labels." in capsys.readouterr().err
+
+
 def test_a_file_at_the_output_is_replaced_only_when_asked_for(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +124,14 @@ def test_a_file_at_the_output_is_replaced_only_when_asked_for(
         (["--calibrate", "synthetic", "--exclude", "head*"], 2, "--exclude head*: no layer"),
         (["--calibrate", "synthetic", "--shape", "picture=1,3,8,8"], 2, "picture"),
         (["--calibrate", "synthetic", "--min-sqnr", "150"], 1, "--min-sqnr 150: outputs come no nearer"),
+        (["--calibrate", "synthetic", "--max-drop", "0.1"], 2, "--max-drop needs --accuracy"),
+        (
+            ["--calibrate", "synthetic", "--accuracy", "a.py", "--max-drop", "0", "--min-accuracy", "1"],
+            2,
+            "--min-accuracy and --max-drop do not go together",
+        ),
+        (["--calibrate", "synthetic", "--accuracy", "absent.py"], 2, "the file cannot be read"),
+        (["--dynamic", "--accuracy", "a.py", "--max-drop", "0"], 2, "--dynamic does not go with --max-drop"),
         (["--calibrate", "synthetic", "-o", "absent/int8.onnx"], 2, "there is no folder absent"),
         (["--calibrate", "synthetic", "-o", "."], 2, "is a folder"),
         (["--calibrate", "synthetic", "-o", "float.data", "--force"], 2, "is not named as an ONNX file"),

@@ -105,7 +105,7 @@ class Frontend(Protocol):
 
     More names are optional. ``SUFFIXES``: the suffixes of the format's files (``(".pt2",)``), beside
     its name. ``recognises(model: Path) -> bool``: whether a file of another suffix is of the format, by its
-    first bytes; it does not raise. ``quantise(model, options, folder, settings, calibration, stage)``: writes
+    first bytes; it does not raise. ``quantise(model, options, folder, settings, files, stage)``: writes
     the quantised model as ``folder / "quantised.onnx"`` (``onnx/quantise/command.py``). ``draw`` and
     ``compare``: what ``edgepack compare`` does with models of the format (``onnx/compare/command.py``).
     ``tensors_inside(folder)``: what can be looked at inside of the model that :meth:`prepare` left there.

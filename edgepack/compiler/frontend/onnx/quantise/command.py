@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.error_attribution import attributed_errors
 from edgepack.compiler.frontend.onnx.extents import stored_bytes
+from edgepack.compiler.frontend.onnx.quantise.accuracy import AccuracyScript
 from edgepack.compiler.frontend.onnx.quantise.bias_correction import mean_errors
 from edgepack.compiler.frontend.onnx.quantise.comparison import compared, compared_outputs, least
 from edgepack.compiler.frontend.onnx.quantise.float_model import float_model
@@ -23,10 +25,10 @@ from edgepack.compiler.frontend.onnx.quantise.samples import (
     input_specs,
     random_samples,
 )
-from edgepack.compiler.frontend.onnx.quantise.sensitivity import Choice
+from edgepack.compiler.frontend.onnx.quantise.sensitivity import Choice, Goal
 from edgepack.compiler.frontend.onnx.quantise.structure import Structure
-from edgepack.errors import ConfigError, ModelError
-from edgepack.plan.quantisation import QuantisationFigures, QuantiseSettings
+from edgepack.errors import CheckFailedError, ConfigError, ModelError
+from edgepack.plan.quantisation import QuantisationFigures, QuantiseSettings, UserFiles
 
 if TYPE_CHECKING:
     import onnx
@@ -57,7 +59,7 @@ def quantise(
     options: ImportOptions,
     folder: Path,
     settings: QuantiseSettings,
-    calibration: Path | None,
+    files: UserFiles,
     stage: Callable[[str, str], None],
 ) -> QuantisationFigures:
     """Write the quantised model to ``folder / "quantised.onnx"``.
@@ -65,20 +67,22 @@ def quantise(
     Args:
         path: the float model.
         options: what gives its inputs static shapes.
-        calibration: the user's data; None for random ones.
+        files: the user's calibration data and script, if there are any.
         stage: is told what is being done, and with what of the model.
 
     Raises:
         ModelError: the model cannot be read, or not be quantised.
-        ConfigError: options or data do not fit it.
-        CheckFailedError: the outputs cannot be as near as ``settings`` ask for.
+        ConfigError: options or data do not fit it, or the script fails.
+        CheckFailedError: the outputs cannot be as near, or as accurate, as ``settings`` ask for.
     """
     stage("prepare", "")
     notes: list[str] = []
+    calibration = files.calibration
+    script = None if files.accuracy is None else AccuracyScript(files.accuracy, files.folder)
     with attributed_errors(path):
         model = float_model(path, options, notes)
         samples = _samples(model, calibration, settings)
-        work = _Work(model, samples, settings, stage)
+        work = _Work(model, samples, settings, script, stage)
         made, figures = work.dynamic() if settings.dynamic else work.static()
     data = made.SerializeToString(deterministic=True)
     (folder / QUANTISED).write_bytes(data)
@@ -117,10 +121,13 @@ class _Work:
     model: onnx.ModelProto
     samples: Samples
     settings: QuantiseSettings
+    script: AccuracyScript | None
     stage: Callable[[str, str], None]
+    exact_accuracy: float | None = None
 
     def static(self) -> tuple[onnx.ModelProto, QuantisationFigures]:
         structure = Structure(self.model)
+        self._measure_float()
         excluded = self._excluded(structure.layers)
         self.stage("calibrate", "")
         ranges = measured_ranges(self.model, structure.floats, self.samples, self.settings)
@@ -140,19 +147,67 @@ class _Work:
             else:
                 means = {}
         kept: tuple[str, ...] = ()
-        if (bar := self.settings.min_sqnr) is not None:
+        if goals := self._goals():
             self.stage("choose layers", "")
-            choice = Choice(
-                structure,
-                rounded,
-                self.samples,
-                lambda detail: self.stage("choose layers", detail),
-            )
-            kept = choice.kept_float(bar, excluded)
+            note = partial(self.stage, "choose layers")
+            choice = Choice(structure, rounded, self.samples, note, excluded)
+            for goal in goals:
+                kept += choice.kept_float(goal, kept)
             made = rounded({*kept})
         self.stage("compare", "")
         layers, outputs = compared(structure, made, self.samples, excluded | {*kept})
-        return made, QuantisationFigures(layers, outputs, self.samples.count, kept, warnings=warnings)
+        figures = QuantisationFigures(layers, outputs, self.samples.count, kept, warnings=warnings)
+        return made, self._with_accuracy(figures, made)
+
+    def _measure_float(self) -> None:
+        """What the script says of the float model.
+
+        Raises:
+            CheckFailedError: that is less than the quantised model is to have.
+        """
+        if self.script is None:
+            return
+        self.stage("accuracy", "")
+        self.exact_accuracy = found = self.script.measured(self.model)
+        if (bar := self.settings.min_accuracy) is not None and found < bar:
+            raise CheckFailedError(
+                f"--min-accuracy {bar:g}: that of the float model itself is {found:.6g}.",
+                hint="Ask for less, or look whether the script feeds the model what it was trained on.",
+            )
+
+    def _goals(self) -> list[Goal]:
+        """What layers return to float for."""
+        goals = []
+        if (bar := self.settings.min_sqnr) is not None:
+
+            def ratio(made: onnx.ModelProto) -> float:
+                return least(compared_outputs(self.model, made, self.samples))
+
+            missed = "outputs come no nearer than {:.1f} dB".format
+            goals.append(Goal(bar, ratio, f"--min-sqnr {bar:g}", missed))
+        if (accuracy := self._accuracy_goal()) is not None:
+            goals.append(accuracy)
+        return goals
+
+    def _accuracy_goal(self) -> Goal | None:
+        if self.script is None or self.exact_accuracy is None:
+            return None
+        missed = "the accuracy is no better than {:.6g}".format
+        if (bar := self.settings.min_accuracy) is not None:
+            return Goal(bar, self.script.measured, f"--min-accuracy {bar:g}", missed)
+        if (drop := self.settings.max_drop) is not None:
+            bar = self.exact_accuracy - drop
+            said = f"--max-drop {drop:g} of the float model's {self.exact_accuracy:.6g}"
+            return Goal(bar, self.script.measured, said, missed)
+        return None
+
+    def _with_accuracy(self, figures: QuantisationFigures, made: onnx.ModelProto) -> QuantisationFigures:
+        if self.script is None:
+            return figures
+        found, goal = self.script.measured(made), self._accuracy_goal()
+        if goal is not None and found < goal.bar:
+            raise goal.refusal(found)
+        return replace(figures, accuracy=found, float_accuracy=self.exact_accuracy)
 
     def dynamic(self) -> tuple[onnx.ModelProto, QuantisationFigures]:
         constants = {tensor.name for tensor in self.model.graph.initializer}
@@ -167,13 +222,14 @@ class _Work:
                 "constant weights nor LSTMs.",
                 hint="Convolutions are quantised with calibration data (--calibrate FOLDER), not so.",
             )
+        self._measure_float()
         self.stage("quantise", "")
         made = dynamically_quantised(
             self.model, self._excluded(served), reduce_range=self.settings.reduce_range
         )
         self.stage("compare", "")
         outputs = compared_outputs(self.model, made, self.samples)
-        return made, QuantisationFigures((), outputs, self.samples.count)
+        return made, self._with_accuracy(QuantisationFigures((), outputs, self.samples.count), made)
 
     def _nearness(self, made: onnx.ModelProto) -> float:
         """The signal-to-noise ratio of the output that is worst off, on some of the samples."""

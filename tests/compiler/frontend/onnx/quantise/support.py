@@ -9,7 +9,7 @@ import onnx
 
 from edgepack.compiler.frontend.base import ImportOptions
 from edgepack.compiler.frontend.onnx.quantise.command import quantise
-from edgepack.plan.quantisation import QuantisationFigures, QuantiseSettings
+from edgepack.plan.quantisation import QuantisationFigures, QuantiseSettings, UserFiles
 from workbench.models import save
 from workbench.models.builder import Graph
 
@@ -24,12 +24,14 @@ def made(
     folder: Path,
     calibration: Path | None = None,
     options: ImportOptions | None = None,
+    accuracy: Path | None = None,
     **settings: Any,
 ) -> tuple[onnx.ModelProto, QuantisationFigures]:
     """The quantised model, and what is said of it."""
     path = save(model, folder, "float.onnx")
     chosen = QuantiseSettings(**{"samples": 4, **settings})
-    figures = quantise(path, options or ImportOptions(), folder, chosen, calibration, quiet)
+    data = UserFiles(calibration, accuracy, folder)
+    figures = quantise(path, options or ImportOptions(), folder, chosen, data, quiet)
     return onnx.load(str(folder / "quantised.onnx")), figures
 
 
