@@ -39,7 +39,7 @@ __all__ = ["command"]
     "--peak",
     type=click.FloatRange(min=0, min_open=True),
     metavar="GFLOPS",
-    help="What one core of the device can do at most; the profile then shows the fraction reached.",
+    help="What one core of the device can do at most in float32; the profile shows the fraction reached.",
 )
 @run_options
 @json_option

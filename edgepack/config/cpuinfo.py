@@ -29,7 +29,7 @@ X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
 _LINUX = {
     "x86_64": {
         **{w: w for w in ("ssse3", "popcnt", "bmi2", "movbe", "avx", "avx2", "fma", "f16c")},
-        **{w: w for w in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")},
+        **{w: w for w in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vbmi")},
         **{"pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"},
         **{"avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16"},
         "avx_vnni": "avxvnni",
@@ -47,6 +47,7 @@ _APPLE_X86 = {
     **{"LZCNT": "lzcnt", "BMI1": "bmi", "BMI2": "bmi2", "MOVBE": "movbe", "AVX1.0": "avx", "AVX2": "avx2"},
     **{"FMA": "fma", "F16C": "f16c", "AVX512F": "avx512f", "AVX512BW": "avx512bw", "AVX512CD": "avx512cd"},
     **{"AVX512DQ": "avx512dq", "AVX512VL": "avx512vl", "AVX512VNNI": "avx512vnni"},
+    "AVX512VBMI": "avx512vbmi",
 }
 _APPLE_ARM = {
     "hw.optional.arm.FEAT_FP16": "fullfp16",

@@ -23,7 +23,8 @@ class ProfileEntry:
         share: of the run.
         flops: floating point operations of direct computation; Winograd's algorithm does fewer.
         bytes_moved: least bytes read and written.
-        of_peak: fraction of the peak that the caller named; None without one, or without operations.
+        of_peak: fraction of the peak that the caller named, times the rate at which the kernel's instruction
+            multiplies in place of float32 (4 for VNNI's); None without one, or without operations.
     """
 
     first_step: int
@@ -61,7 +62,7 @@ def profile_entries(
     Args:
         manifest: or the record of the variant that was measured: :meth:`Manifest.code`.
         steps_us: microseconds of each step.
-        peak_gflops: what all the threads together can do at most, in 1e9 operations per second.
+        peak_gflops: what all the threads together can do at most in float32, in 1e9 operations per second.
 
     Raises:
         ConfigError: a step of the manifest names a kernel that it has not; one without a name is a copy.
@@ -89,7 +90,9 @@ def profile_entries(
             for s in steps
         ]
         flops = sum(kernel.flops for kernel in members)
-        of_peak = flops / us / 1e3 / peak_gflops if peak_gflops and us > 0 and flops else None
+        # What multiplies bytes does several in the time of one of float32.
+        most = peak_gflops * max(float(k.parameters.get("rate", 1)) for k in members) if peak_gflops else 0.0
+        of_peak = flops / us / 1e3 / most if most and us > 0 and flops else None
         entries.append(
             ProfileEntry(
                 first_step=indices[0],

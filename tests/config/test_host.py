@@ -31,8 +31,8 @@ def recorded(name: str) -> str:
         (
             "xeon-sapphire-rapids.txt",
             "x86_64",
-            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vl avx512vnni avxvnni "
-            "bmi bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
+            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vbmi avx512vl "
+            "avx512vnni avxvnni bmi bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
         ),
         (
             "epyc-zen3.txt",
@@ -42,8 +42,8 @@ def recorded(name: str) -> str:
         (
             "epyc-zen4.txt",
             "x86_64",
-            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512vl avx512vnni bmi bmi2 f16c fma "
-            "lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
+            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512vbmi avx512vl avx512vnni bmi "
+            "bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
         ),
         ("raspberrypi4.txt", "aarch64", "neon"),
         ("neoverse-v1.txt", "aarch64", "bf16 dotprod fullfp16 i8mm neon sve"),
@@ -112,6 +112,7 @@ def test_avx512_means_512_bits() -> None:
     assert found["llvm"]["features"] == [
         "+avx512bf16",
         "+avx512fp16",
+        "+avx512vbmi",
         "+avx512vnni",
         "+avxvnni",
         "-prefer-256-bit",

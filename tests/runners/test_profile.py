@@ -46,6 +46,13 @@ def test_speeds_are_per_second(manifest: Manifest) -> None:
     assert (copy.gflops, copy.of_peak) == (None, None)
 
 
+def test_what_multiplies_bytes_has_a_higher_peak(manifest: Manifest) -> None:
+    product = next(kernel for kernel in manifest.kernels if kernel.symbol == "product")
+    product.parameters["rate"] = 4.0
+    conv, *_ = profile_entries(manifest, [1.0, 2.0, 0.5, 0.5], peak_gflops=8.0)
+    assert conv.of_peak == pytest.approx(0.0625)
+
+
 def test_without_a_peak_there_is_no_fraction(manifest: Manifest) -> None:
     assert {entry.of_peak for entry in profile_entries(manifest, [1.0] * 4)} == {None}
 

@@ -17,6 +17,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.byte_tables import is_look_up, look_up
 from edgepack.compiler.graph.conv_transpose import convolution_of_transpose
 from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.rewrite import (
@@ -314,6 +315,10 @@ class _ChannelsLast(Rewriter):
 
     def _take(self, call: relax.Call) -> _New | None:
         data, indices = call.args
+        if is_look_up(call):
+            if not self._is_last(indices):
+                return None
+            return _Forms(last=self.emit(look_up(numpy_of(data), self.last(indices))))
         rank = len(shape_of(data))
         if rank < 3 or not self._is_last(data) or len(shape_of(indices)) != 1 or call.attrs.axis is None:
             return None

@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.ir import IRModule, Op
 
+from edgepack.compiler.graph.byte_tables import is_look_up, legalise_look_up
 from edgepack.compiler.graph.fold import VIEWS
 from edgepack.compiler.graph.fused_group import TABLE
 from edgepack.compiler.graph.group_norm import group_norm_expression
@@ -124,6 +125,8 @@ def _take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """An index out of range reads the nearest element: what a caller hands in at run time must not read
     elsewhere. What constants of one axis index fuses with its neighbours, as a transpose does, and so does a
     gather of pixels, of which what samples an image is a weighted sum."""
+    if is_look_up(call):
+        return legalise_look_up(builder, call)
     axis = call.attrs.axis
     if axis is not None and is_constant(call.args[1]) and len(shape_of(call.args[1])) == 1:
         return _take_constants(builder, call, int(axis) % len(shape_of(call.args[0])))

@@ -15,6 +15,8 @@ from tvm.s_tir import SBlockRealize
 from tvm.tirx import PrimFunc, SeqStmt
 
 from edgepack.compiler.graph.attention import fuse_attention
+from edgepack.compiler.graph.byte_operands import byte_operands
+from edgepack.compiler.graph.byte_tables import look_ups_as_elementwise
 from edgepack.compiler.graph.bytes_as_read import bytes_as_read
 from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.fold import fold_views
@@ -129,6 +131,8 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
         if layout == "NCHW":
             module = channels_last(module, filtered=forms.filtered, shuffles=forms.shuffles)
             module = fold_views(module)
+        if forms.fast_integers and forms.quads is not None:
+            module = byte_operands(module, forms.quads)
         module = bytes_as_read(int16_operands(module))
         module = fuse_norms(module)
         module = fuse_attention(module)
@@ -136,7 +140,7 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
         module = safe_indices(module)
         module = legalize(module)
         module = t.AnnotateTIROpPattern()(module)
-        module = isolate_conversions(module)
+        module = isolate_conversions(look_ups_as_elementwise(module))
         module = isolate_small_results(module)
         module = isolate_shared(module)
         module = _fold_constants(module)

@@ -25,7 +25,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.byte_tables import is_look_up
 from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
+from edgepack.compiler.graph.quantised_look_up import looked_up
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
 from edgepack.compiler.graph.quantised_rounding import rounded, shifted
 from edgepack.compiler.graph.quantised_values import (
@@ -61,7 +63,6 @@ MOVES = {
     "relax.permute_dims",
     "relax.strided_slice",
     "relax.broadcast_to",
-    "relax.take",
     *(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3)),
 }
 
@@ -94,6 +95,7 @@ class _Quantised(Rewriter):
             "relax.concat": self._concat,
             **dict.fromkeys([*CONVOLUTIONS, "relax.matmul"], self._product),
             **dict.fromkeys(MOVES, self._moved),
+            "relax.take": self._take,
         }
 
     def visit_binding(self, binding: relax.Binding) -> None:
@@ -279,6 +281,14 @@ class _Quantised(Rewriter):
             return None
         low, high = max(value.low, low), min(value.high, high)
         return replace(value, low=low, high=high) if low <= high else None
+
+    def _take(self, call: relax.Call) -> _Value | None:
+        if not is_look_up(call):
+            return self._moved(call)
+        value = self.known.get(call.args[1])
+        if not isinstance(value, Integers) or self.quads is None:
+            return None
+        return looked_up(self, call, value, self.readers.get(self.variable, []))
 
     def _moved(self, call: relax.Call) -> _Value | None:
         value = self.known.get(call.args[0])

@@ -26,7 +26,8 @@
     X(AVX512VNNI, 18, "avx512vnni", 7, 0, 2, 11, 0xe6) \
     X(AVX512BF16, 19, "avx512bf16", 7, 1, 0, 5, 0xe6) \
     X(AVX512FP16, 20, "avx512fp16", 7, 0, 3, 23, 0xe6) \
-    X(AVXVNNI, 21, "avxvnni", 7, 1, 0, 4, 0x06)
+    X(AVXVNNI, 21, "avxvnni", 7, 1, 0, 4, 0x06) \
+    X(AVX512VBMI, 22, "avx512vbmi", 7, 0, 2, 1, 0xe6)
 
 /* X(identifier, bit, name, word that ep_platform_hwcap is asked for, all of these bits in it) */
 #define EP_CPU_AARCH64_LIST(X) \

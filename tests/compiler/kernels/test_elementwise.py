@@ -100,6 +100,15 @@ def _every_other(g: Graph, x: str) -> str:
     return g.op("Slice", x, *_bounds(g, [1, 3], [9, 39], [2, 3], [0, 1]))
 
 
+def _bytes(g: Graph, x: str) -> str:
+    return g.op("QuantizeLinear", x, g.const(np.float32(0.02)), g.const(np.uint8(120)))
+
+
+def _padded_pixels(g: Graph, x: str) -> str:
+    pads = g.const(np.array([0, 0, 1, 2, 0, 0, 3, 18]))
+    return g.op("Transpose", g.op("Mul", g.op("Pad", x, pads), g.weight(4, 1, 1)), perm=[0, 2, 3, 1])
+
+
 def _transposed_sum(g: Graph, x: str) -> str:
     return g.op("Add", g.op("Transpose", x, perm=[1, 0]), g.weight(34, 19))
 
@@ -157,6 +166,10 @@ MODELS: dict[str, onnx.ModelProto] = {
     ),
     "transpose of few columns": transpose((53, 3), [1, 0]),
     "transpose to few columns": transpose((3, 53), [1, 0]),
+    "planes to pixels": single(
+        (2, 3, 5, 39), lambda g, x: g.op("Transpose", _bytes(g, x), perm=[0, 2, 3, 1]), result="uint8"
+    ),
+    "padded planes to pixels": single((1, 4, 7, 50), _padded_pixels),
     "transpose of heads": transpose((2, 17, 4, 24), [0, 2, 1, 3]),
     "transpose of keys": transpose((2, 17, 4, 24), [0, 2, 3, 1]),
     "transpose of all": transpose((5, 6, 7, 8), [3, 2, 1, 0]),
@@ -197,6 +210,7 @@ SENTINELS = (
     "gather",
     "transpose",
     "transpose of heads",
+    "padded planes to pixels",
     "transposed sum",
     "resize bilinear",
     "resize nearest, a long row",
@@ -258,3 +272,5 @@ def test_vectors_are_as_wide_and_tiled_as_what_is_read_and_computed_asks_for() -
     assert lanes("logic of bytes", "scalar") == {1}
     assert lanes("pixels of bytes to planes") == {32}
     assert lanes("pixels of bytes to planes", "128x16") == {16}
+    pixels = plan_of(MODELS["padded planes to pixels"], "m", target_with("512x32")).plan.kernels
+    assert [kernel.parameters["interleaved"] for kernel in pixels] == [4]

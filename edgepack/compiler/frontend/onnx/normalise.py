@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgepack.compiler.frontend.onnx import rewrites, standard_evaluator
+from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
 from edgepack.compiler.frontend.onnx.extents import check_extents, stored_bytes
 from edgepack.compiler.frontend.onnx.float16 import compute_in_float32
 from edgepack.compiler.frontend.onnx.function_bodies import inlined, write_out
@@ -50,6 +51,7 @@ def normalise(model: onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> onnx.M
         model.graph.value_info.extend(_value_types(model))
     model = rewrites.apply(model)
     retype(model)
+    model = with_byte_tables(model)
     return _with_shapes(model)
 
 

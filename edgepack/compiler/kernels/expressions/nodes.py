@@ -11,7 +11,7 @@ from tvm.ir import Call, TensorLoad
 
 from edgepack.compiler.kernels.expressions.operations import CALL_COST, OPERATIONS, Kind, Operation
 
-__all__ = ["Node", "dtype_of", "name_of", "nodes_in", "operands_of", "operation_of"]
+__all__ = ["Node", "dtype_of", "name_of", "nodes_in", "operands_of", "operation_of", "table_position"]
 
 Expr = Any
 
@@ -96,6 +96,20 @@ def operands_of(x: Expr) -> tuple[Expr, ...]:
 def dtype_of(x: Expr) -> str:
     """The element type of an expression."""
     return str(x.ty.dtype) if hasattr(x.ty, "dtype") else str(x.ty)
+
+
+def table_position(node: Node) -> Expr | None:
+    """The byte whose bits are the position of a load from a table of 256 bytes; None for another load."""
+    x = node.expr
+    if type(x) is not TensorLoad or len(x.indices) != 1 or str(x.source.dtype) not in {"int8", "uint8"}:
+        return None
+    (at,), shape = x.indices, x.source.shape
+    if [int(n) for n in shape if isinstance(n, tirx.IntImm)] != [256]:
+        return None
+    signed = type(at) is tirx.BitwiseAnd and isinstance(at.b, tirx.IntImm) and int(at.b) == 255
+    cast = at.a if signed else at
+    found = type(cast) is tirx.Cast and dtype_of(cast.value) == ("int8" if signed else "uint8")
+    return cast.value if found else None
 
 
 def nodes_in(x: Expr) -> Iterator[Node]:

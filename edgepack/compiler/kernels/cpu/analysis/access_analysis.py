@@ -130,6 +130,10 @@ class _Recorder(Vectors):
         self.found.addresses.append((buffer, address))
         return super().load_flat(buffer, address)
 
+    def look_up(self, table: Buffer, x: Value) -> Value:
+        self.found.addresses.append((table, constant(0)))
+        return super().look_up(table, x)
+
     def value(self, x: Any, dtype: str) -> Value:
         if isinstance(x, Affine):
             self._mark_unmergeable(x)

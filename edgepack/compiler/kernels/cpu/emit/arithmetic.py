@@ -19,6 +19,7 @@ from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS, narrowed, number_of, widened
 from edgepack.compiler.kernels.cpu.emit.vector_double import CALLED_LANE_BY_LANE, FLOAT64_FUNCTIONS, double
 from edgepack.compiler.kernels.cpu.emit.vector_integers import divided
+from edgepack.compiler.kernels.cpu.emit.vector_look_up import looked_up
 from edgepack.compiler.kernels.cpu.emit.vector_math import (
     UNARY,
     elementary,
@@ -216,6 +217,10 @@ class Arithmetic:
         """A constant of TIR."""
         value, dtype = float(x.value), str(x.ty.dtype)
         return Value(number_of(value, dtype) if dtype in SIXTEEN_BIT_FLOATS else x, 1, dtype, value)
+
+    def looked_up(self, table: Any, x: Value) -> Value:
+        """The elements of a table of 256 bytes, a flat buffer, whose positions are the bits of bytes."""
+        return Value(looked_up(self.e, table, x.expr, x.lanes, x.dtype), x.lanes, str(table.dtype))
 
     def loaded(self, expr: Expr, lanes: int, dtype: str) -> Value:
         """Elements as they lie in memory."""

@@ -18,7 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.arithmetic import DTYPES, Arithmetic, Va
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
-from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of
+from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, table_position
 from edgepack.compiler.kernels.expressions.visitor import Visitor
 
 __all__ = ["Epilogue"]
@@ -66,6 +66,15 @@ class Epilogue:
     def computes(self, buffer: Any) -> bool:
         """Whether a buffer is the anchor's, or written by a block."""
         return buffer in self._computed
+
+    def read_table(self, x: Any, block: Block) -> None:
+        """Takes note of a table of bytes that a block looks elements up in. RuleError if it is computed."""
+        param = self._param_index.get(x.source)
+        if param is None:
+            raise RuleError(f"{block.name} looks up in a table that is computed")
+        if param not in self.params:
+            self.params.append(param)
+        self._elsewhere.add(param)
 
     def read_param(self, x: Any, block: Block) -> None:
         """Takes note of a parameter that a block loads. RuleError for another buffer or another position."""
@@ -133,7 +142,11 @@ class _Check(Visitor[Block, None]):
         pass
 
     def visit_load(self, node: Node, block: Block) -> None:
-        if not self.epilogue.computes(node.expr.source):
+        byte = table_position(node)
+        if byte is not None:
+            self.epilogue.read_table(node.expr, block)
+            self.visit(byte, block)
+        elif not self.epilogue.computes(node.expr.source):
             self.epilogue.read_param(node.expr, block)
         elif not all(i.same_as(v) for i, v in zip(node.operands, block.iters, strict=True)):
             raise RuleError(f"{block.name} reads another position than its own")
@@ -182,6 +195,9 @@ class _Tail(Visitor[Block, Value], Arithmetic):
 
     def visit_load(self, node: Node, block: Block) -> Value:
         source = node.expr.source
+        byte = table_position(node)
+        if byte is not None:
+            return self.looked_up(self.buffers[source], self.visit(byte, block))
         if source not in self.values:
             return self.loaded(self._load(node.expr, block), self.lanes, str(source.dtype))
         return self.values[source]

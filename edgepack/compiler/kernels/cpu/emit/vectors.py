@@ -37,7 +37,7 @@ from edgepack.compiler.kernels.cpu.emit.patterns import (
 from edgepack.compiler.kernels.cpu.emit.tables import looked_up
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.values import Pattern, Value
-from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, operation_of
+from edgepack.compiler.kernels.expressions.nodes import Node, dtype_of, operation_of, table_position
 from edgepack.compiler.kernels.expressions.operations import Kind
 from edgepack.compiler.kernels.expressions.visitor import Visitor
 
@@ -134,6 +134,10 @@ class Vectors(Conditions, Visitor[Environment, Any]):
             address = address * int(dimension) + position
         return self.load_flat(buffer, address)
 
+    def look_up(self, table: Any, x: Value) -> Value:
+        """The elements of a buffer of 256 bytes that bytes choose."""
+        return self.looked_up(self.pointers[table], x)
+
     def load_flat(self, buffer: Any, address: Affine) -> Value:
         """The element at a flat address."""
         array, dtype = self.pointers[buffer], self._stored_dtype(buffer)
@@ -198,7 +202,11 @@ class Vectors(Conditions, Visitor[Environment, Any]):
         return env[node.expr]
 
     def visit_load(self, node: Node, env: Environment) -> Any:
-        return self.read(node.expr.source, self.operands(node, env))
+        source = node.expr.source
+        byte = table_position(node)
+        if byte is not None and source in self.pointers and source not in self.blocks:
+            return self.look_up(source, self.value(self.visit(byte, env), dtype_of(byte)))
+        return self.read(source, self.operands(node, env))
 
     def visit_select(self, node: Node, env: Environment) -> Any:
         """A condition on positions is decided here, or by a branch or a cut outside; one on data selects."""

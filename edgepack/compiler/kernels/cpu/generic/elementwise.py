@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.cpu.analysis.branch_splitting import writes_its_o
 from edgepack.compiler.kernels.cpu.analysis.operands import elements_of, mixed_lanes
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import blocks_of
 from edgepack.compiler.kernels.cpu.generic.elementwise_kernel import ElementwiseKernel
+from edgepack.compiler.kernels.cpu.generic.interleaved_kernel import InterleavedKernel
 from edgepack.compiler.kernels.expressions.operations import FLOATS
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.dtypes import DTYPE_BYTES
@@ -55,6 +56,8 @@ def elementwise(fused: FusedGroup, target: CpuTarget, constants: frozenset[int])
         if output not in by_target:
             raise RuleError("an output that no block writes")
         kernel = ElementwiseKernel(by_target, params, number, by_target[output], target, half, lanes=lanes)
+        if kernel.interleaved_axes:
+            kernel = InterleavedKernel(kernel)
         built = kernel.build()
         if kernel.shuffled and lanes > MOST_SHUFFLED:
             kernel = ElementwiseKernel(*kernel.made_of, lanes=MOST_SHUFFLED)

@@ -9,8 +9,7 @@ a square tile of it is loaded along that axis and transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -40,6 +39,7 @@ from edgepack.compiler.kernels.cpu.emit.register_transpose import TRANSPOSED, Ti
 from edgepack.compiler.kernels.cpu.emit.tables import LONGEST_PERIOD, Period, periods
 from edgepack.compiler.kernels.cpu.emit.tir_blocks import Block
 from edgepack.compiler.kernels.cpu.emit.vectors import Vectors
+from edgepack.compiler.kernels.cpu.generic.walked_rows import Row, Tile
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["ElementwiseKernel"]
@@ -50,33 +50,11 @@ TASK_COST = 16 * 1024
 #: Rows of a tile that is transposed in registers, at most.
 TILE_ROWS = 8
 
+#: Elements of the longest rows that are interleaved of vectors.
+MOST_INTERLEAVED = 4
+
 #: Names of index variables: the first lane's position along a row, and the first row of a tile.
 LANE_VARIABLE, TILE_VARIABLE = "x", "t"
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Rows that are computed together because an operand is contiguous along their axis."""
-
-    axis: int
-    rows: int
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A row, or a strip of rows, while its vectors are emitted.
-
-    Attributes:
-        variables: the index variables outside of the loop over the row.
-        position: along the merged axes but the last; in a strip, without the tile's axis.
-        start: where along the last axis the row's elements are counted from.
-        first: a strip's first row, along the tile's axis.
-    """
-
-    variables: IndexVariables
-    position: Sequence[Affine]
-    start: Affine
-    first: Affine
 
 
 class ElementwiseKernel(KernelBuilder):
@@ -130,11 +108,15 @@ class ElementwiseKernel(KernelBuilder):
             self.runs[-2:] = [self.runs[-2] + self.runs[-1]]
         self.tile = self._choose_tile(accesses)
         self.cost = accesses.cost + 2 * len(accesses.addresses)
+        self.unmergeable = accesses.unmergeable
         #: Whether a condition may split the row.
         self.splittable = any(self.axes.variable(i) in accesses.unmergeable for i in self.runs[-1])
         self.tables = self._row_tables(accesses)
+        #: The extents of the axes outside of that which vectors run along, and of that axis.
+        self.outer, self.length = self.extents[:-1], self.extents[-1]
+        self.interleaved_axes = self._interleaved_axes(accesses)
 
-    def _choose_tile(self, accesses: Accesses) -> _Tile | None:
+    def _choose_tile(self, accesses: Accesses) -> Tile | None:
         """The axis along which most loads that are not contiguous along the lanes are contiguous."""
         if len(self.runs) < 2 or self.lanes == 1:
             return None
@@ -150,7 +132,19 @@ class ElementwiseKernel(KernelBuilder):
             size //= 2
         while size > self.extents[-1] and self.extents[-1] > 4:
             size //= 2
-        return _Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
+        return Tile(best, size) if votes[best] and size >= min(4, self.lanes) else None
+
+    def _interleaved_axes(self, accesses: Accesses) -> tuple[str, ...]:
+        """The names of the variables of the axis before the last one, where rows are shorter than vectors and
+        what is read runs along that axis: vectors that do so too are interleaved
+        (``interleaved_kernel.py``). Empty elsewhere."""
+        if len(self.runs) < 2 or not 1 < self.extents[-1] <= MOST_INTERLEAVED < self.lanes:
+            return ()
+        along = {name for i in self.runs[-2] if (name := self.axes.variable(i))}
+        steps = {self._step(address, len(self.runs) - 2) for _, address in accesses.addresses}
+        if along & accesses.computed or self.tables or self.extents[-2] < self.lanes:
+            return ()
+        return tuple(along) if 1 in steps <= {0, 1} else ()
 
     def _row_tables(self, accesses: Accesses) -> list[tuple[int, ...]]:
         """What the elements of a row look up in tables that are known, each from the row's begin on."""
@@ -172,17 +166,16 @@ class ElementwiseKernel(KernelBuilder):
         return {"lanes": self.lanes, "tiled": self.tile is not None}
 
     def build(self) -> Implementation:
-        tasks = self._emit_tiles(self.tile) if self.tile else self._emit_rows()
+        tasks = self._emit_tiles(self.tile) if self.tile else self.emit_rows()
         flops = prod(self.block.extents)
         return Implementation(self.rule, (self.e.stage(tasks),), parameters=self.parameters(), flops=flops)
 
     # Rows -------------------------------------------------------------------------------------------------
 
-    def _emit_rows(self) -> int:
+    def emit_rows(self) -> int:
         """Emits tasks of whole rows, or of pieces of long rows; returns how many tasks there are."""
         e = self.e
-        outer, length = self.extents[:-1], self.extents[-1]
-        rows = prod(outer)
+        length, rows = self.length, prod(self.outer)
         elements = max(self.lanes, TASK_COST // self.cost // self.lanes * self.lanes)
         if length >= 2 * elements and not self.splittable and not self.tables:
             pieces = length // elements
@@ -210,20 +203,18 @@ class ElementwiseKernel(KernelBuilder):
     def _piece(self, row: Index, begin: Index, length: int) -> None:
         """``length`` elements of a long row from ``begin`` on."""
         variables = IndexVariables()
-        position = self._outer(variables, self.extents[:-1], row)
-        start = variables.add("start", self.e.let(begin), 0, self.extents[-1] - length)
-        place = _Row(variables, position, start, constant(0))
+        position = self._outer(variables, self.outer, row)
+        start = variables.add("start", self.e.let(begin), 0, self.length - length)
+        place = Row(variables, position, start, constant(0))
         emit_branches(self.e, lambda conditions: self._vectors(place, 0, length, conditions), variables)
 
     def _row(self, row: Index) -> None:
         variables = IndexVariables()
-        position = self._outer(variables, self.extents[:-1], row)
-        place = _Row(variables, position, constant(0), constant(0))
+        position = self._outer(variables, self.outer, row)
+        place = Row(variables, position, constant(0), constant(0))
 
         def body(conditions: KnownConditions) -> None:
-            emit_pieces(
-                self.e, 0, self.extents[-1], lambda low, high: self._vectors(place, low, high, conditions)
-            )
+            emit_pieces(self.e, 0, self.length, lambda low, high: self._vectors(place, low, high, conditions))
 
         emit_branches(self.e, body, variables)
 
@@ -236,24 +227,17 @@ class ElementwiseKernel(KernelBuilder):
             )
         return found
 
-    def _vectors(self, row: _Row, low: int, high: int, conditions: KnownConditions) -> None:
+    def _vectors(self, row: Row, low: int, high: int, conditions: KnownConditions) -> None:
         """Elements [start + low, start + high) of a row."""
         covered = cover(high - low, self.lanes)
         lanes, whole = covered.lanes, covered.whole
 
         def at(first: Affine, variables: IndexVariables) -> None:
-            last = row.start + first + Affine(0, (), 1)
-            reader = Vectors(
-                self.e,
-                lanes,
-                variables,
-                self.blocks,
-                self.pointers,
-                conditions,
-                LANE_VARIABLE,
-                first.constant,
-            )
-            self._store(reader, [*row.position, last])
+            def reader() -> Vectors:
+                scope = self.e, lanes, variables, self.blocks, self.pointers
+                return Vectors(*scope, conditions, LANE_VARIABLE, first.constant)
+
+            self.vector(reader, [*row.position, row.start + first])
 
         def vectors(period: Period) -> None:
             step, begin = period.vectors * lanes, low + period.first * lanes
@@ -271,6 +255,14 @@ class ElementwiseKernel(KernelBuilder):
         if covered.overlapping is not None:
             at(constant(low + covered.overlapping), row.variables.child())
 
+    def vector(self, reader: Callable[[], Vectors], first: Sequence[Affine]) -> None:
+        """Evaluates and stores a vector.
+
+        Args:
+            first: position of its first element along the outer axes and that which vectors run along.
+        """
+        self.store(reader(), [*first[:-1], first[-1] + Affine(0, (), 1)])
+
     def _periods(self, low: int, count: int, lanes: int) -> list[Period]:
         """The loops over ``count`` vectors from ``low`` on."""
         if not self.tables:
@@ -285,32 +277,39 @@ class ElementwiseKernel(KernelBuilder):
             return constant(low)
         return (variables.add(LANE_VARIABLE, i, 0, (high - low) // step) * step).plus(low)
 
-    def _store(self, reader: Vectors, position: Sequence[Affine]) -> None:
+    def store(self, reader: Vectors, position: Sequence[Affine]) -> None:
         """Evaluates and stores a vector at a position along the merged axes."""
+        expr = self.evaluated(reader, position)
+        self.e.vstore(self.output, reader.variables.scalar(self.address(position)), expr, reader.lanes)
+
+    def address(self, position: Sequence[Affine]) -> Affine:
+        """The flat address of a position along the merged axes."""
+        address = constant(0)
+        for extent, at in zip(self.extents, position, strict=True):
+            address = address * extent + at
+        return address
+
+    def evaluated(self, reader: Vectors, position: Sequence[Affine]) -> Expr:
+        """A vector of the output, as it is stored."""
         block = self.block
         env = {v: constant(0) for v in block.iters}
-        address = constant(0)
-        for run, extent, at in zip(self.runs, self.extents, position, strict=True):
+        for run, at in zip(self.runs, position, strict=True):
             axes = [i for i in run if block.extents[i] > 1]
             if axes:
                 env[block.iters[axes[-1]]] = at
-            address = address * extent + at
         dtype = str(block.target.dtype)
         value = reader.value(reader.visit(block.value, env), dtype)
         self.gathered |= reader.gathered
         self.shuffled |= reader.shuffled
-        if dtype == "bool":
-            vector = "int8" if value.lanes == 1 else f"int8x{value.lanes}"
-            expr = self.e.splat(tirx.Cast(vector, value.expr), reader.lanes // value.lanes)
-            if value.lanes == 1:
-                expr = self.e.splat(tirx.Cast("int8", value.expr), reader.lanes)
-        else:
-            expr = reader.expr(value, reader.lanes)
-        self.e.vstore(self.output, reader.variables.scalar(address), expr, reader.lanes)
+        if dtype != "bool":
+            return reader.expr(value, reader.lanes)
+        if value.lanes == 1:
+            return self.e.splat(tirx.Cast("int8", value.expr), reader.lanes)
+        return self.e.splat(tirx.Cast(f"int8x{value.lanes}", value.expr), reader.lanes // value.lanes)
 
     # Transposes -------------------------------------------------------------------------------------------
 
-    def _emit_tiles(self, tile: _Tile) -> int:
+    def _emit_tiles(self, tile: Tile) -> int:
         """Emits tasks of strips of ``tile.rows`` rows, of which the last one overlaps its neighbour inside of
         one task; returns how many tasks there are."""
         e = self.e
@@ -343,7 +342,7 @@ class ElementwiseKernel(KernelBuilder):
         e.tasks(task)
         return -(-(rows * strips) // per_task)
 
-    def _strip(self, tile: _Tile, outer: Sequence[int], row: Index, begin: Index) -> None:
+    def _strip(self, tile: Tile, outer: Sequence[int], row: Index, begin: Index) -> None:
         """``tile.rows`` rows from ``begin`` on along the tile's axis."""
         variables = IndexVariables()
         position = self._outer(variables, outer, row)
@@ -352,7 +351,7 @@ class ElementwiseKernel(KernelBuilder):
             first = constant(begin)
         else:
             first = variables.add(TILE_VARIABLE, self.e.let(begin), 0, edge)
-        strip = _Row(variables, position, constant(0), first)
+        strip = Row(variables, position, constant(0), first)
 
         def body(conditions: KnownConditions) -> None:
             emit_pieces(
@@ -361,7 +360,7 @@ class ElementwiseKernel(KernelBuilder):
 
         emit_branches(self.e, body, variables)
 
-    def _tiles(self, tile: _Tile, strip: _Row, low: int, high: int, conditions: KnownConditions) -> None:
+    def _tiles(self, tile: Tile, strip: Row, low: int, high: int, conditions: KnownConditions) -> None:
         """Elements [low, high) of all rows of a strip, a square tile at a time."""
         covered = cover(high - low, tile.rows)
         lanes, whole = covered.lanes, covered.whole
@@ -376,7 +375,7 @@ class ElementwiseKernel(KernelBuilder):
                     *(conditions, LANE_VARIABLE, x.constant),
                     tile=TileRow(TILE_VARIABLE, r, tile.rows, shared),
                 )
-                self._store(reader, [*place, x + Affine(0, (), 1)])
+                self.store(reader, [*place, x + Affine(0, (), 1)])
 
         def vector(i: Expr) -> None:
             variables = strip.variables.child()

@@ -151,4 +151,4 @@ class Dot4Bytes(Int32Units):
         return found.rate * self.lanes / self.target.word_lanes if found else 1.0
 
     def parameters(self) -> dict[str, Any]:
-        return {"operands": "quads of bytes"}
+        return {"operands": "quads of bytes", "rate": self.rate}

@@ -1,0 +1,190 @@
+"""Elementwise operators between two quantised tensors, as a table of what becomes of each byte.
+
+Of a tensor of bytes with one scale and zero point, what elementwise operators and another QuantizeLinear make
+of an element (SiLU, hard-swish, GELU, a sigmoid, a scale that is changed) is one of 256 values. ONNX Runtime
+computes these once, here, so they are its own to the last bit; a model then has a Gather from a constant,
+which kernels do by instructions that permute bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+
+__all__ = ["with_byte_tables"]
+
+#: Operators of float tensors whose element depends on the elements at its place, beside constants.
+ELEMENTWISE_NAMES = """
+    Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Celu Clip Cos Cosh Div Elu Erf Exp Floor Gelu HardSigmoid
+    HardSwish Identity LeakyRelu Log Max Min Mish Mul Neg PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign
+    Sin Sinh Softplus Softsign Sqrt Sub Swish Tan Tanh ThresholdedRelu
+"""
+ELEMENTWISE = frozenset(ELEMENTWISE_NAMES.split())
+
+#: Those that bound an element, which quantised kernels do in integers.
+BOUNDS = frozenset({"Clip", "Identity", "Max", "Min", "Relu"})
+
+_QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
+
+
+class _Chains:
+    """Which tensors depend on one quantised tensor elementwise.
+
+    Attributes:
+        roots: by tensor, the quantised tensor that its elements are functions of.
+        computed: tensors of :attr:`roots` behind an operator that is more than a bound.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.roots: dict[str, str] = {}
+        self.computed: set[str] = set()
+        self.found: list[onnx.NodeProto] = []
+        self.types: dict[str, int] = {}
+        for node in model.graph.node:
+            self._visit(node)
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            return
+        if node.op_type in _QUANTISERS:
+            root = self._quantiser(node)
+        else:
+            root = self._operator(node) if node.op_type in ELEMENTWISE else None
+        if root is None:
+            return
+        self.roots[node.output[0]] = root
+        if node.op_type not in BOUNDS | {*_QUANTISERS} or any(name in self.computed for name in node.input):
+            self.computed.add(node.output[0])
+        if node.op_type == "QuantizeLinear" and node.output[0] in self.computed:
+            self.found.append(node)
+
+    def _quantiser(self, node: onnx.NodeProto) -> str | None:
+        """The root of a quantiser by one scale and one zero point; of bytes that have none, they."""
+        x, *numbers = map(str, node.input)
+        known = [self.constants.get(name) for name in numbers]
+        if len(known) != 2 or any(t is None or _elements(t) != 1 for t in known):
+            return None
+        zero = known[1]
+        assert zero is not None
+        if zero.data_type not in _bytes() or any(a.name == "block_size" and a.i for a in node.attribute):
+            return None
+        if node.op_type == "QuantizeLinear":
+            return self.roots.get(x)
+        if x in self.constants:
+            return None
+        root = self.roots.get(x, x)
+        self.types.setdefault(root, zero.data_type)
+        return root
+
+    def _operator(self, node: onnx.NodeProto) -> str | None:
+        """The root of an operator's operands that are no constants of one element, if it is one."""
+        roots = set()
+        for name in filter(None, node.input):
+            constant = self.constants.get(name)
+            if constant is None:
+                roots.add(self.roots.get(name, ""))
+            elif _elements(constant) != 1 or len(constant.dims) > 1:
+                return None
+        return roots.pop() if len(roots) == 1 and "" not in roots else None
+
+
+def with_byte_tables(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a Gather in place of each such chain of operators, in place.
+
+    Args:
+        model: its constants are folded; nodes are in order.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    chains = _Chains(model)
+    if not chains.found:
+        return model
+    try:
+        tables = _evaluated(model, chains)
+    except Exception:  # of ONNX Runtime, which has no base class of its own, for an operator that it lacks
+        return model
+    replaced: dict[str, list[onnx.NodeProto]] = {}
+    positions: set[str] = set()
+    for node in chains.found:
+        (name,), root = node.output, chains.roots[node.output[0]]
+        table, at = f"{name}/table", f"{root}/positions"
+        model.graph.initializer.append(numpy_helper.from_array(tables[name], table))
+        made = [onnx.helper.make_node("Gather", [table, at], [name], name=node.name, axis=0)]
+        if root not in positions:
+            positions.add(root)
+            made.insert(0, onnx.helper.make_node("Cast", [root], [at], to=onnx.TensorProto.INT32))
+        replaced[name] = made
+    nodes = [made for node in model.graph.node for made in replaced.get(node.output[0], [node])]
+    kept = _needed(nodes, [value.name for value in model.graph.output])
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return model
+
+
+def _evaluated(model: onnx.ModelProto, chains: _Chains) -> Mapping[str, Array]:
+    """By the output of each chain, what becomes of each byte, in the order of their bits."""
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+
+    wanted = [node.output[0] for node in chains.found]
+    inside = [node for node in model.graph.node if node.output and node.output[0] in chains.roots]
+    nodes = _needed(inside, wanted)
+    roots = {chains.roots[name] for name in wanted}
+    names = {name for node in nodes for name in node.input} - roots
+    values = np.arange(256, dtype=np.uint8)
+    given = [
+        numpy_helper.from_array(values.view(onnx.helper.tensor_dtype_to_np_dtype(chains.types[root])), root)
+        for root in sorted(roots)
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in wanted]
+    graph = onnx.helper.make_graph(
+        nodes, "tables", [], outputs, [*given, *(t for t in model.graph.initializer if t.name in names)]
+    )
+    whole = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    found = create_session(whole).run(wanted, {})
+    return {name: np.asarray(table).reshape(256) for name, table in zip(wanted, found, strict=True)}
+
+
+def _needed(nodes: Iterable[onnx.NodeProto], wanted: Iterable[str]) -> list[onnx.NodeProto]:
+    """The nodes that the wanted tensors depend on, in order."""
+    names, kept = set(wanted), []
+    for node in reversed(list(nodes)):
+        if names.intersection(node.output):
+            kept.append(node)
+            names.update(node.input)
+            names.update(_captured(node))
+    return kept[::-1]
+
+
+def _captured(node: onnx.NodeProto) -> Iterable[str]:
+    """Names that the graphs inside a node use."""
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from inner.input
+                yield from _captured(inner)
+
+
+def _bytes() -> frozenset[int]:
+    import onnx
+
+    return frozenset({onnx.TensorProto.UINT8, onnx.TensorProto.INT8})
+
+
+def _elements(tensor: Any) -> int:
+    count = 1
+    for size in tensor.dims:
+        count *= int(size)
+    return count

@@ -1,0 +1,115 @@
+"""Matrix products of bytes less a zero point that is known at run time, as products of the bytes themselves.
+
+Dynamic quantisation computes scale and zero point of activations from these. The sums are those of the bytes
+and the weights, less the zero point times the sum of each column of weights::
+
+    (x - zx) w = x w - zx sum(w)
+
+All of it is int32, which wraps around on both sides alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from tvm import relax
+from tvm.ir import IRModule
+
+from edgepack.compiler.graph.integer_operands import BYTES
+from edgepack.compiler.graph.quantised_rounding import shifted
+from edgepack.compiler.graph.quantised_values import ByteProducts
+from edgepack.compiler.graph.rewrite import (
+    Array,
+    OptionalExpr,
+    Rewriter,
+    constant,
+    dtype_of,
+    is_constant,
+    numpy_of,
+    op_name,
+    shape_of,
+)
+
+__all__ = ["byte_operands"]
+
+#: What hands its first operand's elements on, whatever these are.
+VIEWS = {"relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze", "relax.flatten"}
+
+
+class _ByteOperands(Rewriter):
+    def __init__(self, module: IRModule, quads: ByteProducts) -> None:
+        super().__init__(module)
+        self.quads = quads
+        self.calls: dict[relax.Expr, relax.Call] = {}
+
+    def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
+        new = self._product(call, args) if op_name(call) == "relax.matmul" else None
+        made = super().visit_call(call, args) if new is None else new
+        self.calls[made] = relax.Call(call.op, list(args), call.attrs, call.ty_args)
+        return made
+
+    def _product(self, call: relax.Call, args: Sequence[relax.Expr]) -> OptionalExpr:
+        """The product of quads of bytes; None where it is none."""
+        left, right = args
+        if dtype_of(call) != "int32" or len(shape_of(right)) != 2 or len(shape_of(left)) < 2:
+            return None
+        weights, found = self._known(right), self._less_zero(left)
+        if weights is None or found is None:
+            return None
+        x, zero = found
+        rows = len(weights)
+        padded = np.pad(weights, [(0, -rows % 4), (0, 0)])
+        if not self.quads.fits(padded):
+            return None
+        moved = 128 * (int(self.quads.left == "uint8") - int(dtype_of(x) == "uint8"))
+        x = shifted(self, x, moved, self.quads.left)
+        if rows % 4:
+            x = self.emit(relax.op.nn.pad(x, [*[0] * (2 * len(shape_of(x)) - 1), -rows % 4]))
+        sums = self.emit(relax.op.matmul(x, constant(padded.astype(np.int8)), out_dtype="int32"))
+        if moved:
+            zero = self.emit(relax.op.add(zero, constant(np.array(moved, np.int32))))
+        columns = constant(weights.sum(0).astype(np.int32))
+        return self.emit(relax.op.subtract(sums, self.emit(relax.op.multiply(columns, zero))))
+
+    def _less_zero(self, expr: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
+        """The bytes that a tensor of int32 is, and the scalar of int32 that was subtracted from them."""
+        call: OptionalExpr = self.calls.get(expr)
+        if op_name(call) in VIEWS:
+            inner = self._less_zero(call.args[0])
+            if inner is None:
+                return None
+            args = [inner[0], *call.args[1:]]
+            return self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)), inner[1]
+        if op_name(call) != "relax.subtract" or prod(shape_of(call.args[1])) != 1:
+            return None
+        widened: OptionalExpr = self.calls.get(call.args[0])
+        if op_name(widened) != "relax.astype" or dtype_of(widened.args[0]) not in BYTES:
+            return None
+        zero = call.args[1]
+        return widened.args[0], self.emit(relax.op.reshape(zero, ())) if shape_of(zero) else zero
+
+    def _known(self, expr: relax.Expr) -> Array | None:
+        """The integers of a tensor that depends on constants alone; None for another one."""
+        if is_constant(expr):
+            values = numpy_of(expr)
+            return values.astype(np.int64) if values.dtype.kind in "iu" else None
+        call: OptionalExpr = self.calls.get(expr)
+        if op_name(call) == "relax.astype":
+            return self._known(call.args[0])
+        if op_name(call) == "relax.subtract":
+            a, b = (self._known(arg) for arg in call.args)
+            return None if a is None or b is None else a - b
+        return None
+
+
+def byte_operands(module: IRModule, quads: ByteProducts) -> IRModule:
+    """Makes products of bytes by constants of such as are computed less a zero point, where the weights are
+    such that the target's instruction does not saturate.
+
+    Args:
+        module: before its constants are folded.
+        quads: how the target multiplies bytes.
+    """
+    return _ByteOperands(module, quads).run()
