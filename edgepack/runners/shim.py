@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from edgepack.runners.base import Call, DeviceLike, Runner
 from edgepack.system.process import Completed, ask, execute, run_checked
 from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.zig import OPTIMISED_LIBRARIES
+from edgepack.toolchains.zig_program import zig_program
 
 __all__ = [
     "ARCHES",
@@ -112,7 +112,7 @@ class ZigCc:
 
     def __init__(self, arch: str, folder: Path, what: str) -> None:
         self.folder, self.what = folder, what
-        self._command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-gnu.{_GLIBC}"]
+        self._command = [*zig_program(), "cc", "-target", f"{arch}-linux-gnu.{_GLIBC}"]
         cache = str(compiler_cache())
         self._environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
 
@@ -129,7 +129,7 @@ class ZigCc:
 
 def zig_version() -> str:
     """ "" where zig is not installed."""
-    return ask([sys.executable, "-m", "ziglang", "version"]).strip()
+    return ask([*zig_program(), "version"]).strip()
 
 
 def has_gpu(device: DeviceLike, api: str) -> bool:

@@ -16,6 +16,7 @@ from edgepack.system.process import background
 from edgepack.system.temporary import temporary_folder
 from edgepack.toolchains.base import DISCARD_DEBUG, Toolchain
 from edgepack.toolchains.zig_ios import libc_file
+from edgepack.toolchains.zig_program import zig_started_directly
 
 __all__ = ["OPTIMISED_LIBRARIES", "ZigToolchain"]
 
@@ -55,7 +56,7 @@ class ZigToolchain(Toolchain):
 
     @cached_property
     def _zig(self) -> list[str]:
-        return self.find("zig")
+        return zig_started_directly(self.find("zig"))
 
     @cached_property
     def environment(self) -> dict[str, str]:

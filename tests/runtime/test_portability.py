@@ -4,7 +4,6 @@ systems than this one, zig's clang. Only what is native is run."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import pytest
 
 from edgepack.plan.target import CPU_FEATURES
 from edgepack.render.sources import LOADER_SOURCES, MODEL_SOURCE
+from edgepack.toolchains.zig_program import zig_program
 from workbench.mini import ARCH, WARNINGS, MiniBundle, add_gpu_sources, make_sources, run
 
 HERE = Path(__file__).parent
-ZIG = (sys.executable, "-m", "ziglang", "cc")
+ZIG = (*zig_program(), "cc")
 #: A library with a variant for each kind of GPU.
 GPU_APIS = ("-DEP_GPU_API_OPENCL=1", "-DEP_GPU_API_CUDA=1", "-DEP_GPU_API_METAL=1")
 MORE_WARNINGS = ("-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef")
