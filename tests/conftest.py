@@ -74,6 +74,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+def pytest_unconfigure() -> None:
+    """So that libraries do not take what is still there at the end for leaked."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder whose name holds what names of folders may hold."""

@@ -7,22 +7,37 @@ is the ``edgepack`` program with that worker, and with ``job MODE FOLDER`` one c
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import edgepack.commands.pack
 import edgepack.pipeline.cache
 import edgepack.pipeline.worker_process
 import edgepack.release.processes
 from edgepack.pipeline.sources import source_digest
+from edgepack.pipeline.worker_process import Worker
 from edgepack.system.files import combined_digest
+from edgepack.system.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
+
+#: Modes in which a worker goes on after a job: all packs of a process are made by one.
+GOES_ON = ("ok", "network", "retrained")
+
+#: What a worker that is lent is started with, whatever the test that asks first has put there.
+_ENVIRONMENT, _TEMPORARY = dict(os.environ), tempfile.gettempdir()
+
+_lent = threading.Lock()
 
 
 def command(mode: str) -> Callable[[], list[str]]:
@@ -38,9 +53,43 @@ def install(mode: str, replace: Callable[[Any, str, Any], None] = setattr) -> No
         replace: sets an attribute; that of pytest's MonkeyPatch puts it back later.
     """
     replace(edgepack.pipeline.worker_process, "worker_command", command(mode))
+    if replace is not setattr and mode in GOES_ON:
+        replace(edgepack.commands.pack, "Worker", lambda *, progress: _lend(mode, progress))
     replace(edgepack.pipeline.cache, "source_digest", _source_digest)
     job = [sys.executable, str(Path(__file__)), "job", mode]
     replace(edgepack.release.processes, "job_command", lambda: job)
+
+
+@contextmanager
+def _lend(mode: str, progress: Progress) -> Iterator[Worker]:
+    """The worker of this process, or one that ends afterwards where another thread has that."""
+    if not _lent.acquire(blocking=False):
+        with Worker(progress=progress) as worker:
+            yield worker
+        return
+    try:
+        worker = _kept(mode)
+        worker.progress = progress
+        yield worker
+    finally:
+        _lent.release()
+
+
+@cache
+def _kept(mode: str) -> Worker:
+    """A worker that has been started, and ends with this process."""
+    import pytest
+
+    worker = Worker(command=command(mode)())
+    atexit.register(worker.close)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", _TEMPORARY)
+        for name in os.environ.keys() - _ENVIRONMENT.keys():
+            patch.delenv(name)
+        for name, value in _ENVIRONMENT.items():
+            patch.setenv(name, value)
+        worker._started()
+    return worker
 
 
 def _source_digest(task: str, frontend: str = "") -> str:

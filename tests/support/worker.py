@@ -116,6 +116,8 @@ def write_results(
     job: dict[str, Any], directory: Path, mode: str = "ok", slow_kernels: tuple[str, ...] = ()
 ) -> None:
     """All the files of a worker that compiled."""
+    from edgepack.toolchains.zig_program import zig_program
+
     prefix = job["symbol_prefix"]
     made = plan(job["name"], prefix, slow_kernels)
     if mode == "network":
@@ -125,13 +127,7 @@ def write_results(
     scale, bias = constants()
     (directory / "params.bin").write_bytes(scale.tobytes() + bytes(32) + bias.tobytes())
     arch, vendor = job["target"]["triple"].split("-")[:2]
-    command = [
-        sys.executable,
-        "-m",
-        "ziglang",
-        "cc",
-        *ZIG_TARGET[f"{arch}-apple" if vendor == "apple" else arch],
-    ]
+    command = [*zig_program(), "cc", *ZIG_TARGET[f"{arch}-apple" if vendor == "apple" else arch]]
     flags = [
         "-O2",
         "-g0",
