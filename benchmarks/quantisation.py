@@ -21,7 +21,7 @@ from edgepack.compiler.frontend.onnx.quantise.comparison import compared_outputs
 from edgepack.compiler.frontend.onnx.quantise.float_model import float_model
 from edgepack.compiler.frontend.onnx.quantise.samples import RANDOM_SAMPLES
 from edgepack.compiler.frontend.onnx.sampling import random_inputs
-from edgepack.plan.quantisation import QuantiseSettings
+from edgepack.plan.quantisation import QuantiseSettings, UserFiles
 from workbench.models import DIMS, build, save
 
 NETWORKS = (
@@ -54,7 +54,7 @@ def row(name: str, folder: Path) -> list[str]:
 
     cells = [ratio(_plain(model, folder))]
     for settings in SETTINGS.values():
-        quantise(path, options, folder, QuantiseSettings(**settings), None, lambda *_: None)
+        quantise(path, options, folder, QuantiseSettings(**settings), UserFiles(), lambda *_: None)
         cells.append(ratio(onnx.load(str(folder / "quantised.onnx"))))
     return [name, *cells]
 

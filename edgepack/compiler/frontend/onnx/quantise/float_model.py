@@ -12,6 +12,7 @@ from edgepack.compiler.frontend.onnx.cut import open_model
 from edgepack.compiler.frontend.onnx.extents import stored_bytes
 from edgepack.compiler.frontend.onnx.model_file import default_opset
 from edgepack.compiler.frontend.onnx.normalise import unrolled
+from edgepack.compiler.frontend.onnx.quantise.written_out import fold_written_out
 from edgepack.compiler.frontend.onnx.shapes import all_nodes, infer_shapes
 from edgepack.compiler.frontend.onnx.support import node_name
 from edgepack.errors import ModelError
@@ -64,6 +65,7 @@ def float_model(path: Path, options: ImportOptions, notes: list[str]) -> onnx.Mo
     if default_opset(model) < _OPSET:
         model = _converted(path, model)
     name_nodes(model.graph.node)
+    fold_written_out(model)
     inferred = infer_shapes(model).graph
     del model.graph.value_info[:], model.graph.output[:]
     model.graph.value_info.extend(inferred.value_info)
