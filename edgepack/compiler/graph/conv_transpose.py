@@ -28,7 +28,7 @@ from edgepack.compiler.graph.rewrite import (
 )
 from edgepack.compiler.graph.windows import DATA_LAYOUTS, WEIGHT_LAYOUTS
 
-__all__ = ["convolution_of_transpose"]
+__all__ = ["DEPTHWISE_PHASES", "Transpose", "Weights", "convolution_of_transpose", "spread"]
 
 #: Phases up to which each is a depthwise convolution of its own.
 DEPTHWISE_PHASES = 16
@@ -37,7 +37,7 @@ DEPTHWISE_PHASES = 16
 LEAST_WASTE, MOST_PARTS = 0.2, 8
 
 
-class _Weights:
+class Weights:
     """Weights that are constant, or computed by the model: the same operations on either."""
 
     def __init__(self, rewriter: Rewriter, value: Array | relax.Expr) -> None:
@@ -55,26 +55,26 @@ class _Weights:
     def _constant(self) -> bool:
         return isinstance(self._value, np.ndarray)
 
-    def _new(self, value: Array | relax.Expr) -> _Weights:
-        return _Weights(self._rewriter, value if self._constant else self._rewriter.emit(value))
+    def _new(self, value: Array | relax.Expr) -> Weights:
+        return Weights(self._rewriter, value if self._constant else self._rewriter.emit(value))
 
-    def reshape(self, shape: Sequence[int]) -> _Weights:
+    def reshape(self, shape: Sequence[int]) -> Weights:
         return self._new(
             self._value.reshape(shape) if self._constant else relax.op.reshape(self._value, shape)
         )
 
-    def transpose(self, axes: Sequence[int]) -> _Weights:
+    def transpose(self, axes: Sequence[int]) -> Weights:
         return self._new(
             self._value.transpose(axes) if self._constant else relax.op.permute_dims(self._value, axes)
         )
 
-    def flip(self, axis: int) -> _Weights:
+    def flip(self, axis: int) -> Weights:
         """The elements along ``axis`` in reverse order."""
         if self.shape[axis] == 1:
             return self
         return self._new(np.flip(self._value, axis) if self._constant else relax.op.flip(self._value, axis))
 
-    def padded(self, behind: Mapping[int, int]) -> _Weights:
+    def padded(self, behind: Mapping[int, int]) -> Weights:
         """With so many zeros behind the last element of each axis."""
         widths = [(0, behind.get(axis, 0)) for axis in range(len(self.shape))]
         if not any(after for _, after in widths):
@@ -83,7 +83,7 @@ class _Weights:
             return self._new(np.pad(self._value, widths))
         return self._new(relax.op.nn.pad(self._value, [n for pair in widths for n in pair]))
 
-    def cut(self, axis: int, begin: int, end: int, step: int = 1) -> _Weights:
+    def cut(self, axis: int, begin: int, end: int, step: int = 1) -> Weights:
         """The elements ``begin``, ``begin + step``, ... before ``end`` along ``axis``."""
         if (begin, step) == (0, 1) and end >= self.shape[axis]:
             return self
@@ -92,7 +92,7 @@ class _Weights:
         end = min(end, self.shape[axis])
         return self._new(relax.op.strided_slice(self._value, [axis], [begin], [end], [step]))
 
-    def apart(self, axis: int, distance: int) -> _Weights:
+    def apart(self, axis: int, distance: int) -> Weights:
         """With ``distance`` - 1 zeros between neighbours along ``axis``."""
         shape, count = self.shape, self.shape[axis]
         wide = self.reshape([*shape[: axis + 1], 1, *shape[axis + 1 :]]).padded({axis + 1: distance - 1})
@@ -101,7 +101,7 @@ class _Weights:
 
 
 @dataclass(frozen=True)
-class _Transpose:
+class Transpose:
     """A transposed convolution; numbers for each spatial dimension.
 
     Attributes:
@@ -111,7 +111,7 @@ class _Transpose:
         out: extents of the output.
     """
 
-    weights: _Weights
+    weights: Weights
     strides: tuple[int, ...]
     dilation: tuple[int, ...]
     first: tuple[int, ...]
@@ -120,7 +120,7 @@ class _Transpose:
     out: tuple[int, ...]
 
     @classmethod
-    def of(cls, call: relax.Call, weights: _Weights) -> _Transpose:
+    def of(cls, call: relax.Call, weights: Weights) -> Transpose:
         """What ``call`` computes, with zeros between taps whose phases differ."""
         a, rank = call.attrs, len(weights.shape) - 2
         strides, dilation = tuple(map(int, a.strides)), list(map(int, a.dilation))
@@ -145,6 +145,18 @@ class _Transpose:
         numbers = zip(self.pads, self.out, self.strides, strict=True)
         return tuple((pad + n - 1) // s + 1 for pad, n, s in numbers)
 
+    def read(self, extents: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What is read of an input with these extents: so much of its beginning, and so much padding behind
+        that."""
+        needed = [first + n for first, n in zip(self.first, self.extents, strict=True)]
+        kept = tuple(min(n, extent) for n, extent in zip(extents, needed, strict=True))
+        return kept, tuple(n - k for n, k in zip(needed, kept, strict=True))
+
+    def before(self, taps: Sequence[int]) -> list[int]:
+        """Padding before the first pixel of the plain convolution of so many taps; negative: pixels that it
+        does not read."""
+        return [(n - 1) * d - first for n, d, first in zip(taps, self.dilation, self.first, strict=True)]
+
     @property
     def phases(self) -> int:
         """Output pixels that are made at one position."""
@@ -155,7 +167,7 @@ class _Transpose:
         """All phases, as :meth:`plain_weights` takes them."""
         return tuple((0, s) for s in self.strides)
 
-    def plain_weights(self, phases: Sequence[tuple[int, int]]) -> _Weights:
+    def plain_weights(self, phases: Sequence[tuple[int, int]]) -> Weights:
         """(taps ..., IC / groups, groups * phases * OC / groups) of the plain convolution that makes some
         phases, as many taps as these have.
 
@@ -181,12 +193,26 @@ class _Transpose:
         """How many taps a phase of one dimension has; the others are zeros that complete the last one."""
         return max(1, -(-(self.weights.shape[axis + 2] - phase) // self.strides[axis]))
 
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Groups of what is computed at one position, and channels of each phase of a group: the order of
+        the channels of :meth:`parts`, laid end to end. Of a depthwise one a phase has all channels."""
+        return (1, self.groups) if self._phases_are_depthwise else (self.groups, self.weights.shape[1])
+
+    @property
+    def _phases_are_depthwise(self) -> bool:
+        channels, out = self.weights.shape[:2]
+        return channels == self.groups > 1 == out and 1 < self.phases <= DEPTHWISE_PHASES
+
     def parts(self) -> list[tuple[tuple[int, int], ...]]:
         """Phases that are better computed apart, in the order of their channels; one part where it is one.
 
         Phases with a tap less than others waste it. In the last dimension that has such phases they are two
-        parts; before that one each phase is one, so that the parts' channels lie behind each other.
+        parts; before that one each phase is one, so that the parts' channels lie behind each other. Each
+        phase of a depthwise one is a depthwise convolution.
         """
+        if self._phases_are_depthwise:
+            return list(product(*([(r, r + 1) for r in range(s)] for s in self.strides)))
         numbers = list(zip(self.weights.shape[2:], self.strides, strict=True))
         uneven = [axis for axis, (k, s) in enumerate(numbers) if k % s]
         needed = prod(self.weights.shape[2:]) / prod(
@@ -216,37 +242,26 @@ def convolution_of_transpose(rewriter: Rewriter, data: relax.Expr, call: relax.C
         return None
     weights = call.args[1]
     value = numpy_of(weights) if is_constant(weights) else rewriter.use(weights)
-    t = _Transpose.of(call, _Weights(rewriter, value))
-    extents = shape_of(data)[1:-1]
-    needed = [first + n for first, n in zip(t.first, t.extents, strict=True)]
-    kept = [min(n, extent) for n, extent in zip(extents, needed, strict=True)]
-    if kept != list(extents):
-        data = rewriter.emit(relax.op.strided_slice(data, [*range(1, rank + 1)], [0] * rank, kept))
-    behind = [n - k for n, k in zip(needed, kept, strict=True)]
-    channels, out = t.groups, t.weights.shape[1]
-    if t.weights.shape[0] == channels > 1 and out == 1 and 1 < t.phases <= DEPTHWISE_PHASES:
-        singles = [[(r, r + 1) for r in range(s)] for s in t.strides]
-        parts = [_plain(rewriter, data, t, phases, behind) for phases in product(*singles)]
-        wide, groups, out = rewriter.emit(relax.op.concat(parts, axis=-1)), 1, channels
-    else:
-        parts = [_plain(rewriter, data, t, phases, behind) for phases in t.parts()]
-        wide = parts[0] if len(parts) == 1 else rewriter.emit(relax.op.concat(parts, axis=-1))
-        groups = t.groups
-    return _spread(rewriter, wide, t, (groups, out))
+    t = Transpose.of(call, Weights(rewriter, value))
+    kept, behind = t.read(shape_of(data)[1:-1])
+    if kept != shape_of(data)[1:-1]:
+        data = rewriter.emit(relax.op.strided_slice(data, [*range(1, rank + 1)], [0] * rank, list(kept)))
+    parts = [_plain(rewriter, data, t, phases, behind) for phases in t.parts()]
+    wide = parts[0] if len(parts) == 1 else rewriter.emit(relax.op.concat(parts, axis=-1))
+    return spread(rewriter, wide, t)
 
 
 def _plain(
     rewriter: Rewriter,
     data: relax.Expr,
-    t: _Transpose,
+    t: Transpose,
     phases: Sequence[tuple[int, int]],
     behind: Sequence[int],
 ) -> relax.Expr:
     """A plain convolution that computes some phases of all positions, the input padded by ``behind`` at its
     end."""
     rank, weights = len(t.strides), t.plain_weights(phases)
-    taps = zip(weights.shape[:rank], t.dilation, t.first, strict=True)
-    before = [(n - 1) * d - first for n, d, first in taps]
+    before = t.before(weights.shape[:rank])
     if min(before) < 0:
         axes, extents = [*range(1, rank + 1)], list(shape_of(data)[1:-1])
         begins, before = [max(0, -n) for n in before], [max(0, n) for n in before]
@@ -264,10 +279,10 @@ def _plain(
     )
 
 
-def _spread(rewriter: Rewriter, wide: relax.Expr, t: _Transpose, channels: tuple[int, int]) -> relax.Expr:
-    """(N, positions ..., groups * phases * channels of a group) to the output."""
+def spread(rewriter: Rewriter, wide: relax.Expr, t: Transpose) -> relax.Expr:
+    """(N, positions ..., groups * phases * channels of a group) to the output, channels last."""
     batch, rank = shape_of(wide)[0], len(t.strides)
-    groups, out = channels
+    groups, out = t.channels
     image = wide
     if t.phases > 1:
         parts = rewriter.emit(relax.op.reshape(wide, (batch, *t.extents, groups, *t.strides, out)))

@@ -30,6 +30,7 @@ from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
 from edgepack.compiler.graph.quantised_look_up import looked_up
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
 from edgepack.compiler.graph.quantised_rounding import rounded, shifted
+from edgepack.compiler.graph.quantised_transposes import plain_transposes
 from edgepack.compiler.graph.quantised_values import (
     ByteProducts,
     Integers,
@@ -389,6 +390,7 @@ def quantised(
     Returns:
         the module, and a warning where float32 is estimated to be faster, else "".
     """
+    module = plain_transposes(module)
     rewriter = _Quantised(module, quads, narrows=narrows)
     made = rewriter.run()
     if quads is not None and quads.saturates and rewriter.products.wide:
