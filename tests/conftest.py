@@ -68,8 +68,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -SECONDS.get(item.path.relative_to(root).as_posix(), 0))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of slow tests only are left out where no slow test is run: they have thousands."""
+    if collection_path.suffix != ".py" or config.option.markexpr != "not slow":
+        return None
+    return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text(encoding="utf-8") or None
+
+
+def pytest_sessionstart() -> None:
+    """Nothing that is collected is garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Python looks for garbage less often, and not among what was collected: a million objects that stay."""
+    gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 

@@ -18,6 +18,8 @@ from edgepack.toolchains import resolve
 from workbench.models import DIMS, NETWORKS, build, save
 from workbench.models.half import halved
 
+pytestmark = pytest.mark.slow
+
 #: Networks in half precision, by name: convolutions of all kinds, recurrent layers, attention.
 HALF = {
     "mobilenetv3 float16": ("mobilenetv3", "float16"),
@@ -32,7 +34,6 @@ def _model(name: str) -> onnx.ModelProto:
     return halved(build(network), dtype) if dtype else build(network)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*sorted(NETWORKS), *HALF])
 @pytest.mark.parametrize("device", device_names())
 def test_every_network_is_right_on_every_device(name: str, device: str, tmp_path: Path) -> None:
