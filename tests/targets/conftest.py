@@ -22,6 +22,15 @@ def odd_names() -> Graph:
     return g
 
 
+def small_classifier() -> Graph:
+    """Scores of an image, of a few layers."""
+    g = Graph("classifier", seed=4)
+    x = g.op("Relu", g.conv(g.input("input", (1, 3, 32, 32)), 3, 8, 3, bias=True))
+    g.op("MatMul", g.op("Flatten", g.op("GlobalAveragePool", x)), g.weight(8, 100), name="logits")
+    g.output("logits")
+    return g
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _one_worker(shared_worker: None) -> None:
     """What is packed here is packed for other devices, not in other processes."""
@@ -33,10 +42,11 @@ def npm_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, edgepack.
     scores; `embed` has several inputs and outputs. Not to be changed."""
     folder = tmp_path_factory.mktemp("npm bündles")
     image = save(vision.mobilenetv3(size=32), folder, "image.onnx")
+    caller = save(small_classifier().model(), folder, "caller.onnx")
     odd = save(odd_names().model(), folder, "Odd.onnx")
     device = "wasm32-wasi"
     return {
         "file": edgepack.pack(image, device, folder / "image"),
-        "caller": edgepack.pack(image, device, folder / "caller", name="caller", params="caller"),
+        "caller": edgepack.pack(caller, device, folder / "caller", params="caller"),
         "embed": edgepack.pack(odd, device, folder / "odd", params="embed"),
     }

@@ -378,7 +378,8 @@ def test_a_tail_sees_nan(library: Library, registers: str) -> None:
 def test_every_case_is_right_on_the_narrowest_and_on_the_widest_registers() -> None:
     """Those of other files too, which `make test` has on one of them in turn."""
     here = Path(__file__).parent
-    files = [here / f"test_{name}.py" for name in ("anchors", "elementwise", "rowwise")]
+    names = ("anchors", "attention", "elementwise", "fused_depthwise", "group_norm", "rowwise", "slices")
+    files = [here / f"test_{name}.py" for name in names]
     command = [sys.executable, "-m", "pytest", "-q", *map(str, files)]
     subprocess.run(
         command, check=True, cwd=here.parents[2], env={**os.environ, "EDGEPACK_TEST_REGISTERS": "all"}

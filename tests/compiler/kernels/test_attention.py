@@ -140,7 +140,11 @@ MODELS = {
 VECTORS = ("128x32", "512x32")
 SMALL_CACHES = "128x32"
 ON_REGISTER_FILES = on_register_files(
-    MODELS, ("a mask of pairs", "a remainder of one", "gather"), swept=VECTORS, others=("256x16",)
+    MODELS,
+    ("a mask of pairs", "a remainder of one", "gather"),
+    swept=VECTORS,
+    others=("256x16",),
+    both=("NaN zeroed", "more keys than rows"),
 )
 
 

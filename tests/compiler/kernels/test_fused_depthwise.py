@@ -117,8 +117,12 @@ APART = {
 }
 
 
-TOGETHER = on_register_files(CHAINED, ("3x3, stride 2", "5x5", "two blocks of columns", "first layer"))
-SEPARATE = on_register_files(APART, ("skipped",))
+TOGETHER = on_register_files(
+    CHAINED,
+    ("3x3, stride 2", "5x5", "two blocks of columns", "first layer"),
+    both=("3x3", "channels left over"),
+)
+SEPARATE = on_register_files(APART, ("skipped",), both=())
 
 
 @pytest.fixture(scope="module")

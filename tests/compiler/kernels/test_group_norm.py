@@ -66,7 +66,7 @@ FLOAT64 = {
     "instance in float64": _model("instance", (2, 4, 8, 9), 21, 0, offset=3.0, dtype="float64"),
     "groups in float64": _model("reshapes", (1, 4, 8, 9), 24, 4, dtype="float64"),
 }
-ON_REGISTER_FILES = on_register_files(MODELS, ["image"], others=("scalar", "256x16"))
+ON_REGISTER_FILES = on_register_files(MODELS, ["image"], others=("scalar", "256x16"), both=["far from zero"])
 IN_FLOAT64 = [(registers, name) for registers in ("scalar", *SWEPT) for name in FLOAT64]
 
 

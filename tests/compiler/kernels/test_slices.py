@@ -51,8 +51,8 @@ WHOLE: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-SLICED = on_register_files(CASES, ("3x3 stride 2", "matmul"))
-UNSLICED = on_register_files(WHOLE, ("1x1 stride 2",))
+SLICED = on_register_files(CASES, ("3x3 stride 2", "matmul"), both=())
+UNSLICED = on_register_files(WHOLE, ("1x1 stride 2",), both=())
 
 
 @pytest.fixture(scope="module")
