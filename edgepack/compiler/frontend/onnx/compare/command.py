@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "draw"]
 
+#: What they add, a mask of -10000 say, is a signal that tells nothing: their result is no better than what
+#: they read, whatever its ratio is.
+_ADDS = {"Add", "Concat", "Sub", "Sum", "Where"}
+
 _UNNAMED = "No tensor inside of one has the name of one inside of the other: only the outputs are compared."
 
 
@@ -148,10 +152,12 @@ def _layers(first: NamedTensors, found: Mapping[str, Difference]) -> tuple[Compa
         known = [ratio for read in node.input if (ratio := reached.get(first.name_of(read))) is not None]
         before = min(known, default=None)
         one = found.get(name)
-        reached[name] = before if one is None or not one.elements else one.sqnr
         if one is None or not one.elements:
+            reached[name] = before
             continue
-        now = one.sqnr
+        reached[name] = now = one.sqnr
+        if node.op_type in _ADDS and before is not None and now is not None:
+            reached[name] = min(before, now)
         lost = None if before is None or now is None else before - now
         largest_error = inf if one.unlike else one.max_error
         layers.append(ComparedLayer(node.name, node.op_type, name, now, lost, largest_error, one.largest))

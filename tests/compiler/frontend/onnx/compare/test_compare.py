@@ -81,6 +81,22 @@ def test_a_known_error_has_the_figures_that_it_should(tmp_path: Path) -> None:
     assert output.cosine == pytest.approx(1.0)
 
 
+def test_a_mask_that_is_added_hides_no_error_from_what_comes_after(tmp_path: Path) -> None:
+    def masked(factor: float) -> onnx.ModelProto:
+        g = Graph("masked")
+        x = g.op("Mul", g.input("x", (2, 4)), g.const(np.float32(factor)), name="scores")
+        x = g.op("Add", x, g.const(np.array([0, 0, 0, -1e4], np.float32)), name="masked")
+        g.op("Softmax", x, name="y")
+        g.output("y")
+        return g.model()
+
+    first, second = save(masked(1.0), tmp_path, "a.onnx"), save(masked(1.1), tmp_path, "b.onnx")
+    layers = {one.tensor: one for one in compared(first, second, tmp_path).layers}
+    assert layers["scores"].sqnr == pytest.approx(20.0, abs=0.1)
+    assert layers["masked"].sqnr is not None and layers["masked"].sqnr > 80
+    assert layers["y"].lost is not None and layers["y"].lost < 5
+
+
 def test_an_open_size_is_taken_from_the_other_model(tmp_path: Path) -> None:
     first, second = scaled(1.0, shape=("N", 3)), scaled(1.0, shape=(5, 3))
     found = compared(save(first, tmp_path, "a.onnx"), save(second, tmp_path, "b.onnx"), tmp_path)
