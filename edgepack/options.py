@@ -90,7 +90,7 @@ class PackOptions:
             the factors of products on NVIDIA's GPUs. Default "fp32".
         quantize: a float model is quantised before it is packed (docs/quantisation.md): "int8" with
             calibration data, "dynamic" without. The recorded outputs are those of the quantised model.
-        calibrate, exclude, min_sqnr, reduce_range: then, as for :class:`QuantizeOptions`.
+        calibrate, exclude, min_sqnr, reduce_range, activation_tables: then, as for :class:`QuantizeOptions`.
         force: replace a bundle at the output.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that all of it may take; 0 for no limit, default 600.
@@ -132,6 +132,7 @@ class PackOptions:
     exclude: Sequence[str] = ()
     min_sqnr: float | None = None
     reduce_range: bool = False
+    activation_tables: bool = False
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -188,6 +189,8 @@ class QuantizeOptions:
         bias_correction: take the mean error that rounded weights make off the biases, unless that takes an
             output further off the float model's.
         reduce_range: weights of 7 bits, which x86 CPUs without VNNI (AVX2) multiply as bytes.
+        activation_tables: products are rounded before SiLU, GELU, hard-swish and the like too, which are
+            look-up tables then: faster, less accurate.
         samples: of the calibration data that are used at most.
         seed: of random calibration data.
         shapes: an input's name to its shape, where the model leaves it open.
@@ -209,6 +212,7 @@ class QuantizeOptions:
     max_drop: float | None = None
     bias_correction: bool = True
     reduce_range: bool = False
+    activation_tables: bool = False
     samples: int = 128
     seed: int = 0
     shapes: Mapping[str, Sequence[int]] | None = None
@@ -233,6 +237,7 @@ class QuantizeKeywords(TypedDict, total=False):
     max_drop: float | None
     bias_correction: bool
     reduce_range: bool
+    activation_tables: bool
     samples: int
     seed: int
     shapes: Mapping[str, Sequence[int]] | None
@@ -326,6 +331,7 @@ class PackKeywords(CheckKeywords, PackageKeywords, total=False):
     exclude: Sequence[str]
     min_sqnr: float | None
     reduce_range: bool
+    activation_tables: bool
     force: bool
     cache: bool
 

@@ -30,7 +30,8 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
     "Size": ("weights",),
     "Quantising": (
         *("quantize", "calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),
-        *("accuracy", "min_accuracy", "max_drop", "reduce_range", "bias_correction", "samples"),
+        *("accuracy", "min_accuracy", "max_drop", "reduce_range", "activation_tables"),
+        *("bias_correction", "samples"),
     ),
     "Output": (
         *("params_key", "package_name", "package_version", "summary", "license", "authors", "homepage"),

@@ -307,6 +307,11 @@ def calibration_options(function: _F) -> _F:
             is_flag=True,
             help="Weights of 7 bits: faster on x86 without VNNI (AVX2), less accurate.",
         ),
+        click.option(
+            "--activation-tables",
+            is_flag=True,
+            help="Round before SiLU, GELU, hard-swish too, which become tables: faster, less accurate.",
+        ),
     )
     return _with(function, options)
 

@@ -28,12 +28,16 @@ def job_before_pack(model: Path, options: PackOptions) -> QuantiseJob | None:
         ConfigError: the options do not go together.
     """
     if options.quantize is None:
-        if any((options.calibrate is not None, options.exclude, options.reduce_range)) or (
-            options.min_sqnr is not None
-        ):
+        how = {
+            "--calibrate": options.calibrate is not None,
+            "--exclude": bool(options.exclude),
+            "--min-sqnr": options.min_sqnr is not None,
+            "--reduce-range": options.reduce_range,
+            "--activation-tables": options.activation_tables,
+        }
+        if any(how.values()):
             raise ConfigError(
-                "--calibrate, --exclude, --min-sqnr and --reduce-range say how to quantise, which was not "
-                "asked for.",
+                f"{next(name for name in how if how[name])} says how to quantise, which was not asked for.",
                 hint="Give --quantize int8 too, or leave them out.",
             )
         return None
@@ -56,6 +60,7 @@ def job_before_pack(model: Path, options: PackOptions) -> QuantiseJob | None:
         exclude=options.exclude,
         min_sqnr=options.min_sqnr,
         reduce_range=options.reduce_range,
+        activation_tables=options.activation_tables,
         seed=options.seed,
     )
     check_quantize(chosen, "--quantize dynamic")
@@ -78,6 +83,7 @@ def quantised_record(job: QuantiseJob, made: Quantised, imported: Imported) -> Q
         exclude=settings.exclude,
         min_sqnr=settings.min_sqnr,
         reduce_range=settings.reduce_range,
+        activation_tables=settings.activation_tables,
         kept_float=figures.kept_float,
         sqnr={one.name: one.sqnr for one in figures.outputs},
         outputs=tuple(QuantisedOutputRecord(**_shortened(asdict(one))) for one in figures.outputs),

@@ -127,7 +127,9 @@ def check_quantize(options: QuantizeOptions, dynamic: str = "--dynamic") -> None
             hint="Give one of them, and a script that measures the accuracy: --accuracy FILE.py.",
         )
     if options.dynamic:
-        wrong = ["--symmetric"] * options.symmetric + ["--min-sqnr"] * (options.min_sqnr is not None) + asked
+        static = {"--symmetric": options.symmetric, "--activation-tables": options.activation_tables}
+        wrong = [name for name, given in static.items() if given]
+        wrong += ["--min-sqnr"] * (options.min_sqnr is not None) + asked
         if wrong:
             raise ConfigError(
                 f"{dynamic} does not go with {wrong[0]}.",

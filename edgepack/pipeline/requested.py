@@ -59,6 +59,7 @@ def quantise_job(model: Path, options: QuantizeOptions, pack: PackOptions | None
             max_drop=_float(options.max_drop),
             bias_correction=options.bias_correction,
             reduce_range=options.reduce_range,
+            activation_tables=options.activation_tables,
             samples=int(options.samples),
             seed=int(options.seed),
         ),

@@ -103,6 +103,8 @@ def _size(keyword: str) -> _Option:
 
 _BARS = ("min-accuracy", "max-drop")
 
+_QUANTISING_FLAGS = ("dynamic", "symmetric", "reduce-range", "activation-tables")
+
 #: By the command line's names.
 OPTIONS = {
     "--shape": _Option("shapes", _PAIR, _pairs(_shape)),
@@ -149,7 +151,7 @@ OPTIONS = {
     "--percentile": _size("percentile"),
     "--samples": _size("samples"),
     **{f"--{name}": _size(name.replace("-", "_")) for name in ("min-sqnr", "max-error", "min-top1", *_BARS)},
-    **{f"--{name}": _flag(name.replace("-", "_")) for name in ("dynamic", "symmetric", "reduce-range")},
+    **{f"--{name}": _flag(name.replace("-", "_")) for name in _QUANTISING_FLAGS},
     "--no-bias-correction": _flag("bias_correction", "False"),
     "--no-cache": _flag("cache", "False"),
     "--bench": _text("bench"),

@@ -108,7 +108,8 @@ def test_a_quantised_model_is_kept_for_the_same_contents_only(tmp_path: Path, da
     [
         (PackOptions(calibrate="synthetic"), "which was not asked for"),
         (PackOptions(min_sqnr=30.0), "which was not asked for"),
-        (PackOptions(reduce_range=True), "which was not asked for"),
+        (PackOptions(reduce_range=True), "--reduce-range says how to quantise, which was not asked for"),
+        (PackOptions(activation_tables=True), "which was not asked for"),
         (PackOptions(quantize="int8"), "there are none"),
         (PackOptions(quantize="dynamic", min_sqnr=30.0), "--quantize dynamic does not go with --min-sqnr"),
         (PackOptions(quantize="int4"), "cannot be quantised to 'int4'"),  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-__all__ = ["with_byte_tables"]
+__all__ = ["Chains", "needed", "with_byte_tables"]
 
 #: Operators of float tensors whose element depends on the elements at its place, beside constants.
 ELEMENTWISE_NAMES = """
@@ -36,17 +36,22 @@ BOUNDS = frozenset({"Clip", "Identity", "Max", "Min", "Relu"})
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 
 
-class _Chains:
+class Chains:
     """Which tensors depend on one quantised tensor elementwise.
+
+    Args:
+        others: names of float tensors that stand for quantised ones.
 
     Attributes:
         roots: by tensor, the quantised tensor that its elements are functions of.
         computed: tensors of :attr:`roots` behind an operator that is more than a bound.
+        found: QuantizeLinear nodes behind such operators.
+        types: by root, ONNX's number of its element type.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, others: Iterable[str] = ()) -> None:
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
-        self.roots: dict[str, str] = {}
+        self.roots: dict[str, str] = {name: name for name in others}
         self.computed: set[str] = set()
         self.found: list[onnx.NodeProto] = []
         self.types: dict[str, int] = {}
@@ -107,7 +112,7 @@ def with_byte_tables(model: onnx.ModelProto) -> onnx.ModelProto:
     import onnx
     from onnx import numpy_helper
 
-    chains = _Chains(model)
+    chains = Chains(model)
     if not chains.found:
         return model
     try:
@@ -126,13 +131,13 @@ def with_byte_tables(model: onnx.ModelProto) -> onnx.ModelProto:
             made.insert(0, onnx.helper.make_node("Cast", [root], [at], to=onnx.TensorProto.INT32))
         replaced[name] = made
     nodes = [made for node in model.graph.node for made in replaced.get(node.output[0], [node])]
-    kept = _needed(nodes, [value.name for value in model.graph.output])
+    kept = needed(nodes, [value.name for value in model.graph.output])
     del model.graph.node[:]
     model.graph.node.extend(kept)
     return model
 
 
-def _evaluated(model: onnx.ModelProto, chains: _Chains) -> Mapping[str, Array]:
+def _evaluated(model: onnx.ModelProto, chains: Chains) -> Mapping[str, Array]:
     """By the output of each chain, what becomes of each byte, in the order of their bits."""
     import numpy as np
     import onnx
@@ -140,7 +145,7 @@ def _evaluated(model: onnx.ModelProto, chains: _Chains) -> Mapping[str, Array]:
 
     wanted = [node.output[0] for node in chains.found]
     inside = [node for node in model.graph.node if node.output and node.output[0] in chains.roots]
-    nodes = _needed(inside, wanted)
+    nodes = needed(inside, wanted)
     roots = {chains.roots[name] for name in wanted}
     names = {name for node in nodes for name in node.input} - roots
     values = np.arange(256, dtype=np.uint8)
@@ -157,7 +162,7 @@ def _evaluated(model: onnx.ModelProto, chains: _Chains) -> Mapping[str, Array]:
     return {name: np.asarray(table).reshape(256) for name, table in zip(wanted, found, strict=True)}
 
 
-def _needed(nodes: Iterable[onnx.NodeProto], wanted: Iterable[str]) -> list[onnx.NodeProto]:
+def needed(nodes: Iterable[onnx.NodeProto], wanted: Iterable[str]) -> list[onnx.NodeProto]:
     """The nodes that the wanted tensors depend on, in order."""
     names, kept = set(wanted), []
     for node in reversed(list(nodes)):

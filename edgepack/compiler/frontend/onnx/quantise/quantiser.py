@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.quantise.activation_tables import with_activation_tables
 from edgepack.compiler.frontend.onnx.quantise.bias_correction import add_to_biases
 from edgepack.compiler.frontend.onnx.quantise.ranges import Range
 from edgepack.compiler.frontend.onnx.quantise.structure import ARITHMETIC, MOVES, PRODUCTS, Structure
@@ -36,10 +37,8 @@ def quantised(
         also_float: names of layers that stay float.
         mean_errors: of rounded weights, for each channel of a layer's result: what its bias takes up.
     """
-    import numpy as np
     import onnx
-    from onnxruntime.quantization import CalibrationMethod, QuantType
-    from onnxruntime.quantization.calibrate import TensorData, TensorsData
+    from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import add_infer_metadata
 
@@ -58,10 +57,6 @@ def quantised(
             else:
                 super().quantize_weight_tensor_per_channel(tensor_name, axis)
 
-    known = {
-        name: TensorData(lowest=np.float32(one.low), highest=np.float32(one.high))
-        for name, one in ranges.items()
-    }
     model = onnx.ModelProto()
     model.CopyFrom(structure.model)
     add_to_biases(model, structure, mean_errors, also_float)
@@ -72,7 +67,7 @@ def quantised(
         settings.reduce_range,
         QuantType.QInt8,
         QuantType.QInt8 if settings.symmetric else QuantType.QUInt8,
-        TensorsData(CalibrationMethod.MinMax, known),
+        _known(ranges),
         [],
         structure.float_nodes(also_float),
         sorted(PRODUCTS | MOVES | ARITHMETIC),
@@ -80,7 +75,23 @@ def quantised(
     )
     quantiser.quantize_model()
     quantiser.model.topological_sort()
-    return _finished(quantiser.model.model, structure.model)
+    made = quantiser.model.model
+    if settings.activation_tables:
+        made = with_activation_tables(made, ranges, symmetric=settings.symmetric)
+    return _finished(made, structure.model)
+
+
+def _known(ranges: Mapping[str, Range]) -> Any:
+    """The ranges as the quantiser takes them."""
+    import numpy as np
+    from onnxruntime.quantization import CalibrationMethod
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData
+
+    known = {
+        name: TensorData(lowest=np.float32(one.low), highest=np.float32(one.high))
+        for name, one in ranges.items()
+    }
+    return TensorsData(CalibrationMethod.MinMax, known)
 
 
 def _stacks(structure: Structure) -> set[str]:

@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from edgepack.compiler.frontend.base import ImportOptions
+from edgepack.compiler.frontend.onnx.byte_tables import with_byte_tables
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
 from edgepack.errors import CheckFailedError, ConfigError, ModelError
 from tests.compiler.frontend.onnx.quantise.support import convolutions, made, transformer
@@ -127,6 +128,26 @@ def test_weights_of_a_reduced_range_have_7_bits(tmp_path: Path, dynamic: bool) -
     largest = [int(np.abs(one.astype(int)).max()) for one in weights if one.size > 1 and one.any()]
     assert len(largest) >= 3 and set(largest) == {64} | ({*largest} & {63})
     assert figures.outputs[0].sqnr is not None and figures.outputs[0].sqnr > 25
+
+
+@pytest.mark.parametrize("symmetric", [False, True], ids=["uint8", "int8"])
+def test_activations_between_two_roundings_are_tables(tmp_path: Path, symmetric: bool) -> None:
+    """SiLU, GELU written out, hard-swish: what is left of them when the model is packed is a Gather."""
+    g, source = Graph("activations"), tmp_path
+    x, before = g.input("x", (1, 8, 12, 12)), 8
+    for channels, activation in ((16, "silu"), (16, "gelu"), (8, "HardSwish")):
+        x, before = g.act(g.conv(x, before, channels, 3, bias=True), activation), channels
+    g.op("Conv", x, g.weight(4, 8, 1, 1), name="y")
+    g.output("y")
+    plain, exact = made(g.model(), source, symmetric=symmetric)
+    model, figures = made(g.model(), source, symmetric=symmetric, activation_tables=True)
+    onnx.checker.check_model(model, full_check=True)
+    added = rounded(model) - rounded(plain)
+    assert len(added) == 3 and not rounded(plain) - rounded(model)
+    kept = {node.op_type for node in with_byte_tables(model).graph.node}
+    assert "Gather" in kept and not kept & {"Sigmoid", "Erf", "HardSwish", "HardSigmoid", "Mul"}
+    assert exact.outputs[0].sqnr is not None and figures.outputs[0].sqnr is not None
+    assert exact.outputs[0].sqnr - 8 < figures.outputs[0].sqnr
 
 
 def test_symmetric_activations_are_int8_around_zero(tmp_path: Path) -> None:
