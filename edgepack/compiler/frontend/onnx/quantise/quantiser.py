@@ -42,7 +42,7 @@ def quantised(
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import add_infer_metadata
 
-    float_tensors, stacks = structure.float_tensors, _stacks(structure)
+    float_tensors, one_scale = structure.float_tensors, _of_one_scale(structure)
 
     class Quantiser(QDQQuantizer):  # type: ignore[misc]
         """ONNX Runtime's, which leaves some tensors float that it would round."""
@@ -52,7 +52,7 @@ def quantised(
                 super().quantize_activation_tensor(tensor_name)
 
         def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int) -> None:
-            if tensor_name in stacks:
+            if tensor_name in one_scale:
                 super().quantize_weight_tensor(tensor_name)
             else:
                 super().quantize_weight_tensor_per_channel(tensor_name, axis)
@@ -94,11 +94,16 @@ def _known(ranges: Mapping[str, Range]) -> Any:
     return TensorsData(CalibrationMethod.MinMax, known)
 
 
-def _stacks(structure: Structure) -> set[str]:
-    """Names of weights that are stacks of matrices. They get one scale: one for each index of the second axis
-    would differ within each sum."""
+def _of_one_scale(structure: Structure) -> set[str]:
+    """Names of weights that get one scale: stacks of matrices, where one for each index of the second axis
+    would differ within each sum, and those of transposed convolutions in groups, whose second axis is the
+    channels of a group only, while a bias has a scale for each channel of the result."""
+    layers = structure.layers
     stacks = {name for name, tensor in structure.constants.items() if len(tensor.dims) > 2}
-    return stacks & {node.input[1] for node in structure.layers if node.op_type == "MatMul"}
+    stacks &= {node.input[1] for node in layers if node.op_type == "MatMul"}
+    transposed = [node for node in layers if node.op_type == "ConvTranspose"]
+    groups = [n for n in transposed if any(a.name == "group" and a.i > 1 for a in n.attribute)]
+    return stacks | {node.input[1] for node in groups}
 
 
 def dynamically_quantised(

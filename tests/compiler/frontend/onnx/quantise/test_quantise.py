@@ -117,6 +117,25 @@ def test_a_stack_of_matrices_has_one_scale(tmp_path: Path) -> None:
     assert figures.layers[0].quantised
 
 
+@pytest.mark.parametrize(("groups", "scales"), [(1, [8]), (2, [])])
+def test_a_transposed_convolution_has_a_scale_for_each_channel_but_for_groups(
+    groups: int, scales: list[int], tmp_path: Path
+) -> None:
+    """A bias has a scale for each channel of the result, weights in groups one for each of a group's."""
+    g = Graph("transposed")
+    x = g.input("x", (1, 8, 4, 4))
+    weights = g.weight(8, 8 // groups, 2, 2), g.weight(8)
+    y = g.op("ConvTranspose", x, *weights, group=groups, strides=[2, 2], name="up")
+    g.op("Conv", y, g.weight(4, 8, 3, 3), name="y")
+    g.output("y")
+    quantised, figures = made(g.model(), tmp_path)
+    constants = {tensor.name: tensor for tensor in quantised.graph.initializer}
+    (up,) = (node for node in quantised.graph.node if node.op_type == "ConvTranspose")
+    (of_weights,) = (node for node in quantised.graph.node if node.output[0] == up.input[1])
+    assert list(constants[of_weights.input[1]].dims) == scales
+    assert all((output.sqnr or 0) > 20 for output in figures.outputs)
+
+
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_weights_of_a_reduced_range_have_7_bits(tmp_path: Path, dynamic: bool) -> None:
     """No two products of such a weight and a byte exceed an int16: 2 * 255 * 64 < 32768."""
