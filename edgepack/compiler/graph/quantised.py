@@ -27,7 +27,7 @@ from tvm.ir import IRModule
 
 from edgepack.compiler.graph.byte_tables import is_look_up
 from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
-from edgepack.compiler.graph.quantised_look_up import looked_up
+from edgepack.compiler.graph.quantised_look_up import looked_up, requantised
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
 from edgepack.compiler.graph.quantised_rounding import rounded, shifted
 from edgepack.compiler.graph.quantised_transposes import plain_transposes
@@ -36,6 +36,7 @@ from edgepack.compiler.graph.quantised_values import (
     Integers,
     Scaled,
     aligned,
+    evaluated,
     integer_bounds,
     same_scale,
 )
@@ -165,6 +166,8 @@ class _Quantised(Rewriter):
         value = self.known.get(x)
         if isinstance(value, Scaled) and same_scale(value, step, limits):
             return Integers(value.expr, step, shift, dtype, value.limits, value.offset)
+        if isinstance(value, Scaled) and self.quads is not None and dtype in BYTES and value.of_bytes:
+            return requantised(self, value, step, (shift, dtype))
         if isinstance(value, Scaled) and value.sums:
             low, high = integer_bounds(value, step, limits)
             scaled = self._floats(value.by(step))
@@ -302,7 +305,7 @@ class _Quantised(Rewriter):
             return replace(value, expr=self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)))
         assert isinstance(value, Scaled)
         axis = self._moved_axis(call, value)
-        moved = _evaluated(call, numpy_of(value.expr))
+        moved = evaluated(call, numpy_of(value.expr))
         return None if axis is None or moved is None else replace(value, expr=constant(moved), axis=axis)
 
     def _moved_axis(self, call: relax.Call, value: Scaled) -> int | None:
@@ -362,16 +365,6 @@ class _Quantised(Rewriter):
 def _along(value: Scaled, call: relax.Call) -> Array:
     """The scales along the dimensions of what an operator with broadcasting makes."""
     return value.scales().reshape((1,) * (len(shape_of(call)) - value.scales().ndim) + value.scales().shape)
-
-
-def _evaluated(call: relax.Call, values: Array) -> Array | None:
-    """A constant behind a change of its shape; None for another operator."""
-    name = op_name(call)
-    if name == "relax.permute_dims":
-        axes = call.attrs.axes
-        return values.transpose(None if axes is None else [int(a) for a in axes])
-    views = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"}
-    return values.reshape(shape_of(call)) if name in views else None
 
 
 def quantised(

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from edgepack.compiler.graph.byte_tables import look_up
-from edgepack.compiler.graph.quantised_values import Integers
+from edgepack.compiler.graph.quantised_values import Integers, Scaled
 from edgepack.compiler.graph.rewrite import (
     Array,
     Rewriter,
@@ -18,7 +18,7 @@ from edgepack.compiler.graph.rewrite import (
     op_name,
 )
 
-__all__ = ["looked_up"]
+__all__ = ["looked_up", "requantised"]
 
 
 def looked_up(
@@ -43,6 +43,23 @@ def looked_up(
     expr = rewriter.emit(look_up((chosen - zero + offset).astype(stored), x.expr))
     limits = int(table.min()) - zero, int(table.max()) - zero
     return Integers(expr, scale, zero, str(table.dtype), limits, offset)
+
+
+def requantised(rewriter: Rewriter, x: Scaled, step: Array, model: tuple[int, str]) -> Integers:
+    """A quantised tensor of bytes by another scale, as a table.
+
+    Args:
+        step: the other scale.
+        model: its zero point, and the type of the model's tensor.
+    """
+    (zero, dtype), stored = model, dtype_of(x.expr)
+    made, kept = np.iinfo(dtype), np.iinfo(stored)
+    bits = np.arange(256).astype(np.uint8).view(stored).astype(np.int64)
+    values = np.clip(bits - x.offset, *x.limits).astype(np.float32) * x.scale.astype(np.float32).reshape(())
+    chosen = np.clip(np.rint(values / step), int(made.min) - zero, int(made.max) - zero).astype(np.int64)
+    offset = zero - int(made.min) + int(kept.min)
+    expr = rewriter.emit(look_up((chosen + offset).astype(stored), x.expr))
+    return Integers(expr, step, zero, dtype, (int(chosen.min()), int(chosen.max())), offset)
 
 
 def _scale_and_zero(readers: Sequence[relax.Expr]) -> tuple[Array, int] | None:

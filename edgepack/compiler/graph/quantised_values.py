@@ -9,9 +9,17 @@ from math import inf
 import numpy as np
 from tvm import relax
 
-from edgepack.compiler.graph.rewrite import Array, dtype_of, shape_of
+from edgepack.compiler.graph.rewrite import Array, dtype_of, is_constant, op_name, shape_of
 
-__all__ = ["ByteProducts", "Integers", "Scaled", "aligned", "integer_bounds", "same_scale"]
+__all__ = [
+    "ByteProducts",
+    "Integers",
+    "Scaled",
+    "aligned",
+    "evaluated",
+    "integer_bounds",
+    "same_scale",
+]
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,12 @@ class Scaled:
         return dtype_of(self.expr) in {"int32", "float32"}
 
     @property
+    def of_bytes(self) -> bool:
+        """Whether the integers are a quantised tensor that is computed, kept as bytes, by one scale."""
+        kept = dtype_of(self.expr) in {"int8", "uint8"} and not is_constant(self.expr)
+        return kept and self.single and not self.bounded
+
+    @property
     def single(self) -> bool:
         """Whether there is one scale for all."""
         return self.scale.size == 1
@@ -141,3 +155,13 @@ def integer_bounds(value: Scaled, step: Array, limits: tuple[int, int]) -> tuple
         return int(whole)
 
     return rounded(value.low), rounded(value.high)
+
+
+def evaluated(call: relax.Call, values: Array) -> Array | None:
+    """A constant behind a change of its shape; None for another operator."""
+    name = op_name(call)
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        return values.transpose(None if axes is None else [int(a) for a in axes])
+    views = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"}
+    return values.reshape(shape_of(call)) if name in views else None
