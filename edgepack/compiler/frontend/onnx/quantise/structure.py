@@ -108,7 +108,7 @@ class Structure:
         """What can compute with integers, in the graph's order: products and what stands between them."""
         behind = {node.name for tail in self.tails.values() for node in tail}
         nodes = [n for n in self.model.graph.node if self._is_float32(n) and n.name not in behind]
-        products = {node.name for node in nodes if node.op_type in PRODUCTS}
+        products = {node.name for node in nodes if self._is_product(node)}
         between = [node for node in nodes if node.op_type in ARITHMETIC]
         while True:
             integer = {*products, *(node.name for node in between)}
@@ -145,6 +145,12 @@ class Structure:
             for node in self.model.graph.node
             if node.op_type not in MOVES and node.name not in integer | behind
         ]
+
+    def _is_product(self, node: onnx.NodeProto) -> bool:
+        """Whether a node multiplies by constants. Products of two activations stay float, of which attention
+        is made: it is one kernel then, and faster than integers that are written and read between its
+        steps."""
+        return node.op_type in PRODUCTS and not self.constants.keys().isdisjoint(node.input[:2])
 
     @cached_property
     def readers(self) -> dict[str, list[onnx.NodeProto]]:

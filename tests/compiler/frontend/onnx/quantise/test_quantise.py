@@ -169,6 +169,19 @@ def test_activations_between_two_roundings_are_tables(tmp_path: Path, symmetric:
     assert exact.outputs[0].sqnr - 8 < figures.outputs[0].sqnr
 
 
+def test_products_of_two_activations_stay_float(tmp_path: Path) -> None:
+    """Attention is one kernel then."""
+    g = Graph("scores")
+    x = g.input("x", (2, 6, 16))
+    queries, keys = (g.op("MatMul", x, g.weight(16, 16, std=0.25), name=name) for name in ("queries", "keys"))
+    scores = g.op("MatMul", queries, g.op("Transpose", keys, perm=[0, 2, 1]), name="scores")
+    g.op("MatMul", g.op("Softmax", scores), x, name="y")
+    g.output("y")
+    model, figures = made(g.model(), tmp_path)
+    assert rounded(model) == {"x"}
+    assert [layer.name for layer in figures.layers if layer.quantised] == ["MatMul_0", "MatMul_1"]
+
+
 def test_symmetric_activations_are_int8_around_zero(tmp_path: Path) -> None:
     model, figures = made(convolutions(), tmp_path, symmetric=True)
     assert dtypes(model)["activation"] == "INT8"
