@@ -27,8 +27,10 @@ demo: $(VENV)/.installed
 	$(BIN)/edgepack verify $(DEMO)/resnet18-host
 	$(BIN)/edgepack bench $(DEMO)/resnet18-host --threads 2
 
-# Beside mypy, which has one core, the other compiles the tests, which each process of pytest would do for itself.
-test: $(VENV)/.test-installed system-packages
+# pip and the system's packages do not wait for each other. Beside mypy, which has one core, the other compiles the
+# tests, which each process of pytest would do for itself.
+test:
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.test-installed system-packages
 	@$(MAKE) --no-print-directory -j 2 lint compiled-tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -q
 

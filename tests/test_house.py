@@ -13,6 +13,7 @@ import pytest
 
 import edgepack
 from edgepack.options import PackKeywords, PackOptions
+from tools.plant_defects import DEFECTS, Defect
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "edgepack"
@@ -149,3 +150,9 @@ def test_programs_are_started_where_a_killed_edgepack_ends_them(room: str) -> No
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 assert ast.unparse(node.func) not in starts, f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
+def test_a_defect_that_is_planted_fits_the_source(defect: Defect) -> None:
+    assert (ROOT / defect.file).read_text(encoding="utf-8").count(defect.old) == 1
+    assert all((ROOT / path).exists() for path in defect.tests if path.startswith("tests/"))
