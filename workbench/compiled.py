@@ -61,9 +61,6 @@ SWEPT = ("128x16", "512x32")
 #: Of the environment: "all" for every case on all of them in large files of tests too.
 _REGISTERS = "EDGEPACK_TEST_REGISTERS"
 
-#: Of the environment: "all" for what LLVM optimises, as in bundles, in all tests and not only in some.
-_OPTIMISED = "EDGEPACK_TEST_OPTIMISED"
-
 #: A GPU on which everything is for which it has kernels, also in the smallest model.
 FREE_COPIES = GpuSpeed(bandwidth=1e9, peak=1e9, launch=0, copy=0, link=1e9)
 
@@ -189,7 +186,6 @@ class Compiled:
                 built[name] = plan_of(model, f"m{number}", target, (maxima or {}).get(name), schedules)
             except EdgepackError as error:
                 self._errors[name] = error
-        optimised = optimised or os.environ.get(_OPTIMISED) == "all"
         self._executor = Executor(built, folder, machine or target, optimised=optimised)
 
     def built(self, name: str) -> Built:

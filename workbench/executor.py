@@ -8,6 +8,7 @@ depend on each other, show.
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,9 @@ from edgepack.toolchains import resolve
 __all__ = ["Executor", "Memory", "address", "host_target", "memories"]
 
 GUARD = 64
+
+#: Of the environment: "all" for what LLVM optimises, as in bundles, in all tests and not only in some.
+_OPTIMISED = "EDGEPACK_TEST_OPTIMISED"
 
 
 @cache
@@ -116,6 +120,7 @@ class Executor:
             functions.update(one.functions)
         folder.mkdir(parents=True, exist_ok=True)
         cpu = target or host_target()
+        optimised = optimised or os.environ.get(_OPTIMISED) == "all"
         _compile(functions, cpu, folder, _opt_level(cpu) if optimised else 0)
         toolchain = resolve(load_device("host"))
         toolchain.link_shared(
