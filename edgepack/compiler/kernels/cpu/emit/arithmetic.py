@@ -71,6 +71,7 @@ class Value:
         nearest: the float32 value, within ``least`` and ``most``, that this one is the nearest whole number
         to.
         whole: whether it is a float32 number that was an integer.
+        integral: whether it is a float32 number that has no fraction.
         quotient: float32 value and number, of which this one is the quotient, within ``least`` and ``most``.
     """
 
@@ -85,6 +86,7 @@ class Value:
     most: float = inf
     nearest: Any = None
     whole: bool = False
+    integral: bool = False
     quotient: tuple[Any, float] | None = None
 
 
@@ -96,6 +98,10 @@ WHOLE_BITS = 0x4B400000
 
 #: Operations that give the nearest whole number.
 ROUNDING = frozenset({"round", "nearbyint"})
+
+#: Those whose results have no fraction, and those that give such a number of such numbers.
+_WITHOUT_FRACTION = ROUNDING | {"floor", "ceil", "trunc"}
+_KEEPS_WHOLE = frozenset({"add", "sub", "max", "min"})
 
 #: A vector form that asks more of the emitter than those of ``expressions/operations.py``.
 _Form = Callable[[Emitter, Operands], Expr]
@@ -248,8 +254,14 @@ class Arithmetic:
         if x.nearest is not None and dtype in INTEGERS and (rounded := self._whole(x, dtype)) is not None:
             return rounded
         vector = dtype if x.lanes == 1 else f"{dtype}x{x.lanes}"
+        if x.integral and dtype in INTEGERS and DTYPE_BYTES[dtype] <= 2:
+            bits = nearest_integers(self.e, x.expr, x.lanes)  # of whole numbers it is these
+            if bits is not None:
+                return Value(self.e.let(tirx.Cast(vector, bits)), x.lanes, dtype)
         whole = dtype == "float32" and x.dtype in INTEGERS
-        return Value(self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number, whole=whole)
+        return Value(
+            self.e.let(tirx.Cast(vector, x.expr)), x.lanes, dtype, x.number, whole=whole, integral=whole
+        )
 
     def _whole(self, x: Value, dtype: str) -> Value | None:
         """The integer of a float32 value that was rounded: by one conversion, or of a bounded one by an
@@ -265,8 +277,14 @@ class Arithmetic:
         return Value(e.let(tirx.Cast(wide.replace("int32", dtype), bits)), lanes, dtype)
 
 
+def _is_integral(x: Value) -> bool:
+    return x.integral or (x.number is not None and float(x.number).is_integer())
+
+
 def _described(made: Value, name: str, operands: Sequence[Value]) -> Value:
     """What is known of a float32 value by the operation that made it."""
+    if name in _WITHOUT_FRACTION or (name in _KEEPS_WHOLE and all(map(_is_integral, operands))):
+        made = replace(made, integral=True)
     if name in {"max", "min"}:
         a, b = operands if operands[0].number is None else operands[::-1]
         if b.number is None:

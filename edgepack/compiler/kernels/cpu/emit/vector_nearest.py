@@ -23,6 +23,9 @@ X86 = {
     8: ("avx", "llvm.x86.avx.cvt.ps2dq.256"),
     16: ("avx512f", "llvm.x86.avx512.mask.cvtps2dq.512"),
 }
+#: RISC-V's of vectors of any length: VFCVT, which rounds as its mode says too. One that truncates, as a cast
+#: does, makes qemu 7.2 end with a failed assertion where it stands behind VSETVLI.
+RISCV = "llvm.lrint"
 AARCH64 = "llvm.aarch64.neon.fcvtns.v4i32.v4f32"
 
 
@@ -30,6 +33,8 @@ def nearest_lanes(target: CpuTarget) -> int:
     """Lanes of the widest vector that one instruction rounds to integers; 0 where none does."""
     if target.rounds_to_integers:
         return min(4, target.word_lanes) if target.word_lanes >= 4 else 0
+    if has_feature(target, "v"):
+        return target.word_lanes
     return max(
         (n for n, (feature, _) in X86.items() if n <= target.word_lanes and has_feature(target, feature)),
         default=0,
@@ -39,7 +44,8 @@ def nearest_lanes(target: CpuTarget) -> int:
 def nearest_integers(e: Emitter, x: Expr, lanes: int) -> Expr | None:
     """int32 of float32 below 2**31; None where no instruction does it."""
     widest = nearest_lanes(e.target) if e.target is not None else 0
-    if not widest or lanes < 4 or lanes % min(widest, lanes):
+    least = 2 if e.target is not None and has_feature(e.target, "v") else 4
+    if not widest or lanes < least or lanes % min(widest, lanes):
         return None
     width, x = min(widest, lanes), e.let(x)
     parts = [
@@ -54,6 +60,8 @@ def _rounded(e: Emitter, x: Expr, lanes: int) -> Expr:
     vector = f"int32x{lanes}"
     if e.target.rounds_to_integers:
         return e.let(tirx.call_llvm_pure_intrin(vector, AARCH64, x))
+    if has_feature(e.target, "v"):
+        return e.let(tirx.call_llvm_pure_intrin(vector, RISCV, x))
     name = X86[lanes][1]
     if lanes < 16:
         return e.let(tirx.call_llvm_pure_intrin(vector, name, x))
