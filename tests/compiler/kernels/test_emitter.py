@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Operand, RuleError
+from edgepack.compiler.kernels.cpu.emit.analysis_cost import LARGEST_COST, analysis_cost
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
 
@@ -58,3 +60,14 @@ def test_an_operand_that_was_not_declared_as_one_is_found() -> None:
     e.param(0, 4)
     with pytest.raises(AssertionError):
         e.stage(1)  # no tasks, so neither lo nor hi
+
+
+def test_a_vector_made_of_others_costs_the_analyser_each_of_them() -> None:
+    """Twelve shuffles of eight times the vector before are 8^12 of it, where names are replaced by values."""
+    x = tirx.Var("x", "int8x4")
+    known: dict[str, int] = {}
+    for number in range(12):
+        name = f"v{number}"
+        known[name] = analysis_cost(tirx.Shuffle([x] * 8, list(range(32))), known)
+        x = tirx.Var(name, "int8x4")
+    assert known["v11"] > LARGEST_COST

@@ -36,6 +36,8 @@ def analysis_cost(value: Expr, bound: dict[str, int]) -> int:
             continue
         total += times
         times *= _LOOKS_AT_A_SELECTION if isinstance(part, tirx.Select) else 1
-        if not isinstance(part, TensorLoad):  # positions are small
+        if isinstance(part, tirx.Shuffle):
+            parts += [(vector, times) for vector in part.vectors]
+        elif not isinstance(part, TensorLoad):  # positions are small
             parts += [(operand, times) for operand in operands_of(part)]
     return total
