@@ -94,6 +94,19 @@ def projected(rows: int, heads: int, width: int, biased: bool) -> onnx.ModelProt
     return _finished(g, *parts, [2, rows, total], _scaled)
 
 
+def followed() -> onnx.ModelProto:
+    """An elementwise operator behind it, whose kernel takes the rest of the group."""
+    g = Graph("attention", seed=3)
+    q, k, v = (
+        _heads(g, name, 1, length, 3, 16, perm)
+        for name, length, perm in (("q", 49, [0, 2, 1, 3]), ("k", 37, [0, 2, 3, 1]), ("v", 37, [0, 2, 1, 3]))
+    )
+    weights = g.op("Softmax", _masked(1, 1, 49, 37)(g, g.op("MatMul", q, k)), axis=-1)
+    g.op("Tanh", g.op("MatMul", weights, v), name="y")
+    g.output("y")
+    return g.model()
+
+
 def plain(shape: tuple[int, ...], keys: int, columns: int) -> onnx.ModelProto:
     """Operands that lie as a product wants them, and a result that is not merged."""
     *batch, _, depth = shape
@@ -134,6 +147,7 @@ MODELS = {
     "projected": projected(18, 2, 12, biased=True),
     "projected, one biased": projected(23, 3, 8, biased=False),
     "without a batch": plain((35, 16), 16, 30),
+    "followed by an operator": followed(),
 }
 
 

@@ -107,7 +107,7 @@ class AttentionKernel(KernelBuilder):
     def _declare(self) -> AttentionBuffers:
         e, form = self.e, self.form
         params = {p: declare_param(e, i, p) for i, p in enumerate(form.params)}
-        query, key, value = (params[p] for p in form.params[:3])
+        query, key, value = (params[p] for p in form.operands)
         output = e.output(0, prod(form.batch) * form.rows * form.columns)
         # Never rebased: LLVM is told that buffers do not overlap, and these are written and read.
         panel, scores, sums = (e.scratch(n * self.block) for n in (form.depth, form.keys, 1))

@@ -27,7 +27,8 @@ class AttentionForm:
             the strides of the batch dimensions, then those of the matrix's own two (of keys: keys, depth).
         scale: that the products are multiplied by.
         zeroes_nan: weights that are NaN are 0 instead.
-        params: the fused function's parameters: queries, keys, values, then what the steps read.
+        params: the fused function's parameters.
+        operands: those of queries, keys and values; the others are what the steps read.
         scores: the buffer of the products, and ``weighed`` what the softmax reads, some steps later.
         blocks: elementwise blocks by the buffer that they write.
     """
@@ -44,6 +45,7 @@ class AttentionForm:
     scale: float
     zeroes_nan: bool
     params: tuple[Buffer, ...]
+    operands: tuple[Buffer, ...]
     scores: Buffer
     weighed: Buffer
     blocks: Mapping[Buffer, Block]
@@ -60,6 +62,10 @@ class AttentionForm:
         strides = strides_of([shape[axis] for axis in order])
         *params, result = fused.function.params
         blocks = blocks_of(fused.function)
+        # In a part of a group parameters are in the order in which its statements read them.
+        operands = tuple(params[i] for i in fused.anchor.operands[:3] if i is not None)
+        if len(operands) < 3:
+            raise RuleError("an operand that is computed in the group")
         if fused.outputs != 1 or not blocks[-1].target.same_as(result) or not blocks[-1].reductions:
             raise RuleError("something follows the product with the values")
         largest = next(b for b in blocks[1:] if b.reductions)
@@ -77,6 +83,7 @@ class AttentionForm:
             float(a["scale"]),
             bool(a["zeroes_nan"]),
             tuple(params),
+            operands,
             blocks[0].target,
             loads[0].source,
             {b.target: b for b in blocks if not b.reductions},
