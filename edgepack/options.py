@@ -132,7 +132,7 @@ class PackOptions:
     exclude: Sequence[str] = ()
     min_sqnr: float | None = None
     reduce_range: bool = False
-    activation_tables: bool = False
+    activation_tables: bool | None = None
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -189,8 +189,9 @@ class QuantizeOptions:
         bias_correction: take the mean error that rounded weights make off the biases, unless that takes an
             output further off the float model's.
         reduce_range: weights of 7 bits, which x86 CPUs without VNNI (AVX2) multiply as bytes.
-        activation_tables: products are rounded before SiLU, GELU, hard-swish and the like too, which are
-            look-up tables then: faster, less accurate.
+        activation_tables: products are rounded before their activations too, which are look-up tables then:
+            faster, less accurate. None: before those that are expensive to compute (SiLU, GELU, tanh), not
+            before others (hard-swish).
         samples: of the calibration data that are used at most.
         seed: of random calibration data.
         shapes: an input's name to its shape, where the model leaves it open.
@@ -212,7 +213,7 @@ class QuantizeOptions:
     max_drop: float | None = None
     bias_correction: bool = True
     reduce_range: bool = False
-    activation_tables: bool = False
+    activation_tables: bool | None = None
     samples: int = 128
     seed: int = 0
     shapes: Mapping[str, Sequence[int]] | None = None
@@ -237,7 +238,7 @@ class QuantizeKeywords(TypedDict, total=False):
     max_drop: float | None
     bias_correction: bool
     reduce_range: bool
-    activation_tables: bool
+    activation_tables: bool | None
     samples: int
     seed: int
     shapes: Mapping[str, Sequence[int]] | None
@@ -331,7 +332,7 @@ class PackKeywords(CheckKeywords, PackageKeywords, total=False):
     exclude: Sequence[str]
     min_sqnr: float | None
     reduce_range: bool
-    activation_tables: bool
+    activation_tables: bool | None
     force: bool
     cache: bool
 

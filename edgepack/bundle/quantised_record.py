@@ -52,8 +52,9 @@ class QuantisedRecord(Record):
     exclude: tuple[str, ...] = Field(default=(), description="patterns of layers that stayed float")
     min_sqnr: float | None = Field(default=None, description="decibels that each output was to have")
     reduce_range: bool = Field(default=False, description="whether weights have 7 bits")
-    activation_tables: bool = Field(
-        default=False, description="whether products are rounded before their activations too"
+    activation_tables: bool | None = Field(
+        default=None,
+        description="whether products are rounded before their activations too; null: before expensive ones",
     )
     kept_float: tuple[str, ...] = Field(default=(), description="layers that stayed float for these")
     sqnr: dict[str, float | None] = Field(

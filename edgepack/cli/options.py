@@ -308,9 +308,10 @@ def calibration_options(function: _F) -> _F:
             help="Weights of 7 bits: faster on x86 without VNNI (AVX2), less accurate.",
         ),
         click.option(
-            "--activation-tables",
-            is_flag=True,
-            help="Round before SiLU, GELU, hard-swish too, which become tables: faster, less accurate.",
+            "--activation-tables/--no-activation-tables",
+            default=None,
+            help="Round before activations too, which become tables: faster, less accurate.  [default: "
+            "before SiLU, GELU and the like]",
         ),
     )
     return _with(function, options)

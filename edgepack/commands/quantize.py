@@ -127,7 +127,10 @@ def check_quantize(options: QuantizeOptions, dynamic: str = "--dynamic") -> None
             hint="Give one of them, and a script that measures the accuracy: --accuracy FILE.py.",
         )
     if options.dynamic:
-        static = {"--symmetric": options.symmetric, "--activation-tables": options.activation_tables}
+        static = {
+            "--symmetric": options.symmetric,
+            "--activation-tables": options.activation_tables is not None,
+        }
         wrong = [name for name, given in static.items() if given]
         wrong += ["--min-sqnr"] * (options.min_sqnr is not None) + asked
         if wrong:

@@ -50,7 +50,8 @@ class QuantiseSettings:
         bias_correction: the mean error that rounded weights make on the calibration data is taken off biases,
             unless that takes an output further off.
         reduce_range: weights have 7 bits, so that no sum of two products of theirs exceeds 16 bits.
-        activation_tables: products are rounded before their activations too, which are tables then.
+        activation_tables: products are rounded before their activations too, which are tables then; None:
+            before those that are expensive to compute.
         samples: of the calibration data that are used at most.
         seed: of random calibration data.
     """
@@ -65,7 +66,7 @@ class QuantiseSettings:
     max_drop: float | None = None
     bias_correction: bool = True
     reduce_range: bool = False
-    activation_tables: bool = False
+    activation_tables: bool | None = None
     samples: int = 128
     seed: int = 0
 

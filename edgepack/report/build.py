@@ -113,8 +113,11 @@ def _quantised(manifest: Manifest) -> Quantised | None:
             "random inputs, which say nothing about real ones" if record.calibration is None else "the user's"
         )
         how = f"With {record.samples} samples of calibration data ({data}); weights of {weights}."
-        if record.activation_tables:
-            how += " Products are rounded before their activations too."
+        if record.activation_tables is not None:
+            before = (
+                "before their activations too" if record.activation_tables else "behind their activations"
+            )
+            how += f" Products are rounded {before}."
     kept = f" For the sake of the outputs these stayed float: {', '.join(record.kept_float)}."
     return Quantised(record, how + (kept if record.kept_float else ""))
 

@@ -152,6 +152,7 @@ OPTIONS = {
     "--samples": _size("samples"),
     **{f"--{name}": _size(name.replace("-", "_")) for name in ("min-sqnr", "max-error", "min-top1", *_BARS)},
     **{f"--{name}": _flag(name.replace("-", "_")) for name in _QUANTISING_FLAGS},
+    "--no-activation-tables": _flag("activation_tables", "False"),
     "--no-bias-correction": _flag("bias_correction", "False"),
     "--no-cache": _flag("cache", "False"),
     "--bench": _text("bench"),

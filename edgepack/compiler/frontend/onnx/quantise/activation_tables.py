@@ -24,9 +24,18 @@ __all__ = ["with_activation_tables"]
 #: Points of a range at which an activation is looked at, to find where it is flat.
 POINTS = 1025
 
+#: Operators that take several times as long to compute as a result is looked up.
+EXPENSIVE = frozenset(
+    {
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp"),
+        *("Gelu", "Log", "Mish", "Pow", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Swish"),
+        *("Tan", "Tanh"),
+    }
+)
+
 
 def with_activation_tables(
-    model: onnx.ModelProto, ranges: Mapping[str, Range], *, symmetric: bool
+    model: onnx.ModelProto, ranges: Mapping[str, Range], *, symmetric: bool, cheap: bool
 ) -> onnx.ModelProto:
     """Rounds products of integers before elementwise operators that end in a quantised tensor, in place.
 
@@ -37,6 +46,7 @@ def with_activation_tables(
         model: with QuantizeLinear and DequantizeLinear, nodes in order.
         ranges: of the float model's tensors.
         symmetric: the zero point is 0, of int8.
+        cheap: also before activations that are computed almost as fast as they are looked up (hard-swish).
     """
     products = _products(model) & ranges.keys()
     chains = Chains(model, products)
@@ -47,7 +57,9 @@ def with_activation_tables(
     readers, outputs = _readers(model), {value.name for value in model.graph.output}
     for name, quantisers in ends.items():
         inside = all(chains.roots.get(reader.output[0]) == name for reader in readers[name])
-        if inside and name not in outputs and len(quantisers) == 1:
+        if not inside or name in outputs or len(quantisers) != 1:
+            continue
+        if cheap or any(node.op_type in EXPENSIVE for node in _chain(model, chains, quantisers[0].input[0])):
             useful = _useful(model, chains, quantisers[0], ranges[name])
             _round(model, name, useful, readers[name], symmetric=symmetric)
     return model
@@ -113,9 +125,7 @@ def _evaluated(model: onnx.ModelProto, chains: Chains, name: str, points: NDArra
     import onnx
     from onnx import numpy_helper
 
-    root = chains.roots[name]
-    inside = [n for n in model.graph.node if chains.roots.get(n.output[0]) == root and n.output[0] != root]
-    nodes = needed(inside, [name])
+    root, nodes = chains.roots[name], _chain(model, chains, name)
     used = {operand for node in nodes for operand in node.input} - {root}
     constants = [tensor for tensor in model.graph.initializer if tensor.name in used]
     graph = onnx.helper.make_graph(
@@ -128,6 +138,13 @@ def _evaluated(model: onnx.ModelProto, chains: Chains, name: str, points: NDArra
     whole = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     (found,) = create_session(whole).run([name], {})
     return np.asarray(found).reshape(-1)
+
+
+def _chain(model: onnx.ModelProto, chains: Chains, name: str) -> list[onnx.NodeProto]:
+    """The nodes between a tensor's root and the tensor."""
+    root = chains.roots[name]
+    inside = [n for n in model.graph.node if chains.roots.get(n.output[0]) == root and n.output[0] != root]
+    return needed(inside, [name])
 
 
 def _round(

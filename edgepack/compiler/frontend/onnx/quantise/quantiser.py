@@ -76,8 +76,9 @@ def quantised(
     quantiser.quantize_model()
     quantiser.model.topological_sort()
     made = quantiser.model.model
-    if settings.activation_tables:
-        made = with_activation_tables(made, ranges, symmetric=settings.symmetric)
+    if settings.activation_tables is not False:
+        cheap = settings.activation_tables is True
+        made = with_activation_tables(made, ranges, symmetric=settings.symmetric, cheap=cheap)
     return _finished(made, structure.model)
 
 
