@@ -349,6 +349,7 @@ def report(
     """Everything, in Markdown."""
     versions = {name: version for n in networks for name, version in n.versions.items()}
     device = networks[0].bundle.manifest.device
+    float32 = networks[0].types == "float32"
     features = " ".join([device.cpu or "baseline", *device.features])
     parts = [
         f"Measured on {datetime.date.today().isoformat()}: median of {rounds} rounds in which the engines "
@@ -363,13 +364,14 @@ def report(
     for threads, found in results.items():
         if found:
             parts += [f"### {threads} thread" + ("s" if threads > 1 else ""), times_table(found, engines)]
-            parts += [bounds_table(found, machine)]
-    parts += [
-        "Least time: layer by layer the longer of its operations (after Winograd, transforms not counted) at "
-        "peak and its weights at the bandwidth of the cache that holds them all.",
-        "### Errors",
-        errors_table(networks, engines),
-    ]
+            if float32:  # the peak is that of float32
+                parts += [bounds_table(found, machine)]
+    if float32:
+        parts.append(
+            "Least time: layer by layer the longer of its operations (after Winograd, transforms not "
+            "counted) at peak and its weights at the bandwidth of the cache that holds them all."
+        )
+    parts += ["### Errors", errors_table(networks, engines)]
     refused = [f"- {e} on {n.name}: {why}" for n in networks for e, why in n.refusals.items()]
     if refused:
         parts += ["Cannot run:", "\n".join(refused)]
