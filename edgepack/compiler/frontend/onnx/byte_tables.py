@@ -8,10 +8,12 @@ which kernels do by instructions that permute bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.onnx.known_versions import for_onnxruntime
 from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
+from edgepack.compiler.memory import ran_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-__all__ = ["Chains", "needed", "with_byte_tables"]
+__all__ = ["Chains", "evaluated", "needed", "with_byte_tables"]
 
 #: Operators of float tensors whose element depends on the elements at its place, beside constants.
 ELEMENTWISE_NAMES = """
@@ -116,8 +118,10 @@ def with_byte_tables(model: onnx.ModelProto) -> onnx.ModelProto:
     if not chains.found:
         return model
     try:
-        tables = _evaluated(model, chains)
-    except Exception:  # of ONNX Runtime, which has no base class of its own, for an operator that it lacks
+        tables = _tables(model, chains)
+    except Exception as error:  # of ONNX Runtime, for an operator that it lacks: the chain is computed
+        if ran_out(error):
+            raise
         return model
     replaced: dict[str, list[onnx.NodeProto]] = {}
     positions: set[str] = set()
@@ -137,29 +141,46 @@ def with_byte_tables(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _evaluated(model: onnx.ModelProto, chains: Chains) -> Mapping[str, Array]:
+def _tables(model: onnx.ModelProto, chains: Chains) -> Mapping[str, Array]:
     """By the output of each chain, what becomes of each byte, in the order of their bits."""
+    import numpy as np
+    import onnx
+
+    wanted = [node.output[0] for node in chains.found]
+    inside = [node for node in model.graph.node if node.output and node.output[0] in chains.roots]
+    values = np.arange(256, dtype=np.uint8)
+    given = {
+        root: values.view(onnx.helper.tensor_dtype_to_np_dtype(chains.types[root]))
+        for root in {chains.roots[name] for name in wanted}
+    }
+    return evaluated(model, needed(inside, wanted), given, wanted)
+
+
+def evaluated(
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], given: Mapping[str, Array], wanted: Sequence[str]
+) -> dict[str, Array]:
+    """What elementwise nodes of a model compute of vectors.
+
+    Args:
+        nodes: in order; constants that they read are the model's.
+        given: the values of the tensors that they start from.
+        wanted: names of results.
+
+    Raises:
+        Exception: of ONNX Runtime, which has no base class of its own, for an operator that it lacks.
+    """
     import numpy as np
     import onnx
     from onnx import numpy_helper
 
-    wanted = [node.output[0] for node in chains.found]
-    inside = [node for node in model.graph.node if node.output and node.output[0] in chains.roots]
-    nodes = needed(inside, wanted)
-    roots = {chains.roots[name] for name in wanted}
-    names = {name for node in nodes for name in node.input} - roots
-    values = np.arange(256, dtype=np.uint8)
-    given = [
-        numpy_helper.from_array(values.view(onnx.helper.tensor_dtype_to_np_dtype(chains.types[root])), root)
-        for root in sorted(roots)
-    ]
+    used = {name for node in nodes for name in node.input} - given.keys()
+    constants = [numpy_helper.from_array(values, name) for name, values in given.items()]
+    constants += [tensor for tensor in model.graph.initializer if tensor.name in used]
     outputs = [onnx.ValueInfoProto(name=name) for name in wanted]
-    graph = onnx.helper.make_graph(
-        nodes, "tables", [], outputs, [*given, *(t for t in model.graph.initializer if t.name in names)]
-    )
+    graph = onnx.helper.make_graph(nodes, "chains", [], outputs, constants)
     whole = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    found = create_session(whole).run(wanted, {})
-    return {name: np.asarray(table).reshape(256) for name, table in zip(wanted, found, strict=True)}
+    found = create_session(for_onnxruntime(whole)).run(list(wanted), {})
+    return {name: np.asarray(values).reshape(-1) for name, values in zip(wanted, found, strict=True)}
 
 
 def needed(nodes: Iterable[onnx.NodeProto], wanted: Iterable[str]) -> list[onnx.NodeProto]:

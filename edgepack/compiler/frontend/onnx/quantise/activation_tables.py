@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgepack.compiler.frontend.onnx.byte_tables import Chains, needed
-from edgepack.compiler.frontend.onnx.onnxruntime_session import create_session
+from edgepack.compiler.frontend.onnx.byte_tables import Chains, evaluated, needed
 from edgepack.compiler.frontend.onnx.quantise.ranges import Range
 from edgepack.compiler.frontend.onnx.quantise.structure import PRODUCTS
 
@@ -73,7 +72,7 @@ def _products(model: onnx.ModelProto) -> set[str]:
     for node in model.graph.node:
         if node.op_type == "DequantizeLinear":
             dequantised[node.output[0]] = node.input[0]
-        elif node.op_type in PRODUCTS and node.input[0] in dequantised:
+        elif node.op_type in PRODUCTS and dequantised.keys() >= {*node.input[:2]}:
             found[node.output[0]] = None
         elif node.op_type == "Add" and len(node.input) == 2:
             for sums, bias in (tuple(node.input), tuple(node.input)[::-1]):
@@ -102,8 +101,10 @@ def _useful(model: onnx.ModelProto, chains: Chains, quantiser: onnx.NodeProto, g
     import numpy as np
     from onnx import numpy_helper
 
+    name = quantiser.input[0]
     points = np.linspace(given.low, given.high, POINTS, dtype=np.float32)
-    values = _evaluated(model, chains, quantiser.input[0], points).astype(np.float64)
+    computed = evaluated(model, _chain(model, chains, name), {chains.roots[name]: points}, [name])
+    values = computed[name].astype(np.float64)
     half = float(numpy_helper.to_array(chains.constants[quantiser.input[1]]).reshape(())) / 2
     low, high = (_flat_until(side, half) for side in (values, values[::-1]))
     if not np.isfinite(values).all() or low + high >= POINTS - 1:
@@ -117,27 +118,6 @@ def _flat_until(values: NDArray[Any], half: float) -> int:
 
     low, high = np.minimum.accumulate(values), np.maximum.accumulate(values)
     return int(np.flatnonzero(np.maximum(values - low, high - values) <= half).max(initial=0))
-
-
-def _evaluated(model: onnx.ModelProto, chains: Chains, name: str, points: NDArray[Any]) -> NDArray[Any]:
-    """What a chain makes of its root's values."""
-    import numpy as np
-    import onnx
-    from onnx import numpy_helper
-
-    root, nodes = chains.roots[name], _chain(model, chains, name)
-    used = {operand for node in nodes for operand in node.input} - {root}
-    constants = [tensor for tensor in model.graph.initializer if tensor.name in used]
-    graph = onnx.helper.make_graph(
-        nodes,
-        "chain",
-        [],
-        [onnx.ValueInfoProto(name=name)],
-        [numpy_helper.from_array(points, root), *constants],
-    )
-    whole = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    (found,) = create_session(whole).run([name], {})
-    return np.asarray(found).reshape(-1)
 
 
 def _chain(model: onnx.ModelProto, chains: Chains, name: str) -> list[onnx.NodeProto]:

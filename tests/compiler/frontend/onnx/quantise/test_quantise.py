@@ -172,6 +172,19 @@ def test_activations_between_two_roundings_are_tables(tmp_path: Path, symmetric:
     assert exact.outputs[0].sqnr - 8 < figures.outputs[0].sqnr
 
 
+def test_a_layer_that_stays_float_is_not_rounded_before_its_activation(tmp_path: Path) -> None:
+    """Also where it reads what another layer has rounded."""
+    g = Graph("two heads")
+    x = g.act(g.conv(g.input("x", (1, 8, 12, 12)), 8, 8), "Relu")
+    kept, other = (g.op("Conv", x, g.weight(8, 8, 1, 1), name=name) for name in ("kept", "other"))
+    both = g.op("Add", g.act(kept, "silu"), g.act(other, "silu"))
+    g.op("Conv", both, g.weight(4, 8, 1, 1), name="y")
+    g.output("y")
+    names = {node.output[0]: node.name for node in made(g.model(), tmp_path)[0].graph.node}
+    model, _ = made(g.model(), tmp_path, exclude=(names["kept"],))
+    assert "kept" not in rounded(model)
+
+
 def test_products_of_two_activations_stay_float(tmp_path: Path) -> None:
     """Attention is one kernel then."""
     g = Graph("scores")
