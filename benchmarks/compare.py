@@ -9,10 +9,8 @@ neighbours.
 from __future__ import annotations
 
 import argparse
-import datetime
 import fcntl
 import json
-import math
 import os
 import random
 import signal
@@ -22,9 +20,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -35,11 +32,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import chart
 import peak
+from comparison import FLOAT32, Prepared, Result, line, report
 from engines import ENGINES, QUANTISED_ENGINES
-from markdown import replace_section, table
+from markdown import replace_section
 from networks import BENCHMARKS, MORE, QUANTISED, QUANTISED_DYNAMICALLY, REAL, folded, known, save
 from real_networks import default_cache
-from work import Work, work_of
+from work import work_of
 
 import edgepack
 from edgepack.compiler.frontend.onnx.sampling import random_inputs
@@ -51,9 +49,6 @@ WARMUP = 3
 
 #: Seconds in which an engine must have loaded the model and run it twice.
 READY_SECONDS = 120.0
-
-#: edgepack's own time in float32, beside quantised networks.
-FLOAT32 = "edgepack float32"
 
 #: An engine whose single run takes longer, in ms, has one turn of one run and no more.
 SLOW_MS = 1500.0
@@ -143,49 +138,6 @@ class Program:
 
     def close(self) -> None:
         pass
-
-
-@dataclass
-class Prepared:
-    """A network that is packed and has inputs; what each engine gave.
-
-    Attributes:
-        float32: of a quantised network, the bundle of the model that it was made from.
-        types: what its products are of.
-    """
-
-    name: str
-    model: Path
-    inputs: Path
-    bundle: edgepack.Bundle
-    work: Work
-    pack_seconds: float
-    float32: edgepack.Bundle | None = None
-    types: str = "float32"
-    errors: dict[str, float] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    refusals: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Result:
-    """Times in ms by engine, on so many threads."""
-
-    network: Prepared
-    threads: int
-    times: dict[str, list[float]]
-
-    def median(self, engine: str) -> float:
-        return statistics.median(self.times[engine])
-
-    @property
-    def best_peer(self) -> str:
-        return min((e for e in self.times if e not in {"edgepack", FLOAT32}), key=self.median, default="")
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long as edgepack the best peer takes."""
-        return self.median(self.best_peer) / self.median("edgepack") if self.best_peer else math.nan
 
 
 def prepare(name: str, folder: Path, cache: Path, *, int8: str) -> Prepared:
@@ -279,105 +231,6 @@ def _check(network: Prepared, running: dict[str, Program | EngineProcess]) -> No
             running.pop(engine).close()
 
 
-# Reports -------------------------------------------------------------------------------------------------
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:.4f}" if value < 0.1 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
-
-
-def times_table(results: Sequence[Result], engines: Sequence[str]) -> str:
-    """Medians, and how many times as long as edgepack the best peer takes."""
-    rows = []
-    own = ["edgepack", *([FLOAT32] if any(FLOAT32 in result.times for result in results) else [])]
-    for result in results:
-        cells = []
-        for engine in [*own, *engines]:
-            if engine in result.times:
-                text = _milliseconds(result.median(engine))
-                cells.append(f"**{text}**" if engine in ("edgepack", result.best_peer) else text)
-            else:
-                cells.append("cannot run")
-        rows.append([result.network.name, *cells, f"{result.ratio:.2f} ({result.best_peer})"])
-    mean = math.exp(statistics.fmean(math.log(r.ratio) for r in results if r.ratio == r.ratio))
-    rows.append(["geometric mean", *[""] * (len(engines) + len(own)), f"**{mean:.2f}**"])
-    return table(["median ms", *own, *engines, "best peer / edgepack"], rows)
-
-
-def bounds_table(results: Sequence[Result], machine: peak.Machine) -> str:
-    """Least times by operations and bytes, and how near edgepack is."""
-    rows = []
-    for result in results:
-        work, threads = result.network.work, result.threads
-        median = result.median("edgepack")
-        least = work.least_ms(machine, threads)
-        rows.append(
-            [
-                result.network.name,
-                f"{work.flops / 1e9:.3g}",
-                f"{work.least_flops / 1e9:.3g}",
-                f"{work.weight_bytes / 1e6:.3g}",
-                _milliseconds(work.flops_ms(machine, threads)),
-                _milliseconds(work.bytes_ms(machine, threads)),
-                _milliseconds(least),
-                _milliseconds(median),
-                f"{least / median:.0%}",
-                f"{work.flops / median / 1e6 / machine.peak(threads):.0%}",
-            ]
-        )
-    header = ["", "GFLOP", "after Winograd", "weights MB", "ms by FLOPs", "ms by bytes", "least ms"]
-    return table([*header, "edgepack ms", "least / edgepack", "direct FLOPs of peak"], rows)
-
-
-def errors_table(networks: Sequence[Prepared], engines: Sequence[str]) -> str:
-    """Differences from ONNX Runtime, and how long packing took."""
-    columns = ["edgepack", *(engine for engine in engines if engine != "onnxruntime")]
-    rows = [
-        [n.name, *(f"{n.errors[e]:.0e}" if e in n.errors else "" for e in columns), f"{n.pack_seconds:.0f}"]
-        for n in networks
-    ]
-    return table(["error / largest output", *columns, "edgepack packs in s"], rows)
-
-
-def report(
-    results: Mapping[int, Sequence[Result]],
-    networks: Sequence[Prepared],
-    engines: Sequence[str],
-    machine: peak.Machine,
-    rounds: int,
-) -> str:
-    """Everything, in Markdown."""
-    versions = {name: version for n in networks for name, version in n.versions.items()}
-    device = networks[0].bundle.manifest.device
-    float32 = networks[0].types == "float32"
-    features = " ".join([device.cpu or "baseline", *device.features])
-    parts = [
-        f"Measured on {datetime.date.today().isoformat()}: median of {rounds} rounds in which the engines "
-        f"take turns, batch 1, {networks[0].types}; "
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + ". Peers are called from Python through the cheapest call that they have, which costs them "
-        "microseconds: it shows on the two smallest networks only. PyTorch runs eagerly, node by node, after "
-        "constants and batch normalisations were folded.",
-        f"edgepack compiled for: `{features}`.",
-        peak.describe(machine),
-    ]
-    for threads, found in results.items():
-        if found:
-            parts += [f"### {threads} thread" + ("s" if threads > 1 else ""), times_table(found, engines)]
-            if float32:  # the peak is that of float32
-                parts += [bounds_table(found, machine)]
-    if float32:
-        parts.append(
-            "Least time: layer by layer the longer of its operations (after Winograd, transforms not "
-            "counted) at peak and its weights at the bandwidth of the cache that holds them all."
-        )
-    parts += ["### Errors", errors_table(networks, engines)]
-    refused = [f"- {e} on {n.name}: {why}" for n in networks for e, why in n.refusals.items()]
-    if refused:
-        parts += ["Cannot run:", "\n".join(refused)]
-    return "\n\n".join(parts)
-
-
 @contextmanager
 def alone() -> Iterator[None]:
     """Waits until no other comparison runs on this machine."""
@@ -456,7 +309,7 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
             print(f", packed in {network.pack_seconds:.0f} s", flush=True)
             for threads, found in results.items():
                 found.append(compare(network, engines, threads, options.rounds))
-                print(f"  {threads}: " + _line(found[-1]), flush=True)
+                print(f"  {threads}: " + line(found[-1]), flush=True)
     if not networks:
         sys.exit(1)
     text = report(results, networks, engines, machine, options.rounds)
@@ -472,11 +325,6 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
     if options.json:
         data = {t: {r.network.name: r.times for r in found} for t, found in results.items()}
         options.json.write_text(json.dumps(data), encoding="utf-8")
-
-
-def _line(result: Result) -> str:
-    ordered = sorted(result.times, key=result.median)
-    return ", ".join(f"{e} {_milliseconds(result.median(e))}" for e in ordered) + f"; {result.ratio:.2f}"
 
 
 if __name__ == "__main__":
