@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -106,18 +106,24 @@ def readers(module: IRModule) -> dict[relax.Expr, list[relax.Call | None]]:
     function = module["main"]
     for block in function.body.blocks:
         for binding in block.bindings:
-            call = binding.value
-            if not isinstance(call, relax.Call):
-                found.setdefault(call, []).append(None)
-                continue
-            for arg in call.args:
-                for field in arg.fields if isinstance(arg, relax.Tuple) else [arg]:
-                    if isinstance(field, relax.Var):
-                        found.setdefault(field, []).append(call)
-    result = function.body.body
-    for field in result.fields if isinstance(result, relax.Tuple) else [result]:
-        found.setdefault(field, []).append(None)
+            call = binding.value if isinstance(binding.value, relax.Call) else None
+            for arg in [binding.value] if call is None else call.args:
+                for variable in _variables(arg):
+                    found.setdefault(variable, []).append(call)
+    for variable in _variables(function.body.body):
+        found.setdefault(variable, []).append(None)
     return found
+
+
+def _variables(expr: relax.Expr) -> Iterator[relax.Expr]:
+    """Those of an operand: itself, or in a tuple."""
+    if isinstance(expr, relax.Var):
+        yield expr
+    elif isinstance(expr, relax.Tuple):
+        for field in expr.fields:
+            yield from _variables(field)
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from _variables(expr.tuple_value)
 
 
 class Rewriter:

@@ -101,6 +101,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     models = {f"{name}, {types}": _model(name, types) for name, types in PAIRS}
     models["doubled, Relu"] = _model("doubled", "s8", activation="Relu")
     models["doubled, Softsign"] = _model("doubled", "s8", activation="Softsign")
+    models["two outputs"] = _model("doubled", "s8", activation="Relu")
+    (transpose,) = (n for n in models["two outputs"].graph.node if n.op_type == "ConvTranspose")
+    shape = [1, 9, 10, 12]
+    value = onnx.helper.make_tensor_value_info(transpose.output[0], onnx.TensorProto.FLOAT, shape)
+    models["two outputs"].graph.output.append(value)
     return Compiled(models, tmp_path_factory.mktemp("transposes"))
 
 
@@ -119,6 +124,15 @@ def test_every_integer_is_that_of_exact_sums(compiled: Compiled, name: str) -> N
 
 def test_an_activation_that_is_not_known_follows_the_whole_output(compiled: Compiled) -> None:
     compiled.check("doubled, Softsign")
+
+
+def test_what_is_also_an_output_is_spread_before_its_activation(compiled: Compiled) -> None:
+    (spec,) = compiled.plan("two outputs").inputs
+    x = np.random.default_rng(3).integers(0, 256, spec.shape).astype(np.uint8)
+    found, expected = (run("two outputs", {"x": x}) for run in (compiled.run, compiled.expected))
+    (other,) = found.keys() - {"y"}
+    np.testing.assert_allclose(found[other], expected[other], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found["y"], compiled.run("doubled, Relu", {"x": x})["y"])
 
 
 def test_bytes_are_spread(compiled: Compiled) -> None:
