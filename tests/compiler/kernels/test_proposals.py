@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -121,3 +122,23 @@ def test_proposals_fit(name: str) -> None:
             found += 1
             assert propose(conv, target, proposed) == proposed
     assert found > 20
+
+
+@pytest.mark.parametrize("height", [14, 15])
+@pytest.mark.parametrize("groups", [3, 5])
+def test_the_last_groups_are_of_the_task_of_those_they_overlap(height: int, groups: int) -> None:
+    """Also where rows are so few that each block of groups would be a task."""
+    target = replace(VNNI[0], threads=8)
+    channels = 8 * groups
+    sizes = (1, 1, height, channels, 1, height, channels)
+    conv = Conv2d(*sizes, (1, 3), (1, 1), (1, 1), 0, 1, 0, 1, groups, FLOAT32)
+    micro = Dot4Bytes.of(BYTES, target)
+    assert micro is not None
+    units = conv.in_units(micro.group)
+    _, layout, proposed = grouped_cost.propose_units(units, micro, GroupedSchedule(lanes=16))
+    blocks = -(-groups // layout.groups)
+    assert groups % layout.groups
+    assert proposed.block is not None
+    assert (blocks - 1) % proposed.block
+    with pytest.raises(ScheduleError, match="would overlap another task's"):
+        grouped_cost.propose_units(units, micro, replace(proposed, block=1))

@@ -61,7 +61,7 @@ def propose_units(
         raise RuleError("an implicit matrix product is faster")
     target, blocks = micro.target, -(-conv.groups // best.layout.groups)
     block = given.block or _block(conv, target, best, blocks)
-    if conv.groups % best.layout.groups and blocks % block == 1 and block < blocks:
+    if conv.groups % best.layout.groups and (blocks - 1) % block == 0 and block < blocks:
         raise ScheduleError(
             f"{block} blocks of a task: the last one of {blocks} would overlap another task's"
         )
@@ -135,7 +135,7 @@ def _block(conv: Conv2d, target: CpuTarget, choice: _Choice, blocks: int) -> int
         tasks = max(tasks, min(blocks, target.threads))
     block = -(-blocks // tasks)
     # The last block may overlap the one before, which must then be of the same task.
-    while conv.groups % layout.groups and blocks % block == 1 and block < blocks:
+    while conv.groups % layout.groups and (blocks - 1) % block == 0 and block < blocks:
         block += 1
     return block
 
