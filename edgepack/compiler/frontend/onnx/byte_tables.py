@@ -53,6 +53,12 @@ class Chains:
 
     def __init__(self, model: onnx.ModelProto, others: Iterable[str] = ()) -> None:
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        #: Tensors of rank 0, which a constant of rank 1 makes one of rank 1.
+        self.scalars = {
+            value.name
+            for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
+            if value.type.tensor_type.HasField("shape") and not value.type.tensor_type.shape.dim
+        }
         self.roots: dict[str, str] = {name: name for name in others}
         self.computed: set[str] = set()
         self.found: list[onnx.NodeProto] = []
@@ -90,6 +96,8 @@ class Chains:
         if x in self.constants:
             return None
         root = self.roots.get(x, x)
+        if root in self.scalars:
+            return None
         self.types.setdefault(root, zero.data_type)
         return root
 

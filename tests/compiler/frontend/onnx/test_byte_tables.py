@@ -116,3 +116,11 @@ def test_a_weight_is_no_tensor_that_a_table_is_made_of() -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.zeros((2, 64, 4), np.uint8), "xq"))
     del model.graph.node[0]
     assert "Gather" not in _operators(with_byte_tables(model))
+
+
+def test_a_number_that_becomes_a_vector_has_no_table() -> None:
+    model = _model(CHAINS["hard-swish"])
+    for value in (*model.graph.input, *model.graph.output):
+        del value.type.tensor_type.shape.dim[:]
+    model.graph.value_info.append(helper.make_tensor_value_info("xq", TensorProto.UINT8, []))
+    assert "Gather" not in _operators(with_byte_tables(model))
