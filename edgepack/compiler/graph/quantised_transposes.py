@@ -189,6 +189,8 @@ class _PlainTransposes(Rewriter):
         """A constant for each channel of a tensor, dequantised or not, as one for the channels of a part."""
         full = (1,) * (len(shape) - len(shape_of(other))) + shape_of(other)
         channels = shape[1]
+        if len(shape) != len(wide.transpose.strides) + 2:  # the other one has a higher rank
+            return None
         if prod(full) not in {1, channels} or full[1] != prod(full):
             return None
         view = [1, -1, *[1] * (len(shape) - 2)]

@@ -96,16 +96,33 @@ def _transposed(x: np.ndarray, w: np.ndarray, a: dict[str, Any]) -> np.ndarray:
     return full[(slice(None), slice(None), *cut)]
 
 
+def _with_the_sums() -> onnx.ModelProto:
+    """A model whose ConvTranspose is an output too."""
+    model = _model("doubled", "s8", activation="Relu")
+    (node,) = (one for one in model.graph.node if one.op_type == "ConvTranspose")
+    sums = onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, [1, 9, 10, 12])
+    model.graph.output.append(sums)
+    return model
+
+
+def _by_a_constant_of_rank_5() -> onnx.ModelProto:
+    """A model that doubles what is computed, by a tensor of one element and of more axes."""
+    model = _model("doubled", "s8", activation="Identity")
+    (node,) = (one for one in model.graph.node if one.op_type == "Identity")
+    node.op_type = "Mul"
+    node.input.append("two")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full([1] * 5, 2, np.float32), "two"))
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, [1, 1, 9, 10, 12])
+    model.graph.output[0].CopyFrom(y)
+    return model
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     models = {f"{name}, {types}": _model(name, types) for name, types in PAIRS}
     models["doubled, Relu"] = _model("doubled", "s8", activation="Relu")
     models["doubled, Softsign"] = _model("doubled", "s8", activation="Softsign")
-    models["two outputs"] = _model("doubled", "s8", activation="Relu")
-    (transpose,) = (n for n in models["two outputs"].graph.node if n.op_type == "ConvTranspose")
-    shape = [1, 9, 10, 12]
-    value = onnx.helper.make_tensor_value_info(transpose.output[0], onnx.TensorProto.FLOAT, shape)
-    models["two outputs"].graph.output.append(value)
+    models |= {"two outputs": _with_the_sums(), "higher rank": _by_a_constant_of_rank_5()}
     return Compiled(models, tmp_path_factory.mktemp("transposes"))
 
 
@@ -133,6 +150,14 @@ def test_what_is_also_an_output_is_spread_before_its_activation(compiled: Compil
     (other,) = found.keys() - {"y"}
     np.testing.assert_allclose(found[other], expected[other], rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(found["y"], compiled.run("doubled, Relu", {"x": x})["y"])
+
+
+def test_a_constant_of_a_higher_rank_follows_the_whole_output(compiled: Compiled) -> None:
+    (spec,) = compiled.plan("higher rank").inputs
+    x = np.random.default_rng(3).integers(0, 256, spec.shape).astype(np.uint8)
+    found, expected = (run("higher rank", {"x": x})["y"] for run in (compiled.run, compiled.expected))
+    assert found.shape == expected.shape == (1, 1, 9, 10, 12)
+    assert np.abs(found.astype(int) - expected).max() <= 1
 
 
 def test_bytes_are_spread(compiled: Compiled) -> None:
