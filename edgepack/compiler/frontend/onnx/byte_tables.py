@@ -132,14 +132,18 @@ def with_byte_tables(model: onnx.ModelProto) -> onnx.ModelProto:
             raise
         return model
     replaced: dict[str, list[onnx.NodeProto]] = {}
-    positions: set[str] = set()
+    positions: dict[str, str] = {}
+    taken = {name for node in model.graph.node for name in (*node.input, *node.output, *_captured(node))}
+    taken |= chains.constants.keys() | {value.name for value in model.graph.input}
     for node in chains.found:
         (name,), root = node.output, chains.roots[node.output[0]]
-        table, at = f"{name}/table", f"{root}/positions"
+        table, at = _free(f"{name}/table", taken), positions.get(root)
+        cast = at is None
+        if at is None:
+            at = positions[root] = _free(f"{root}/positions", taken)
         model.graph.initializer.append(numpy_helper.from_array(tables[name], table))
         made = [onnx.helper.make_node("Gather", [table, at], [name], name=node.name, axis=0)]
-        if root not in positions:
-            positions.add(root)
+        if cast:
             made.insert(0, onnx.helper.make_node("Cast", [root], [at], to=onnx.TensorProto.INT32))
         replaced[name] = made
     nodes = [made for node in model.graph.node for made in replaced.get(node.output[0], [node])]
@@ -147,6 +151,14 @@ def with_byte_tables(model: onnx.ModelProto) -> onnx.ModelProto:
     del model.graph.node[:]
     model.graph.node.extend(kept)
     return model
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name like this one that no tensor has, which is taken then."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _tables(model: onnx.ModelProto, chains: Chains) -> Mapping[str, Array]:

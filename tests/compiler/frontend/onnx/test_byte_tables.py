@@ -124,3 +124,17 @@ def test_a_number_that_becomes_a_vector_has_no_table() -> None:
         del value.type.tensor_type.shape.dim[:]
     model.graph.value_info.append(helper.make_tensor_value_info("xq", TensorProto.UINT8, []))
     assert "Gather" not in _operators(with_byte_tables(model))
+
+
+def test_names_of_a_model_are_not_taken() -> None:
+    model = _model(CHAINS["SiLU"])
+    for name, node in (("xq/positions", "Neg"), ("yq/table", "Abs")):
+        model.graph.node.insert(0, NODE(node, ["other"], [name]))
+        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 64, 4]))
+    every = np.linspace(-6, 6, 512, dtype=np.float32).reshape(2, 64, 4)
+    feeds = {"input": every, "other": every}
+    expected = create_session(model).run(None, feeds)
+    made = with_byte_tables(model)
+    assert "Gather" in _operators(made)
+    for found, wanted in zip(create_session(made).run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
