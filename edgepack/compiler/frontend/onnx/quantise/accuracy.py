@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from math import isfinite
+from math import isfinite, nan
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,14 +78,17 @@ class AccuracyScript:
 
         with self._inside(_FUNCTION):
             found = self._function(run)
-        if isinstance(found, bool) or not isinstance(found, Real) or not isfinite(found):
-            line = getattr(getattr(self._function, "__code__", None), "co_firstlineno", 1)
+        with self._inside(f"what {_FUNCTION} returned"):  # any object, of the script's making
+            number = isinstance(found, Real) and not isinstance(found, bool)
+            value = float(found) if number else nan
             text = repr(found)
+        if not isfinite(value):
+            line = getattr(getattr(self._function, "__code__", None), "co_firstlineno", 1)
             shown = text if len(text) <= 60 else f"a value of type {type(found).__name__}"
             raise ConfigError(
                 f"{self.path}:{line}: accuracy returned {shown}, which is no finite number.", hint=_HINT
             )
-        return float(found)
+        return value
 
     @contextmanager
     def _inside(self, what: str) -> Iterator[None]:

@@ -81,6 +81,7 @@ def test_an_accuracy_that_cannot_be_had_is_refused(script: Path, tmp_path: Path)
             "import numpy\ndef accuracy(run):\n    return run({'image': numpy.ones((1, 3, 8, 8))})\n",
             r"near.py:3: run takes float32 \[1, 3, 8, 8\] for image, not float64",
         ),
+        ("def accuracy(run):\n    return 10**400\n", r"near.py: what accuracy returned raised OverflowError"),
         ("def accuracy():\n    return 1\n", r"near.py: accuracy raised TypeError: accuracy\(\) takes 0"),
     ],
 )
