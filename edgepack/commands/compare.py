@@ -78,6 +78,7 @@ def compare_sides(
     """Compare two models or bundles; arguments and errors as for :func:`edgepack.compare`."""
     opened = [_opened(first), _opened(second)]
     manifests = [manifest for _, manifest in opened]
+    _check_sides(options, manifests)
     drawing, comparing = compare_jobs([side for side, _ in opened], options)
     stages = Stages(progress)
     seconds = DEFAULT_TIMEOUT if options.timeout is None else options.timeout
@@ -87,7 +88,7 @@ def compare_sides(
         temporary_folder() as folder,
         Worker(progress=stages) as worker,
     ):
-        samples, warnings = _samples(drawing, manifests, folder, worker)
+        samples, order, warnings = _samples(drawing, manifests, folder, worker)
         sides, places = [], []
         for index, (side, manifest) in enumerate(opened):
             (results := folder / f"results{index}").mkdir()
@@ -95,7 +96,9 @@ def compare_sides(
             if manifest is not None:
                 stages("run", manifest.name)
                 check_sums(Path(side.name), manifest)
-                where = run_samples(Path(side.name), manifest, samples, results, run)
+                where = run_samples(
+                    Path(side.name), manifest, samples, results, run, order if index else None
+                )
             sides.append(replace(side, folder=str(results)))
             places.append(where)
         (place := folder / "compare").mkdir()
@@ -131,26 +134,40 @@ def _opened(path: Path) -> tuple[Side, Manifest | None]:
     return Side(str(path.absolute())), None
 
 
+def _check_sides(options: CompareOptions, manifests: Sequence[Manifest | None]) -> None:
+    """Raise ConfigError for options that tell neither side anything."""
+    sizes = {"--shape": options.shapes, "--dim": options.dims, "--const": options.const}
+    runs = {"--runner": options.runner, "--device": options.device, "--threads": options.threads}
+    if None not in manifests and (given := [name for name, value in sizes.items() if value]):
+        raise ConfigError(
+            f"{given[0]} is of models, and both sides are bundles, whose sizes are fixed.",
+            hint="Leave it out, or pack the model with it.",
+        )
+    if not any(manifests) and (given := [name for name, value in runs.items() if value is not None]):
+        raise ConfigError(
+            f"{given[0]} says how a bundle is run, and both sides are models, which ONNX Runtime runs.",
+            hint="Leave it out, or give the folder of a bundle.",
+        )
+
+
 def _samples(
     job: DrawJob, manifests: Sequence[Manifest | None], folder: Path, worker: Worker
-) -> tuple[list[Path], list[str]]:
-    """The folders of the inputs in ``folder / "samples"``, and what is said of them."""
+) -> tuple[list[Path], list[int], list[str]]:
+    """The folders of the inputs in ``folder / "samples"``, which of these is each input of the second side,
+    and what is said of them."""
     first, second = manifests
-    if job.inputs is None and first is not None and second is not None:
-        (place := folder / "samples" / "0").mkdir(parents=True)
-        root = Path(job.sides[0].name)
-        for index, tensor in enumerate(first.recorded.inputs):
-            (place / f"input_{index}.bin").write_bytes(inside(root, tensor.file).read_bytes())
-        said = json.dumps({"count": 1, "notes": []})
-        (folder / "samples" / "samples.json").write_text(said, encoding="utf-8", newline="\n")
-        return [place], []
     worker.run(job, folder)
     drawn = json.loads((folder / "samples" / "samples.json").read_text(encoding="utf-8"))
     warned = json.loads((folder / WARNINGS).read_text(encoding="utf-8"))
-    if job.inputs is None:
+    if job.inputs is None and first is not None and second is not None:
+        (place := folder / "samples" / "0").mkdir()
+        for index, tensor in enumerate(first.recorded.inputs):
+            recorded = inside(Path(job.sides[0].name), tensor.file).read_bytes()
+            (place / f"input_{index}.bin").write_bytes(recorded)
+    elif job.inputs is None:
         warned = [*warned, "The inputs are random: how far apart results on real ones are is not known."]
     places = [folder / "samples" / str(number) for number in range(int(drawn["count"]))]
-    return places, [*drawn["notes"], *warned]
+    return places, drawn["order"], [*drawn["notes"], *warned]
 
 
 def _failures(outputs: Sequence[ComparedOutput], options: CompareOptions) -> tuple[str, ...]:

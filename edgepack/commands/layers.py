@@ -4,7 +4,6 @@ as outputs, and each of them compared with the reference's."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,9 +15,10 @@ from edgepack.bundle.checksums import check_sums
 from edgepack.bundle.layout import find_bundle
 from edgepack.bundle.manifest import Manifest, StepRecord, VariantRecord, load_manifest
 from edgepack.bundle.paths import inside
+from edgepack.commands.model_file import check_model_file
 from edgepack.commands.pack import pack_model
 from edgepack.commands.packed_again import bundle_device, bundle_toolchain, options_of
-from edgepack.errors import ConfigError, ModelError
+from edgepack.errors import ConfigError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, RunOptions
 from edgepack.pipeline.compile import identify
 from edgepack.pipeline.requested import layers_job
@@ -26,7 +26,6 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.comparison import plain_number
 from edgepack.plan.layers import InnerTensor, chosen_tensors
 from edgepack.runners.verify import OutputCheck, Verification, verify
-from edgepack.system.files import is_file
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import temporary_folder
 from edgepack.text.spelling import spelled
@@ -124,8 +123,7 @@ def verify_layers(
     root = find_bundle(bundle)
     check_sums(root, manifest := load_manifest(root))
     _check_kind(root, manifest)
-    if not is_file(model):
-        raise ModelError(f"{model} does not exist.", hint="Give the file that the bundle was packed from.")
+    check_model_file(model, "Give the file that the bundle was packed from.")
     as_it_is = verify(root, manifest, options)
     device = bundle_device(root, manifest, options.device)
     chosen = replace(
@@ -248,6 +246,4 @@ def _compared(
         warnings.append(
             f"{other} of the {len(steps)} kernels are fused otherwise where tensors between them are kept."
         )
-    if not math.isfinite(sum(one.check.max_abs_ref for one in layers)):
-        warnings.append("Values of the reference are not finite.")
     return LayersVerification(layers, bundle, result, len(steps), (*map(spelled, warnings), *result.warnings))

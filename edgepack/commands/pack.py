@@ -15,6 +15,7 @@ from edgepack.bundle.layout import chosen_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import check_destination, workplace
+from edgepack.commands.model_file import check_model_file
 from edgepack.commands.quantised_source import (
     job_before_pack,
     naming_model,
@@ -39,7 +40,7 @@ from edgepack.plan.target import CpuTarget, with_precision
 from edgepack.plan.targets import Target
 from edgepack.plan.types import ParamsMode, Plan
 from edgepack.system.disk_errors import writing_to
-from edgepack.system.files import as_text, is_file
+from edgepack.system.files import as_text
 from edgepack.system.paths import cache_dir
 from edgepack.system.progress import Progress, Stages
 from edgepack.text.printable import printable
@@ -71,9 +72,7 @@ def pack_model(
 def _pack(
     model: Path, device: PathLike | Device, output: PathLike | None, options: PackOptions, stages: Stages
 ) -> Path:
-    if not is_file(model):
-        what = "is a folder" if os.path.isdir(model) else "does not exist"  # noqa: PTH112 (any text)
-        raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
+    check_model_file(model)
     profile = load_device(device) if isinstance(device, str | os.PathLike) else device
     require_gpu(profile.gpu, profile.name)
     compiler = resolve(profile, options.toolchain, options.sdk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from edgepack.bundle.manifest import Manifest
@@ -24,7 +24,12 @@ _ELSEWHERE = {"browser"}
 
 
 def run_samples(
-    root: Path, manifest: Manifest, samples: Iterable[Path], place: Path, options: RunOptions
+    root: Path,
+    manifest: Manifest,
+    samples: Iterable[Path],
+    place: Path,
+    options: RunOptions,
+    order: Sequence[int] | None = None,
 ) -> str:
     """Run the program on the ``input_<index>.bin`` of each sample, and write ``output_<index>.bin`` to a
     folder of the sample's name in ``place``.
@@ -34,6 +39,7 @@ def run_samples(
         samples: their folders.
         place: an empty folder.
         options: how and where it is run.
+        order: for each of the program's inputs, the index of its file; None where they are in order.
 
     Returns:
         where it ran.
@@ -51,7 +57,8 @@ def run_samples(
     for sample in samples:
         arguments: list[str | Path] = ["run"]
         for index, tensor in enumerate(manifest.inputs):
-            shutil.copyfile(sample / f"input_{index}.bin", copy / f"input_{index}.bin")
+            given = index if order is None else order[index]
+            shutil.copyfile(sample / f"input_{given}.bin", copy / f"input_{index}.bin")
             arguments += ["--input", f"{tensor.name}=input_{index}.bin"]
         for index, tensor in enumerate(manifest.outputs):
             arguments += ["--output", f"{tensor.name}=output_{index}.bin"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import edgepack
@@ -22,6 +23,16 @@ from tests.compiler.frontend.onnx.quantise.support import convolutions
 from workbench.models import save
 
 
+def _subtraction(order: str) -> onnx.ModelProto:
+    """a - b, which take the places of ``order``."""
+    floats = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in order + "y"
+    ]
+    node = onnx.helper.make_node("Sub", ["a", "b"], ["y"], name="difference")
+    graph = onnx.helper.make_graph([node], "g", floats[:2], floats[2:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a float model, the quantised one, and the bundle of that, in a difficult path."""
@@ -30,6 +41,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = save(convolutions(), folder, "float.onnx")
     edgepack.quantize(model, folder / "int8.onnx", calibrate="synthetic")
     edgepack.pack(folder / "int8.onnx", output=folder / "bundle")
+    for name, order in (("straight", "ab"), ("other", "ba")):
+        edgepack.pack(save(_subtraction(order), folder, f"{name}.onnx"), output=folder / name)
     rng = np.random.default_rng(0)
     np.savez(folder / "data.npz", image=rng.standard_normal((2, 3, 8, 8)).astype(np.float32))
     return folder
@@ -65,6 +78,15 @@ def test_two_bundles_are_run_on_what_the_first_has_recorded(made: Path) -> None:
     assert (found.samples, found.outputs[0].sqnr, found.ok, found.warnings) == (1, None, True, ())
 
 
+def test_inputs_go_to_the_ones_of_their_names_whatever_their_order(made: Path) -> None:
+    turned = made / "other"  # takes a and b in the other order
+    assert [one.name for one in Bundle(turned).manifest.inputs] == ["b", "a"]
+    model, again = made / "straight.onnx", made / "straight"
+    for first, second in ((model, turned), (turned, model), (again, turned), (turned, again)):
+        found = edgepack.compare(first, second)
+        assert [one.max_error for one in found.outputs] == [0.0], (first, second)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -75,6 +97,9 @@ def test_two_bundles_are_run_on_what_the_first_has_recorded(made: Path) -> None:
         (["float.onnx", "int8.onnx", "--max-error", "-1"], 2, "--max-error"),
         (["float.onnx", "int8.onnx", "--shape", "picture=1,2"], 2, "picture"),
         (["bundle", "int8.onnx", "--runner", "nothing"], 2, "nothing"),
+        (["float.onnx", "int8.onnx", "--threads", "2"], 2, "--threads says how a bundle is run"),
+        (["bundle", "bundle", "--dim", "batch=1"], 2, "--dim is of models"),
+        (["bundle", "other"], 2, "have different inputs: image and b, a"),
         (["bundle", "bundle", "--runner", "ssh:pi@board"], 2, "where its results cannot be had from"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else None,
@@ -133,6 +158,8 @@ def test_layers_are_those_of_the_bundles_own_model(made: Path) -> None:
         edgepack.verify_layers(made / "bundle", made / "float.onnx")
     with pytest.raises(ModelError, match="does not exist"):
         edgepack.verify_layers(made / "bundle", made / "absent.onnx")
+    with pytest.raises(ModelError, match="bundle is a folder"):
+        edgepack.verify_layers(made / "bundle", made / "bundle")
     with pytest.raises(ConfigError, match="verify_layers has no option 'thread'"):
         edgepack.verify_layers(made / "bundle", made / "int8.onnx", thread=1)  # type: ignore[call-arg]
 

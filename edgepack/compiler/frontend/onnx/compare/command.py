@@ -4,7 +4,7 @@ compute."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,12 @@ _UNNAMED = "No tensor inside of one has the name of one inside of the other: onl
 def draw(
     sides: Sequence[Side], options: ImportOptions, folder: Path, inputs: Path | None, draws: Mapping[str, int]
 ) -> None:
-    """Write the inputs of the runs to ``folder / "samples"``.
+    """Write the inputs of the runs to ``folder / "samples"``, in the order of the first side's, and which of
+    them is each input of the second.
 
     Args:
-        inputs: the user's files; None for random inputs, such as the first side that is a model takes.
+        inputs: the user's files; None for random inputs, such as the first side that is a model takes. Of two
+            bundles nothing is drawn then: there is one sample, what is recorded.
         draws: ``samples``, how many at most, and ``seed`` of the random ones.
 
     Raises:
@@ -46,19 +48,23 @@ def draw(
     notes: list[str] = []
     first, second = opened_sides(sides, options, notes)
     names = _input_names(first, second)
+    arrays: Iterator[Mapping[str, NDArray[Any]]] = iter([])
+    count = 1
     if inputs is not None:
         drawn = given_samples(inputs, first.inputs, draws["samples"], "inputs")
         if drawn.unused:
             notes.append(f"{drawn.unused} more samples of the inputs were not used (--samples).")
-        arrays = iter(drawn)
-    else:
-        model, other = (first.model, False) if first.model is not None else (second.model, True)
-        assert model is not None  # two bundles are run on recorded inputs
+        arrays, count = iter(drawn), drawn.count
+    elif (model := first.model or second.model) is not None:
+        other = first.model is None
         drawn = random_samples(model, draws["seed"], draws["samples"])
         arrays = ({name: one[names[name]] for name in names} if other else one for one in drawn)
+        count = drawn.count
     (place := folder / "samples").mkdir()
     write_samples(place, arrays, first.inputs)
-    said = {"count": drawn.count, "notes": notes}
+    taken = {names[spec.name]: index for index, spec in enumerate(first.inputs)}
+    order = [taken[spec.name] for spec in second.inputs]
+    said = {"count": count, "order": order, "notes": notes}
     (place / "samples.json").write_text(json.dumps(said), encoding="utf-8", newline="\n")
 
 
