@@ -33,7 +33,8 @@ def job_before_pack(model: Path, options: PackOptions) -> QuantiseJob | None:
             "--exclude": bool(options.exclude),
             "--min-sqnr": options.min_sqnr is not None,
             "--reduce-range": options.reduce_range,
-            "--activation-tables": options.activation_tables is not None,
+            "--activation-tables": options.activation_tables is True,
+            "--no-activation-tables": options.activation_tables is False,
         }
         if any(how.values()):
             raise ConfigError(

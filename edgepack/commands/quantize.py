@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from edgepack.errors import ConfigError, ModelError
+from edgepack.commands.model_file import check_model_file
+from edgepack.errors import ConfigError
 from edgepack.options import DEFAULT_TIMEOUT, QuantizeOptions
 from edgepack.pipeline.compile import quantisation_figures
 from edgepack.pipeline.requested import quantise_job
@@ -15,7 +16,6 @@ from edgepack.pipeline.worker_process import Worker
 from edgepack.plan.quantisation import CalibrationMethod, QuantisedLayer, QuantisedOutput
 from edgepack.system.atomic import replace_file
 from edgepack.system.disk_errors import refusal, writing_to
-from edgepack.system.files import is_file
 from edgepack.system.progress import Progress, Stages
 from edgepack.system.temporary import remove_dead, temporary_folder
 from edgepack.text.spelling import spelled
@@ -64,9 +64,7 @@ def quantize_model(
     model: Path, output: Path, options: QuantizeOptions, progress: Progress | None
 ) -> Quantized:
     """Quantise ``model``; arguments and errors as for :func:`edgepack.quantize`."""
-    if not is_file(model):
-        what = "is a folder" if os.path.isdir(model) else "does not exist"  # noqa: PTH112 (any text)
-        raise ModelError(f"{model} {what}.", hint="Give the path of an ONNX file.")
+    check_model_file(model)
     check_quantize(options)
     _check_output(output, model, force=options.force)
     job = quantise_job(model, options)
@@ -126,10 +124,18 @@ def check_quantize(options: QuantizeOptions, dynamic: str = "--dynamic") -> None
             f"{asked[0]} {'and --max-drop do not go together' if len(asked) > 1 else 'needs --accuracy'}.",
             hint="Give one of them, and a script that measures the accuracy: --accuracy FILE.py.",
         )
+    if options.percentile != QuantizeOptions.percentile and options.method != "percentile":
+        raise ConfigError(
+            f"--percentile {options.percentile:g} says nothing to --method {options.method}.",
+            hint="Give --method percentile too, or leave it out.",
+        )
     if options.dynamic:
         static = {
             "--symmetric": options.symmetric,
-            "--activation-tables": options.activation_tables is not None,
+            "--activation-tables": options.activation_tables is True,
+            "--no-activation-tables": options.activation_tables is False,
+            "--method": options.method != QuantizeOptions.method,
+            "--no-bias-correction": not options.bias_correction,
         }
         wrong = [name for name, given in static.items() if given]
         wrong += ["--min-sqnr"] * (options.min_sqnr is not None) + asked

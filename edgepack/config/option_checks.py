@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from math import isfinite
 from numbers import Number
 from typing import Any, get_args
 
@@ -140,7 +141,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 def _is_seconds(value: Any) -> bool:

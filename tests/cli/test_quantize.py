@@ -115,6 +115,11 @@ def test_a_file_at_the_output_is_replaced_only_when_asked_for(
         ([], 2, "there are none"),
         (["--calibrate", "absent"], 2, "there is no such file or folder"),
         (["--dynamic", "--symmetric"], 2, "--dynamic does not go with --symmetric"),
+        (["--dynamic", "--no-activation-tables"], 2, "--dynamic does not go with --no-activation-tables"),
+        (["--dynamic", "--method", "entropy"], 2, "--dynamic does not go with --method"),
+        (["--dynamic", "--no-bias-correction"], 2, "--dynamic does not go with --no-bias-correction"),
+        (["--percentile", "99"], 2, "--percentile 99 says nothing to --method minmax"),
+        (["--accuracy", "a.py", "--min-accuracy", "nan"], 2, "min_accuracy of quantize is a"),
         (["--calibrate", "synthetic", "--seed", "-1"], 2, "a whole number, 0 or more, not"),
         (
             ["--calibrate", "synthetic", "--method", "percentile", "--percentile", "40"],
