@@ -139,6 +139,8 @@ class KernelSelector:
             )
         except RuleError as error:
             refused = str(error)
+            for warning in warnings:  # of rules that failed: their groups are taken apart, which costs time
+                self.warn(warning)
         made = _Tried(fused, found, fast_only, refused, warnings)
         self._tried.setdefault(key, []).append(made)
         return made

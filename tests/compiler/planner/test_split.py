@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from edgepack.compiler.kernels.cpu.emit.epilogue import Epilogue
 from edgepack.compiler.kernels.cpu.emit.vector_math import UNARY
 from edgepack.compiler.kernels.registry import RULES
 from workbench.compiled import Compiled, plan_of, target_with
@@ -137,3 +139,20 @@ def test_choices_that_depend_on_choices_are_soon_planned() -> None:
     g.output("y", "int64")
     given = dict.fromkeys(rule.name for rule in RULES if rule.kind != "fallback")
     assert {kernel.rule for kernel in plan_of(g.model(), given=given).plan.kernels} == {"generic"}
+
+
+def test_a_rule_that_fails_is_told_though_the_group_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product alone, without what it failed at, is served by the same rule."""
+    implemented = Epilogue.apply
+
+    def failing(epilogue: Epilogue, *args: Any, **options: Any) -> Any:
+        if epilogue.blocks:
+            raise ValueError("not today")
+        return implemented(epilogue, *args, **options)
+
+    monkeypatch.setattr(Epilogue, "apply", failing)
+    g = Graph("product")
+    g.output(g.op("Sigmoid", g.op("MatMul", g.input("x", (24, 32)), g.weight(32, 48)), name="y"))
+    plan = plan_of(g.model(), "m", target_with("512x32")).plan
+    assert [kernel.rule for kernel in plan.kernels] == ["matmul.packed", "elementwise"]
+    assert [warning for warning in plan.warnings if "rule matmul.packed failed (not today)" in warning]
