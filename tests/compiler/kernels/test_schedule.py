@@ -73,12 +73,13 @@ CASES: dict[str, tuple[onnx.ModelProto, list[Misfit]]] = {
     "conv2d.depthwise": (
         conv((1, 83, 6, 5), 83, (3, 3), pads=(1, 1, 1, 1), group=83),
         [
-            ({"lanes": 12, "block": 1}, "12 lanes of a vector: no power of 2"),
+            ({"lanes": 12, "block": 2}, "12 lanes of a vector: no power of 2"),
             ({"lanes": 128, "block": 1}, "128 lanes of a vector, of 83"),
             ({"columns": 6}, "6 columns of a step, of 5"),
             ({"columns": 0}, "0 is no columns of SlidingSchedule"),
             ({"block": 7}, "7 vectors of a task, of 6"),
             ({"block": 5}, "5 vectors of a task: the last one of 6 would overlap another task's"),
+            ({"block": 1}, "1 vectors of a task: the last one of 6 would overlap another task's"),
             ({"row_parts": 7}, "7 parts of the rows, of 6"),
             ({"unrolled": 1}, "1 is no unrolled of SlidingSchedule"),
         ],

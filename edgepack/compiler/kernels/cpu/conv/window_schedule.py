@@ -115,7 +115,7 @@ def propose_sliding(
     parts = given.row_parts or (1 if by_channels else _row_parts(window, target))
     if lanes > window.channels:  # the last vector ends with the last channel, and overlaps the one before
         raise ScheduleError(f"{lanes} lanes of a vector, of {window.channels}")
-    if window.channels % lanes and steps % block == 1 and block < steps:
+    if window.channels % lanes and (steps - 1) % block == 0 and block < steps:
         raise ScheduleError(
             f"{block} vectors of a task: the last one of {steps} would overlap another task's"
         )
@@ -178,7 +178,7 @@ def _block(window: Window, target: CpuTarget, row: int, lanes: int, *, by_channe
         blocks = -(-blocks // target.threads) * target.threads
     block = -(-steps // blocks)
     # The last step may overlap the one before, which must then be of the same task.
-    while window.channels % lanes and steps % block == 1 and block < steps:
+    while window.channels % lanes and (steps - 1) % block == 0 and block < steps:
         block += 1
     return block
 
