@@ -73,7 +73,7 @@ CASES: dict[str, tuple[onnx.ModelProto, list[Misfit]]] = {
     "conv2d.depthwise": (
         conv((1, 83, 6, 5), 83, (3, 3), pads=(1, 1, 1, 1), group=83),
         [
-            ({"lanes": 12, "block": 2}, "12 lanes of a vector: no power of 2"),
+            ({"lanes": 12, "block": 4}, "12 lanes of a vector: no power of 2"),
             ({"lanes": 128, "block": 1}, "128 lanes of a vector, of 83"),
             ({"columns": 6}, "6 columns of a step, of 5"),
             ({"columns": 0}, "0 is no columns of SlidingSchedule"),

@@ -7,6 +7,7 @@ is measured computes them.
 
 from __future__ import annotations
 
+import io
 import linecache
 import os
 import sys
@@ -94,9 +95,10 @@ class AccuracyScript:
     def _inside(self, what: str) -> Iterator[None]:
         """The script's code runs in the block, in the user's folder, and may import what lies beside it; what
         it raises becomes a ConfigError with file and line."""
-        before, path = Path.cwd(), list(sys.path)
+        before, path, own = Path.cwd(), list(sys.path), sys.stdin
         sys.path.append(str(self.path.parent))
         os.chdir(self._folder)
+        sys.stdin = io.StringIO()  # this process is told by it what to do
         try:
             yield
         except MemoryError:
@@ -105,7 +107,7 @@ class AccuracyScript:
             raise self._refusal(what, error) from error
         finally:
             os.chdir(before)
-            sys.path[:] = path
+            sys.path[:], sys.stdin = path, own
 
     def _refusal(self, what: str, error: BaseException) -> ConfigError:
         linecache.checkcache(str(self.path))

@@ -69,8 +69,9 @@ class Difference:
 
     @property
     def sqnr(self) -> float | None:
-        """The signal-to-noise ratio in dB; None where there is no noise."""
-        return decibels(self.signal, self.noise)
+        """The signal-to-noise ratio in dB of what is finite; None where there is no noise, nor any element
+        that is not finite in one of the two alone."""
+        return _LEAST if self.unlike and not self.noise else decibels(self.signal, self.noise)
 
     @property
     def cosine(self) -> float | None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from edgepack.compiler.frontend.onnx.quantise.comparison import compared_outputs, least
@@ -99,7 +98,7 @@ class Choice:
 
     @cached_property
     def _order(self) -> list[str]:
-        """The layers, that first which alone costs most; without those that alone cost nothing."""
+        """The layers, that first which alone costs most; last those that cost nothing on a few samples."""
         names = [node.name for node in self.structure.layers if node.name not in self.excluded]
         few = list(islice(self.samples, TRIED))
         alone = {}
@@ -107,4 +106,4 @@ class Choice:
             self.note(name)
             rounded = self.quantise({*names} - {name})
             alone[name] = least(compared_outputs(self.structure.model, rounded, few))
-        return sorted((name for name in names if alone[name] < inf), key=lambda name: alone[name])
+        return sorted(names, key=lambda name: alone[name])

@@ -137,3 +137,9 @@ def test_sizes_of_neither_model_are_refused(tmp_path: Path) -> None:
     first, second = save(scaled(1.0), tmp_path, "a.onnx"), save(scaled(1.0), tmp_path, "b.onnx")
     with pytest.raises(ConfigError, match="picture"):
         compared(first, second, tmp_path, shapes={"picture": (1, 2)})
+
+
+def test_what_is_not_finite_in_one_alone_is_not_exact() -> None:
+    one = Difference()
+    one.add(np.float32([[np.nan, 1]]), np.float32([[0, 1]]))
+    assert (one.unlike, one.sqnr) == (1, -99.0)

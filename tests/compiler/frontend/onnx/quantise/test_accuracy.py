@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgepack.compiler.frontend.onnx.quantise import sensitivity
 from edgepack.compiler.frontend.onnx.quantise.runs import runner
 from edgepack.errors import CheckFailedError, ConfigError
 from tests.compiler.frontend.onnx.quantise.support import convolutions, made
@@ -99,3 +100,18 @@ def test_what_is_wrong_in_a_script_is_said_with_its_line(
 def test_a_script_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--accuracy .*absent.py: the file cannot be read: No such file"):
         made(convolutions(), tmp_path, accuracy=tmp_path / "absent.py")
+
+
+def test_a_script_that_asks_for_input_gets_none(tmp_path: Path) -> None:
+    """The compiler's process is told by its own input what to do."""
+    (path := tmp_path / "asks.py").write_text("def accuracy(run):\n    return float(input())\n")
+    with pytest.raises(ConfigError, match=r"asks\.py:2: accuracy raised EOFError"):
+        made(convolutions(), tmp_path, accuracy=path)
+
+
+def test_a_bar_is_not_missed_in_silence_where_no_layer_alone_costs_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensitivity, "compared_outputs", lambda *_: ())  # on the few samples
+    with pytest.raises(CheckFailedError, match="--min-sqnr 140: outputs come no nearer"):
+        made(convolutions(), tmp_path, min_sqnr=140.0)
