@@ -44,10 +44,12 @@ def nearest_lanes(target: CpuTarget) -> int:
 def nearest_integers(e: Emitter, x: Expr, lanes: int) -> Expr | None:
     """int32 of float32 below 2**31; None where no instruction does it."""
     widest = nearest_lanes(e.target) if e.target is not None else 0
-    least = 2 if e.target is not None and has_feature(e.target, "v") else 4
-    if not widest or lanes < least or lanes % min(widest, lanes):
+    width = min(widest, lanes)
+    if e.target is None or width < 2 or lanes % width:
         return None
-    width, x = min(widest, lanes), e.let(x)
+    if not has_feature(e.target, "v") and width not in ({4} if e.target.rounds_to_integers else X86):
+        return None
+    x = e.let(x)
     parts = [
         _rounded(e, x if width == lanes else e.let(tirx.Shuffle([x], list(range(at, at + width)))), width)
         for at in range(0, lanes, width)
