@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="those whose names contain one of these")
     parser.add_argument("--kernels", default="", help="only kernels whose names contain this")
     parser.add_argument("--verbose", action="store_true", help="print the loops")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/lab-book.md")
+    parser.add_argument("--write", action="store_true", help="put the table into notes/")
     options = parser.parse_args()
     for name in [name for name in KERNELS if options.kernels not in name]:
         del KERNELS[name]

@@ -1,6 +1,6 @@
 """The chart and the table of docs/performance.md: ``python benchmarks/chart.py``.
 
-Both show what ``compare.py --write`` measured and put into docs/lab-book.md, and nothing else: for each
+Both show what ``compare.py --write`` measured and put into notes/, and nothing else: for each
 network the time of the fastest other engine, relative to edgepack's. ``compare.py --write`` draws them anew.
 """
 
@@ -16,13 +16,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from markdown import LAB_BOOK, read_section, read_tables, replace_section, table
+from markdown import note, read_section, read_tables, replace_section, table
 
 from tools.svg import IMAGES, THEMES, Svg, Theme
 
 PERFORMANCE = Path(__file__).parents[1] / "docs" / "performance.md"
 
-#: Sections of the lab book; the chart shows the first.
+#: Sections that lie in notes/; the chart shows the first.
 SECTIONS = ("Side by side", "More networks")
 
 #: Names that the tables write another way.
@@ -67,7 +67,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One section of the lab book.
+    """One section of what ``compare.py`` wrote.
 
     Attributes:
         times: by number of threads, by network.
@@ -93,13 +93,13 @@ class Comparison:
         return [name for name in self.times[self.shown[0]] if name in self.times[self.shown[-1]]]
 
 
-def read(section: str, document: Path = LAB_BOOK) -> Comparison:
+def read(section: str, document: Path | None = None) -> Comparison:
     """What ``compare.py`` wrote."""
-    text = read_section(section, document)
+    text = read_section(section, document or note(section))
     times: dict[int, dict[str, Time]] = {}
     means: dict[int, str] = {}
     engines: list[str] = []
-    for threads, part in re.findall(r"^### (\d+) threads?\n(.*?)(?=^###|\Z)", text, re.MULTILINE | re.DOTALL):
+    for threads, part in re.findall(r"^## (\d+) threads?\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL):
         (header, *rows), *_ = read_tables(part)
         engines = header[2:-1]
         for network, *cells, last in rows:
@@ -180,7 +180,7 @@ def chart(comparison: Comparison, theme: Theme) -> str:
 
 
 def write() -> None:
-    """Both, from what the lab book has now."""
+    """Both, from what notes/ has now."""
     comparisons = [read(section) for section in SECTIONS]
     replace_section("Against other engines", summary(comparisons), "chart.py", PERFORMANCE)
     IMAGES.mkdir(exist_ok=True)

@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="put the tables into docs/lab-book.md, and draw the chart of docs/performance.md",
+        help="put the tables into notes/, and draw the chart of docs/performance.md",
     )
     parser.add_argument("--json", type=Path, help="write all times to this file too")
     options = parser.parse_args()

@@ -151,7 +151,7 @@ def report(
     ]
     for threads, found in results.items():
         if found:
-            parts += [f"### {threads} thread" + ("s" if threads > 1 else ""), times_table(found, engines)]
+            parts += [f"## {threads} thread" + ("s" if threads > 1 else ""), times_table(found, engines)]
             if float32:  # the peak is that of float32
                 parts += [bounds_table(found, machine)]
     if float32:
@@ -159,7 +159,7 @@ def report(
             "Least time: layer by layer the longer of its operations (after Winograd, transforms not "
             "counted) at peak and its weights at the bandwidth of the cache that holds them all."
         )
-    parts += ["### Errors", errors_table(networks, engines)]
+    parts += ["## Errors", errors_table(networks, engines)]
     refused = [f"- {e} on {n.name}: {why}" for n in networks for e, why in n.refusals.items()]
     if refused:
         parts += ["Cannot run:", "\n".join(refused)]

@@ -1,7 +1,8 @@
 """Every built-in device with each of its compilers: ``python benchmarks/devices.py [DEVICE ...] [--write]``.
 
 Packs a small network (a keyword spotter, ds_cnn) for each, audits what comes out, and compares it with ONNX
-Runtime on what runs the device's programs here. ``--write`` puts the tables into docs/devices.md; results of
+Runtime on what runs the device's programs here. ``--write`` puts the tables into docs/devices.md and
+docs/internals/device-checks.md; results of
 devices that are not named stay as they are there. The exit code is 1 if a device's own compiler is
 refused, or any result is wrong.
 """
@@ -12,7 +13,7 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -24,13 +25,15 @@ from markdown import replace_section, table
 from networks import save
 
 import edgepack
+from edgepack.config.aliases import load_aliases
 from edgepack.config.device import Device, device_names, load_device
 from edgepack.errors import CheckFailedError, EdgepackError, ToolchainError
 from edgepack.toolchains import resolve
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "devices.md"
+DOCS = Path(__file__).parents[1] / "docs"
+DOCUMENT, CHECKED = DOCS / "devices.md", DOCS / "internals" / "device-checks.md"
 NETWORK = "ds_cnn"
-DEVICES, CHECKS = "The devices", "How each device was checked"
+DEVICES, CHIPS, CHECKS = "The devices", "Names of chips and boards", "How each device was checked"
 HEADER = ["device", "toolchain", "built", "audited", "run by", "last result"]
 NOTHING = "-"
 
@@ -121,17 +124,40 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "/").rstrip(".")
 
 
-def devices_table() -> str:
-    """What each device is."""
+def devices_table(results: Iterable[Sequence[str]]) -> str:
+    """What each device is, and what became of it here.
+
+    Args:
+        results: cells of the rows of :func:`checks_table`.
+    """
+    checked = {cells[0].strip("`"): cells for cells in results if cells[1].startswith("**")}
     rows = []
     for name in device_names():
         device = load_device(name)
         bits = device.cpu.vector_bits
-        cpu = [device.arch, device.llvm.cpu, f"{bits} bits" if bits else "none"]
+        cpu = f"{device.llvm.cpu or device.arch}, {f'{bits} bits' if bits else 'no vectors'}"
         if name in {"host", "host-gpu"}:
-            cpu = ["this machine's", "detected", "detected"]
-        rows.append([f"`{name}`", *cpu, device.toolchain, device.runner.name, device.description])
-    return table(["device", "architecture", "CPU", "vectors", "toolchain", "runs here by", ""], rows, left=7)
+            cpu = "detected"
+        rows.append([f"`{name}`", device.description, cpu, _where(checked.get(name))])
+    return table(["device", "for", "CPU, vectors", "checked here"], rows, left=4)
+
+
+def _where(cells: Sequence[str] | None) -> str:
+    """What ran a device's program here, in a few words."""
+    if cells is None or "verified" not in cells[5]:
+        return "built" if cells is not None and cells[2] != NOTHING else NOTHING
+    if cells[4].startswith("this machine"):
+        return "run on this CPU"
+    return f"run by {re.sub(r'[ ,].*', '', cells[4])}" + (", stand-ins" if "stand-ins" in cells[5] else "")
+
+
+def chips_table() -> str:
+    """Which names of chips and boards lead to each device."""
+    names: dict[str, list[str]] = {}
+    for name, alias in load_aliases().aliases.items():
+        names.setdefault(alias.device, []).append(f"`{name}`")
+    rows = [[f"`{device}`", ", ".join(sorted(chips))] for device, chips in sorted(names.items())]
+    return table(["device", "chips and boards"], rows, left=2)
 
 
 def checks_table(rows: list[Row]) -> str:
@@ -146,18 +172,30 @@ def checks_table(rows: list[Row]) -> str:
 
 
 def _old_rows() -> Iterator[list[str]]:
-    section = DOCUMENT.read_text(encoding="utf-8").partition(f"## {CHECKS}\n")[2].partition("\n## ")[0]
+    section = CHECKED.read_text(encoding="utf-8").partition(f"## {CHECKS}\n")[2].partition("\n## ")[0]
     for line in section.splitlines():
         if line.startswith("| `"):
             yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def write_tables() -> None:
+    """The tables of docs/devices.md, from what docs/internals/device-checks.md says."""
+    replace_section(DEVICES, devices_table(_old_rows()), "devices.py", DOCUMENT)
+    replace_section(CHIPS, chips_table(), "devices.py", DOCUMENT)
 
 
 def main() -> int:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("devices", nargs="*", metavar="DEVICE", help="default: all")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/devices.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/")
+    parser.add_argument(
+        "--tables", action="store_true", help="only write the tables of what is known, and check nothing"
+    )
     options = parser.parse_args()
+    if options.tables:
+        write_tables()
+        return 0
     if unknown := {*options.devices} - {*device_names()}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     rows: list[Row] = []
@@ -171,9 +209,9 @@ def main() -> int:
                 print("; ".join(row.cells()), flush=True)
                 rows.append(row)
     if options.write:
-        replace_section(DEVICES, devices_table(), "devices.py", DOCUMENT)
         when = f"Last written on {date.today().isoformat()}; bold is the device's own compiler."
-        replace_section(CHECKS, f"{checks_table(rows)}\n\n{when}", "devices.py", DOCUMENT)
+        replace_section(CHECKS, f"{checks_table(rows)}\n\n{when}", "devices.py", CHECKED)
+        write_tables()
     wrong = [row for row in rows if not row.good]
     for row in wrong:
         print(f"WRONG: {row.device} with {row.toolchain}: {row.result}", file=sys.stderr)

@@ -74,7 +74,7 @@ def main() -> None:
         help=f"of {', '.join((*BENCHMARKS, *MORE))}, or as compare.py takes them",
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/lab-book.md")
+    parser.add_argument("--write", action="store_true", help="put the table into notes/")
     options = parser.parse_args()
     names = options.networks or list(BENCHMARKS)
     if unknown := {name for name in names if not known(name)}:

@@ -6,10 +6,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["LAB_BOOK", "read_section", "read_tables", "replace_section", "table"]
+__all__ = ["NOTES", "note", "read_section", "read_tables", "replace_section", "table"]
 
 #: Where all that is measured goes, unless a script says otherwise.
-LAB_BOOK = Path(__file__).parents[1] / "docs" / "lab-book.md"
+NOTES = Path(__file__).parents[1] / "notes"
+
+
+def note(heading: str) -> Path:
+    """The file of a section in ``notes/``, which is named after it."""
+    return NOTES / f"{_key(heading)}.md"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -21,21 +26,28 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def replace_section(heading: str, text: str, script: str, document: Path = LAB_BOOK) -> None:
-    """Puts ``text`` where the section's last version stood, or under a new heading at the end."""
+def replace_section(heading: str, text: str, script: str, document: Path | None = None) -> None:
+    """Puts ``text`` where the section's last version stood, or under a new heading at the end.
+
+    Args:
+        document: the page; the file of ``notes/`` that is named after the heading unless it is given.
+    """
+    document = document or note(heading)
     key, end = _key(heading), _end(heading)
     block = f"<!-- {key}: written by benchmarks/{script} -->\n\n{text.strip()}\n\n{end}"
-    old = document.read_text(encoding="utf-8") if document.is_file() else f"# {document.stem}\n"
+    old = document.read_text(encoding="utf-8") if document.is_file() else f"# {heading}\n"
     pattern = _pattern(heading)
     if pattern.search(old):
         new = pattern.sub(lambda _: block, old)
     else:
-        new = f"{old.rstrip()}\n\n## {heading}\n\n{block}\n"
+        title = "" if old.startswith(f"# {heading}\n") else f"## {heading}\n\n"
+        new = f"{old.rstrip()}\n\n{title}{block}\n"
     document.write_text(new, encoding="utf-8", newline="\n")
 
 
-def read_section(heading: str, document: Path = LAB_BOOK) -> str:
+def read_section(heading: str, document: Path | None = None) -> str:
     """What :func:`replace_section` put under the heading; ValueError if there is none."""
+    document = document or note(heading)
     found = _pattern(heading).search(document.read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{document} has no section {_key(heading)}")

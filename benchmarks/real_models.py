@@ -5,7 +5,7 @@ installed or run: the model is unzipped, packed for this machine with the option
 timed beside ONNX Runtime on the bundle's recorded inputs: ``Session.run`` and ``InferenceSession.run`` in one
 process and the bundle's own program take turns. A ratio is the median of those of the turns, so that a
 machine that does other work too is as fair to one as to the other. Results are kept in a folder, a file per
-model: who starts it again goes on where it was. ``--write`` makes the tables of docs/models.md.
+model: who starts it again goes on where it was. ``--write`` makes the tables of docs/trained-models.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from edgepack.system.files import sha256_file
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("real_models.yaml")
-PAGE = ROOT / "docs" / "models.md"
+PAGE = ROOT / "docs" / "trained-models.md"
 FOLDER = ROOT / "build" / "real_models"
 
 #: Seconds that one engine's part of a turn should take; it makes as many runs as fit, within limits.
@@ -417,7 +417,7 @@ def failures(found: Found) -> str:
 
 
 def write_page(found: Found, page: Path = PAGE) -> None:
-    """The generated parts of docs/models.md."""
+    """The generated parts of docs/trained-models.md."""
     for heading, text in (
         ("What works", times_table(found)),
         ("Denormal weights", strict_table(found)),
@@ -445,7 +445,7 @@ def main() -> None:
     parser.add_argument("--threads", default=f"1,{cores}", help="comma separated (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: %(default)s")
-    parser.add_argument("--write", action="store_true", help="make the tables of docs/models.md")
+    parser.add_argument("--write", action="store_true", help="make the tables of docs/trained-models.md")
     options = parser.parse_args()
     models = read_table()
     chosen = [model for model in models if options.only is None or model.name in options.only]

@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="default: resnet18 mobilenetv2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/lab-book.md")
+    parser.add_argument("--write", action="store_true", help="put the table into notes/")
     options = parser.parse_args()
     names = options.networks or ["resnet18", "mobilenetv2"]
     if unknown := {*names} - {*BENCHMARKS}:

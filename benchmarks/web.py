@@ -94,7 +94,7 @@ def cpu_name() -> str:
 
 
 def render(results: list[dict[str, Any]], dist: Path, *, int8: bool) -> str:
-    """The section of docs/lab-book.md."""
+    """The section of notes/."""
     version = json.loads((dist.parent / "package.json").read_text())["version"]
     wasm = (dist / PEER_WASM).read_bytes()
     theirs = (len(wasm), len(gzip.compress(wasm, 9)))
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", default=NETWORKS, help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--seconds", type=float, default=20, help="for each network")
     parser.add_argument("--int8", action="store_true", help="quantised by edgepack quantize")
-    parser.add_argument("--write", action="store_true", help="into docs/lab-book.md")
+    parser.add_argument("--write", action="store_true", help="into notes/")
     options = parser.parse_args()
     dist = peer_folder()
     if hasattr(os, "sched_setaffinity"):

@@ -50,7 +50,7 @@ class PackOptions:
             that the application hands in. Default what the device says.
         params_key: a public key of minisign. The library then takes params of the same layout that this key
             signed too (:func:`edgepack.update` makes them), and compares all params with their hash when it
-            opens them (docs/updates.md).
+            opens them (docs/ship/updates.md).
         inputs: an input's name to a .npy file for the recorded data; the rest is drawn from ``seed``.
         seed: of the recorded inputs.
         expected: an output's name to a .npy file for the recorded data, of all outputs, where nothing here
@@ -73,7 +73,7 @@ class PackOptions:
             place of denormal numbers.
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
             of a warning.
-        formats: names of package formats: the packages are written beside the bundle (docs/formats.md).
+        formats: names of package formats: the packages are written beside the bundle (docs/ship/formats.md).
         package_name: of these packages, or of the npm package of a bundle for WebAssembly, with its scope if
             it has one: ``@acme/detector``; default by the model's name.
         package_version: of them, a semantic version; default ``0.0.0-`` and a digest of what is in them.
@@ -81,13 +81,13 @@ class PackOptions:
         license: of the model, an SPDX expression, for packages.
         authors: ``Name <mail@example.org>`` each, for packages.
         homepage: an URL, for packages.
-        sign_key: a secret key, its file or ``env://NAME``, that signs each of them (docs/signing.md).
+        sign_key: a secret key, its file or ``env://NAME``, that signs each of them (docs/ship/signing.md).
         weights: "float16" rounds the weights of convolutions, products and tables to that, and stores them
             in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
             that have instructions to convert it, else float32.
         precision: "fp16" keeps weights and what lies between a GPU's kernels as float16, in half the memory
-            (docs/gpu.md); a CPU that can multiplies by weights in it (docs/kernels.md). "tf32" rounds
-            the factors of products on NVIDIA's GPUs. Default "fp32".
+            (docs/gpu.md); a CPU that can multiplies by weights in it (docs/internals/kernels.md). "tf32"
+            rounds the factors of products on NVIDIA's GPUs. Default "fp32".
         quantize: a float model is quantised before it is packed (docs/quantisation.md): "int8" with
             calibration data, "dynamic" without. The recorded outputs are those of the quantised model.
         calibrate, exclude, min_sqnr, reduce_range, activation_tables: then, as for :class:`QuantizeOptions`.

@@ -41,7 +41,7 @@ def test_no_room_but_the_compiler_may_know_tvm() -> None:
 
 
 def test_architecture_describes_the_rooms_that_there_are() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     described = re.findall(r"^\| `([\w/.]+)`", text, re.MULTILINE)
     assert not rooms() - set(described)
     for name in described:

@@ -147,7 +147,7 @@ def test_the_table_names_wheels_by_their_versions_and_the_page_has_all_its_model
     for model in models:
         assert model.wheel.count("==") == 1, model
         assert model.file.endswith(".onnx"), model
-        assert f"| {model.name} |" in page, f"{model.name} has no result in docs/models.md"
+        assert f"| {model.name} |" in page, f"{model.name} has no result in docs/trained-models.md"
         if f"| {model.name} | {model.wheel} |" not in page:  # in the list of those that do not work
             assert f"\n{model.command}\n" in commands, model.name
 

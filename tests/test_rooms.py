@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md says how the tests of each room are run: every file of tests is in one of them."""
+"""docs/internals/testing.md says how the tests of each room are run: every file of tests is in one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WHOLE = "tests/test_*.py"
 
 def commands() -> list[list[str]]:
     """The arguments of pytest in the table of rooms."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "testing.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"^\| room \|.*\n\|[-|]*\|\n((?:\|.*\n)+)", text, re.MULTILINE)
     return [shlex.split(row.strip("|").split("|")[-1].strip().strip("`")) for row in table.splitlines()]
 
@@ -39,4 +39,4 @@ def test_the_commands_of_the_rooms_have_every_file_of_tests() -> None:
         for file in files(argument)
     }
     missing = {*(ROOT / "tests").rglob("test_*.py")} - rooms - {*ROOT.glob(WHOLE)}
-    assert not missing, f"add to the table in CONTRIBUTING.md: {sorted(map(str, missing))}"
+    assert not missing, f"add to the table in docs/internals/testing.md: {sorted(map(str, missing))}"

@@ -18,10 +18,11 @@ def test_the_site_is_built_without_a_dead_link(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     # (With --quiet, mkdocs counts no warnings, and strict is nothing.)
     assert done.returncode == 0, done.stderr
-    built = {path.name for path in (tmp_path / "site").glob("*.html")}
-    assert {page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")} <= built
+    built = {path.relative_to(tmp_path / "site") for path in (tmp_path / "site").rglob("*.html")}
+    docs = ROOT / "docs"
+    assert {page.with_suffix(".html").relative_to(docs) for page in docs.rglob("*.md")} <= built
     start = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
-    assert "Use the bundle" in start and 'href="bundle.html' in start
+    assert "Use the bundle" in start and 'href="use/c.html' in start
     loaded = re.findall(r"<(?:script|img|link|iframe)[^>]* (?:src|href)=\"?(https?://[^\"> ]+)", start)
     assert not loaded
 

@@ -1,11 +1,12 @@
-"""What mkdocs.yml needs beside mkdocs: README.md as the first page, headings' names as GitHub gives them, and
-links to files of the repository that are no pages.
+"""What mkdocs.yml needs beside mkdocs: pages from the top of the repository, headings' names as GitHub gives
+them, and links to files of the repository that are no pages.
 
     make docs          # or: python -m mkdocs build --strict
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Pages that lie at the top of the repository, and what they are called in the site.
-TOP = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "reporting.md"}
+TOP = {"CONTRIBUTING.md": "contributing.md", "SECURITY.md": "reporting.md"}
 
 
 def slug(heading: str, separator: str) -> str:
@@ -38,22 +39,36 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
     """Turns links to pages at the top, and to files that are no pages, into what the site has."""
-    del page, config, files
-    for name, target in TOP.items():
-        markdown = re.sub(rf"\]\((?:\.\./)?{re.escape(name)}(#[^)]*)?\)", rf"]({target}\1)", markdown)
+    del config, files
     # Lists and code that follow a line of text directly, as GitHub takes them.
-    return _separated(_without_others(markdown))
+    return _separated(_linked(markdown, page.file.src_uri))
 
 
 def _moved(text: str) -> str:
     """A page from the top, with links as they are in docs/."""
-    text = re.sub(r"\]\((?=examples/)", "](../", text)
+    text = re.sub(r"\]\((?=(?:examples|notes|edgepack|benchmarks|toolchains|tools|tests)/)", "](../", text)
     return re.sub(r'(\]\(|src="|srcset="|href=")docs/', r"\1", text)
 
 
-def _without_others(text: str) -> str:
-    """Links to files of the repository that are not in the site become their names."""
-    return re.sub(r"\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", text)
+def _linked(text: str, page: str) -> str:
+    """Links of a page of docs/ as the site has them.
+
+    Those to pages at the top lead to where these are; those to other files of the repository become names.
+    """
+    folder = posixpath.dirname(page)
+
+    def link(found: re.Match[str]) -> str:
+        name, path, anchor = found.group(1), found.group(2), found.group(3) or ""
+        if re.match(r"[a-z]+:", path):
+            return found.group()
+        target = posixpath.normpath(posixpath.join(folder, path))
+        if not target.startswith("../"):
+            return found.group()
+        if (top := TOP.get(target.removeprefix("../"))) is None:
+            return name
+        return f"[{name}]({posixpath.relpath(top, folder or '.')}{anchor})"
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)", link, text)
 
 
 def _separated(text: str) -> str:

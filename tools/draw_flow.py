@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw how a model becomes a bundle, for README.md and docs/architecture.md: ``tools/draw_flow.py``."""
+"""Draw how a model becomes a bundle, for the documents: ``tools/draw_flow.py``."""
 
 from __future__ import annotations
 

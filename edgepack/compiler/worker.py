@@ -3,8 +3,8 @@
 TVM can take the process down with it, and a model's file comes from somebody else: both are handled here and
 never in the process of the command line. Each line on stdin is the path of a job's folder as a JSON string;
 ``job.json`` there says what to do, and the results are files beside it. Events go to stdout as JSON lines,
-the last one of a job is ``done`` or ``error``. The process ends with its stdin. docs/architecture.md has the
-whole protocol.
+the last one of a job is ``done`` or ``error``. The process ends with its stdin.
+docs/internals/architecture.md has the whole protocol.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Device(Frozen):
         default=("shared", "static", "program"), description="What a bundle for this device holds."
     )
     formats: tuple[Word, ...] = Field(
-        default=("tar.gz",), description="Package formats that a release makes for it (docs/formats.md)."
+        default=("tar.gz",), description="Package formats that a release makes for it (docs/ship/formats.md)."
     )
     params: ParamsMode = Field(
         default="file", description="Where the parameters are, unless `--params` says otherwise."

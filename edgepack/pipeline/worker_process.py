@@ -1,7 +1,7 @@
 """The parent's side of compilation: TVM runs in a child process, so that its crash is only an error here.
 
 The child (``python -m edgepack.compiler.worker``) takes jobs on stdin, prints events as JSON lines and leaves
-its results in the jobs' folders; docs/architecture.md has the formats.
+its results in the jobs' folders; docs/internals/architecture.md has the formats.
 """
 
 from __future__ import annotations

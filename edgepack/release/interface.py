@@ -55,7 +55,7 @@ def make_release(
     **options: Unpack[ReleaseKeywords],
 ) -> Release:
     """Build what a project file describes, for all its devices, and publish it as one
-    folder (docs/release.md).
+    folder (docs/ship/releases.md).
 
     Args:
         project: the project file, or its folder.

@@ -1,6 +1,7 @@
 """The params file: a header with a table of tensors, then their data, which a device maps instead of reading.
 
-The layout is described in ``templates/runtime/core/params.c``, which reads it, and in ``docs/bundle.md``.
+The layout is described in ``templates/runtime/core/params.c``, which reads it, and in
+``docs/reference/bundle.md``.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _run_at(
                 f"The bundle's program computes on one thread, not {asked}: "
                 f"{'firmware' if selected.device.bare_metal else 'its platform'} has no more.",
                 hint="Leave --threads out. Tasks of a system of your own share a run by `caller_threads` "
-                "(docs/c-api.md).",
+                "(docs/reference/c-api.md).",
             )
         if code == "EP_E_CPU":
             message += f" (missing: {_shortened(call(['info']).get('missing_cpu_features'))})"

@@ -24,7 +24,7 @@ export interface Tensor {
   readonly length: number;
 }
 
-/** A status of the C side (docs/c-api.md of edgepack), or one of this package's own. */
+/** A status of the C side (docs/reference/c-api.md of edgepack), or one of this package's own. */
 export type ErrorCode =
   | `EP_E_${string}`
   /** The engine lacks what the module needs. */

@@ -1,11 +1,17 @@
-"""docs/devices.md tells the truth: its examples load, its tables are those of the models and the files."""
+"""The pages of devices tell the truth: examples load, tables are those of the models and the files."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import devices
+from markdown import read_section
 
 from edgepack.config.device import DEVICES, device_names, load_device
 from edgepack.config.models import format_size
@@ -13,7 +19,12 @@ from edgepack.config.schema import SCHEMAS, Field, fields
 from edgepack.errors import ConfigError
 from edgepack.toolchains import resolve
 
-TEXT = (Path(__file__).parents[2] / "docs" / "devices.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+#: The pages: of device files, with the examples; of devices; of what was checked.
+TEXT = "\n".join(
+    (DOCS / page).read_text(encoding="utf-8")
+    for page in ("reference/device-files.md", "devices.md", "internals/device-checks.md", "use/linux.md")
+)
 SIZES = {"cpu.l1d", "cpu.l2", "cpu.l3", "page_size", "gpu.local_memory"}
 
 
@@ -86,16 +97,16 @@ def test_the_table_of_fields_is_complete_and_current(sort: str) -> None:
     assert _rows(f"### Of a {sort}") == expected
 
 
-def test_the_table_of_devices_is_complete_and_current() -> None:
-    built_in = sorted(path.stem for path in DEVICES.directory.glob("*.yaml"))
+def test_the_tables_of_devices_and_chips_are_complete_and_current() -> None:
+    """`python benchmarks/devices.py --tables` writes them anew."""
+    checked = [list(row) for row in _rows("## How each device was checked")]
+    expected = devices.devices_table(checked), devices.chips_table()
+    assert read_section(devices.DEVICES, devices.DOCUMENT) == expected[0]
+    assert read_section(devices.CHIPS, devices.DOCUMENT) == expected[1]
     rows = {row[0].strip("`"): row[1:] for row in _rows("## The devices")}
-    assert sorted(rows) == built_in
-    for name in built_in:
-        device = load_device(name)
-        bits = device.cpu.vector_bits
-        cpu = [device.arch, device.llvm.cpu, f"{bits} bits" if bits else "none"]
-        expected = ["this machine's", "detected", "detected"] if name in {"host", "host-gpu"} else cpu
-        assert rows[name] == [*expected, device.toolchain, device.runner.name, device.description]
+    assert sorted(rows) == sorted(path.stem for path in DEVICES.directory.glob("*.yaml"))
+    assert rows["raspberrypi4"][1:] == ["cortex-a72, 128 bits", "run by qemu-aarch64"]
+    assert rows["ios-arm64"][2] == "built"
 
 
 def test_every_device_has_a_result_with_each_of_its_compilers() -> None:

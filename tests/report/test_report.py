@@ -137,7 +137,7 @@ def test_nothing_is_loaded_or_run_and_every_picture_is_described() -> None:
 
 def test_the_report_in_the_documents_looks_as_reports_do() -> None:
     """It is written by hand (CONTRIBUTING.md says how): its style is today's, and so are its headings."""
-    shown = (Path(__file__).parents[2] / "docs" / "resnet18-report.html").read_text(encoding="utf-8")
+    shown = (Path(__file__).parents[2] / "docs" / "ship" / "resnet18-report.html").read_text(encoding="utf-8")
     assert (TEMPLATES / "report" / "style.css").read_text(encoding="utf-8").strip() in shown
     template = "".join(path.read_text(encoding="utf-8") for path in (TEMPLATES / "report").glob("*.j2"))
     headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", shown)

@@ -58,8 +58,8 @@ def test_runtime_keeps_its_promises() -> None:
 
 
 def test_every_status_is_documented() -> None:
-    """docs/c-api.md has the table of runtime.h, row by row."""
-    text = (ROOT / "docs" / "c-api.md").read_text(encoding="utf-8")
+    """docs/reference/c-api.md has the table of runtime.h, row by row."""
+    text = (ROOT / "docs" / "reference" / "c-api.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(EP_\w+)` \| (\d+) \| (.+) \|$", text, re.MULTILINE)
     statuses = header().statuses
     assert rows == [(s.name, str(value), s.text) for value, s in sorted(statuses.items())]

@@ -257,7 +257,7 @@ def test_a_board_without_a_linker_script_is_named(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_loads(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "microcontrollers.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "use" / "microcontrollers.md").read_text(encoding="utf-8")
     _, body = text.split("<!-- file: my-chip.yaml -->\n```yaml\n", 1)
     file = tmp_path / "my-chip.yaml"
     file.write_text(body.split("```", 1)[0], encoding="utf-8")

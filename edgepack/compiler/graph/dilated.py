@@ -3,7 +3,7 @@
 The taps of a convolution with dilation d read pixels that are d apart: the outputs at positions p, p + d,
 p + 2 d, ... see only the inputs there, as a plain convolution over that part of the image does. The d * d
 phases are a batch of smaller images ("space to batch"), and a plain convolution has Winograd's form: 2.3 to
-2.6 times as fast, both copies counted (docs/lab-book.md).
+2.6 times as fast, both copies counted (notes/2026-11-22-networks-that-nobody-chose.md).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ __all__ = ["warning_of_quantised_weights", "warning_of_slow_products"]
 LEAST_ELEMENTS = 512
 
 #: Multiply-adds in the time of one of float32: of int16, of bytes whose products are added in 16 bits first,
-#: of bytes; and of float32 in Winograd's form, as networks reach it (docs/lab-book.md, quantised networks).
+#: of bytes; and of float32 in Winograd's form, as networks reach it (notes/quantised-networks.md).
 PAIRS, SATURATING, QUADS, WINOGRAD = 1.5, 1.9, 4.0, 2.7
 
 #: How many times as long as in float32 a network is estimated to take from which on it is said.

@@ -1,7 +1,8 @@
 """How long kernels take, estimated: to choose between plans, and to say which kernels are slow.
 
 The unit is a cycle of one core, and the ratios are what counts: no clock is known when compiling. A kernel
-takes the longer of computing and moving its bytes. The rates were measured (docs/kernels.md, "Estimates").
+takes the longer of computing and moving its bytes. The rates were measured
+(docs/internals/kernels.md, "Estimates").
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from edgepack.plan.types import Signature
 
 __all__ = ["Built", "build_plan"]
 
-#: Measured with SSE2: docs/lab-book.md.
+#: Measured with SSE2: notes/2026-11-22-float16.md.
 WITHOUT_INSTRUCTION = (
     "This CPU has no instruction that converts float16: products take 3 to 6 times as long with weights in "
     "float16 as in float32."
@@ -68,7 +68,7 @@ def build_plan(
     for call in plan_weight_prefetch(program.calls, target):
         selector.add_prefetch(call)
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
-    # what another core has read takes eight times as long as the own: docs/lab-book.md.
+    # what another core has read takes eight times as long as the own: notes/2026-11-21-threads.md.
     threads = 1 if target.optimize == "latency" else target.threads
     slow = describe_slow_kernels(program.calls, signature.nodes, target)
     for text in slow:

@@ -37,7 +37,7 @@ extern "C" {
 
 typedef int32_t ep_status;
 
-/* One a line, for edgepack/abi/header.py and docs/c-api.md read this list. */
+/* One a line, for edgepack/abi/header.py and docs/reference/c-api.md read this list. */
 /* clang-format off */
 /* X(name, value, what happened and what to do about it). Values never change; new ones come last. */
 #define EP_STATUS_LIST(X) \
@@ -430,7 +430,7 @@ static inline ep_status ep_model_open_memory(const ep_descriptor *descriptor, co
 /* Either of the two, as the options have it, for a GPU in a context of the caller's: kernels and params are
  * put into it, and a library's variants for other kinds of drivers, or for another GPU, are not taken. The
  * context must live until ep_model_close. And with a list of params to take beside the library's own, or the
- * least version that they must have (docs/updates.md). EP_E_ABI from a library that is older than this
+ * least version that they must have (docs/ship/updates.md). EP_E_ABI from a library that is older than this
  * function. */
 static inline ep_status ep_model_open_with(const ep_descriptor *descriptor, const ep_open_options *options,
                                            ep_model *model) {

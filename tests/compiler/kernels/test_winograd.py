@@ -21,7 +21,7 @@ from workbench.executor import Executor, host_target
 from workbench.models.evaluate import random_inputs, run_in_float64
 from workbench.models.single import conv, gelu, silu
 
-#: Largest error relative to the largest output; docs/kernels.md states it.
+#: Largest error relative to the largest output; docs/internals/kernels.md states it.
 ERROR = {2: 3e-6, 3: 5e-6, 4: 5e-6}
 
 PADS = (1, 1, 1, 1)

@@ -16,7 +16,7 @@ from workbench.compiled import Compiled, plan_of, target_with
 from workbench.models.evaluate import random_inputs, run_in_float64
 from workbench.models.single import conv, gelu, silu
 
-#: Largest error relative to the largest output; docs/kernels.md states it.
+#: Largest error relative to the largest output; docs/internals/kernels.md states it.
 ERROR = 3e-6
 
 MODELS: dict[str, onnx.ModelProto] = {

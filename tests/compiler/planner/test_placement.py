@@ -203,7 +203,7 @@ KINDS = (
 
 
 def test_the_page_has_what_is_assumed_of_each_kind() -> None:
-    page = Path(__file__).parents[3] / "docs" / "gpu.md"
+    page = Path(__file__).parents[3] / "docs" / "internals" / "gpu.md"
     table = page.read_text(encoding="utf-8").split("| kind | bandwidth", 1)[1].split("\n\n", 1)[0]
     rows = [[float(cell) for cell in row.split("|")[2:7]] for row in table.splitlines()[2:]]
     assert rows == [list(astuple(usual_speed(*kind))) for kind in KINDS]

@@ -1,8 +1,8 @@
 """Rounds weights to float16 numbers, so that they can be stored as such; the graph stays float32.
 
 These are the large constants of a network: operands of convolutions and products, and tables that are looked
-up. Kernels convert them as they load them (docs/kernels.md), which is exact; so the reference that a bundle
-is compared with is computed with the rounded weights.
+up. Kernels convert them as they load them (docs/internals/kernels.md), which is exact; so the reference
+that a bundle is compared with is computed with the rounded weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which algorithm for a convolution: a cost model in fractions of the machine's peak.
 
 All costs are in multiply-adds per vector lane, the unit in which a kernel that runs at peak costs exactly
-what it computes. docs/lab-book.md has times of both algorithms, beside what is chosen.
+what it computes. notes/2026-11-21-winograd.md has times of both algorithms, beside what is chosen.
 """
 
 from __future__ import annotations

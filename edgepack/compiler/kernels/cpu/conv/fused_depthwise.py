@@ -7,7 +7,7 @@ rows in the thread's scratch, and reads the windows from there. Only the first o
 one after the other computes rows that belong to another task, so there are no more tasks than that allows.
 
 A mobile network's expansion is the largest tensor of a block, and both kernels around it wait for memory:
-docs/lab-book.md says what that costs MobileNetV2.
+notes/2026-11-22-windows-and-pairs.md says what that costs MobileNetV2.
 """
 
 from __future__ import annotations
