@@ -1,4 +1,4 @@
-"""docs/internals/testing.md says how the tests of each room are run: every file of tests is in one of them."""
+"""docs/internals/testing.md says how the tests of each room are run: each file of tests is in one of them."""
 
 from __future__ import annotations
 
