@@ -1,7 +1,8 @@
-"""The chart and the table of docs/performance.md: ``python benchmarks/chart.py``.
+"""The charts and the table of docs/performance.md: ``python benchmarks/chart.py``.
 
-Both show what ``compare.py --write`` measured and put into notes/, and nothing else: for each
-network the time of the fastest other engine, relative to edgepack's. ``compare.py --write`` draws them anew.
+They show what ``compare.py --write``, without and with ``--int8``, measured and put into notes/, and
+nothing else: for each network the time of the fastest other engine, relative to edgepack's. ``compare.py
+--write`` draws them anew.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from tools.svg import IMAGES, THEMES, Svg, Theme
 
 PERFORMANCE = Path(__file__).parents[1] / "docs" / "performance.md"
 
-#: Sections that lie in notes/; the chart shows the first.
+#: Sections of notes/ in the table for users.
 SECTIONS = ("Side by side", "More networks")
+
+#: Charts: the name of the picture, and the section of notes/ that it shows.
+CHARTS = {"performance": "Side by side", "performance-int8": "Quantised networks"}
 
 #: Names that the tables write another way.
 NAMES = {
@@ -51,6 +55,7 @@ NAMES = {
     **{"lstm_text": "LSTM 2x96, 40 steps", "lstm_text_step": "LSTM 2x96, a step"},
     **{"gru_tagger": "GRU 2x64 both ways, 50 steps", "gru_tagger_step": "GRU 2x64, a step"},
     **{"lstm_speech": "LSTM 3x512, 100 steps", "lstm_speech_step": "LSTM 3x512, a step"},
+    **{"tcn": "TCN"},
     **{"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch", "tvm": "TVM"},
 }
 
@@ -73,12 +78,14 @@ class Comparison:
         times: by number of threads, by network.
         means: geometric mean of the ratios, by number of threads.
         engines: the others.
+        numbers: type of the networks' numbers: "float32" or "int8".
         date, machine: when and where.
     """
 
     times: dict[int, dict[str, Time]]
     means: dict[int, str]
     engines: tuple[str, ...]
+    numbers: str
     date: str
     machine: str
 
@@ -101,7 +108,7 @@ def read(section: str, document: Path | None = None) -> Comparison:
     engines: list[str] = []
     for threads, part in re.findall(r"^## (\d+) threads?\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL):
         (header, *rows), *_ = read_tables(part)
-        engines = header[2:-1]
+        engines = [engine for engine in header[2:-1] if not engine.startswith("edgepack")]
         for network, *cells, last in rows:
             if network == "geometric mean":
                 means[int(threads)] = last
@@ -110,9 +117,10 @@ def read(section: str, document: Path | None = None) -> Comparison:
             if engine:  # of a network that no other engine can run there is nothing to say
                 time = Time(cells[0], cells[header.index(engine) - 1], engine, ratio)
                 times.setdefault(int(threads), {})[network] = time
+    (numbers,) = re.findall(r"^Measured on .*?, batch 1, (\w+)", text)
     (date,) = re.findall(r"^Measured on (\S+):", text)
     (machine,) = re.findall(r"^(.+?), L1 ", text, re.MULTILINE)
-    return Comparison(times, means, tuple(engines), date, machine)
+    return Comparison(times, means, tuple(engines), numbers, date, machine)
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
@@ -151,7 +159,10 @@ def chart(comparison: Comparison, theme: Theme) -> str:
     picture = Svg(
         780, bottom + 62, theme, "Time of the fastest other engine relative to edgepack's, by network"
     )
-    picture.text(left, 20, "How many times as long the fastest other engine takes", size=16, weight=600)
+    title = "How many times as long the fastest other engine takes"
+    if comparison.numbers != "float32":
+        title += f", {comparison.numbers}"
+    picture.text(left, 20, title, size=16, weight=600)
     x = left
     for threads in counts:
         mean = f"{_threads(threads)}: geometric mean {comparison.means[threads]}"
@@ -174,19 +185,21 @@ def chart(comparison: Comparison, theme: Theme) -> str:
     picture.line((left + scale, top - 8), (left + scale, bottom), stroke=theme.text)
     picture.text(left + scale, top - 13, "edgepack", size=11, anchor="middle", fill=theme.text)
     picture.text(left, bottom + 38, f"Against {_list(comparison.engines)}.", size=11, fill=theme.muted)
-    where = f"Batch 1, float32. {comparison.machine}, {comparison.date}."
+    where = f"Batch 1, {comparison.numbers}. {comparison.machine}, {comparison.date}."
     picture.text(left, bottom + 54, where, size=11, fill=theme.muted)
     return str(picture)
 
 
 def write() -> None:
-    """Both, from what notes/ has now."""
+    """The table and the charts, from what notes/ has now."""
     comparisons = [read(section) for section in SECTIONS]
     replace_section("Against other engines", summary(comparisons), "chart.py", PERFORMANCE)
     IMAGES.mkdir(exist_ok=True)
-    for name, theme in THEMES.items():
-        path = IMAGES / f"performance-{name}.svg"
-        path.write_text(chart(comparisons[0], theme), encoding="utf-8", newline="\n")
+    for picture, section in CHARTS.items():
+        comparison = read(section)
+        for name, theme in THEMES.items():
+            path = IMAGES / f"{picture}-{name}.svg"
+            path.write_text(chart(comparison, theme), encoding="utf-8", newline="\n")
 
 
 def _threads(count: int) -> str:

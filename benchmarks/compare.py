@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="put the tables into notes/, and draw the chart of docs/performance.md",
+        help="put the tables into notes/, and draw the charts of docs/performance.md",
     )
     parser.add_argument("--json", type=Path, help="write all times to this file too")
     options = parser.parse_args()
@@ -320,8 +320,7 @@ def run(options: argparse.Namespace, names: Sequence[str], engines: Sequence[str
             options.int8, section
         )
         replace_section(section, text, "compare.py")
-        if not options.int8:
-            chart.write()
+        chart.write()
     if options.json:
         data = {t: {r.network.name: r.times for r in found} for t, found in results.items()}
         options.json.write_text(json.dumps(data), encoding="utf-8")
