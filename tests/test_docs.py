@@ -14,7 +14,7 @@ import chart
 from markdown import read_section, read_tables, replace_section
 
 import edgepack
-from tools import draw_flow, write_api
+from tools import draw_diagrams, draw_flow, write_api
 from tools.svg import IMAGES, THEMES
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +39,14 @@ def test_the_flow_is_drawn_by_its_script(name: str) -> None:
     """`tools/draw_flow.py` draws it anew."""
     picture = (IMAGES / f"flow-{name}.svg").read_text(encoding="utf-8")
     assert picture == draw_flow.draw(THEMES[name])
+
+
+@pytest.mark.parametrize("name", THEMES)
+@pytest.mark.parametrize("picture", draw_diagrams.PICTURES)
+def test_the_diagrams_are_drawn_by_their_script(picture: str, name: str) -> None:
+    """`tools/draw_diagrams.py` draws them anew."""
+    drawn = (IMAGES / f"{picture}-{name}.svg").read_text(encoding="utf-8")
+    assert drawn == draw_diagrams.PICTURES[picture](THEMES[name])
 
 
 def test_the_flow_shows_packages_that_there_are() -> None:

@@ -82,6 +82,31 @@ class Svg:
             f'fill="{fill}" stroke="{stroke}"/>'
         )
 
+    def card(
+        self, x: float, y: float, width: float, title: str, *lines: str, strong: bool = False
+    ) -> tuple[float, float]:
+        """A box with a title and lines of text; ``strong``: of what matters most.
+
+        Returns:
+            the top and the bottom of the box.
+        """
+        theme = self.theme
+        height = 30 + 17 * len(lines)
+        fill, stroke = (theme.strong, "none") if strong else (theme.box, theme.line)
+        self.box(x, y, width, height, fill=fill, stroke=stroke, radius=6)
+        self.text(x + 12, y + 20, title, size=13, weight=600, fill=theme.on_strong if strong else "")
+        for row, text in enumerate(lines):
+            fill = theme.on_strong if strong else theme.muted
+            self.text(x + 12, y + 37 + 17 * row, text, fill=fill)
+        return y, y + height
+
+    def frame(self, x: float, y: float, width: float, height: float, title: str, note: str) -> None:
+        """An area with a title and a note, that cards are put into."""
+        theme = self.theme
+        self.box(x, y, width, height, fill=theme.area, stroke=theme.line, radius=10)
+        self.text(x + 14, y + 23, title, size=14, weight=600)
+        self.text(x + 14, y + 41, note, fill=theme.muted)
+
     def line(self, *points: tuple[float, float], stroke: str = "", arrow: bool = False) -> None:
         """A line through points; with ``arrow`` a head at its end."""
         path = " ".join(f"{'L' if i else 'M'}{x:g} {y:g}" for i, (x, y) in enumerate(points))
