@@ -1,4 +1,4 @@
-# make demo    ResNet-18 packed for this machine, verified and measured; needs Python only
+# make demo    ResNet-18 packed for this machine, verified, measured beside ONNX Runtime; needs Python only
 # make test    lint, types and all tests; installs the compilers and emulators that they use
 # make docs    the documents as a site, in build/site
 # make clean   removes what these made
@@ -24,8 +24,14 @@ demo: $(VENV)/.installed
 	@mkdir -p $(DEMO)
 	$(BIN)/python examples/resnet18.py $(DEMO)/resnet18.onnx
 	$(BIN)/edgepack pack $(DEMO)/resnet18.onnx --device host --output $(DEMO)/resnet18-host --force
-	$(BIN)/edgepack verify $(DEMO)/resnet18-host
-	$(BIN)/edgepack bench $(DEMO)/resnet18-host --threads 2
+	$(BIN)/edgepack verify $(DEMO)/resnet18-host --quiet
+	$(BIN)/edgepack bench $(DEMO)/resnet18-host --threads 2 --quiet
+	$(BIN)/python examples/beside_onnxruntime.py $(DEMO)/resnet18.onnx $(DEMO)/resnet18-host
+	@echo
+	@echo "What next:"
+	@echo "  $(BIN)/edgepack check MODEL.onnx --device raspberrypi4   # your own model on a board: what would run, how large it is"
+	@echo "  $(BIN)/edgepack quantize $(DEMO)/resnet18.onnx --calibrate synthetic -o $(DEMO)/int8.onnx   # int8: a quarter of the size"
+	@echo "  docs/getting-started.md   # from here to a board; \`make docs\` makes a site of all documents"
 
 # pip and the system's packages do not wait for each other. Beside mypy, which has one core, the other compiles the
 # tests, which each process of pytest would do for itself.

@@ -10,6 +10,7 @@ K. He et al., "Deep Residual Learning for Image Recognition", 2015, arXiv:1512.0
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +122,13 @@ def main() -> None:
     parser.add_argument("output", type=Path, metavar="OUT.onnx")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    onnx.save(build(arguments.seed), str(arguments.output))
+    model = build(arguments.seed)
+    onnx.save(model, str(arguments.output))
+    count = sum(math.prod(one.dims) for one in model.graph.initializer)
+    size = arguments.output.stat().st_size / 2**20
+    nodes = len(model.graph.node)
+    about = f"ResNet-18 for images of 224x224, {nodes} nodes, {count / 1e6:.1f} million random weights"
+    print(f"{arguments.output}: {about}, {size:.1f} MiB")
 
 
 if __name__ == "__main__":

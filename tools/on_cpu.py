@@ -60,6 +60,9 @@ CPUS = {
     "skylake-server": Cpu(_NEWER, "avx512vl", {"1": "32K", "2": "1024K", "3": "33792K"}),
 }
 
+#: Variable that tells the command which CPU it is shown.
+SHOWN = "EDGEPACK_TESTS_ON_CPU"
+
 #: Arguments: pairs of (file, what to show in its place), "--", the command.
 _MOUNT = """
 set -e
@@ -124,6 +127,7 @@ def main() -> int:
         command = ["qemu-x86_64", "-cpu", cpu.qemu, program, *command[1:]]
     with tempfile.TemporaryDirectory(prefix="on-cpu-") as folder:
         pairs = replacements(cpu, Path(folder), hide_caches=arguments.hide_caches)
+        os.environ[SHOWN] = arguments.cpu
         user = [] if os.geteuid() == 0 else ["--map-root-user"]
         inside = ["sh", "-c", _MOUNT, "sh", *pairs, "--", *command]
         return os.spawnvp(os.P_WAIT, "unshare", ["unshare", "--mount", *user, *inside])

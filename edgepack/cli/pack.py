@@ -107,7 +107,10 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 @json_option
 @verbosity_options
 def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -> None:
-    """Compile MODEL (an ONNX file) into a bundle for a device."""
+    """Compile MODEL (an ONNX file) into a bundle for a device.
+
+    Prints what the device gets and what a run needs; with --verbose every file, the memory step by step and
+    the times of the stages."""
     from edgepack import api
     from edgepack.formats.wheel import import_line
 
@@ -124,7 +127,7 @@ def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -
 
 
 def _summary(bundle: Bundle, settings: Settings) -> str:
-    from edgepack.cli.tables import files_table, footprint_table, memory_table, quantised_outputs_table
+    from edgepack.cli import tables
 
     manifest = bundle.manifest
     total = sum(bundle.stage_seconds.values())
@@ -133,18 +136,22 @@ def _summary(bundle: Bundle, settings: Settings) -> str:
         about += f", named {manifest.name}"
     lines = [printable(about)]
     if (quantised := manifest.model.quantised) is not None:
-        lines += ["", quantised_outputs_table(quantised.outputs)]
+        lines += ["", tables.quantised_outputs_table(quantised.outputs)]
         if quantised.kept_float:
             lines += [printable(f"float for the sake of the outputs: {', '.join(quantised.kept_float)}")]
         lines += [] if settings.quiet else [_OF_LAYERS]
     if not settings.quiet:
-        for part in (files_table(manifest), memory_table(manifest), footprint_table(manifest)):
+        parts = [tables.files_table(manifest), tables.memory_table(manifest)] if settings.verbose else []
+        parts = [*(parts or [tables.overview_table(manifest)]), tables.footprint_table(manifest)]
+        if settings.verbose:
+            taken = [
+                [stage, f"{seconds:.1f} s"]
+                for stage, seconds in bundle.stage_seconds.items()
+                if seconds >= 0.05
+            ]
+            parts.append(table(taken, header=["stage", "time"], right=[1]))
+        for part in parts:
             lines += ["", part] if part else []
-        lines.append("")
-        rows = [
-            [stage, f"{seconds:.1f} s"] for stage, seconds in bundle.stage_seconds.items() if seconds >= 0.05
-        ]
-        lines.append(table(rows, header=["stage", "time"], right=[1]))
     lines += [printable(f"warning: {text}") for text in manifest.warnings]
     return "\n".join(lines)
 

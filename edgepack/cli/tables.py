@@ -15,6 +15,7 @@ __all__ = [
     "footprint_table",
     "kernels_table",
     "memory_table",
+    "overview_table",
     "quantised_outputs_table",
     "signature_table",
 ]
@@ -60,6 +61,28 @@ def quantised_outputs_table(outputs: Iterable[QuantisedOutput]) -> str:
     ]
     header = ["output", "SQNR dB", "max error", "largest value", "same top-1"]
     return table(rows, header=header, right=[1, 2, 3, 4]) if rows else ""
+
+
+def overview_table(manifest: Manifest) -> str:
+    """What a device gets of the bundle, and what a session needs there."""
+    rows: list[list[str]] = []
+    for artifact in manifest.artifacts:
+        if artifact.kind == "program":
+            note = "a program that runs, verifies and measures it"
+        else:
+            note = f"{'the same' if rows else 'kernels and runtime'}, a {artifact.kind} library"
+        rows.append([artifact.path, human_bytes(artifact.nbytes), note])
+    params, memory = manifest.params, manifest.memory
+    note = f"{params.tensors} tensors{_growth(manifest)}"
+    rows.append([params.file or "params, embedded", human_bytes(params.nbytes), note])
+    note = f"intermediate results, least possible {human_bytes(memory.lower_bound)}"
+    if memory.scratch_per_thread:
+        beyond = f"each thread beyond {memory.scratch_threads}"
+        note += f"; {human_bytes(memory.scratch_per_thread)} more for {beyond}"
+    rows.append(["memory", human_bytes(memory.arena), note])
+    steps = f"{len(manifest.steps)} steps, {len(manifest.kernels)} kernels"
+    rows.append(["a run", f"{human_count(manifest.flops)}FLOP", steps])
+    return table(rows, header=["for the device", "size", ""], right=[1])
 
 
 def files_table(manifest: Manifest) -> str:

@@ -146,6 +146,21 @@ def test_quiet_prints_one_line_and_the_warnings(small_model: Path, tmp_path: Pat
     ]
 
 
+def test_what_a_device_gets_is_printed_and_with_verbose_all_of_the_bundle(
+    small_model: Path, tmp_path: Path
+) -> None:
+    """Ten lines for who has not seen it before; files, memory and times of the stages for who asks."""
+    short = fake.run("ok", "pack", small_model, "-o", tmp_path / "a").stdout
+    manifest = Bundle(tmp_path / "a").manifest
+    named = [line.split()[0] for line in short.splitlines()[2:] if not line.startswith("warning")]
+    paths = [one.path for one in manifest.artifacts] + [manifest.params.file]
+    assert named == ["for", *paths, "memory", "a"]
+    assert f"{len(manifest.steps)} steps, {len(manifest.kernels)} kernels" in short
+    long = fake.run("ok", "pack", small_model, "-o", tmp_path / "b", "--verbose").stdout
+    for text in ("src/ (", " other files", "arena", "peak", "stage "):
+        assert text in long and text not in short, text
+
+
 def test_an_existing_output_is_refused_before_anything_is_compiled(
     small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
