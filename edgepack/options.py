@@ -39,12 +39,12 @@ class PackOptions:
     """What a user may choose for a bundle.
 
     Attributes:
-        name: of library, header and symbol, as a C identifier; default from the file's name.
+        name: of library, header and symbol, a C identifier; default from the file's name.
         shapes: an input's name to its shape, where the model leaves it open.
         dims: a symbolic dimension's name to its value.
         const: an input's name to a number, or as many as it has elements: the input becomes a constant, and
             is none of the bundle's.
-        toolchain: default the device's.
+        toolchain: name of a toolchain, or its YAML file; default the device's.
         sdk: folder of the toolchain's SDK (the Android NDK); default as the toolchain finds it.
         params: where the params go: a file of the bundle that the library maps, inside the library, or a file
             that the application hands in. Default what the device says.
@@ -52,7 +52,7 @@ class PackOptions:
             signed too (:func:`edgepack.update` makes them), and compares all params with their hash when it
             opens them (docs/ship/updates.md).
         inputs: an input's name to a .npy file for the recorded data; the rest is drawn from ``seed``.
-        seed: of the recorded inputs.
+        seed: of the random recorded inputs.
         expected: an output's name to a .npy file for the recorded data, of all outputs, where nothing here
             can compute them; then all inputs are given too.
         cut_inputs: tensors of the model that become the bundle's inputs; what stands before them is left out.
@@ -62,9 +62,9 @@ class PackOptions:
             (docs/custom-operators.md).
         maxima: a result's name to how many entries there is room for, of results whose size the data decide
             (docs/varying-sizes.md).
-        max_constant_bytes: that constants which the model computes from others may take; default eight times
-            what those in the file take, and at least 512 MiB.
-        max_nodes: that the model may have with its functions and loops written out; default 100,000.
+        max_constant_bytes: bytes that constants which the model computes from others may take; default eight
+            times what those in the file take, and at least 512 MiB.
+        max_nodes: nodes that the model may have with its functions and loops written out; default 100,000.
         set_batch: samples of a run, of a model that was exported with a fixed batch of 1. A model whose batch
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
@@ -74,14 +74,15 @@ class PackOptions:
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
             of a warning.
         formats: names of package formats: the packages are written beside the bundle (docs/ship/formats.md).
-        package_name: of these packages, or of the npm package of a bundle for WebAssembly, with its scope if
-            it has one: ``@acme/detector``; default by the model's name.
-        package_version: of them, a semantic version; default ``0.0.0-`` and a digest of what is in them.
+        package_name: of the packages, or of the npm package of a bundle for WebAssembly, with its scope if it
+            has one: ``@acme/detector``; default by the model's name.
+        package_version: of the packages, a semantic version; default ``0.0.0-`` and a digest of what is in
+            them.
         summary: what the model does, in a line, for packages.
         license: of the model, an SPDX expression, for packages.
         authors: ``Name <mail@example.org>`` each, for packages.
         homepage: an URL, for packages.
-        sign_key: a secret key, its file or ``env://NAME``, that signs each of them (docs/ship/signing.md).
+        sign_key: a secret key, its file or ``env://NAME``, that signs each package (docs/ship/signing.md).
         weights: "float16" rounds the weights of convolutions, products and tables to that, and stores them
             in half the space; "float32" does not. Default: float16 for models of float16 or bfloat16 on CPUs
             that have instructions to convert it, else float32.
@@ -174,9 +175,9 @@ class QuantizeOptions:
             Or "synthetic": random ones, which say nothing about accuracy.
         dynamic: ranges of activations are computed when the model runs; matrix products and LSTMs only.
             Calibration data then are only compared with.
-        method: of choosing the range of activations: all values ("minmax"), the clipping that changes their
+        method: how the range of activations is chosen: all values ("minmax"), the clipping that changes their
             distribution least ("entropy"), or all but the outermost ("percentile").
-        percentile: of the values, that the range holds; for that method.
+        percentile: percent of the values that the range holds, for the method "percentile".
         symmetric: activations are int8 with zero point 0, instead of uint8 with any.
         exclude: patterns (``conv1*``) of nodes' names and operators that stay float.
         min_sqnr: signal-to-noise ratio in dB that each output has at least on the calibration data; as few
@@ -184,15 +185,16 @@ class QuantizeOptions:
         accuracy: a Python file with a function ``accuracy(run)`` that returns a number, the larger the
             better; ``run({"input": array})`` gives the outputs of the model that is measured by their names.
             It measures the float and the quantised model, in a process of edgepack's.
-        min_accuracy: that the quantised model has at least; as few layers as possible stay float for it.
-        max_drop: by how much its accuracy may be less than the float model's, likewise.
+        min_accuracy: accuracy that the quantised model has at least; as few layers as possible stay float for
+            it.
+        max_drop: by how much its accuracy may be less than the float model's; layers stay float likewise.
         bias_correction: take the mean error that rounded weights make off the biases, unless that takes an
             output further off the float model's.
         reduce_range: weights of 7 bits, which x86 CPUs without VNNI (AVX2) multiply as bytes.
         activation_tables: products are rounded before their activations too, which are look-up tables then:
             faster, less accurate. None: before those that are expensive to compute (SiLU, GELU, tanh), not
             before others (hard-swish).
-        samples: of the calibration data that are used at most.
+        samples: samples of the calibration data that are used at most.
         seed: of random calibration data.
         shapes: an input's name to its shape, where the model leaves it open.
         dims: a symbolic dimension's name to its value.
@@ -257,9 +259,9 @@ class CompareOptions:
             for each input, by its name, whose first dimension can hold several samples. Default: random
             ones, or between two bundles the recorded inputs of the first.
         seed: of random inputs.
-        samples: that are used at most; of random ones there are 8.
-        min_sqnr: signal-to-noise ratio in dB that each output has to have at least.
-        max_error: that each output may have at most.
+        samples: samples that are used at most; of random ones there are 8.
+        min_sqnr: signal-to-noise ratio in dB that each output has to have.
+        max_error: largest error that each output may have.
         min_top1: share of rows, 0 to 1, whose largest element has to be the same one, of outputs that look
             like scores of classes.
         shapes: an input's name to its shape, where a model leaves it open.
@@ -346,7 +348,7 @@ class RunOptions:
             default this machine, or the device's own runner.
         device: a device's name, a path to its YAML file, or the device, whose settings of the runner are
             taken; default what this machine has under the name of the bundle's device.
-        threads: that compute; default what the device's profile says.
+        threads: threads that compute; default what the device's profile says.
         timeout: seconds for each run of the program; default what the device's profile says.
         sandbox: run it under bubblewrap: it sees its bundle and the system's libraries, and changes nothing.
     """

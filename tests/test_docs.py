@@ -95,7 +95,9 @@ def _anchors(text: str) -> set[str]:
     """Names that GitHub gives to a page's headings."""
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return set(re.findall(r'<a id="([^"]+)"', prose)) | {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""Writes docs/python.md from the docstrings of the Python API: ``python tools/write_api.py``."""
+"""Writes docs/reference/python.md from the docstrings of the Python API: ``python tools/write_api.py``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import argparse
 import ast
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import edgepack
 from edgepack import api
+from tools.docstrings import HEADING, as_line, items
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "python.md"
+
+#: Types whose fields docs/reference/options.md has, beside the command line: the heading there.
+OPTIONS = {"PackOptions": "pack", "QuantizeOptions": "quantize", "CompareOptions": "compare"}
 
 #: What the page has, by section; all names of ``edgepack.__all__`` but the version are in one.
 SECTIONS = {
@@ -38,7 +45,6 @@ _INTRODUCTION = """\
 Everything is an attribute of the module: `import edgepack`. What goes wrong is an `EdgepackError`, whose hint
 names options as these functions take them. Written by `tools/write_api.py` from the docstrings.
 """
-_HEADING = re.compile(r"^(Args|Attributes|Returns|Raises):$", re.MULTILINE)
 
 
 def page() -> str:
@@ -63,6 +69,10 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
         return
     if issubclass(thing, edgepack.EdgepackError):
         yield f"Exit code {thing.exit_code} of the program. {_text(thing)}"
+        return
+    if name in OPTIONS:
+        first = (inspect.getdoc(thing) or "").partition("\n\n")[0]
+        yield f"{as_line(first)} Its fields: [options.md](options.md#{OPTIONS[name]}).\n"
         return
     tree = _parsed(thing)
     fields = [node for node in tree.body if isinstance(node, ast.AnnAssign)]
@@ -124,29 +134,16 @@ def _code(text: str) -> str:
 
 def _text(thing: Any) -> str:
     """A docstring as Markdown: prose, then a list for each of its sections."""
-    prose, *sections = _HEADING.split(inspect.getdoc(thing) or "")
+    prose, *sections = HEADING.split(inspect.getdoc(thing) or "")
     parts = [_prose(prose)]
     for title, body in zip(sections[::2], sections[1::2], strict=True):
         listed, _, rest = textwrap.dedent(body).strip("\n").partition("\n\n")
-        items = _items(title, listed)
+        named = [f"- `{name}`: {what}" for name, what in items(listed)] if title != "Returns" else []
         label = {"Args": "Arguments"}.get(title, title)
-        parts.append(f"{label}:\n\n" + "\n".join(items) if items else f"{label}: {_line(listed)}")
+        parts.append(f"{label}:\n\n" + "\n".join(named) if named else f"{label}: {as_line(listed)}")
         if rest.strip():
             parts.append(_prose(textwrap.dedent(rest)))
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _items(title: str, text: str) -> list[str]:
-    """``name: what it is`` with continued lines as the items of a list."""
-    if title == "Returns":
-        return []
-    found: list[list[str]] = []
-    for line in text.splitlines():
-        if not line.startswith(" ") and (match := re.match(r"([\w, .]+): (.*)", line)):
-            found.append([match[1], match[2]])
-        elif found:
-            found[-1][1] += f" {line.strip()}"
-    return [f"- `{name}`: {_line(what)}" for name, what in found]
 
 
 def _prose(text: str) -> str:
@@ -159,15 +156,8 @@ def _prose(text: str) -> str:
         else:
             groups.append((code, [paragraph]))
     return "\n\n".join(
-        _code(textwrap.dedent("\n\n".join(group))) if code else _line(group[0]) for code, group in groups
+        _code(textwrap.dedent("\n\n".join(group))) if code else as_line(group[0]) for code, group in groups
     )
-
-
-def _line(text: str) -> str:
-    """One line of Markdown: roles and double backticks become code."""
-    text = re.sub(r"\s+", " ", text).strip()
-    text = re.sub(r":\w+:`([^`]+)`", r"`\1`", text).replace("``", "`")
-    return re.sub(r"::$", ":", text)
 
 
 def write() -> None:

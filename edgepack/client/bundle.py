@@ -86,8 +86,9 @@ class Bundle:
             runner: where to run it; default this machine, or the device's emulator.
             device: whose settings of the runner are taken: a device's name, a path to its YAML file, or the
                 device; default what this machine has under the name of the bundle's device.
-            threads: default what the device's profile says and, without an emulator, also one.
-            timeout: seconds.
+            threads: threads that compute; default what the device's profile says and, without an emulator,
+                also one.
+            timeout: seconds for each run of the program; default what the device's profile says.
             sandbox: run it under bubblewrap: it sees its bundle and the system's libraries, and changes
                 nothing.
             signature: a public key, as for :meth:`check_signature`, which then comes first.
@@ -119,9 +120,9 @@ class Bundle:
         """Let the bundle's own program measure itself. Errors as in :meth:`verify`.
 
         Args:
-            runs: that are measured.
+            runs: runs that are measured.
             warmup: runs before them.
-            profile: whether each step is measured too.
+            profile: measure each step too.
             variant: device whose kernels are measured, of a library for several kinds of CPU; default those
                 that the CPU takes.
             options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in :meth:`verify`.

@@ -98,7 +98,7 @@ def update(
         key: the secret key of minisign that belongs to the bundle's ``params_key``: its file, or
             ``env://NAME``; the password of an encrypted one is in ``EDGEPACK_SIGNING_PASSWORD``. None: the
             params are not signed, for callers that list their id.
-        params_version: that is signed too, higher for later params, below 2**63; callers ask for a least one.
+        params_version: signed too, higher for later params, below 2**63; callers ask for a least one.
         force: replace a file at the output.
         progress: as for :func:`edgepack.pack`.
         options: ``runner``, ``device``, ``threads``, ``timeout`` and ``sandbox`` as in ``Bundle.verify``:

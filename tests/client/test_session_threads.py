@@ -86,8 +86,8 @@ def test_a_run_waits_where_there_is_no_memory_for_a_further_session(small_bundle
 
 
 def test_many_tasks_of_asyncio_run_one_session(small_bundle: Bundle) -> None:
-    """The example of docs/python.md."""
-    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+    """The example of docs/reference/python.md."""
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     (example,) = (part for part in text.split("```") if "asyncio.to_thread" in part)
     program = example.removeprefix("python\n").replace('"dist/resnet18-host"', repr(str(small_bundle.path)))
     assert str(small_bundle.path) in program
