@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from edgepack.runners import browser
 from edgepack.text.printable import printable
 from tests.support.devtools import file_url, open_page
 from tests.support.manifest import example
+from tools import report_picture
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -136,12 +138,28 @@ def test_nothing_is_loaded_or_run_and_every_picture_is_described() -> None:
 
 
 def test_the_report_in_the_documents_looks_as_reports_do() -> None:
-    """It is written by hand (CONTRIBUTING.md says how): its style is today's, and so are its headings."""
-    shown = (Path(__file__).parents[2] / "docs" / "ship" / "resnet18-report.html").read_text(encoding="utf-8")
+    """`tools/report_picture.py` writes it anew: its style is today's, and so are its headings."""
+    shown = report_picture.REPORT.read_text(encoding="utf-8")
     assert (TEMPLATES / "report" / "style.css").read_text(encoding="utf-8").strip() in shown
     template = "".join(path.read_text(encoding="utf-8") for path in (TEMPLATES / "report").glob("*.j2"))
     headings = re.findall(r"<h2[^>]*>([^<]*)</h2>", shown)
     assert len(headings) > 3 and all(heading in template for heading in headings)
+
+
+def test_the_picture_in_the_documents_is_of_the_size_that_its_script_makes() -> None:
+    """`tools/report_picture.py` makes both anew."""
+    data = report_picture.PICTURE.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", data[16:24]) == report_picture.SIZE
+    assert len(data) <= report_picture.MOST_BYTES
+
+
+@pytest.mark.skipif(browser.find_browser() is None, reason="no browser is here: apt-get install chromium")
+def test_a_browser_takes_a_picture_of_a_page(tmp_path: Path) -> None:
+    (tmp_path / "a page.html").write_text("<body style='background: #fff'>text")
+    found = browser.find_browser()
+    assert found is not None
+    report_picture.picture(found, tmp_path / "a page.html", tmp_path / "out.png", (320, 200))
+    assert struct.unpack(">II", (tmp_path / "out.png").read_bytes()[16:24]) == (320, 200)
 
 
 def test_a_model_that_was_quantised_has_its_figures() -> None:
