@@ -12,7 +12,8 @@ import click
 
 from edgepack import options
 from edgepack.release.project_file import load_project
-from tools import write_options
+from tools import write_messages, write_options
+from tools.raised import EXIT_CODES, found, sources
 
 
 def test_the_reference_of_the_options_is_current() -> None:
@@ -76,3 +77,57 @@ def test_what_the_reference_says_three_ways_is_the_same(tmp_path: Path) -> None:
         one = {key: (value,) for key, value in python[name].items()} if name == "const" else python[name]
         assert one == typed[name], name
         assert python[name] == written, name
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s+", " ", text.replace("\\", ""))
+
+
+def test_the_reference_of_messages_is_current() -> None:
+    """`python tools/write_messages.py` writes it anew."""
+    assert write_messages.PAGE.read_text(encoding="utf-8") == write_messages.page()
+
+
+def _constant_parts(node: ast.expr) -> list[str]:
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+
+
+def test_each_hint_of_the_sources_is_in_the_reference_of_messages() -> None:
+    """Each text that stands at `hint=`, or, of an f-string, what is always the same in it."""
+    page = _plain(write_messages.PAGE.read_text(encoding="utf-8"))
+    hints = set()
+    for called, calls in sources().calls.items():
+        if called in {"GpuTool", "Diagnosis"}:  # what doctor found, no errors
+            continue
+        for call, _ in calls:
+            hints |= {
+                one for word in call.keywords if word.arg == "hint" for one in _constant_parts(word.value)
+            }
+    assert len(hints) > 280
+    assert [hint for hint in sorted(hints) if _plain(hint.replace("|", "\\|")) not in page] == []
+
+
+def test_a_hint_is_followed_to_where_it_is_made() -> None:
+    """To a constant, a table, a condition, what a function returns, and what one is handed."""
+    hints = {(one.module.rpartition(".")[2], one.hint) for one in found()}
+    assert ("cosign", "Give a key of P-256, such as `cosign generate-key-pair` makes.") in hints
+    assert ("ssh", "Check the name, or give the device's address.") in hints
+    assert ("adb", "Wait until it has started.") in hints
+    assert any(text.startswith("Its machine is {machine}") for _, text in hints)
+    assert any(text.startswith("`edgepack export --help` lists the formats.") for _, text in hints)
+    assert ("open_dims", "Choose its size, for example: {options}") in hints
+
+
+def test_the_troubleshooting_page_quotes_messages_that_there_are() -> None:
+    """The constant parts of what it shows behind `edgepack: error:` and `hint:` stand in the sources."""
+    text = (write_messages.PAGE.parents[1] / "troubleshooting.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^ +(?:edgepack: error|hint): (.*)$", text, re.MULTILINE)
+    assert len(shown) > 15
+    templates = [error.hint for error in found()]
+    for called in EXIT_CODES:
+        for call, scope in sources().calls.get(called, ()):
+            templates += sources().texts(call.args[0], scope) if call.args else []
+    known = [re.sub(r"\\\{.*?\\\}", ".*?", re.escape(one)) for one in templates if len(one) > 20]
+    for line in shown:
+        assert any(re.search(pattern.removesuffix("\\."), line) for pattern in known), line
