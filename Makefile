@@ -27,7 +27,6 @@ demo: $(VENV)/.installed
 	$(BIN)/edgepack verify $(DEMO)/resnet18-host --quiet
 	$(BIN)/edgepack bench $(DEMO)/resnet18-host --threads 2 --quiet
 	$(BIN)/python examples/beside_onnxruntime.py $(DEMO)/resnet18.onnx $(DEMO)/resnet18-host
-	@echo
 	@echo "What next:"
 	@echo "  $(BIN)/edgepack check MODEL.onnx --device raspberrypi4   # your own model on a board: what would run, how large it is"
 	@echo "  $(BIN)/edgepack quantize $(DEMO)/resnet18.onnx --calibrate synthetic -o $(DEMO)/int8.onnx   # int8: a quarter of the size"

@@ -69,10 +69,10 @@ def test_progress_and_what_comes_next_are_left_out_and_the_rest_is_kept() -> Non
         "edgepack pack demo/resnet18.onnx --device host",
     ]
     assert steps[1].lines == ("resnet18.onnx for host: demo/resnet18-host (7.6 s)", "", "  a table")
-    page = transcript.written(PAGE, steps, "abc1234")
+    page = transcript.written(PAGE, steps, "abc1234", "On a machine.")
     assert transcript.read(page) == steps and transcript.kernels_of(page) == "abc1234"
     assert "old" not in page and page.endswith("The end.\n")
-    assert transcript.written(page, steps, "abc1234") == page
+    assert transcript.written(page, steps, "abc1234", "On a machine.") == page
 
 
 def test_a_tested_machine_replaces_its_own_row_and_no_other() -> None:
@@ -88,7 +88,7 @@ def test_a_tested_machine_replaces_its_own_row_and_no_other() -> None:
 
 def test_a_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="marks of a part transcript"):
-        transcript.written("# Page\n", [], "abc1234")
+        transcript.written("# Page\n", [], "abc1234", "")
 
 
 def test_the_transcript_has_the_commands_of_the_demo() -> None:

@@ -79,7 +79,7 @@ def text_of(steps: Sequence[Step]) -> str:
 def read(page: str) -> list[Step]:
     """The steps of a page's transcript."""
     block = _part(page, "transcript")
-    lines = [line[4:] for line in block.splitlines() if not line.startswith("<!--")]
+    lines = [line[4:] for line in block.splitlines() if not line.strip() or line.startswith("    ")]
     texts = re.split(r"^\$ ", "\n".join(lines), flags=re.MULTILINE)[1:]
     return [
         Step(command, tuple(lines)) for command, *lines in (text.strip("\n").split("\n") for text in texts)
@@ -92,9 +92,10 @@ def kernels_of(page: str) -> str:
     return str(commit)
 
 
-def written(page: str, steps: Sequence[Step], commit: str) -> str:
-    """The page with another transcript."""
-    return _with_part(page, "transcript", f"<!-- kernels: {commit} -->\n\n{text_of(steps)}")
+def written(page: str, steps: Sequence[Step], commit: str, where: str) -> str:
+    """The page with another transcript, and on which machine and when it was made."""
+    text = f"<!-- kernels: {commit} -->\n\n{text_of(steps)}\n\n{where}"
+    return _with_part(page, "transcript", text)
 
 
 def merged(page: str, cpu: str, instructions: str, how: str) -> str:
@@ -199,7 +200,9 @@ def main() -> None:
         commit = _git("log", "-1", "--format=%h", "--", *KERNELS)
         if not commit or not steps:
             sys.exit("There is no history of the kernels here." if steps else "make demo printed no command.")
-        page = written(page, steps, commit)
+        cpu = f"{this_cpu.name()} ({this_cpu.instructions()})"
+        where = f"On {os.cpu_count()} CPUs of {cpu}, {this_cpu.today()}."
+        page = written(page, steps, commit, where)
     README.write_text(page, encoding="utf-8", newline="\n")
     if not given.tested:
         draw(read(page))

@@ -77,7 +77,7 @@ def command(
     threads_text = f"{result.threads} thread" + ("s" if result.threads != 1 else "")
     taken = f", kernels of {result.variant}" if result.variant else ""
     runs_text = f"{len(result.runs_ms)} runs"
-    say(printable(f"{opened.manifest.name} on {result.where}{taken}, {threads_text}, {runs_text}") + "\n")
+    say(printable(f"{opened.manifest.name} on {result.where}{taken}, {threads_text}, {runs_text}"))
     say(_table(result, code.flops))
     if profile:
         say("\n" + _profile(entries))
