@@ -7,7 +7,7 @@ the stack, also on CPUs that are not at hand.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgepack.config.device import load_device
@@ -25,6 +25,7 @@ __all__ = [
     "arithmetic",
     "hot_loops",
     "loops_of",
+    "loops_with",
     "machines",
 ]
 
@@ -217,6 +218,11 @@ def _wasm_loops(lines: Sequence[str]) -> Iterator[Loop]:
 
 def loops_of(assembly: str, symbol: str, machine: Machine) -> list[Loop]:
     """The function's innermost loops that compute."""
+    return loops_with(assembly, symbol, machine, lambda loop: arithmetic(loop, machine))
+
+
+def loops_with(assembly: str, symbol: str, machine: Machine, counted: Callable[[Loop], int]) -> list[Loop]:
+    """The function's innermost loops in which something is counted."""
     begin = re.search(rf"^{re.escape(symbol)}:", assembly, re.MULTILINE)
     if begin is None:
         raise ValueError(f"{symbol} is not in the assembly")
@@ -224,7 +230,7 @@ def loops_of(assembly: str, symbol: str, machine: Machine) -> list[Loop]:
     ends = re.search(r"^\s*(\.size|end_function)\b|^\.Lfunc_end", text, re.MULTILINE)
     lines = _instructions(text[: ends.start()] if ends else text, machine.syntax.comment)
     loops = _wasm_loops(lines) if machine.syntax is WASM else _native_loops(lines, machine.syntax)
-    return [loop for loop in loops if arithmetic(loop, machine)]
+    return [loop for loop in loops if counted(loop)]
 
 
 def arithmetic(loop: Loop, machine: Machine) -> int:

@@ -29,10 +29,14 @@ class ByteProducts:
     Attributes:
         left: element type of the first ones, "uint8" or "int8".
         saturates: whether it adds the products of two neighbours in 16 bits, where they may saturate.
+        least: the smallest weight; -127 where any two products of a sum may be added in 16 bits.
+        rate: multiply-adds in the time of one of float32.
     """
 
     left: str
     saturates: bool = False
+    least: int = -128
+    rate: float = 4.0
 
     def fits(self, weights: Array) -> bool:
         """Whether products with these weights are exact.
@@ -40,7 +44,7 @@ class ByteProducts:
         Args:
             weights: integers, (reduction, columns), the reduction as it is taken in quads.
         """
-        if weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
+        if weights.min(initial=0) < self.least or weights.max(initial=0) > 127:
             return False
         if not self.saturates:
             return True

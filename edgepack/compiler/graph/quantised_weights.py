@@ -15,9 +15,9 @@ __all__ = ["warning_of_quantised_weights", "warning_of_slow_products"]
 #: Elements of the smallest model's weights for which it is worth a word.
 LEAST_ELEMENTS = 512
 
-#: Multiply-adds in the time of one of float32: of int16, of bytes whose products are added in 16 bits first,
-#: of bytes; and of float32 in Winograd's form, as networks reach it (notes/quantised-networks.md).
-PAIRS, SATURATING, QUADS, WINOGRAD = 1.5, 1.9, 4.0, 2.7
+#: Multiply-adds in the time of one of float32: of int16, and of float32 in Winograd's form, as networks reach
+#: it (notes/quantised-networks.md).
+PAIRS, WINOGRAD = 1.5, 2.7
 
 #: How many times as long as in float32 a network is estimated to take from which on it is said.
 SLOWER = 1.05
@@ -52,7 +52,7 @@ def warning_of_slow_products(products: QuantisedProducts, quads: ByteProducts | 
     Args:
         quads: how bytes are multiplied; None where products are of int16.
     """
-    rate = PAIRS if quads is None else SATURATING if quads.saturates else QUADS
+    rate = PAIRS if quads is None else quads.rate
     floats = products.multiply_adds - products.filtered + products.filtered / WINOGRAD
     if not floats or (slower := products.multiply_adds / rate / floats) < SLOWER:
         return ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -146,7 +144,7 @@ def test_what_follows_a_product_is_computed_with_it(library: Library, name: str)
 
 
 def test_products_of_dequantised_bytes_stay_float32_where_these_are_faster() -> None:
-    target = replace(target_with("128x32"), triple="aarch64-unknown-linux-gnu", cpu="cortex-a72")
+    target = load_device("linux-riscv64").cpu_target()
     product = plan_of(TAILS["uint8"], target=target).plan.kernels
     assert not any("int16" in str(kernel.parameters) for kernel in product)
 
@@ -182,7 +180,9 @@ QUADS = {
     "linux-x86_64-avxvnni": ("uint8", False),
     "linux-aarch64-v8.2": ("int8", False),
     "raspberrypi5": ("int8", False),
-    "raspberrypi4": None,
+    "raspberrypi4": ("int8", False),
+    "raspberrypi2": ("int8", False),
+    "linux-armv6": None,
     "wasm32-wasi": None,
     "cortex-m7": None,
 }

@@ -319,7 +319,7 @@ def test_convolutions_of_a_quantised_network_are_integers_from_end_to_end(librar
 
 
 def test_products_stay_floats_where_these_are_faster() -> None:
-    target = replace(target_with("128x32"), triple="aarch64-unknown-linux-gnu", cpu="cortex-a72")
+    target = load_device("linux-riscv64").cpu_target()
     kernels = plan_of(MODELS["network"], target=target).plan.kernels
     assert not any("int16" in str(kernel.parameters) for kernel in kernels)
 

@@ -15,7 +15,8 @@ from tvm.tirx import IntImm
 
 from edgepack.compiler.graph.quantised_values import ByteProducts
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
-from edgepack.compiler.kernels.cpu.micro.int32_units import Int32Units
+from edgepack.compiler.kernels.cpu.micro.int32_units import Int32Units, dot4_by_shifts
+from edgepack.compiler.kernels.cpu.micro.widened_bytes import widened_rate, widens_bytes
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
@@ -89,7 +90,11 @@ def _widest(target: CpuTarget) -> Dot4 | None:
 def byte_products(target: CpuTarget) -> ByteProducts | None:
     """How a CPU multiplies bytes; None where it has no instruction for it."""
     found = _widest(target)
-    return None if found is None else ByteProducts(found.left, saturates=bool(found.pairs))
+    if found is not None:
+        return ByteProducts(found.left, saturates=bool(found.pairs), rate=found.rate)
+    if widens_bytes(target):
+        return ByteProducts("int8", least=-127, rate=widened_rate(target))
+    return None
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Dot4Bytes(Int32Units):
         """``sums`` + the four products of bytes of ``left`` and ``right``."""
         found = _instruction(self.target, lanes)
         if found is None:
-            return self._widened(e, left, right, sums, lanes)
+            return dot4_by_shifts(e, (left, right), sums, lanes, self.types.left)
         a, b = (tirx.reinterpret(f"int8x{4 * lanes}", x) for x in (left, right))
         vector = f"int32x{lanes}"
         if not found.pairs:
@@ -127,22 +132,6 @@ class Dot4Bytes(Int32Units):
         pairs = tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", found.intrinsic, a, b)
         ones = e.splat(IntImm("int16", 1), 2 * lanes)
         return sums + tirx.call_llvm_pure_intrin(vector, found.pairs, pairs, ones)
-
-    def _widened(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
-        """The same by shifts, for vectors of another width than any instruction's."""
-        left, right = e.let(left), e.let(right)
-
-        def byte(x: Any, place: int, signed: bool) -> Any:
-            up, down = (e.splat(IntImm("int32", n), lanes) for n in (24 - 8 * place, 24))
-            lifted = tirx.shift_left(x, up)
-            if signed:
-                return tirx.shift_right(lifted, down)
-            return tirx.bitwise_and(tirx.shift_right(lifted, down), e.splat(IntImm("int32", 255), lanes))
-
-        for place in range(4):
-            product = byte(left, place, self.types.left == "int8") * byte(right, place, signed=True)
-            sums = e.let(sums + product)
-        return sums
 
     @property
     def rate(self) -> float:

@@ -1,0 +1,210 @@
+"""The inner loops of integer kernels on targets that are not at hand: ``python benchmarks/integer_loops.py``.
+
+As ``assembly.py`` does for float32: a quantised kernel is compiled for each target, the innermost loop that
+multiplies most is found in the assembly text, and its instructions are counted. Beside it stands the same
+kernel of float32. llvm-mca predicts cycles where it has a model of the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import onnx
+from assembly import _cycles
+from markdown import replace_section, table
+
+from edgepack.compiler.backends.llvm import compile_assembly
+from edgepack.config.device import load_device
+from edgepack.plan.target import CpuTarget
+from tools.inner_loops import AARCH64, ARM, RISCV, WASM, X86, Loop, Machine, Syntax, loops_with
+from workbench.compiled import plan_of
+from workbench.models import hot
+from workbench.models.builder import Graph
+
+#: By instruction: the multiply-adds that one of it does (of 128 bits, and of LMUL 1 on RISC-V).
+PRODUCTS: dict[int, tuple[tuple[str, int], ...]] = {
+    id(AARCH64): (
+        (r"^[su]*mmla\s+v\d+\.4s", 32),
+        (r"^[su]+dot\s", 16),
+        (r"^(smull2?|smlal2?)\s+v\d+\.8h", 8),
+        (r"^(smull2?|smlal2?|fmla|fmul|mla)\s+v\d+\.4s", 4),
+    ),
+    id(ARM): ((r"^v(mull|mlal)\.s8", 8), (r"^v(mull|mlal)\.s16|^v(fma|mla|mul)\.f32\s+q", 4)),
+    id(RISCV): ((r"^vw(mul|macc)u?s?u?\.v|^vf(macc|madd|mul)\.v", 4),),
+    id(WASM): (
+        (r"^i16x8\.relaxed_dot|^i32x4\.relaxed_dot", 16),
+        (r"^i32x4\.dot_i16x8_s", 8),
+        (r"^f32x4\.(mul|relaxed_madd)", 4),
+    ),
+    id(X86): ((r"^vpdpbusd\s.*zmm", 64), (r"^vpdpbusd\s.*ymm", 32), (r"^vfmadd\w+ps\s.*zmm", 16)),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of ``cin`` by ``cout`` channels, or, of size 0, a product of ``rows`` by these."""
+
+    cin: int
+    cout: int
+    size: int
+    kernel: int = 1
+    stride: int = 1
+    groups: int = 1
+    rows: int = 0
+
+    def quantised(self, least: int) -> onnx.ModelProto:
+        """Of bytes, with weights from ``least`` to 127."""
+        g, k = Graph("kernel"), self.kernel
+        shape = (self.cout, self.cin // self.groups, k, k) if self.size else (self.cin, self.cout)
+        weights = g.rng.integers(least, 128, shape).astype(np.int8)
+        weights.reshape(-1)[0] = least
+        image = (1, self.cin, self.size, self.size) if self.size else (self.rows, self.cin)
+        inputs = [
+            *(g.input("x", image, "uint8"), g.const(np.float32(0.05)), g.const(np.uint8(131))),
+            *(g.const(weights), g.const(np.float32(0.002)), g.const(np.int8(0))),
+            *(g.const(np.float32(0.3)), g.const(np.uint8(117))),
+        ]
+        if not self.size:
+            y = g.op("QLinearMatMul", *inputs, name="y")
+        else:
+            window = {"pads": [k // 2] * 4, "strides": [self.stride] * 2, "group": self.groups}
+            y = g.op("QLinearConv", *inputs, g.const(np.zeros(self.cout, np.int32)), name="y", **window)
+        g.output(y, "uint8")
+        return g.model()
+
+    def floats(self) -> onnx.ModelProto:
+        if not self.size:
+            return hot._matmul(self.rows, self.cin, self.cout)
+        return hot._conv(self.cin, self.cout, self.size, self.kernel, stride=self.stride, groups=self.groups)
+
+
+LAYERS = {
+    "1x1, 64 to 128": Layer(64, 128, 28),
+    "3x3 stride 2, 64 to 128": Layer(64, 128, 28, 3, 2),
+    "3x3 stride 1, 64 to 64": Layer(64, 64, 56, 3),
+    "7x7 stride 2, 3 to 64": Layer(3, 64, 112, 7, 2),
+    "grouped 3x3, 8 per group": Layer(256, 256, 28, 3, groups=32),
+    "depthwise 3x3, 96": Layer(96, 96, 28, 3, groups=96),
+    "matmul 128x384x1536": Layer(384, 1536, 0, rows=128),
+    "matmul 1x512x1000": Layer(512, 1000, 0, rows=1),
+}
+
+
+def machines() -> Iterator[Machine]:
+    """The targets of the table."""
+
+    def of(device: str, **changes: object) -> CpuTarget:
+        return replace(load_device(device).cpu_target(), **changes)  # type: ignore[arg-type]
+
+    arm64 = "aarch64-linux-gnu"
+    yield Machine("raspberrypi2 (ARMv7)", of("raspberrypi2"), ARM, ("armv7a-linux-gnueabihf", "cortex-a57"))
+    yield Machine("raspberrypi4 (cortex-a72)", of("raspberrypi4"), AARCH64, (arm64, "cortex-a72"))
+    yield Machine("raspberrypi3 (cortex-a53)", of("raspberrypi3"), AARCH64, (arm64, "cortex-a55"))
+    yield Machine("raspberrypi5 (cortex-a76)", of("raspberrypi5"), AARCH64, (arm64, "cortex-a76"))
+    yield Machine("linux-riscv64-v", of("linux-riscv64-v"), RISCV)
+    yield Machine("wasm32-wasi", of("wasm32-wasi"), WASM)
+
+
+def multiply_adds(loop: Loop, syntax: Syntax) -> int:
+    return sum(each * loop.vectors(pattern) for pattern, each in PRODUCTS[id(syntax)])
+
+
+@dataclass(frozen=True)
+class Found:
+    """The hot loop of a kernel.
+
+    Attributes:
+        spills: instructions of the kernel's inner loops that touch the stack, in the one that has most.
+    """
+
+    rule: str
+    loop: Loop
+    multiply_adds: int
+    spills: int
+    cycles: float | None
+
+
+def found(model: onnx.ModelProto, machine: Machine) -> Found:
+    """The densest of the loops that multiply most, of the kernel that is a convolution or a product."""
+    built = plan_of(model, target=machine.target)
+    kernel = next(k for k in built.plan.kernels if k.rule.startswith(("conv2d", "matmul")))
+    text = compile_assembly(built.functions, machine.target)
+    symbols = [k.symbol for k in built.plan.kernels if k.rule == kernel.rule]
+    counted = lambda loop: multiply_adds(loop, machine.syntax)  # noqa: E731
+    loops = [loop for symbol in symbols for loop in loops_with(text, symbol, machine, counted)]
+    most = max(map(counted, loops))
+    loop = max(
+        (one for one in loops if counted(one) * 2 >= most), key=lambda one: counted(one) / len(one.lines)
+    )
+    rule = " ".join(filter(None, (kernel.rule, str(kernel.parameters.get("tile", "")))))
+    operands = kernel.parameters.get("operands", "")
+    spills = max(one.spills(machine.syntax) for one in loops)
+    cycles = _cycles(loop.lines, machine, loop.setting)
+    return Found(f"{rule} {operands}".strip(), loop, counted(loop), spills, cycles)
+
+
+def row(machine: Machine, name: str, verbose: bool) -> list[str]:
+    layer = LAYERS[name]
+    whole, single = found(layer.quantised(-127), machine), found(layer.floats(), machine)
+    if verbose:
+        print(f"--- {machine.name}: {name}\n" + "\n".join(whole.loop.lines))
+    per_cycle = lambda one: one.multiply_adds / one.cycles if one.cycles else 0.0  # noqa: E731
+    quotient = per_cycle(whole) / per_cycle(single) if per_cycle(single) else 0.0
+    return [
+        machine.name,
+        name,
+        whole.rule,
+        str(len(whole.loop.lines)),
+        str(whole.multiply_adds),
+        f"{len(whole.loop.lines) / whole.multiply_adds:.2f}",
+        f"{len(single.loop.lines) / single.multiply_adds:.2f}",
+        str(whole.spills),
+        f"{per_cycle(whole):.1f}" if whole.cycles else "",
+        f"{per_cycle(single):.1f}" if single.cycles else "",
+        f"{quotient:.1f}" if quotient else "",
+    ]
+
+
+HEADER = [
+    *("target", "kernel", "rule, tile, operands", "instructions", "multiply-adds"),
+    *("instructions for one", "float32", "stack", "multiply-adds a cycle", "float32", "times as many"),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="those whose names contain one of these")
+    parser.add_argument("--kernels", default="", help="only kernels whose names contain this")
+    parser.add_argument("--verbose", action="store_true", help="print the loops")
+    parser.add_argument("--write", action="store_true", help="put the table into notes/")
+    options = parser.parse_args()
+    rows = []
+    for machine in machines():
+        if options.targets and not any(t in machine.name for t in options.targets):
+            continue
+        for name in LAYERS:
+            if options.kernels in name:
+                rows.append(row(machine, name, options.verbose))
+                print(" | ".join(rows[-1]), flush=True)
+    text = (
+        f"{table(HEADER, rows, left=3)}\n\n"
+        "One iteration of the innermost loop of a quantised kernel (u8 by s8, weights from -127 to 127), and the "
+        "same kernel of float32, whose 3x3 convolutions of stride 1 are in Winograd's form: its multiply-adds "
+        "are fewer. Stack: as in the table above. Multiply-adds a cycle by llvm-mca's models of Cortex-A57 "
+        "(for A7 and A72), A55 (for A53, whose own commits loads in order) and A76; loads hit L1; none was "
+        "compared with hardware."
+    )
+    print("\n" + text)
+    if options.write:
+        replace_section("Inner loops of integers", text, "integer_loops.py")
+
+
+if __name__ == "__main__":
+    main()

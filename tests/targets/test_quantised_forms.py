@@ -1,0 +1,133 @@
+"""Products of integers as other CPUs compute them, run under emulators: every sum is exact.
+
+Each of the forms that ``edgepack/compiler/kernels/cpu/micro`` has for products of bytes and of int16, with
+operands at both ends of their types, reductions from one element to beyond every unroll, zero points and
+padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import edgepack
+from edgepack.config.device import load_device
+from edgepack.options import RunOptions
+from edgepack.runners.results import run_samples
+from tests.compiler.kernels import test_quantised
+from workbench.models import save
+from workbench.models.builder import Graph
+
+#: By device and CPU that is emulated: how its products of bytes are computed.
+FORMS = {
+    ("raspberrypi4", "cortex-a72"): "quads of bytes",
+    ("raspberrypi2", "cortex-a7"): "quads of bytes",
+    ("linux-aarch64-v8.2", "cortex-a76"): "quads of bytes",
+}
+
+#: Rows and columns of products, around the sizes of tiles.
+SIZES = ((1, 25), (2, 9), (3, 8), (4, 17), (5, 3), (7, 24), (9, 1), (13, 32))
+DEPTHS = (*range(1, 21), 31, 32, 33, 47, 64, 67)
+
+
+def _sums(depth: int) -> onnx.ModelProto:
+    """A product whose sums of int32 are the output, of weights at the ends of what all forms multiply."""
+    g = Graph("sums", seed=depth)
+    rows, columns = SIZES[depth % len(SIZES)]
+    weights = g.rng.choice(np.array([-127, 127], np.int8), (depth, columns))
+    zero = (0, 128, 255)[depth % 3]
+    x = g.input("x", (rows, depth), "uint8")
+    g.output(g.op("MatMulInteger", x, g.const(weights), g.const(np.uint8(zero)), name="y"), "int32")
+    return g.model()
+
+
+def _convolution(
+    shape: tuple[int, ...], out: int, window: tuple[int, ...], groups: int = 1, **attributes: Any
+) -> onnx.ModelProto:
+    """QLinearConv whose weights are those of 8 bits without -128, both ends among them."""
+    g = Graph("convolution")
+    sizes = out, shape[1] // groups, *window
+    weights = g.rng.integers(-127, 128, sizes).astype(np.int8)
+    weights.reshape(-1)[: weights.size // 2] = g.rng.choice(np.array([-127, 127]), weights.size // 2)
+    scale = 0.05 * 0.0015 * 74 * 95 * np.prod(sizes[1:]) ** 0.5 / 60
+    inputs = [
+        *(g.input("x", shape, "uint8"), g.const(np.float32(0.05)), g.const(np.uint8(131))),
+        *(g.const(weights), g.const(np.float32(0.0015)), g.const(np.int8(0))),
+        *(g.const(np.float32(scale)), g.const(np.uint8(117))),
+        g.const(g.rng.integers(-9000, 9000, out).astype(np.int32)),
+    ]
+    g.output(g.op("QLinearConv", *inputs, name="y", group=groups, **attributes), "uint8")
+    return g.model()
+
+
+#: What is multiplied.
+MODELS: dict[str, onnx.ModelProto] = {
+    **{f"sums of {depth}": _sums(depth) for depth in DEPTHS},
+    "groups of 8": _convolution((1, 40, 9, 11), 40, (3, 3), 5, pads=[1] * 4),
+    "groups of 4": _convolution((1, 20, 7, 9), 20, (3, 3), 5, pads=[0, 1, 2, 1]),
+    "window": _convolution((2, 20, 9, 8), 36, (3, 3), pads=[1, 0, 1, 2]),
+    "first layer": _convolution((1, 3, 15, 13), 24, (3, 3), pads=[1] * 4, strides=[2, 2]),
+    "signal": _convolution((1, 6, 40), 9, (5,), pads=[4, 4], dilations=[2]),
+    "one channel": _convolution((1, 16, 11, 13), 1, (1, 1)),
+    "depthwise": _convolution((1, 40, 11, 13), 40, (3, 3), 40, pads=[1] * 4),
+    **{name: model for name, model in test_quantised.MODELS.items() if ", " in name},
+}
+
+
+def defined(name: str, x: np.ndarray) -> np.ndarray:
+    model = MODELS[name]
+    if not name.startswith("sums"):
+        return test_quantised.defined(model, x)
+    w, zero = (onnx.numpy_helper.to_array(t) for t in model.graph.initializer)
+    return ((x.astype(np.int64) - zero) @ w.astype(np.int64)).astype(np.int32)
+
+
+def joined(models: Mapping[str, onnx.ModelProto]) -> onnx.ModelProto:
+    """One model with all of them side by side, whose names begin with a number each."""
+    whole = onnx.ModelProto()
+    for number, model in enumerate(models.values()):
+        named = onnx.compose.add_prefix(model, f"m{number}_")
+        if not number:
+            whole.CopyFrom(named)
+            continue
+        for field in ("node", "initializer", "input", "output"):
+            getattr(whole.graph, field).extend(getattr(named.graph, field))
+    return whole
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(joined(MODELS), tmp_path_factory.mktemp("model"), "forms.onnx")
+
+
+@pytest.mark.parametrize(("device", "cpu"), FORMS)
+def test_every_sum_is_exact(device: str, cpu: str, model: Path, tmp_path: Path) -> None:
+    bundle = edgepack.pack(model, load_device(device), tmp_path / "bundle")
+    emulated = bundle.manifest.device
+    emulated = emulated.model_copy(update={"runner": emulated.runner.model_copy(update={"cpu": cpu})})
+    manifest = bundle.manifest.model_copy(update={"device": emulated})
+    samples: dict[str, list[np.ndarray]] = {}
+    for sample in ("ends", "all"):
+        (folder := tmp_path / sample).mkdir()
+        samples[sample] = []
+        rng = np.random.default_rng(len(sample))
+        for number, one in enumerate(MODELS.values()):
+            (spec,) = one.graph.input
+            info = np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(spec.type.tensor_type.elem_type))
+            values = [info.min, info.max] if sample == "ends" else range(info.min, info.max + 1)
+            shape = [d.dim_value for d in spec.type.tensor_type.shape.dim]
+            x = rng.choice(np.array(values, info.dtype), shape)
+            x.tofile(folder / f"input_{number}.bin")
+            samples[sample].append(x)
+    (place := tmp_path / "results").mkdir()
+    run_samples(bundle.path, manifest, [tmp_path / s for s in samples], place, RunOptions(runner="qemu"))
+    for sample, inputs in samples.items():
+        for number, (name, x) in enumerate(zip(MODELS, inputs, strict=True)):
+            expected = defined(name, x)
+            found = np.fromfile(place / sample / f"output_{number}.bin", expected.dtype)
+            np.testing.assert_array_equal(found.reshape(expected.shape), expected, err_msg=name)
