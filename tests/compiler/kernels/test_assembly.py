@@ -11,6 +11,7 @@ from edgepack.compiler.backends.llvm import compile_assembly
 from tools import inner_loops
 from workbench.compiled import plan_of
 from workbench.models.hot import KERNELS
+from workbench.models.hot_integers import LAYERS
 from workbench.models.single import conv
 
 MACHINES = {machine.name: machine for machine in inner_loops.machines()}
@@ -57,6 +58,28 @@ def test_no_stack_in_inner_loop(name: str, kernel: str) -> None:
     assert max(inner_loops.arithmetic(loop, machine) for _, loop in found) >= 8
     for loop in loops:  # those of other sizes of tiles, and of borders, too
         assert loop.spills(machine.syntax) == 0, "\n".join(loop.lines)
+
+
+@pytest.mark.parametrize(
+    ("machine", "layer", "product"),
+    [
+        ("raspberrypi4 (cortex-a72)", "1x1, 64 to 128", r"^smull\s+v\d+\.8h"),
+        ("raspberrypi4 (cortex-a72)", "grouped 3x3, 8 per group", r"^smull\s+v\d+\.8h"),
+        ("cortex-a53", "matmul 1x512x1000", r"^smull\s+v\d+\.8h"),
+        ("raspberrypi2 (ARMv7)", "3x3 stride 1, 64 to 64", r"^vmull\.s8"),
+    ],
+)
+def test_no_stack_in_loops_of_bytes(machine: str, layer: str, product: str) -> None:
+    on = MACHINES[machine]
+    built = plan_of(LAYERS[layer].quantised(-127), target=on.target)
+    (hot,) = (k for k in built.plan.kernels if k.parameters.get("operands") == "quads of bytes")
+    text = compile_assembly(built.functions, on.target)
+    loops = inner_loops.loops_with(text, hot.symbol, on, lambda loop: loop.count(product))
+    most = max(loop.count(product) for loop in loops)
+    assert most >= 6
+    for loop in loops:
+        if loop.count(product) * 2 >= most:
+            assert loop.spills(on.syntax) == 0, "\n".join(loop.lines)
 
 
 def test_avx512_asks_no_register_that_the_instruction_does_not_reach() -> None:

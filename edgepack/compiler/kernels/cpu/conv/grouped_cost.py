@@ -75,7 +75,7 @@ def _choices(conv: Conv2d, micro: MicroKernel, given: GroupedSchedule) -> list[_
     found = []
     for one in _narrower(micro):
         for layout in layouts(conv, one.lanes) if one.lanes == (given.lanes or one.lanes) else ():
-            most = min(conv.out_width, MOST_COLUMNS, _most_columns(layout, one.target))
+            most = min(conv.out_width, MOST_COLUMNS, _most_columns(layout, one))
             if given.columns or most >= min(conv.out_width, LEAST_COLUMNS):
                 columns = given.columns or most
                 found.append(_Choice(one, layout, columns, _cost(conv, layout, columns)))
@@ -93,12 +93,12 @@ def _narrower(micro: MicroKernel) -> list[MicroKernel]:
     return found
 
 
-def _most_columns(layout: GroupLayout, target: CpuTarget) -> int:
+def _most_columns(layout: GroupLayout, micro: MicroKernel) -> int:
     """Pixels of a step, whose sums have 9 of 16 registers. What is left holds operands and some weights.
 
     With more, LLVM keeps so many operands and weights that it spills: twice the time with AVX-VNNI.
     """
-    return target.usable_registers * 9 // 16 // layout.vectors
+    return (micro.target.usable_registers - micro.temporaries) * 9 // 16 // layout.vectors
 
 
 def _cost(conv: Conv2d, layout: GroupLayout, columns: int) -> float:

@@ -173,7 +173,8 @@ class GroupedUnits(WindowWalk):
 
     def _free_registers(self, pixels: int) -> int:
         """Those that sums of so many pixels, an operand of each vector, and what is shuffled leave."""
-        return self.target.usable_registers - (pixels + 1) * self.layout.vectors - 1
+        free = self.target.usable_registers - self.micro.temporaries
+        return free - (pixels + 1) * self.layout.vectors - 1
 
     def _uses(self, taps: Taps) -> dict[int, list[tuple[int, int]]]:
         """By column of the input: the (pixel, tap) that read it. Those outside are read where they are not

@@ -105,6 +105,11 @@ class MicroKernel(ABC):
         """What :meth:`pack_units` does, as a part of the key of packed constants; "" for nothing."""
         return ""
 
+    @property
+    def temporaries(self) -> int:
+        """Registers that :meth:`multiply_add` takes beside those of its operands and sums."""
+        return 0
+
     # The tile ---------------------------------------------------------------------------------------------
 
     @property

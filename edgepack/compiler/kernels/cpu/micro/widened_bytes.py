@@ -65,8 +65,14 @@ class WidenedBytes(Int32Units):
         """3 rows by 2 vectors of columns, which have 12 of 32 registers for sums, or 3 by 1. The others hold
         operands, and products until they are added: with 4 rows LLVM spills (benchmarks/assembly.py)."""
         most = self.target.usable_registers * 3 // 16
+        if rows == 1 and self.target.in_order:
+            most //= 2  # LLVM loads the weights of four steps first.
         vectors = min(-(-columns // LANES), max(1, most // min(rows, 3)))
         return Tile(min(rows, most // vectors), min(columns, vectors * LANES))
+
+    @property
+    def temporaries(self) -> int:
+        return self.target.usable_registers // 2
 
     def add_product(
         self, e: Emitter, sums: Accumulators, left: LeftOperand, right: Matrix, steps: Steps
@@ -85,7 +91,10 @@ class WidenedBytes(Int32Units):
 
         count = depth // unroll
         # LLVM unrolls a short loop and mixes its steps, for which few registers do not suffice.
-        e.loop(0, e.opaque_bound(count) if 1 < count <= 8 else count, iteration)
+        if 1 < count <= 4 and self.target.in_order:
+            e.no_unroll_loop(count, iteration)
+        else:
+            e.loop(0, e.opaque_bound(count) if 1 < count <= 8 else count, iteration)
         for first in range(count * unroll, depth, 2):
             self._add(e, wide, (first, min(2, depth - first)), left, right)
         for row in range(sums.rows):
