@@ -32,7 +32,7 @@ _LINUX = {
         **{w: w for w in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vbmi")},
         **{"pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"},
         **{"avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16"},
-        "avx_vnni": "avxvnni",
+        **{"avx_vnni": "avxvnni", "amx_tile": "amx-tile", "amx_int8": "amx-int8"},
     },
     "aarch64": {
         **{w: w for w in ("i8mm", "bf16", "sve")},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import struct
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ _ARCH = {
     "aarch64": "aarch64",
     "riscv64": "riscv64",
 }
+#: Features of x86-64 that Linux permits to a process that asks for them.
+TILES = frozenset({"amx-tile", "amx-int8"})
+#: Linux's number of the system call on x86-64, and what it is given (asm/prctl.h).
+ARCH_PRCTL, ARCH_GET_XCOMP_SUPP, XFEATURE_XTILEDATA = 158, 0x1021, 18
+
 _OS = {"Linux": "linux", "Darwin": "macos", "Windows": "windows"}
 
 
@@ -125,7 +131,18 @@ def probe() -> Machine:
         return _probe_macos(arch)
     if sys.platform == "win32":
         return Machine(system, arch, _probe_windows_features(arch), cores=os.cpu_count() or 1)
-    return _probe_linux(system, arch, Path("/"))
+    machine = _probe_linux(system, arch, Path("/"))
+    if TILES & machine.features and not _permits_tiles():
+        machine = replace(machine, features=machine.features - TILES)
+    return machine
+
+
+def _permits_tiles() -> bool:
+    """Whether Linux, or the sandbox that this process is in, permits the use of AMX's tiles to those who ask:
+    what it tells by arch_prctl(ARCH_GET_XCOMP_SUPP), which asks for nothing yet."""
+    supported = ctypes.c_uint64(0)
+    done = ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_GET_XCOMP_SUPP, ctypes.byref(supported))
+    return bool(done == 0 and supported.value >> XFEATURE_XTILEDATA & 1)
 
 
 def _architecture(machine: str, pointer_bits: int) -> str:

@@ -24,7 +24,7 @@ CPU_FEATURES: dict[str, tuple[str, ...]] = {
         *("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "lzcnt", "bmi", "bmi2", "movbe"),
         *("avx", "avx2", "fma", "f16c"),
         *("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
-        *("avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avx512vbmi"),
+        *("avx512vnni", "avx512bf16", "avx512fp16", "avxvnni", "avx512vbmi", "amx-tile", "amx-int8"),
     ),
     "aarch64": ("neon", "fullfp16", "dotprod", "i8mm", "bf16", "sve"),
     "arm": ("neon", "vfp3", "vfp4", "fp16"),

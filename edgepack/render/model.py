@@ -229,6 +229,11 @@ def _arch(cpu_arch: str) -> str:
     return f"EP_ARCH_{known.get(cpu_arch, 'other').upper()}"
 
 
+def _identifier(feature: str) -> str:
+    """How ``cpu.c`` spells a feature: SSE4_1, AMX_TILE."""
+    return feature.upper().replace(".", "_").replace("-", "_")
+
+
 def _cpu_features(cpu_arch: str, requires: Sequence[str]) -> str:
     """The C expression of the required features' bits."""
     allowed = CPU_FEATURES.get(cpu_arch, ())
@@ -238,5 +243,5 @@ def _cpu_features(cpu_arch: str, requires: Sequence[str]) -> str:
                 f"The loader cannot check for the CPU feature {name!r} on {cpu_arch}.",
                 hint=f"cpu_requires takes: {', '.join(allowed) or 'nothing on this architecture'}.",
             )
-    bits = [f"EP_CPU_BIT(EP_CPU_{cpu_arch.upper()}_{name.upper().replace('.', '_')})" for name in requires]
+    bits = [f"EP_CPU_BIT(EP_CPU_{cpu_arch.upper()}_{_identifier(name)})" for name in requires]
     return " | ".join(bits) or "0"

@@ -31,8 +31,8 @@ def recorded(name: str) -> str:
         (
             "xeon-sapphire-rapids.txt",
             "x86_64",
-            "avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vbmi avx512vl "
-            "avx512vnni avxvnni bmi bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
+            "amx-int8 amx-tile avx avx2 avx512bf16 avx512bw avx512cd avx512dq avx512f avx512fp16 avx512vbmi "
+            "avx512vl avx512vnni avxvnni bmi bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3",
         ),
         (
             "epyc-zen3.txt",
@@ -110,6 +110,8 @@ def test_avx512_means_512_bits() -> None:
     assert (found["cpu"]["vector_bits"], found["cpu"]["vector_registers"]) == (512, 32)
     assert found["llvm"]["cpu"] == "x86-64-v4"
     assert found["llvm"]["features"] == [
+        "+amx-int8",
+        "+amx-tile",
         "+avx512bf16",
         "+avx512fp16",
         "+avx512vbmi",

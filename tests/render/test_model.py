@@ -47,9 +47,10 @@ def test_nothing_of_the_build_machine_is_rendered(tmp_path: Path) -> None:
 
 
 def test_required_features_become_bits_and_names() -> None:
-    text = render(mini_plan(), requires=("avx2", "sse4.1"))["src/model.c"]
-    assert "EP_CPU_BIT(EP_CPU_X86_64_AVX2) | EP_CPU_BIT(EP_CPU_X86_64_SSE4_1)" in text
-    assert '"avx2,sse4.1"' in text
+    text = render(mini_plan(), requires=("avx2", "sse4.1", "amx-int8"))["src/model.c"]
+    bits = ("AVX2", "SSE4_1", "AMX_INT8")
+    assert " | ".join(f"EP_CPU_BIT(EP_CPU_X86_64_{bit})" for bit in bits) in text.replace("\n       ", "")
+    assert '"avx2,sse4.1,amx-int8"' in text
     assert "EP_ARCH_X86_64" in text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from edgepack.render.sources import kernels_object
 from tests.runtime.conftest import Build
-from workbench.mini import VARIANTS, WARNINGS, MiniBundle, make_sources, run
+from workbench.mini import ARCH, VARIANTS, WARNINGS, MiniBundle, make_sources, run
 
 HERE = Path(__file__).parent
 
@@ -103,6 +104,19 @@ def test_phases(build: Build, variant: str, name: str) -> None:
         sources = [HERE / "phases.c", kernels, "-o", program, "-lpthread", "-lm"]
         run([*cc, *WARNINGS, *flags, *bundle.includes, *sources])
     run([program, name, bundle.root])
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or ARCH != "x86_64", reason="tiles are of x86-64, Linux permits them"
+)
+def test_tiles_are_used_where_cpu_and_system_allow_it(build: Build) -> None:
+    bundle = build("address")
+    cc, flags = VARIANTS["address"]
+    program = bundle.root / "objects" / "tiles"
+    kernels = bundle.root / kernels_object(0, 1)
+    sources = [HERE / "tiles.c", kernels, "-o", program, "-lpthread", "-lm"]
+    run([*cc, *WARNINGS, *flags, *bundle.includes, *sources])
+    run([program])
 
 
 @pytest.mark.parametrize("variant", ["gcc", "address"])

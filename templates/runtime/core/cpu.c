@@ -2,6 +2,9 @@
  * numbered per architecture; the names are LLVM's (and those of cpu_requires in a device's YAML).
  * SPDX-License-Identifier: Apache-2.0 */
 
+/* XCR0's bits of AMX's tiles: how they are set up, and what they hold. */
+#define EP_CPU_TILES 0x60000
+
 /* X(identifier, bit, name, CPUID leaf, subleaf, register eax to edx as 0 to 3, bit in it, XCR0 bits needed)
  */
 #define EP_CPU_X86_64_LIST(X) \
@@ -27,7 +30,9 @@
     X(AVX512BF16, 19, "avx512bf16", 7, 1, 0, 5, 0xe6) \
     X(AVX512FP16, 20, "avx512fp16", 7, 0, 3, 23, 0xe6) \
     X(AVXVNNI, 21, "avxvnni", 7, 1, 0, 4, 0x06) \
-    X(AVX512VBMI, 22, "avx512vbmi", 7, 0, 2, 1, 0xe6)
+    X(AVX512VBMI, 22, "avx512vbmi", 7, 0, 2, 1, 0xe6) \
+    X(AMX_TILE, 23, "amx-tile", 7, 0, 3, 24, EP_CPU_TILES) \
+    X(AMX_INT8, 24, "amx-int8", 7, 0, 3, 25, EP_CPU_TILES)
 
 /* X(identifier, bit, name, word that ep_platform_hwcap is asked for, all of these bits in it) */
 #define EP_CPU_AARCH64_LIST(X) \
@@ -65,7 +70,7 @@ typedef struct ep_cpu_feature {
     uint8_t subleaf;
     uint8_t reg;
     uint8_t bit;
-    uint8_t state;
+    uint32_t state;
 } ep_cpu_feature;
 
 static const ep_cpu_feature ep_cpu_table[] = {
@@ -85,13 +90,25 @@ static uint32_t ep_cpu_state(void) {
     return a;
 }
 
+/* Whether the system saves the register files that are needed, and lets this process use them. */
+static int ep_cpu_usable(uint32_t needed, uint32_t saved) {
+    if ((saved & needed) != needed) {
+        return 0;
+    }
+#if defined(EP_NEEDS_TILES)
+    return (needed & EP_CPU_TILES) == 0 || ep_platform_permits_tiles();
+#else
+    return (needed & EP_CPU_TILES) == 0;
+#endif
+}
+
 static int ep_cpu_has(const ep_cpu_feature *feature) {
     unsigned reg[4] = {0, 0, 0, 0};
     if (!__get_cpuid_count(feature->leaf, feature->subleaf, &reg[0], &reg[1], &reg[2], &reg[3]) ||
         (reg[feature->reg] >> feature->bit & 1u) == 0) {
         return 0;
     }
-    return feature->state == 0 || (ep_cpu_state() & feature->state) == feature->state;
+    return feature->state == 0 || ep_cpu_usable(feature->state, ep_cpu_state());
 }
 
 #elif defined(__aarch64__) || defined(__arm__) || (defined(__riscv) && __riscv_xlen == 64)

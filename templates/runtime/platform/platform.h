@@ -51,6 +51,15 @@ static void ep_platform_yield(void);
 static uint64_t ep_platform_hwcap(unsigned word);
 #endif
 
+/* Whether this process may use AMX's tiles: Linux wants to be asked once, before a thread uses them, and then
+ * permits it to all of the process's threads. To ask again changes nothing. It refuses where a thread's
+ * alternate signal stack is too small for them (sigaltstack), and where a sandbox does. Where nobody is to be
+ * asked, no library that needs them is for the system. */
+#if defined(__linux__) && defined(__x86_64__) && !defined(EP_PLATFORM_BARE)
+#define EP_NEEDS_TILES 1
+static int ep_platform_permits_tiles(void);
+#endif
+
 /* For the drivers of GPUs: a shared library, loaded for the rest of the process (drivers have threads and
  * handlers of their own), null if there is none of this name; and one of its functions, or null. Where
  * libraries cannot be loaded: no_libraries.h. */

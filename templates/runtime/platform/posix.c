@@ -10,6 +10,10 @@
 #elif defined(EP_NEEDS_HWCAP) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
+#if defined(EP_NEEDS_TILES)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "clock_posix.h"
 #include "file_posix.h"
@@ -80,6 +84,15 @@ static uint64_t ep_platform_hwcap(unsigned word) {
 static uint64_t ep_platform_hwcap(unsigned word) {
     (void)word;
     return 0;
+}
+#endif
+
+#if defined(EP_NEEDS_TILES)
+/* Linux's asm/prctl.h and Documentation/arch/x86/xstate.rst. */
+enum { EP_ARCH_REQ_XCOMP_PERM = 0x1023, EP_XFEATURE_XTILEDATA = 18 };
+
+static int ep_platform_permits_tiles(void) {
+    return syscall(SYS_arch_prctl, (long)EP_ARCH_REQ_XCOMP_PERM, (long)EP_XFEATURE_XTILEDATA) == 0;
 }
 #endif
 

@@ -21,6 +21,7 @@ from edgepack.compiler.kernels.cpu.conv.window_schedule import (
     propose_sliding,
 )
 from edgepack.compiler.kernels.cpu.micro.dot4_bytes import Dot4Bytes
+from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles
 from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
@@ -35,6 +36,7 @@ FLOAT32 = ProductTypes.of("float32")
 BYTES = ProductTypes("uint8", "int8", "int32", "uint8")
 #: CPUs that multiply quads of bytes.
 VNNI = tuple(load_device(f"linux-x86_64-{name}").cpu_target() for name in ("vnni", "avxvnni"))
+AMX = load_device("linux-x86_64-amx").cpu_target()
 DEVICES = ("cortex-m4", "raspberrypi0", "raspberrypi4", "wasm32-wasi", "linux-riscv64-v")
 SIZES = (1, 2, 3, 5, 8, 14, 15, 28, 112)
 
@@ -73,6 +75,13 @@ def _gemm(conv: Conv2d, target: CpuTarget, given: gemm_schedule.GemmSchedule) ->
     return gemm_schedule.propose(conv, MultiplyAdd(FLOAT32, target), given)
 
 
+def _tiles(conv: Conv2d, target: CpuTarget, given: gemm_schedule.GemmSchedule) -> Schedule:
+    """Of matrices of bytes, whatever the target is, over as many threads as it has."""
+    micro = MatrixTiles.of(BYTES, replace(AMX, threads=target.threads))
+    assert micro is not None
+    return gemm_schedule.propose(conv.in_units(4), micro, given)
+
+
 def _units(conv: Conv2d, target: CpuTarget, given: GroupedSchedule) -> Schedule:
     """Of quads of bytes, whatever the target is."""
     micro = Dot4Bytes.of(BYTES, VNNI[conv.height % 2])
@@ -94,12 +103,17 @@ def _dense(rng: random.Random) -> tuple[int, int, int]:
     return rng.randint(1, 2000), rng.randint(1, 2000), 1
 
 
+def _quads(rng: random.Random) -> tuple[int, int, int]:
+    return 4 * rng.randint(1, 500), rng.randint(1, 2000), 1
+
+
 #: By builder: input channels, output channels and groups; what proposes; the schedule in which all is open.
 BUILDERS: dict[str, tuple[Channels, Callable[..., Schedule | None], Schedule]] = {
     "depthwise": (_depthwise, _sliding, SlidingSchedule()),
     "grouped": (_grouped, grouped_conv.propose, GroupedSchedule()),
     "groups of units": (_grouped, _units, GroupedSchedule()),
     "implicit GEMM": (_dense, _gemm, gemm_schedule.GemmSchedule()),
+    "matrix tiles": (_quads, _tiles, gemm_schedule.GemmSchedule()),
     "Winograd": (_dense, winograd_schedule.propose, winograd_schedule.WinogradSchedule()),
 }
 

@@ -9,6 +9,7 @@ from edgepack.compiler.kernels.cpu.conv.computed_weights import by_computed_weig
 from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm
+from edgepack.compiler.kernels.cpu.conv.tile_gemm import implicit_product
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.register_tile import half_width_vectors
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
@@ -28,9 +29,10 @@ def conv2d(
     constant = found.operand(1) in constants
     vectors = half_width_vectors(target, conv.group_out, conv.dtype)
     micro = micro_kernel_for(found.products, conv.group_sizes, vectors, constant=constant)
-    gemm = ImplicitGemm("conv2d.igemm", f"conv2d:{conv.groups}", conv, found, micro, given)
+    layout = f"conv2d:{conv.groups}"
     if constant:
-        return gemm.build()
+        return implicit_product("conv2d.igemm", layout, conv, found, micro, given).build()
+    gemm = ImplicitGemm("conv2d.igemm", layout, conv, found, micro, given)
     emitter = Emitter(gemm.lanes, vectors, micro.right_unit)
     pack = packed_by_columns(emitter, conv, found.operand(1), gemm.tile.columns, gemm.zeros)
     elements = conv.depth * conv.out_channels + gemm.zeros

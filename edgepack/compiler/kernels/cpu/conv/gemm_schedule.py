@@ -13,7 +13,7 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.emit.indices import balanced_split
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
 from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
-from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by, check_register_tile
+from edgepack.compiler.kernels.schedule import Schedule, ScheduleError, by
 
 __all__ = ["RESIDENT_WEIGHTS", "GemmSchedule", "divided", "propose"]
 
@@ -41,6 +41,7 @@ class GemmSchedule(Schedule):
             the weights.
         row_blocks: blocks of tiles of all rows.
         k_blocks: slices of the reduction.
+        matrix: whether instructions multiply whole matrices, see :mod:`.tile_gemm`.
         prefetch_bytes: constants of a later call that the products fetch into the caches, in bytes. The
             planner decides that.
     """
@@ -51,6 +52,7 @@ class GemmSchedule(Schedule):
     passes: int | None = None
     row_blocks: int | None = None
     k_blocks: int | None = None
+    matrix: bool | None = None
     prefetch_bytes: int = 0
 
     def printed(self) -> dict[str, Any]:
@@ -97,7 +99,7 @@ class _Proposal:
     def made(self) -> GemmSchedule:
         conv, micro, given = self.conv, self.micro, self.given
         if given.register_tile is not None:
-            check_register_tile(given.register_tile, self.target, conv.group_out, micro.types.sums)
+            micro.check_tile(given.register_tile, conv.group_out)
         self.tile = (
             Tile(*given.register_tile) if given.register_tile else micro.tile(conv.pixels, conv.group_out)
         )
@@ -122,6 +124,7 @@ class _Proposal:
             passes=self.passes,
             row_blocks=self.row_blocks,
             k_blocks=self.k_blocks,
+            matrix=micro.matrix,
         )
 
     def _passes(self) -> int:
@@ -162,12 +165,13 @@ class _Proposal:
     def _row_blocks(self) -> int:
         """Equally many tasks for each thread where that is possible.
 
-        With small weights a block is a few tiles, so that all columns of a row of the output are written
-        soon after each other. With large weights its input fits half of the L2 cache.
+        With small weights a block is a few tiles (:meth:`MicroKernel.block_tiles`), so that all columns of a
+        row of the output are written soon after each other. With large weights its input fits half of the L2
+        cache.
         """
         c, threads, tiles, unit = self.conv, self.threads, self.tiles, self.micro.unit_bytes
         columns = c.groups * self.column_blocks
-        most = max(1, tiles // (2 if self.weight_stationary else 4))
+        most = max(1, tiles // (2 if self.weight_stationary else self.micro.block_tiles(c.in_channels)))
         if not self.weight_stationary:
             count = min(most, 16 * threads) if columns == 1 and self.k_blocks == 1 else most
             return max(count // threads * threads, self.thread_rows) or count

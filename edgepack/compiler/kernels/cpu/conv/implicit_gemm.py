@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from edgepack.compiler.kernels.contract import Array, Implementation, Packing
+from edgepack.compiler.kernels.contract import Array, Implementation, Packing, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import AnchoredGroup
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.blocking import Blocking
@@ -85,7 +85,7 @@ class ImplicitGemm(KernelBuilder):
             emitter=emitter or micro.emitter(),
         )
         self.layout, self.elements, self.fused, self.micro = layout, elements, fused, micro
-        self.conv = elements.in_units(micro.group)
+        self.conv = self._walked().in_units(micro.group)
         self.schedule, self.blocking = self._divided(schedule)
         self.tile = self.blocking.tile
         #: Whether pixels in the padding read what stands behind the packed weights, which is zeros.
@@ -96,6 +96,10 @@ class ImplicitGemm(KernelBuilder):
         self.zeros = max(behind, micro.overhang)
         self.operands = self._declare()
         self.product = TileProduct(self.e, self.conv, self.blocking, self.operands, self.prefetch_bytes)
+
+    def _walked(self) -> Conv2d:
+        """The convolution as its windows are read."""
+        return self.elements
 
     def _divided(self, given: GemmSchedule) -> tuple[GemmSchedule, Blocking]:
         """What is decided, but for what is given, and the product as that divides it."""
@@ -119,15 +123,17 @@ class ImplicitGemm(KernelBuilder):
     def _declare_inputs(self) -> tuple[Any, Any, tuple[Any, int], dict[int, Any]]:
         e, c = self.e, self.conv
         unit = self.micro.left_unit
-        if self.rounds_input:
-            x = e.temp(0, c.input_elements, unit)
-        else:
-            x = e.param(self.fused.operand(0), c.input_elements, unit)
+        x = self._declare_image(unit)
         elements = c.depth * c.out_channels
         weights = e.packed(0, elements + self.zeros, self.micro.right_unit)
         behind = self.padding_behind or not c.padded
         padding = (weights, elements) if behind else (e.packed(1, c.group_in, unit), 0)
         return x, weights, padding, self.fused.declare_epilogue(e)
+
+    def _declare_image(self, unit: str) -> Any:
+        if self.rounds_input:
+            return self.e.temp(0, self.conv.input_elements, unit)
+        return self.e.param(self.fused.operand(0), self.conv.input_elements, unit)
 
     def parameters(self) -> dict[str, Any]:
         return self.micro.parameters()
@@ -142,41 +148,53 @@ class ImplicitGemm(KernelBuilder):
             return pack_weights(micro.pack_units(w.reshape(shape)), c.groups, columns, zeros)
 
         packed = Packing(param, f"{key}:{micro.layout}" if micro.layout else key, pack)
-        if self.padding_behind or not c.padded:
+        if self.padding_behind or not self.conv.padded:
             return (packed,)
         outside, value, dtype = c.group_in, c.outside, micro.types.left
         row = Packing(param, f"padding:{dtype}:{value}:{outside}", lambda _: np.full(outside, value, dtype))
         return (packed, row)
 
     def build(self) -> Implementation:
-        self.e.tasks(self._task)
+        self._tasks()
         product = self.e.stage(self.conv.groups * self.blocking.column_blocks * self.blocking.row_blocks)
-        stages, temps = [product], []
-        if self.rounds_input:
-            unit, size = self.micro.left_unit, self.conv.input_elements
-            e = Emitter(self.lanes, self.target, self.fused.types.left)
-            stages.insert(0, rounded_input(e, self.fused.operand(0), size, self.micro.types.left, unit))
-            temps = [size * DTYPE_BYTES[unit]]
+        before, temps = self._before()
         return Implementation(
             self.rule,
-            tuple(stages),
+            (*before, product),
             self.packings(),
-            tuple(temps),
+            temps,
             scratch=tuple(self.e.scratch_bytes),
             schedule=self.schedule,
             parameters=self.parameters(),
             flops=self.elements.flops,
             multiply_adds=self.elements.multiply_adds,
             weights=self.conv.depth * self.conv.out_channels * DTYPE_BYTES[self.micro.right_unit],
-            rate=self.micro.rate,
+            rate=self.rate,
             with_prefetch=self._with_prefetch,
         )
+
+    @property
+    def rate(self) -> float:
+        """Multiply-adds in the time of one of float32."""
+        return self.micro.rate
+
+    def _before(self) -> tuple[tuple[Stage, ...], tuple[int, ...]]:
+        """Stages before the product, and bytes of what they write."""
+        if not self.rounds_input:
+            return (), ()
+        unit, size = self.micro.left_unit, self.conv.input_elements
+        e = Emitter(self.lanes, self.target, self.fused.types.left)
+        stage = rounded_input(e, self.fused.operand(0), size, self.micro.types.left, unit)
+        return (stage,), (size * DTYPE_BYTES[unit],)
 
     def _with_prefetch(self, nbytes: int) -> Implementation:
         schedule = replace(self.schedule, prefetch_bytes=nbytes)
         return type(self)(self.rule, self.layout, self.elements, self.fused, self.micro, schedule).build()
 
     # Tasks, blocks of columns, tiles ----------------------------------------------------------------------
+
+    def _tasks(self) -> None:
+        self.e.tasks(self._task)
 
     def _task(self, task: Any) -> None:
         e, blocking = self.e, self.blocking
@@ -248,12 +266,22 @@ class ImplicitGemm(KernelBuilder):
 
     # One tile ---------------------------------------------------------------------------------------------
 
-    def _tile(self, tile: TileAt, pixels: Pixels) -> None:
-        e, width = self.e, tile.columns.width
+    def _sums(self, tile: TileAt) -> Any:
+        """Where the sums of a tile are while it is computed."""
+        width = tile.columns.width
         # A last vector is computed in full: a register file with vectors of two widths spills.
         lanes = width if width < self.lanes and width in (2, 4, 8) else self.lanes
         full = [(at, lanes) for at, _ in column_chunks(width, self.lanes)]
-        sums = Accumulators(e, tile.rows, full)
+        return Accumulators(self.e, tile.rows, full)
+
+    def _add(self, sums: Any, tile: TileAt) -> None:
+        """Adds the products of a tile's slice of the reduction."""
+        origins = [self.product.origin(tile.pixel + r) for r in range(tile.rows)]
+        self.product.add(sums, tile, origins)
+
+    def _tile(self, tile: TileAt, pixels: Pixels) -> None:
+        e = self.e
+        sums = self._sums(tile)
         waiting = e.let(tile.index * self.blocking.tile_sums)
         k_blocks = self.blocking.k_blocks
         if k_blocks > 1:
@@ -261,9 +289,8 @@ class ImplicitGemm(KernelBuilder):
             e.branch(begin, sums.clear, lambda: sums.load(self.operands.sums, waiting))
         else:
             sums.clear()
-        origins = [self.product.origin(tile.pixel + r) for r in range(tile.rows)]
         residuals = self._residuals(tile)
-        self.product.add(sums, tile, origins)
+        self._add(sums, tile)
         if k_blocks > 1:
             e.branch(
                 tirx.EQ(tile.k_block, index(k_blocks - 1)),
@@ -285,7 +312,7 @@ class ImplicitGemm(KernelBuilder):
                     e.prefetch(view, r * c.out_channels + at, 3)
         return found
 
-    def _values(self, sums: Accumulators, row: int, width: int) -> list[tuple[int, int, Any]]:
+    def _values(self, sums: Any, row: int, width: int) -> list[tuple[int, int, Any]]:
         """The sums of a row of a tile: first column, columns, and vector. Two vectors where what is stored is
         narrower than sums: they are narrowed together."""
         e, chunks = self.e, column_chunks(width, self.lanes)
@@ -304,7 +331,7 @@ class ImplicitGemm(KernelBuilder):
         first = e.let(tile.pixel * row_stride + tile.columns.channel + pixels.output_offset)
         return e.rebased(pixels.y, first, (tile.rows - 1) * row_stride + tile.columns.width), 0
 
-    def _store(self, sums: Accumulators, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
+    def _store(self, sums: Any, tile: TileAt, residuals: dict[int, Any], pixels: Pixels) -> None:
         """Applies the epilogue and writes the tile."""
         e, fused = self.e, self.fused
         y, first = self._destination(tile, pixels)

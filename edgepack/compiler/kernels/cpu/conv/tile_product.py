@@ -313,13 +313,17 @@ class TileProduct:
         if weights > self.target.l1d_bytes // 2 and c.groups * blocking.column_blocks > 1:
             found.append(self._next_weights(tile, part, depth, unroll))
         if self.prefetch_bytes:
-            e, parts = self.e, c.depth // depth
-            tiles = c.groups * blocking.column_blocks * blocking.thread_rows * blocking.tile_count
-            share = -(-self.prefetch_bytes // (CACHE_LINE_BYTES * tiles * parts))
-            start = e.let((tile.prefetch_index * parts + part) * (share * e.line))
-            later = self.operands.prefetched
-            found.append(stream_prefetch(e, later, start, share, depth, unroll, locality=1))
+            found.append(self.later(tile, part, depth, unroll))
         return found
+
+    def later(self, tile: TileAt, part: Any, depth: int, unroll: int) -> Callable[[Any], None]:
+        """The share of a part of ``depth`` steps of a later call's constants."""
+        e, c, blocking = self.e, self.conv, self.blocking
+        parts = c.depth // depth
+        tiles = c.groups * blocking.column_blocks * blocking.thread_rows * blocking.tile_count
+        share = -(-self.prefetch_bytes // (CACHE_LINE_BYTES * tiles * parts))
+        start = e.let((tile.prefetch_index * parts + part) * (share * e.line))
+        return stream_prefetch(e, self.operands.prefetched, start, share, depth, unroll, locality=1)
 
     def _next_weights(self, tile: TileAt, part: Any, depth: int, unroll: int) -> Callable[[Any], None]:
         """The share of one tile and part of the weights that follow the current ones."""

@@ -12,7 +12,8 @@ from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import anchored
 from edgepack.compiler.kernels.cpu.conv.gemm_schedule import GemmSchedule
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN, ImplicitGemm
+from edgepack.compiler.kernels.cpu.conv.implicit_gemm import OPEN
+from edgepack.compiler.kernels.cpu.conv.tile_gemm import implicit_product
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.rule import PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
@@ -33,7 +34,7 @@ def dense(
     rows, depth, columns = prod(left[:-1]), left[-1], right[1]
     conv = Conv2d.product(rows, depth, columns, found.types)
     micro = micro_kernel_for(found.products, conv.group_sizes, target, constant=True)
-    return ImplicitGemm("matmul.packed", "matmul", conv, found, micro, given).build()
+    return implicit_product("matmul.packed", "matmul", conv, found, micro, given).build()
 
 
 RULE = Rule("matmul.packed", order=700, dtypes=PRODUCTS, apply=dense, schedule=GemmSchedule)

@@ -24,6 +24,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     tile_for,
 )
 from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.compiler.kernels.schedule import check_register_tile
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
@@ -43,6 +44,8 @@ class MicroKernel(ABC):
         target: the CPU, with vectors that are as wide as the micro-kernel uses them.
         order: micro-kernels that serve the same product are tried lowest first.
         group: elements of the reduction in a unit.
+        matrix: whether its sums lie in tile registers, which a kernel has to set up: only builders that do
+            so use it.
     """
 
     types: ProductTypes
@@ -50,6 +53,7 @@ class MicroKernel(ABC):
 
     order: ClassVar[int]
     group: ClassVar[int] = 1
+    matrix: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -124,6 +128,19 @@ class MicroKernel(ABC):
     def tile(self, rows: int, columns: int) -> Tile:
         """The register tile for a product of ``rows`` by ``columns``."""
         return tile_for(self.target, rows, columns, self.types.sums)
+
+    def check_tile(self, tile: tuple[int, int], columns: int) -> None:
+        """ScheduleError where a product of so many columns has no such tile, rows by columns."""
+        check_register_tile(tile, self.target, columns, self.types.sums)
+
+    def block_tiles(self, units: int) -> int:
+        """Tiles below each other that are multiplied by all columns before the next ones, of a product with
+        small weights.
+
+        Args:
+            units: of a row of the left operand.
+        """
+        return 4
 
     # The product ------------------------------------------------------------------------------------------
 

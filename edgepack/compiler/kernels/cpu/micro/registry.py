@@ -45,7 +45,8 @@ def micro_kernels() -> tuple[type[MicroKernel], ...]:
 def micro_kernel_for(
     products: Iterable[ProductTypes], sizes: tuple[int, int], target: CpuTarget, *, constant: bool
 ) -> MicroKernel:
-    """The first micro-kernel that serves the first of these products that any serves.
+    """The first micro-kernel of registers that every kernel has, that serves the first of these products that
+    any serves.
 
     Args:
         products: types by which it may be computed, the preferred ones first.
@@ -59,7 +60,7 @@ def micro_kernel_for(
     products = tuple(products)
     for types in products:
         for kind in micro_kernels():
-            made = kind.of(types, target)
+            made = None if kind.matrix else kind.of(types, target)
             if made is not None and made.suits(*sizes) and (constant or not made.packs):
                 return made
     raise RuleError(f"{OTHER_DTYPE}{products[-1]}")
