@@ -138,3 +138,14 @@ def test_sources_name_documents_that_there_are() -> None:
             named |= set(re.findall(r"(?:docs|notes)/[\w/-]+\.md", path.read_text(encoding="utf-8")))
     assert len(named) > 3
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_the_changelog_has_this_version() -> None:
+    """Its first entry is edgepack's version, and says something."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[([^\]]+)\](?: - (?:unreleased|\d{4}-\d\d-\d\d))?$", text, re.MULTILINE)
+    assert versions[0] == edgepack.__version__
+    entry = text.partition(f"## [{versions[0]}]")[2].partition("\n## [")[0]
+    kinds = re.findall(r"^### (\w+)$", entry, re.MULTILINE)
+    assert kinds and set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert re.search(r"^- \S", entry, re.MULTILINE)

@@ -15,7 +15,11 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Pages that lie at the top of the repository, and what they are called in the site.
-TOP = {"CONTRIBUTING.md": "contributing.md", "SECURITY.md": "reporting.md"}
+TOP = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "reporting.md",
+}
 
 
 def slug(heading: str, separator: str) -> str:

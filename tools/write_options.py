@@ -71,7 +71,8 @@ Every option of every command, with what Python calls it and its key in the proj
 
 The same three ways:
 
-```
+<!-- not run: of a model with these inputs; tests/test_references.py reads it -->
+```sh
 {shell}
 ```
 
