@@ -50,6 +50,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 
 def _moved(text: str) -> str:
     """A page from the top, with links as they are in docs/."""
+    for name, page in TOP.items():
+        text = re.sub(rf"\]\({re.escape(name)}(?=[#)])", f"]({page}", text)
     text = re.sub(r"\]\((?=(?:examples|notes|edgepack|benchmarks|toolchains|tools|tests)/)", "](../", text)
     return re.sub(r'(\]\(|src="|srcset="|href=")docs/', r"\1", text)
 
