@@ -229,3 +229,20 @@ def test_yaml_that_is_shown_is_read(block: Block, tmp_path: Path) -> None:
         kind = TOOLCHAINS if "executables" in content else DEVICES
         loaded = kind.load(str(file))  # type: ignore[attr-defined]
         assert loaded.files[0] == file and len(loaded.files) > 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "edgepack pack net.onnx --no-such-option",
+        "edgepack pack net.onnx --optimize speed",
+        "cd dist && edgepack verify --runs 3 net-host | head",
+        "edgepack bench net-host --runs few",
+        "edgepack quantise net.onnx",
+    ],
+)
+def test_a_line_that_the_command_line_refuses_is_found(line: str) -> None:
+    calls = list(_calls(line))
+    assert len(calls) == 1
+    with pytest.raises((click.ClickException, AssertionError)):
+        _parse(calls[0])
