@@ -56,6 +56,7 @@ def machines() -> Iterator[Machine]:
     yield Machine("raspberrypi4 (cortex-a72)", of("raspberrypi4"), AARCH64, (arm64, "cortex-a72"))
     yield Machine("raspberrypi3 (cortex-a53)", of("raspberrypi3"), AARCH64, (arm64, "cortex-a55"))
     yield Machine("raspberrypi5 (cortex-a76)", of("raspberrypi5"), AARCH64, (arm64, "cortex-a76"))
+    yield Machine("linux-aarch64-v8.6", of("linux-aarch64-v8.6"), AARCH64)
     yield Machine("linux-riscv64-v", of("linux-riscv64-v"), RISCV)
     yield Machine("wasm32-wasi", of("wasm32-wasi"), WASM)
 

@@ -55,7 +55,8 @@ def test_no_alias_shadows_a_device_or_a_name_that_has_none() -> None:
         ("jetson-orin-nano", "jetson-orin"),
         ("apple-m1", "macos-arm64"),
         ("snapdragon-8-gen-2", "android-arm64"),
-        ("graviton3", "linux-aarch64-v8.2"),
+        ("graviton2", "linux-aarch64-v8.2"),
+        ("graviton3", "linux-aarch64-v8.6"),
         # Vectors of version 0.7, which V 1.0 is not.
         ("th1520", "linux-riscv64"),
         ("cortex-m4f", "cortex-m4"),

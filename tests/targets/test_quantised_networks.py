@@ -20,6 +20,7 @@ CPUS: dict[str, Sequence[str]] = {
     "raspberrypi4": ("cortex-a72",),
     "raspberrypi2": ("cortex-a7",),
     "linux-aarch64-v8.2": ("cortex-a76",),
+    "linux-aarch64-v8.6": ("max",),
     "linux-riscv64-v": ("rv64,v=true,vlen=128",),
     "wasm32-wasi": ("",),
 }

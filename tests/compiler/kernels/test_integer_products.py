@@ -179,6 +179,7 @@ QUADS = {
     "linux-x86_64-vnni": ("uint8", False),
     "linux-x86_64-avxvnni": ("uint8", False),
     "linux-aarch64-v8.2": ("int8", False),
+    "linux-aarch64-v8.6": ("int8", False),
     "raspberrypi5": ("int8", False),
     "raspberrypi4": ("int8", False),
     "raspberrypi2": ("int8", False),

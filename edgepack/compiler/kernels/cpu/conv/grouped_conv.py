@@ -260,7 +260,7 @@ def grouped_conv2d(
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
     if found.types != ProductTypes.of(conv.dtype):
-        micro = micro_kernel_for(found.products, conv.group_sizes, target, constant=True)
+        micro = micro_kernel_for(found.products, conv.group_sizes, target, constant=True, unit="int32")
         micro, layout, schedule = propose_units(conv.in_units(micro.group), micro, given)
         return GroupedUnits(conv, found, micro, layout, schedule).build()
     if conv.dtype not in MULTIPLIED:

@@ -43,7 +43,12 @@ def micro_kernels() -> tuple[type[MicroKernel], ...]:
 
 
 def micro_kernel_for(
-    products: Iterable[ProductTypes], sizes: tuple[int, int], target: CpuTarget, *, constant: bool
+    products: Iterable[ProductTypes],
+    sizes: tuple[int, int],
+    target: CpuTarget,
+    *,
+    constant: bool,
+    unit: str | None = None,
 ) -> MicroKernel:
     """The first micro-kernel of registers that every kernel has, that serves the first of these products that
     any serves.
@@ -53,6 +58,7 @@ def micro_kernel_for(
         sizes: elements of the reduction that are neighbours in memory, and columns, see
             :meth:`MicroKernel.suits`.
         constant: whether the right operand is.
+        unit: the element type that its units must have, if not any will do.
 
     Raises:
         RuleError: none serves any of them.
@@ -61,6 +67,8 @@ def micro_kernel_for(
     for types in products:
         for kind in micro_kernels():
             made = None if kind.matrix else kind.of(types, target)
-            if made is not None and made.suits(*sizes) and (constant or not made.packs):
+            if made is None or unit not in {None, made.left_unit}:
+                continue
+            if made.suits(*sizes) and (constant or not made.packs):
                 return made
     raise RuleError(f"{OTHER_DTYPE}{products[-1]}")

@@ -9,7 +9,6 @@ only where no weight is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lcm
 from typing import Any
 
 from tvm import tirx
@@ -19,6 +18,7 @@ from edgepack.compiler.kernels.cpu.emit.indices import Index
 from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, LeftOperand, Matrix, Steps, Tile
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.micro.int32_units import Int32Units, dot4_by_shifts
+from edgepack.compiler.kernels.cpu.micro.paired_steps import in_pairs
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
@@ -77,26 +77,10 @@ class WidenedBytes(Int32Units):
     def add_product(
         self, e: Emitter, sums: Accumulators, left: LeftOperand, right: Matrix, steps: Steps
     ) -> None:
-        """Two steps at a time, so that two products are added in 16 bits; an iteration has an even number."""
-        depth, unroll = steps.depth, lcm(2, steps.unroll)
-        chunks = [(2 * column, 2 * lanes) for column, lanes in sums.chunks]
-        wide = Accumulators(e, sums.rows, chunks)
+        """Two steps at a time, so that two products are added in 16 bits."""
+        wide = Accumulators(e, sums.rows, [(2 * column, 2 * lanes) for column, lanes in sums.chunks])
         wide.clear()
-
-        def iteration(k: Index) -> None:
-            for first in range(0, unroll if steps.prefetch else 0, steps.unroll):
-                steps.prefetch(k * unroll + first)  # type: ignore[misc]
-            for first in range(0, unroll, 2):
-                self._add(e, wide, (k * unroll + first, 2), left, right)
-
-        count = depth // unroll
-        # LLVM unrolls a short loop and mixes its steps, for which few registers do not suffice.
-        if 1 < count <= 4 and self.target.in_order:
-            e.no_unroll_loop(count, iteration)
-        else:
-            e.loop(0, e.opaque_bound(count) if 1 < count <= 8 else count, iteration)
-        for first in range(count * unroll, depth, 2):
-            self._add(e, wide, (first, min(2, depth - first)), left, right)
+        in_pairs(e, steps, lambda first, count: self._add(e, wide, (first, count), left, right))
         for row in range(sums.rows):
             for column, lanes in sums.chunks:
                 both = wide.get(row, 2 * column, 2 * lanes)

@@ -1,0 +1,139 @@
+"""The micro-kernel of CPUs that multiply matrices of bytes: AArch64's SMMLA (FEAT_I8MM).
+
+One instruction adds the product of 2 rows by 8 bytes and 8 bytes by 2 columns to 4 sums: 32 multiply-adds,
+twice as many as SDOT. A unit is 8 neighbouring elements of the reduction, so two units of a row of the packed
+weights are what it takes of two columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from edgepack.compiler.kernels.contract import Array
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import Index
+from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, LeftOperand, Matrix, Steps, Tile
+from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.compiler.kernels.cpu.micro.paired_steps import in_pairs
+from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.compiler.tvm_target import has_feature
+from edgepack.plan.target import CpuTarget
+
+__all__ = ["MatrixBytes", "multiplies_matrices"]
+
+#: Sums in a vector, and in one row of what an instruction adds to.
+LANES, PAIR = 4, 2
+
+#: Multiply-adds in the time of one of float32: those of an instruction, 32 beside 4.
+RATE = 8.0
+
+
+def multiplies_matrices(target: CpuTarget) -> bool:
+    """Whether the CPU has the instruction."""
+    return target.lanes("int32") == LANES and has_feature(target, "i8mm") and has_feature(target, "dotprod")
+
+
+@dataclass(frozen=True)
+class MatrixBytes(MicroKernel):
+    """Multiplies pairs of rows by pairs of columns. An odd last row is multiplied twice."""
+
+    order = 140
+    group = 8
+
+    @classmethod
+    def of(cls, types: ProductTypes, target: CpuTarget) -> MatrixBytes | None:
+        bytes_ = (types.left, types.right, types.sums) == ("int8", "int8", "int32")
+        return cls(types, target) if bytes_ and multiplies_matrices(target) else None
+
+    def suits(self, run: int, columns: int) -> bool:
+        """Others of the reduction's lengths are of quads."""
+        return run % self.group == 0 and columns >= LANES
+
+    @property
+    def left_unit(self) -> str:
+        return "int64"
+
+    @property
+    def right_unit(self) -> str:
+        return "int64"
+
+    @property
+    def unit_bytes(self) -> int:
+        return 8
+
+    @property
+    def layout(self) -> str:
+        return "eights"
+
+    def pack_units(self, weights: Array) -> Array:
+        """Neighbouring elements of a column next to each other in memory."""
+        rows, taps, elements, columns = weights.shape
+        units = np.moveaxis(weights.reshape(rows, taps, elements // self.group, self.group, columns), 3, 4)
+        return np.ascontiguousarray(units.astype("i1")).view("<i8")[..., 0]
+
+    def tile(self, rows: int, columns: int) -> Tile:
+        """16 vectors of sums of 32 registers, as square as the product allows."""
+        pairs = min(4, -(-rows // PAIR))
+        vectors = min(-(-columns // LANES), 8 // pairs if pairs != 3 else 2)
+        return Tile(min(rows, 8), min(columns, vectors * LANES))
+
+    def add_product(
+        self, e: Emitter, sums: Accumulators, left: LeftOperand, right: Matrix, steps: Steps
+    ) -> None:
+        pairs = [(row, min(row + 1, sums.rows - 1)) for row in range(0, sums.rows, PAIR)]
+        squares = Accumulators(e, len(pairs), [(2 * column, 2 * lanes) for column, lanes in sums.chunks])
+        squares.clear()
+        in_pairs(e, steps, lambda first, count: self._add(e, squares, pairs, (first, count), left, right))
+        for number, rows in enumerate(pairs):
+            for column, lanes in sums.chunks:
+                both = e.let(squares.get(number, 2 * column, 2 * lanes))
+                for row, at in zip(rows if rows[0] < rows[1] else rows[:1], (0, PAIR), strict=False):
+                    order = [at + k for first in range(0, 2 * lanes, 4) for k in (first, first + 1)]
+                    added = sums.get(row, column, lanes) + shuffle([both], order)
+                    sums.set(row, column, added, lanes)
+
+    def _add(
+        self,
+        e: Emitter,
+        squares: Accumulators,
+        pairs: list[tuple[int, int]],
+        steps: tuple[Index, int],
+        left: LeftOperand,
+        right: Matrix,
+    ) -> None:
+        """The products of one step, or of two, whose units of a row are loaded together."""
+        first, count = steps
+        places = right.columns or [column // 2 for column, _ in squares.chunks]
+        units = [e.let(left(row, first, count)) for row in range(pairs[-1][-1] + 1)]
+        for u in range(count):
+            rows = [self._bytes(e, shuffle([units[a], units[b]], [u, count + u])) for a, b in pairs]
+            for place, (column, lanes) in zip(places, squares.chunks, strict=True):
+                for at in range(0, lanes // 2, PAIR):
+                    source = right.at + (first + u) * right.stride + (place + at)
+                    weights = self._bytes(e, e.vload(right.buffer, source, PAIR))
+                    for number, row in enumerate(rows):
+                        sums = squares.get(number, column + 2 * at, LANES)
+                        made = tirx.call_llvm_pure_intrin(
+                            "int32x4", "llvm.aarch64.neon.smmla.v4i32.v16i8", sums, row, weights
+                        )
+                        squares.set(number, column + 2 * at, made, LANES)
+
+    @staticmethod
+    def _bytes(e: Emitter, units: Any) -> Any:
+        return e.let(tirx.reinterpret("int8x16", units))
+
+    def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
+        """Units are not multiplied alone; see :meth:`add_product`."""
+        raise NotImplementedError
+
+    @property
+    def rate(self) -> float:
+        return RATE
+
+    def parameters(self) -> dict[str, Any]:
+        return {"operands": "eights of bytes", "rate": self.rate}
