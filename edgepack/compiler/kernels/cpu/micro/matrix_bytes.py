@@ -42,7 +42,7 @@ def multiplies_matrices(target: CpuTarget) -> bool:
 class MatrixBytes(MicroKernel):
     """Multiplies pairs of rows by pairs of columns. An odd last row is multiplied twice."""
 
-    order = 140
+    order = 145
     group = 8
 
     @classmethod
