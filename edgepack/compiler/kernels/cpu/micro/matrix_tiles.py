@@ -95,7 +95,7 @@ class TileRegisters:
 class MatrixTiles(Dot4Bytes):
     """Multiplies up to 32 rows by 32 columns, 64 elements of the reduction at a time."""
 
-    order = 140
+    order = 135
     matrix = True
     #: Rows of a register, and units of the reduction that an instruction takes.
     register_rows: ClassVar[int] = SIDE
