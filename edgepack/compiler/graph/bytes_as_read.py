@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx, topi
 from tvm.ir import IRModule
 
+from edgepack.compiler.graph.filtered_integers import EXACT, ExactTiles, bounds_of
 from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS
+from edgepack.compiler.graph.integer_ranges import range_of
 from edgepack.compiler.graph.legalize import ANCHOR, FUSES_BEHIND, convolution_attributes
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
@@ -31,8 +33,9 @@ _Source = tuple[relax.Expr, list[int], dict[str, int]]
 
 
 class _BytesAsRead(Rewriter):
-    def __init__(self, module: IRModule) -> None:
+    def __init__(self, module: IRModule, tiles: ExactTiles | None) -> None:
         super().__init__(module)
+        self.tiles = tiles
         self.calls: dict[relax.Expr, relax.Call] = {}
 
     def visit_call(self, call: relax.Call, args: Sequence[relax.Expr]) -> relax.Expr:
@@ -50,10 +53,11 @@ class _BytesAsRead(Rewriter):
         found = self._padded(args[0]) if not any(padding) else None
         if found is None and shape_of(args[1])[-2] == 1:
             found = self._less_zero(args[0], padding)
-        if found is None:
+        exact = self._exact(call, args, found)
+        if found is None and not exact:
             return None
-        source, padding, numbers = found
-        attributes = {**convolution_attributes(call), **numbers, "padding": padding}
+        source, padding, numbers = found or (args[0], padding, {})
+        attributes = {**convolution_attributes(call), **numbers, "padding": padding, **exact}
         rank = len(padding) // 2
 
         def compute(x: te.Tensor, w: te.Tensor) -> te.Tensor:
@@ -88,6 +92,23 @@ class _BytesAsRead(Rewriter):
         self.builder.update_func(gvar, function)
         return self.emit(result)
 
+    def _exact(
+        self, call: relax.Call, args: Sequence[relax.Expr], found: _Source | None
+    ) -> dict[str, list[int]]:
+        """The anchor's attribute of the tiles by which Winograd's form of a convolution is exact; empty where
+        there are none."""
+        a, weights = call.attrs, numpy_of(args[1])
+        source, padding, numbers = found or (args[0], [int(n) for n in a.padding], {})
+        plain = int(a.groups) == 1 and {*map(int, a.strides), *map(int, a.dilation)} == {1}
+        if self.tiles is None or not plain or weights.shape[:-2] != (3, 3) or "zero" in numbers:
+            return {}
+        known = range_of(self.calls, source)
+        if known is None:
+            return {}
+        values = (*known, numbers.get("outside", 0)) if any(padding) else known
+        tiles = self.tiles(bounds_of((min(values), max(values)), weights))
+        return {EXACT: list(tiles)} if tiles else {}
+
     def _padded(self, data: relax.Expr) -> _Source | None:
         """What a padding by a number before a convolution pads, how far, and the number."""
         call: OptionalExpr = self.calls.get(data)
@@ -116,11 +137,12 @@ class _BytesAsRead(Rewriter):
         return call.args[0], padding, {"zero": zero}
 
 
-def bytes_as_read(module: IRModule) -> IRModule:
+def bytes_as_read(module: IRModule, tiles: ExactTiles | None = None) -> IRModule:
     """Makes paddings by zero points a part of convolutions of bytes, and the subtraction of zero points one
-    of depthwise convolutions.
+    of depthwise convolutions. Takes note of the tiles by which Winograd's form of others is exact.
 
     Args:
         module: convolutions channels last.
+        tiles: that Winograd's form of integers has; None where convolutions may not have it.
     """
-    return _BytesAsRead(module).run()
+    return _BytesAsRead(module, tiles).run()

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
+from edgepack.compiler.graph.integer_ranges import MOVES, range_of, wider
 from edgepack.compiler.graph.rewrite import (
     OptionalExpr,
     Rewriter,
@@ -26,9 +27,6 @@ from edgepack.compiler.graph.rewrite import (
 )
 
 __all__ = ["int16_operands"]
-
-#: What hands its first operand's elements on.
-MOVES = {"relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze", "relax.broadcast_to"}
 
 
 class _Int16Operands(Rewriter):
@@ -94,30 +92,8 @@ class _Int16Operands(Rewriter):
     # Ranges of values --------------------------------------------------------------------------------------
 
     def _fits(self, expr: relax.Expr) -> bool:
-        found = self._range(expr)
+        found = range_of(self.calls, expr)
         return found is not None and INT16[0] <= found[0] and found[1] <= INT16[1]
-
-    def _range(self, expr: relax.Expr) -> tuple[int, int] | None:
-        """The least and the largest value that a tensor of integers may have; None where nothing is known."""
-        if is_constant(expr):
-            values = numpy_of(expr)
-            whole = values.size and values.dtype.kind in "iu"
-            return (int(values.min()), int(values.max())) if whole else None
-        call: OptionalExpr = self.calls.get(expr)
-        name = op_name(call)
-        known: tuple[int, int] | None = None
-        if name in MOVES:
-            known = self._range(call.args[0])
-        elif name == "relax.astype":
-            known = self._range(call.args[0]) if _wider(dtype_of(call.args[0]), dtype_of(expr)) else None
-        elif name in {"relax.subtract", "relax.add"}:
-            a, b = (self._range(arg) for arg in call.args)
-            if a is not None and b is not None:
-                known = (a[0] - b[1], a[1] - b[0]) if name == "relax.subtract" else (a[0] + b[0], a[1] + b[1])
-        limits = _limits(dtype_of(expr))
-        if known is None or limits is None or known[0] < limits[0] or known[1] > limits[1]:
-            return limits
-        return known
 
     # Operands ----------------------------------------------------------------------------------------------
 
@@ -129,7 +105,7 @@ class _Int16Operands(Rewriter):
             return constant(numpy_of(expr).astype(np.int16))
         call: OptionalExpr = self.calls.get(expr)
         name = op_name(call)
-        if name == "relax.astype" and _wider(dtype_of(call.args[0]), dtype_of(expr)):
+        if name == "relax.astype" and wider(dtype_of(call.args[0]), dtype_of(expr)):
             return self._as_int16(call.args[0])
         if name in {"relax.subtract", "relax.add"} and all(self._fits(arg) for arg in call.args):
             a, b = (self._as_int16(arg) for arg in call.args)
@@ -145,20 +121,6 @@ class _Int16Operands(Rewriter):
         if is_constant(operand):
             return constant(np.pad(numpy_of(operand), widths))
         return self.emit(relax.op.nn.pad(operand, [n for pair in widths for n in pair]))
-
-
-def _limits(dtype: str) -> tuple[int, int] | None:
-    """The least and the largest value of a type of integers; None for another type."""
-    if not dtype.startswith(("int", "uint")):
-        return None
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
-
-
-def _wider(dtype: str, wider: str) -> bool:
-    """Whether the second type of integers has all values of the first."""
-    a, b = _limits(dtype), _limits(wider)
-    return a is not None and b is not None and b[0] <= a[0] and a[1] <= b[1]
 
 
 def int16_operands(module: IRModule) -> IRModule:

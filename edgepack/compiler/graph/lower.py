@@ -19,6 +19,7 @@ from edgepack.compiler.graph.byte_operands import byte_operands
 from edgepack.compiler.graph.byte_tables import look_ups_as_elementwise
 from edgepack.compiler.graph.bytes_as_read import bytes_as_read
 from edgepack.compiler.graph.dilated import FilteredTiles
+from edgepack.compiler.graph.filtered_integers import ExactTiles
 from edgepack.compiler.graph.fold import fold_views
 from edgepack.compiler.graph.fused_group import Anchor, FusedGroup
 from edgepack.compiler.graph.group_norm import find_group_norms
@@ -96,6 +97,8 @@ class Forms:
             saturation.
         filtered: the tiles by which convolutions by 3x3 have Winograd's form, whose weights take more memory:
             dilated ones are taken apart for it; None where they may not have it.
+        exact_tiles: the tiles by which convolutions of integers by 3x3 have Winograd's form, given their
+            bounds; None where they may not have it.
         shuffles: elements at steps along a row are loads and shuffles: small windows are pooled as slices
             where an image is channels first.
     """
@@ -104,6 +107,7 @@ class Forms:
     quads: ByteProducts | None = None
     narrows: bool = False
     filtered: FilteredTiles | None = None
+    exact_tiles: ExactTiles | None = None
     shuffles: bool = False
 
 
@@ -133,7 +137,7 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
             module = fold_views(module)
         if forms.fast_integers and forms.quads is not None:
             module = byte_operands(module, forms.quads)
-        module = bytes_as_read(int16_operands(module))
+        module = bytes_as_read(int16_operands(module), forms.exact_tiles)
         module = fuse_norms(module)
         module = fuse_attention(module)
         module = isolate_gathered(module)

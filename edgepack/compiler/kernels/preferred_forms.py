@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.lower import Forms
 from edgepack.compiler.kernels.cpu.conv.cost import OUTPUTS
+from edgepack.compiler.kernels.cpu.conv.winograd_integers import exact_tiles
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side
 from edgepack.compiler.kernels.cpu.emit.vector_nearest import nearest_lanes
 from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
@@ -32,5 +33,6 @@ def preferred_forms(target: Target) -> Forms:
         quads=quads,
         narrows=nearest_lanes(target) > 0 and (target.rounds_to_integers or has_feature(target, "sse4.1")),
         filtered=filtered,
+        exact_tiles=exact_tiles if target.vector_bits > 0 and target.optimize != "size" else None,
         shuffles=vectors,
     )

@@ -6,15 +6,17 @@ what it computes. notes/2026-11-21-winograd.md has times of both algorithms, bes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D, all_1d
 from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels, panels_of
 from edgepack.compiler.kernels.cpu.emit.register_tile import tile_for
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["idle_bytes", "winograd_1d", "winograd_2d_tile", "worth_fusing"]
+__all__ = ["Integers", "idle_bytes", "winograd_1d", "winograd_2d_tile", "worth_fusing"]
 
 #: Fraction of peak that the register-tiled product reaches on a long reduction.
 EFFICIENCY = 0.9
@@ -53,25 +55,47 @@ MOST_AGAIN = 4
 ARENA_COST = 1.5
 
 
-def winograd_2d_tile(conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None) -> int:
+@dataclass(frozen=True)
+class Integers:
+    """How a convolution of integers is multiplied.
+
+    Attributes:
+        micro: in Winograd's form, and ``direct`` directly.
+        tiles: m of the tiles by which Winograd's form is exact.
+    """
+
+    micro: MicroKernel
+    direct: MicroKernel
+    tiles: tuple[int, ...]
+
+
+def winograd_2d_tile(
+    conv: Conv2d, target: CpuTarget, direct: Conv2d | None = None, integers: Integers | None = None
+) -> int:
     """Output tile m of F(m x m, r x r) for a convolution of stride 1 by r x r; 0 for the direct one.
 
     Args:
         direct: what is computed directly, if that is not ``conv`` itself.
+        integers: how these are multiplied, of which the convolution is.
     """
-    if not _allowed(target):
+    if not _allowed(target, exact=integers is not None):
         return 0
-    direct = direct or conv
+    direct, step, outputs = direct or conv, 1.0, OUTPUTS.get(conv.kernel[0], ())
+    if integers:
+        best = _direct_cost(direct.in_units(integers.direct.group), target, _step_cost(integers.direct))
+        conv, step = conv.in_units(integers.micro.group), _step_cost(integers.micro)
+        outputs = tuple(m for m in outputs if m in integers.tiles)
+    else:
+        best = _direct_cost(direct, target)
     channels = conv.group_in * conv.out_channels
-    best = _direct_cost(direct, target)
     chosen = 0
-    for m in OUTPUTS.get(conv.kernel[0], ()):
+    for m in outputs:
         positions = (m + conv.kernel[0] - 1) ** 2
         nbytes = positions * channels * conv.element_bytes
         if _too_large(nbytes, target):
             continue
         tiles = conv.batch * -(-conv.out_height // m) * -(-conv.out_width // m)
-        count = tiles * positions * channels * _filled(conv, target)
+        count = step * tiles * positions * channels * _filled(conv, target)
         cost = _product_cost(count, conv.group_in, nbytes, target)
         cost += _transform_cost(conv, target, tiles * positions, tiles * positions, TRANSFORM_COST[m])
         if cost < best:
@@ -105,8 +129,13 @@ def winograd_1d(conv: Conv2d, target: CpuTarget, rate: float = 1) -> Winograd1D 
     return chosen
 
 
-def _allowed(target: CpuTarget) -> bool:
-    return target.vector_bits > 0 and not target.strict_math and target.optimize != "size"
+def _allowed(target: CpuTarget, *, exact: bool = False) -> bool:
+    return target.vector_bits > 0 and (exact or not target.strict_math) and target.optimize != "size"
+
+
+def _step_cost(micro: MicroKernel) -> float:
+    """The cost of a multiply-add of units."""
+    return micro.group / micro.rate
 
 
 def _too_large(nbytes: int, target: CpuTarget) -> bool:
@@ -123,9 +152,10 @@ def _filled(conv: Conv2d, target: CpuTarget) -> float:
     return 1.0 if conv.groups == 1 else -(-conv.group_out // lanes) * lanes / conv.group_out
 
 
-def _direct_cost(conv: Conv2d, target: CpuTarget) -> float:
+def _direct_cost(conv: Conv2d, target: CpuTarget, step: float = 1.0) -> float:
+    """The cost of a convolution of units, a multiply-add of which costs ``step``."""
     weights = conv.depth * conv.out_channels
-    return _product_cost(conv.pixels * weights, conv.depth, weights * conv.element_bytes, target)
+    return _product_cost(step * conv.pixels * weights, conv.depth, weights * conv.element_bytes, target)
 
 
 def _product_cost(count: float, depth: int, weight_bytes: int, target: CpuTarget) -> float:

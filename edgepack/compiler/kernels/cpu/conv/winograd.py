@@ -24,10 +24,12 @@ from typing import Any
 
 from tvm import tirx
 
+from edgepack.compiler.graph.filtered_integers import EXACT
 from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
+from edgepack.compiler.kernels.cpu.conv.cost import Integers
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D
 from edgepack.compiler.kernels.cpu.conv.winograd_1d_transforms import Input1D, Output1D
@@ -46,8 +48,11 @@ from edgepack.compiler.kernels.cpu.conv.winograd_transforms import input_row_gro
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
 from edgepack.compiler.kernels.cpu.emit.register_tile import Tile
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
+from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
-from edgepack.compiler.kernels.rule import FLOAT32, Rule
+from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.compiler.kernels.rule import OTHER_DTYPE, PRODUCTS, Rule
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Winograd", "winograd"]
@@ -65,10 +70,25 @@ def winograd(
     if found.operand(1) not in constants:
         raise RuleError("the weights are not constant")
     direct = micro_kernel_for(found.products, conv.group_sizes, target, constant=True)
-    schedule = propose(conv, target, given, direct.rate)
+    micro, integers = _product(found, conv, target), None
+    if micro.types.sums == "int32":
+        integers = Integers(micro, direct, tuple(found.anchor.attributes.get(EXACT, ())))
+    schedule = propose(conv, micro.target, given, direct.rate, integers)
     if schedule is None:
         raise RuleError("the direct convolution is estimated to be faster")
-    return Winograd(conv, found, target, schedule).build()
+    return Winograd(conv, found, micro, schedule).build()
+
+
+def _product(found: AnchoredGroup, conv: Conv2d, target: CpuTarget) -> MicroKernel:
+    """What multiplies transformed inputs and weights, of float32 or of int16. RuleError for other types."""
+    types = found.types
+    if types.left == types.right == types.sums == "float32":
+        return MultiplyAdd(ProductTypes.of("float32"), target)
+    if (types.left, types.right, types.sums) != ("int16", "int16", "int32"):
+        raise RuleError(f"{OTHER_DTYPE}{types}")
+    if not found.anchor.attributes.get(EXACT):
+        raise RuleError("Winograd's form of these integers is not exact, or they are no 3x3 of stride 1")
+    return micro_kernel_for([types], conv.group_sizes, target, constant=True)
 
 
 class Winograd(KernelBuilder):
@@ -78,17 +98,21 @@ class Winograd(KernelBuilder):
     [positions][tiles][columns of the tile].
 
     Args:
+        elements: the convolution; what is computed is one of the micro-kernel's units.
+        micro: multiplies.
         schedule: of which nothing is open.
     """
 
     def __init__(
-        self, conv: Conv2d, fused: AnchoredGroup, target: CpuTarget, schedule: WinogradSchedule
+        self, elements: Conv2d, fused: AnchoredGroup, micro: MicroKernel, schedule: WinogradSchedule
     ) -> None:
         assert schedule.outputs is not None
         assert schedule.register_tile is not None
+        conv, target = elements.in_units(micro.group), micro.target
         tiles = Tiles.of(conv, schedule.outputs)
         tiling, self.phases = tiles.tiling, tiles.phases
         super().__init__(tiling.rule, target, dtype=conv.dtype, prefetch_bytes=schedule.prefetch_bytes)
+        self.elements, self.micro = elements, micro
         self.conv, self.fused, self.schedule = conv, fused, schedule
         self.tile = Tile(*schedule.register_tile)
         panels = panels_of(tiling, self.tile.rows, target.threads)
@@ -121,21 +145,22 @@ class Winograd(KernelBuilder):
         return self.panels.positions * self.input_tiles * self.tiling.channels
 
     def parameters(self) -> dict[str, Any]:
-        return {"slots": str(self.product_tiles)} if self.fuses else {}
+        slots = {"slots": str(self.product_tiles)} if self.fuses else {}
+        return {**slots, **self.micro.parameters()}
 
     def packing(self) -> Packing:
         """The transformed weights."""
-        phases, g, columns = self.phases, self.tiling, self.tile.columns
-        conv = phases.whole if phases else g.image
+        phases, g, columns, micro = self.phases, self.tiling, self.tile.columns, self.micro
+        conv = phases.whole if phases else self.elements
         shape = (-1, *conv.kernel, conv.group_in, conv.out_channels)
 
         def pack(weights: Array) -> Array:
             planes = weights.reshape(shape).transpose(1, 2, 0, 3, 4)
             weights = planes.reshape(*conv.kernel, -1, conv.out_channels)
-            return g.pack(phases.weights(weights) if phases else weights, columns)
+            return g.pack(phases.weights(weights) if phases else weights, columns, micro)
 
         key = f"{g.key}:{g.conv.groups}:{'phases:' if phases else ''}{columns}:{g.zeros}"
-        return Packing(self.fused.operand(1), key, pack)
+        return Packing(self.fused.operand(1), f"{key}:{micro.layout}" if micro.layout else key, pack)
 
     def build(self) -> Implementation:
         g, panels = self.tiling, self.panels
@@ -157,21 +182,22 @@ class Winograd(KernelBuilder):
             scratch=tuple(self.e.scratch_bytes),
             schedule=self.schedule,
             parameters=self.parameters(),
-            flops=(self.phases.whole if self.phases else g.conv).flops,
-            multiply_adds=panels.positions * g.count * panels.depth * g.conv.out_channels,
+            flops=self.elements.flops,
+            multiply_adds=panels.positions * g.count * panels.depth * g.conv.out_channels * self.micro.group,
             weights=panels.weight_bytes,
+            rate=self.micro.rate,
             with_prefetch=self._with_prefetch,
         )
 
     def _with_prefetch(self, nbytes: int) -> Implementation:
         schedule = replace(self.schedule, prefetch_bytes=nbytes)
-        return Winograd(self.conv, self.fused, self.target, schedule).build()
+        return Winograd(self.elements, self.fused, self.micro, schedule).build()
 
     # Operands ---------------------------------------------------------------------------------------------
 
     def _input(self, e: Emitter) -> Any:
         elements = self.tiling.image.input_elements
-        return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements)
+        return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements, e.dtype)
 
     def _transformed_input(self, e: Emitter) -> Any:
         return e.temp(1 if self.phases else 0, self.tiling.conv.groups * self._group_elements)
@@ -207,12 +233,12 @@ class Winograd(KernelBuilder):
         e, g, panels, tiles = self.e, self.tiling, self.panels, self.product_tiles
         x, u = self._input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
-        y = e.output(0, self.fused.output_elements)
+        y = e.output(0, self.fused.output_elements, self.fused.types.result)
         v = e.scratch(self._group_elements)
         products = e.scratch(panels.positions * tiles * self.tile.columns)
         buffers = ProductBuffers(v, self.input_tiles, u, products, tiles, self._prefetched())
         image = self._reader(e, x, u)
-        product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
+        product = PositionProducts(e, self.micro, panels, buffers, self.prefetch_bytes)
         output = self._writer(y, extra)
         lo, hi = e.task_range()
         count = e.let(hi - lo)
@@ -289,10 +315,10 @@ class Winograd(KernelBuilder):
         parts, tiles, blocks = self.parts, self.product_tiles, panels.group_blocks
         v, u = self._transformed_input(e), self._weights(e)
         extra = self.fused.declare_epilogue(e)
-        y = e.output(0, self.fused.output_elements)
+        y = e.output(0, self.fused.output_elements, self.fused.types.result)
         products = e.scratch(panels.positions * tiles * width)
         buffers = ProductBuffers(v, self.input_tiles, u, products, tiles, self._prefetched())
-        product = PositionProducts(e, panels, buffers, self.prefetch_bytes)
+        product = PositionProducts(e, self.micro, panels, buffers, self.prefetch_bytes)
         output = self._writer(y, extra)
         each = -(-panels.count // parts)
 
@@ -322,7 +348,7 @@ class Winograd(KernelBuilder):
 RULE = Rule(
     "conv2d.winograd",
     order=200,
-    dtypes=FLOAT32,
+    dtypes=PRODUCTS,
     apply=winograd,
     heeds_row_stride=True,
     schedule=WinogradSchedule,

@@ -13,6 +13,7 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_filters import FILTERS, LineFilter
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import in_blocks
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod, unravel
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 
 __all__ = ["Winograd1D", "all_1d"]
 
@@ -207,7 +208,7 @@ class Winograd1D:
     def _padded_across(self) -> bool:
         return self.across.before > 0 or self.lines > self.across.size
 
-    def pack(self, weights: Array, columns: int) -> Array:
+    def pack(self, weights: Array, columns: int, micro: MicroKernel) -> Array:
         """HWIO to [block of columns][a][rows of the window][filters][IC][columns], then zeros; in float64."""
         conv, r, across = self.conv, self.filter.r, self.across.taps
         taps = weights if self.axis == 1 else weights.transpose(1, 0, 2, 3)

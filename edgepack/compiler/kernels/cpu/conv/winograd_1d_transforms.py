@@ -86,8 +86,8 @@ class Input1D:
         self, target: TransformedTile, channel: Any, places: Sequence[tuple[Any, Any]], lanes: int
     ) -> None:
         e = self.e
-        taps = LazyVectors(e, places, lanes)
-        for j, value in enumerate(self.g.filter.transform_inputs(Transform(e, lanes), taps)):
+        t = Transform(e, lanes)
+        for j, value in enumerate(self.g.filter.transform_inputs(t, LazyVectors(t, places))):
             e.vstore(target.buffer, target.at + channel + j * target.row_stride, value, lanes)
 
 
@@ -159,8 +159,8 @@ class Output1D:
         """A vector of channels of all pixels of a tile, or of those that the line has."""
         e, g = self.e, self.g
         places = [(source.buffer, source.at + channel + j * source.row_stride) for j in range(g.positions)]
-        x = LazyVectors(e, places, lanes)
-        for i, value in enumerate(g.filter.transform_outputs(Transform(e, lanes), x)):
+        t = Transform(e, lanes)
+        for i, value in enumerate(g.filter.transform_outputs(t, LazyVectors(t, places))):
             if whole:
                 self._store(at, (channel, i), value, lanes)
             else:

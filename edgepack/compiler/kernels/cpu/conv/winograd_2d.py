@@ -9,9 +9,20 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
-from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side, transform_weights
+from edgepack.compiler.kernels.cpu.conv.winograd_integers import (
+    IntegerInputs,
+    IntegerOutputs,
+    transformed_integers,
+)
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
+    Transform,
+    in_blocks,
+    tile_side,
+    transform_weights,
+)
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 
 __all__ = ["Winograd2D"]
 
@@ -67,9 +78,27 @@ class Winograd2D:
         """Names the order of the weights."""
         return f"winograd{self.m}"
 
-    def pack(self, weights: Array, columns: int) -> Array:
-        """HWIO to U, see :func:`transform_weights`."""
-        return transform_weights(weights, self.m, columns, self.zeros, self.conv.groups)
+    @property
+    def inputs(self) -> type[Transform]:
+        """Transforms vectors of the input."""
+        return IntegerInputs if self.integers else Transform
+
+    @property
+    def outputs(self) -> type[Transform]:
+        """Transforms vectors of products."""
+        return IntegerOutputs if self.integers else Transform
+
+    @property
+    def integers(self) -> bool:
+        """Whether it is one of int16, of which ``conv`` has units of the micro-kernel as channels."""
+        return self.conv.dtype == "int32"
+
+    def pack(self, weights: Array, columns: int, micro: MicroKernel) -> Array:
+        """HWIO to U, see :func:`transform_weights`, in the micro-kernel's units."""
+        if not self.integers:
+            return transform_weights(weights, self.m, columns, self.zeros, self.conv.groups)
+        (u,) = micro.pack_units(transformed_integers(weights, self.m)[None])
+        return in_blocks(u, columns, self.zeros, self.conv.groups)
 
     @property
     def a(self) -> int:

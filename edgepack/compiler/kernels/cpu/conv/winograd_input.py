@@ -20,11 +20,7 @@ from edgepack.compiler.kernels.cpu.conv.winograd_tiles import (
     each_line,
     each_vector,
 )
-from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
-    RowGroups,
-    Transform,
-    input_rows,
-)
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import RowGroups
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import run_lengths
 
@@ -112,16 +108,16 @@ class Input2D:
         depth = g.image_channels
 
         def vector(c: Any, lanes: int) -> None:
-            t = Transform(e, lanes)
+            t = g.inputs(e, lanes)
             columns: list[list[Any]] = []
             for j in range(g.a):
-                taps = LazyVectors(e, [(row, c + j * depth) for row in rows], lanes) if valid[j] else None
-                columns.append(input_rows(t, g.m, row_set, taps) if taps else [None] * len(row_set))
+                taps = LazyVectors(t, [(row, c + j * depth) for row in rows]) if valid[j] else None
+                columns.append(t.input_rows(g.m, row_set, taps) if taps else [None] * len(row_set))
             for n, i in enumerate(row_set):
-                line = input_rows(t, g.m, range(g.a), [column[n] for column in columns])
+                line = t.input_rows(g.m, range(g.a), [column[n] for column in columns])
                 for j, value in enumerate(line):
-                    stored = e.f32(0, lanes) if value is None else value
-                    e.vstore(target.buffer, target.at + c + (i * g.a + j) * target.row_stride, stored, lanes)
+                    at = target.at + c + (i * g.a + j) * target.row_stride
+                    e.vstore(target.buffer, at, t.kept(value), lanes)
 
         each_vector(e, count, vector)
 
@@ -134,17 +130,17 @@ class Input2D:
         inside = [j for j in range(g.a) if valid[j]]
 
         def column(row_set: Sequence[int], j: Any, c: Any, lanes: int) -> None:
-            to = e.let(target.at + j * row_stride)
-            taps = LazyVectors(e, [(row, j * depth + c) for row in rows], lanes)
-            for i, value in zip(row_set, input_rows(Transform(e, lanes), g.m, row_set, taps), strict=True):
-                e.vstore(v, to + c + i * (g.a * row_stride), value, lanes)
+            to, t = e.let(target.at + j * row_stride), g.inputs(e, lanes)
+            taps = LazyVectors(t, [(row, j * depth + c) for row in rows])
+            for i, value in zip(row_set, t.input_rows(g.m, row_set, taps), strict=True):
+                e.vstore(v, to + c + i * (g.a * row_stride), t.kept(value), lanes)
 
         def line(i: Any, c: Any, lanes: int) -> None:
-            to = e.let(target.at + i * (g.a * row_stride))
-            stored = LazyVectors(e, [(v, to + c + j * row_stride) for j in range(g.a)], lanes)
+            to, t = e.let(target.at + i * (g.a * row_stride)), g.inputs(e, lanes)
+            stored = LazyVectors(t, [(v, to + c + j * row_stride) for j in range(g.a)])
             taps = [stored[j] if valid[j] else None for j in range(g.a)]
-            for j, value in enumerate(input_rows(Transform(e, lanes), g.m, range(g.a), taps)):
-                e.vstore(v, to + c + j * row_stride, e.f32(0, lanes) if value is None else value, lanes)
+            for j, value in enumerate(t.input_rows(g.m, range(g.a), taps)):
+                e.vstore(v, to + c + j * row_stride, t.kept(value), lanes)
 
         for row_set in self.rows.stages:
             each_line(e, count, range(inside[0], inside[-1] + 1), partial(column, row_set))

@@ -14,12 +14,7 @@ from edgepack.compiler.kernels.cpu.conv.winograd_tiles import (
     each_line,
     each_vector,
 )
-from edgepack.compiler.kernels.cpu.conv.winograd_transforms import (
-    RowGroups,
-    Transform,
-    output_lines,
-    output_rows,
-)
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import RowGroups
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
 __all__ = ["Output2D"]
@@ -132,6 +127,7 @@ class Output2D:
         offset = number * conv.out_channels + c
         position = (tile.image, tile.top + i, tile.left + j, tile.channel + c)
         here = {p: (view, offset) for p, view in tile.residuals.items()}
+        value = self.g.outputs(self.e, lanes).finished(self.g.m, value)
         stored = self.fused.stored(self.e, value, position, lanes, self.extra, here)
         self.e.vstore(tile.y, number * self.fused.row_stride + c, stored, lanes)
 
@@ -140,9 +136,9 @@ class Output2D:
         e, g = self.e, self.g
 
         def column(j: Any, c: Any, lanes: int) -> None:
-            to = e.let(source.at + j * source.row_stride)
+            to, t = e.let(source.at + j * source.row_stride), g.outputs(e, lanes)
             places = [(source.buffer, to + c + i * (g.a * source.row_stride)) for i in range(g.a)]
-            values = output_rows(Transform(e, lanes), g.m, range(g.m), LazyVectors(e, places, lanes))
+            values = t.output_rows(g.m, range(g.m), LazyVectors(t, places))
             for (_, place), value in zip(places, values, strict=False):
                 e.vstore(source.buffer, place, value, lanes)
 
@@ -153,11 +149,9 @@ class Output2D:
         e, g = self.e, self.g
 
         def line(i: Any, c: Any, lanes: int) -> None:
-            to = e.let(source.at + i * (g.a * source.row_stride))
-            taps = LazyVectors(
-                e, [(source.buffer, to + c + j * source.row_stride) for j in range(g.a)], lanes
-            )
-            emit(c, i, output_rows(Transform(e, lanes), g.m, range(g.m), taps), lanes)
+            to, t = e.let(source.at + i * (g.a * source.row_stride)), g.outputs(e, lanes)
+            taps = LazyVectors(t, [(source.buffer, to + c + j * source.row_stride) for j in range(g.a)])
+            emit(c, i, t.output_rows(g.m, range(g.m), taps), lanes)
 
         each_line(e, width, range(rows), line)
 
@@ -166,15 +160,15 @@ class Output2D:
         e, g = self.e, self.g
 
         def vector(c: Any, lanes: int) -> None:
-            t = Transform(e, lanes)
+            t = g.outputs(e, lanes)
 
             def column(j: int) -> list[Any]:
                 places = [
                     (source.buffer, source.at + c + (i * g.a + j) * source.row_stride) for i in range(g.a)
                 ]
-                return output_rows(t, g.m, rows, LazyVectors(e, places, lanes))
+                return t.output_rows(g.m, rows, LazyVectors(t, places))
 
-            for i, line in zip(rows, output_lines(t, g.m, len(rows), column), strict=True):
+            for i, line in zip(rows, t.output_lines(g.m, len(rows), column), strict=True):
                 emit(c, i, line, lanes)
 
         each_vector(e, width, vector)

@@ -19,7 +19,7 @@ from edgepack.compiler.kernels.cpu.emit.register_tile import (
     column_chunks,
     stream_prefetch,
 )
-from edgepack.compiler.kernels.cpu.micro.multiply_add import multiply_add
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 
 __all__ = ["ColumnBlock", "PositionProducts", "ProductBuffers", "Span"]
 
@@ -92,11 +92,19 @@ class PositionProducts:
     """Emits M[k] = V[k] U[k] for each of the positions k, summed over the filters.
 
     Args:
+        micro: multiplies units of V and U.
         prefetch_bytes: bytes of a later call's constants, of which each panel fetches its share.
     """
 
-    def __init__(self, e: Emitter, panels: RowPanels, buffers: ProductBuffers, prefetch_bytes: int) -> None:
-        self.e, self.panels, self.buffers = e, panels, buffers
+    def __init__(
+        self,
+        e: Emitter,
+        micro: MicroKernel,
+        panels: RowPanels,
+        buffers: ProductBuffers,
+        prefetch_bytes: int,
+    ) -> None:
+        self.e, self.micro, self.panels, self.buffers = e, micro, panels, buffers
         self.prefetch_bytes = prefetch_bytes
         # LLVM mixes two steps, for which few registers do not suffice; and where loads have no displacement,
         # it gives each vector of weights a pointer.
@@ -199,7 +207,7 @@ class PositionProducts:
             if tiling.taps:
                 start = e.let(source + behind * run)
                 weights = e.let(weights + number * (run * block.width))
-            multiply_add(e).add_product(
+            self.micro.add_product(
                 e,
                 sums,
                 lambda r, d: e.load(buffers.v, start + d + r * (tiling.input_stride * run)),

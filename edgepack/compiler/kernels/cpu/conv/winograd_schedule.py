@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, Literal
 
-from edgepack.compiler.kernels.cpu.conv.cost import OUTPUTS, winograd_1d, winograd_2d_tile, worth_fusing
+from edgepack.compiler.kernels.cpu.conv.cost import (
+    OUTPUTS,
+    Integers,
+    winograd_1d,
+    winograd_2d_tile,
+    worth_fusing,
+)
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.space_to_depth import Phases
 from edgepack.compiler.kernels.cpu.conv.winograd_1d import all_1d
@@ -101,21 +107,32 @@ def _square_taps(conv: Conv2d) -> int:
 
 
 def propose(
-    conv: Conv2d, target: CpuTarget, given: WinogradSchedule, rate: float = 1
+    conv: Conv2d,
+    target: CpuTarget,
+    given: WinogradSchedule,
+    rate: float = 1,
+    integers: Integers | None = None,
 ) -> WinogradSchedule | None:
     """What the cost model decides, but for what is given; None if the direct convolution is faster.
 
     Args:
         rate: multiply-adds of the direct one in the time of one in float32.
+        integers: how these are multiplied, of which the convolution is.
 
     Raises:
         ScheduleError: if what is given does not fit.
     """
-    if given.outputs is not None and target.strict_math:
+    if given.outputs is not None and target.strict_math and not integers:
         raise ScheduleError("strict math multiplies the weights as they are")
-    outputs = given.outputs or _square(conv, target) or _line(conv, target, rate)
+    outputs = given.outputs or _square(conv, target, integers)
+    if outputs is None and not integers:
+        outputs = _line(conv, target, rate)
     if outputs is None:
         return None
+    if integers:
+        if outputs not in [(m, m) for m in integers.tiles]:
+            raise ScheduleError(f"tiles of {by(outputs)} outputs are not exact for these integers")
+        conv = conv.in_units(integers.micro.group)
     tiling = Tiles.of(conv, outputs).tiling
     tile = tile_for(target, tiling.run_length or tiling.count, conv.group_out, conv.dtype)
     if given.register_tile is not None:
@@ -137,12 +154,12 @@ def propose(
     )
 
 
-def _square(conv: Conv2d, target: CpuTarget) -> tuple[int, int] | None:
+def _square(conv: Conv2d, target: CpuTarget, integers: Integers | None) -> tuple[int, int] | None:
     """Outputs of a tile that is a square, if that is estimated to be faster than the direct convolution."""
     if not _square_taps(conv):
         return None
     if conv.strides == (1, 1):
-        m = winograd_2d_tile(conv.side_by_side(), target, conv)
+        m = winograd_2d_tile(conv.side_by_side(), target, conv, integers)
     elif target.pointer_registers >= POINTERS:  # else it spills
         m = winograd_2d_tile(Phases(conv, 1).conv, target, conv)
     else:

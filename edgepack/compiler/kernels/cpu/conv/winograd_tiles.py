@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgepack.compiler.kernels.cpu.conv.winograd_transforms import Transform
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import index
 from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
@@ -47,10 +48,10 @@ def each_line(e: Emitter, channels: int, lines: range, body: Callable[[Any, Any,
 
 
 class LazyVectors(Sequence[Any]):
-    """Vectors that are loaded when first used."""
+    """Vectors that are loaded when first used, for a transform."""
 
-    def __init__(self, e: Emitter, places: Sequence[tuple[Any, Any]], lanes: int) -> None:
-        self.e, self.places, self.lanes = e, places, lanes
+    def __init__(self, t: Transform, places: Sequence[tuple[Any, Any]]) -> None:
+        self.t, self.places = t, places
         self.loaded: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -59,5 +60,6 @@ class LazyVectors(Sequence[Any]):
     def __getitem__(self, i: Any) -> Any:
         if i not in self.loaded:
             buffer, at = self.places[i]
-            self.loaded[i] = self.e.let(self.e.vload(buffer, at, self.lanes))
+            e, t = self.t.e, self.t
+            self.loaded[i] = t.loaded(e.let(e.vload(buffer, at, t.lanes)))
         return self.loaded[i]

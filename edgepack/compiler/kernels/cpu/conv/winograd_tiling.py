@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 
 __all__ = ["CutTiling", "Tiling"]
 
@@ -92,8 +93,9 @@ class Tiling(Protocol):
     def zeros(self) -> int:
         """Zeros behind the weights, which stand for what lies in the padding."""
 
-    def pack(self, weights: Array, columns: int) -> Array:
-        """HWIO to the transformed weights, in blocks of so many columns, then the zeros."""
+    def pack(self, weights: Array, columns: int, micro: MicroKernel) -> Array:
+        """HWIO to the transformed weights as a micro-kernel reads them, in blocks of so many columns, then
+        the zeros."""
 
     def by_need(self) -> CutTiling | None:
         """The same tiles, numbered so that those follow each other that need the same positions; None where

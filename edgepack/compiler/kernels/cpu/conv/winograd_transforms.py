@@ -100,7 +100,7 @@ def in_blocks(u: Array, columns: int, zeros: int, groups: int) -> Array:
         for at in range(0, group.shape[2], columns)
     ]
     parts = [np.ascontiguousarray(b).reshape(-1) for b in blocks]
-    return np.concatenate([*parts, np.zeros(zeros, np.float32)])
+    return np.concatenate([*parts, np.zeros(zeros, u.dtype)])
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,39 @@ def _input_stages(m: int, target: CpuTarget) -> tuple[tuple[int, ...], ...]:
 
 
 class Transform:
-    """Vector arithmetic in which None is a vector of zeros, and costs nothing."""
+    """Vector arithmetic in which None is a vector of zeros, and costs nothing: that of float32. Integers have
+    their own (``winograd_integers.py``), and other matrices."""
 
     def __init__(self, e: Emitter, lanes: int) -> None:
         self.e, self.lanes = e, lanes
+
+    # Vectors and matrices ---------------------------------------------------------------------------------
+
+    def loaded(self, vector: Expr) -> Expr:
+        """What is computed with, of a vector as it lies in memory."""
+        return vector
+
+    def kept(self, value: Expr) -> Expr:
+        """What is stored of a value."""
+        return self.e.f32(0, self.lanes) if value is None else value
+
+    def finished(self, m: int, value: Expr) -> Expr:
+        """The convolution's sums, of what the transform of outputs gives."""
+        return value
+
+    def input_rows(self, m: int, rows: Sequence[int], d: Sequence[Expr]) -> list[Expr]:
+        """See :func:`input_rows`."""
+        return input_rows(self, m, rows, d)
+
+    def output_rows(self, m: int, rows: Sequence[int], x: Sequence[Expr]) -> list[Expr]:
+        """See :func:`output_rows`."""
+        return output_rows(self, m, rows, x)
+
+    def output_lines(self, m: int, count: int, column: Callable[[int], Sequence[Expr]]) -> list[list[Expr]]:
+        """See :func:`output_lines`."""
+        return output_lines(self, m, count, column)
+
+    # Arithmetic -------------------------------------------------------------------------------------------
 
     def add(self, x: Expr, y: Expr) -> Expr:
         """x + y."""

@@ -1,0 +1,147 @@
+"""Winograd convolutions of integers are exact, at the ends of all ranges; without a proof there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgepack.compiler.graph.filtered_integers import IntegerBounds, bounds_of
+from edgepack.compiler.kernels.cpu.conv import winograd_integers
+from edgepack.compiler.kernels.cpu.conv.winograd_integers import exact_tiles
+from edgepack.compiler.kernels.cpu.conv.winograd_schedule import WinogradSchedule
+from edgepack.compiler.kernels.schedule import Given
+from edgepack.plan.target import CpuTarget
+from workbench.compiled import Compiled, plan_of, target_with
+from workbench.models.builder import Graph
+
+#: By name: input's shape, output channels, padding; types and zero points of input, weights and output.
+CASES: dict[str, tuple[tuple[int, ...], int, tuple[int, ...], tuple[tuple[str, int], ...]]] = {
+    "same": ((1, 16, 12, 12), 24, (1, 1, 1, 1), (("uint8", 0), ("int8", 0), ("uint8", 0))),
+    "odd": ((1, 13, 11, 7), 33, (1, 1, 1, 1), (("uint8", 131), ("int8", 0), ("uint8", 117))),
+    "valid": ((1, 8, 10, 13), 16, (0, 0, 0, 0), (("uint8", 255), ("int8", 0), ("uint8", 90))),
+    "asymmetric": ((1, 8, 9, 9), 17, (0, 1, 2, 0), (("int8", -128), ("int8", 0), ("int8", 127))),
+    "batch": ((3, 12, 9, 6), 20, (1, 1, 1, 1), (("int8", 127), ("int8", 0), ("int8", -128))),
+    "one tile": ((1, 24, 2, 2), 8, (1, 1, 1, 1), (("uint8", 1), ("uint8", 122), ("uint8", 3))),
+    "many tiles": ((1, 8, 50, 47), 18, (1, 1, 1, 1), (("uint8", 254), ("uint8", 128), ("uint8", 128))),
+    "deep": ((1, 112, 7, 9), 12, (1, 1, 1, 1), (("uint8", 7), ("int8", 0), ("uint8", 128))),
+    "two channels": ((1, 2, 9, 9), 1, (1, 1, 1, 1), (("int8", 0), ("int8", 0), ("int8", 0))),
+}
+
+#: Tile, form, register file and level of x86.
+Way = tuple[int, str, str, str]
+
+WAYS: tuple[Way, ...] = (
+    (4, "split", "128x16", "x86-64"),
+    (2, "fused", "128x16", "x86-64"),
+    (4, "fused", "256x16", "x86-64-v3"),
+    (2, "split", "256x16", "x86-64-v3"),
+    (4, "staged", "256x16", "x86-64-v3"),
+    (4, "small blocks", "512x32", "x86-64-v4"),
+)
+#: What is tried in every way; all cases in the first and the third one.
+SENTINELS = ("odd", "asymmetric", "many tiles")
+TRIED = [(way, name) for way in WAYS for name in (CASES if way in (WAYS[0], WAYS[2]) else SENTINELS)]
+
+
+def convolution(name: str) -> onnx.ModelProto:
+    """QLinearConv, whose weights are a third of the least, a third of the largest, and others."""
+    shape, out, pads, ((x, zx), (w, zw), (y, zy)) = CASES[name]
+    g, info = Graph("convolution"), np.iinfo(w)
+    sizes = out, shape[1], 3, 3
+    ends = g.rng.choice(np.array([info.min, info.max]), sizes)
+    weights = np.where(g.rng.random(sizes) < 0.67, ends, g.rng.integers(info.min, info.max + 1, sizes))
+    weights[0] = info.max  # the largest sums that there are
+    scales = g.rng.uniform(0.001, 0.002, out).astype(np.float32) if zw == 0 else np.float32(0.0015)
+    inputs = [
+        *(g.input("x", shape, x), g.const(np.float32(0.05)), g.const(np.array(zx, x))),
+        *(g.const(weights.astype(w)), g.const(scales), g.const(np.full(np.shape(scales), zw, w))),
+        *(g.const(np.float32(0.08 * (9 * shape[1]) ** 0.5)), g.const(np.array(zy, y))),
+        g.const(g.rng.integers(-9000, 9000, out).astype(np.int32)),
+    ]
+    g.output(g.op("QLinearConv", *inputs, name="y", pads=list(pads)), y)
+    return g.model()
+
+
+def residual() -> onnx.ModelProto:
+    """QDQ: two convolutions, the second with a residual and Relu, both of an odd number of channels."""
+    g = Graph("residual")
+    scale, zero = g.const(np.float32(0.04)), g.const(np.uint8(11))
+
+    def rounded(value: str) -> str:
+        return g.op("DequantizeLinear", g.op("QuantizeLinear", value, scale, zero), scale, zero)
+
+    def convolved(value: str) -> str:
+        weights = g.const(g.rng.integers(-127, 128, (15, 15, 3, 3)).astype(np.int8))
+        scales, zeros = g.rng.uniform(0.001, 0.002, 15).astype(np.float32), np.zeros(15, np.int8)
+        filtered = g.op("DequantizeLinear", weights, g.const(scales), g.const(zeros), axis=0)
+        return g.op("Conv", value, filtered, pads=[1] * 4)
+
+    x = rounded(g.input("x", (1, 15, 10, 9)))
+    first = rounded(g.op("Relu", convolved(x)))
+    g.output(rounded(g.op("Relu", g.op("Add", convolved(first), x))), name="y")
+    return g.model()
+
+
+def given(tile: int, form: str) -> Given:
+    staged = form == "staged"
+    schedule = WinogradSchedule(
+        outputs=(tile, tile),
+        form="split" if form == "split" else "fused",
+        staged_input=staged,
+        staged_output=staged,
+    )
+    return {"conv2d.winograd": schedule}
+
+
+def target_of(form: str, registers: str, level: str) -> CpuTarget:
+    l2_bytes = 64 * 1024 if form == "small blocks" else 1024 * 1024
+    return replace(target_with(registers, threads=2, l2_bytes=l2_bytes), cpu=level)
+
+
+def defined(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """What a model of one QLinearConv gives, by the operator's definition."""
+    (node,) = model.graph.node
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (constants[n] for n in node.input[1:])
+    attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+    top, left, bottom, right = attributes["pads"]
+    centred = np.pad(x.astype(np.int64) - x_zero, [(0, 0), (0, 0), (top, bottom), (left, right)])
+    weights = w.astype(np.int64) - w_zero.reshape(-1, 1, 1, 1)
+    windows = np.lib.stride_tricks.sliding_window_view(centred, (3, 3), axis=(2, 3))
+    sums = np.einsum("ncyxij,ocij->noyx", windows, weights) + bias.reshape(1, -1, 1, 1)
+    factor = ((x_scale * w_scale).astype(np.float32) / y_scale).astype(np.float32).reshape(1, -1, 1, 1)
+    info = np.iinfo(y_zero.dtype)
+    rounded = np.rint(sums.astype(np.float32) * factor).astype(np.int64) + y_zero
+    return np.clip(rounded, info.min, info.max).astype(y_zero.dtype)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Compiled]:
+    @cache
+    def compiled(way: Way) -> Compiled:
+        models = {name: convolution(name) for on, name in TRIED if on == way}
+        folder = tmp_path_factory.mktemp("winograd")
+        schedules = dict.fromkeys(models, given(*way[:2]))
+        return Compiled(models, folder, target_of(*way[1:]), given=schedules)
+
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("way", "name"), [pytest.param(way, name, id=f"{' '.join(map(str, way))}-{name}") for way, name in TRIED]
+)
+def test_convolutions_are_exact(library: Callable[[Way], Compiled], way: Way, name: str) -> None:
+    compiled, rng, (x, _) = library(way), np.random.default_rng(5), CASES[name][3][0]
+    assert f"conv2d.winograd{way[0]}" in {kernel.rule for kernel in compiled.plan(name).kernels}
+    info, shape = np.iinfo(x), CASES[name][0]
+    ends = rng.choice(np.array([info.min, info.max], x), shape)
+    drawn = rng.integers(info.min, info.max + 1, shape).astype(x)
+    for image in (ends, drawn, np.full(shape, info.max, x), np.full(shape, info.min, x)):
+        expected = defined(compiled.models[name], image)
+        np.testing.assert_array_equal(compiled.run(name, {"x": image}, seed=3)["y"], expected)
