@@ -3,9 +3,9 @@
 ``python benchmarks/convolution.py`` prints medians in ms and what the cost model chooses; ``... signals``,
 ``... windows`` and ``... groups`` the same of convolutions in one dimension, of windows that are not 3x3, and
 in groups. ``... bytes`` has groups of quantised networks, as an implicit matrix product and as the cost model
-chooses, for this machine or ``--device``. Each run uses another copy of the weights, so that they come from
-the last cache or from memory, as they do inside of a network. ``... errors`` prints the errors of the filters
-in one dimension.
+chooses, ``... integers`` 3x3 convolutions of bytes in Winograd's forms, for this machine or ``--device``.
+Each run uses another copy of the weights, so that they come from the last cache or from memory, as they do
+inside of a network. ``... errors`` prints the errors of the filters in one dimension.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,19 @@ BYTES = [
     (14, 64, 64, 4, 1),
 ]
 
+#: (height and width, input channels, output channels): 3x3 of stride 1, of quantised networks.
+INTEGERS = [
+    (128, 16, 16),
+    (128, 32, 32),
+    (112, 8, 24),
+    (56, 64, 64),
+    (28, 128, 128),
+    (14, 256, 256),
+    (14, 512, 512),
+    (7, 160, 160),
+    (7, 512, 512),
+]
+
 #: (height and width, input channels, output channels, kernel, strides, dilation): what is not 3x3.
 WINDOWS = [
     (35, 48, 64, (5, 5), (1, 1), 1),
@@ -169,12 +183,16 @@ def quantised(
     """Label and model of a layer of :data:`BYTES`: uint8 whose zero point is 0, as behind a Relu, and weights
     of int8 up to ``largest``."""
     label = f"{size}x{size}, {groups} groups of {channels}" + f" to {out}" * (out != channels)
+    if groups == 1:
+        label = f"{size}x{size}, {channels} to {out}, 3x3"
     g = Graph(label)
-    weights = g.rng.integers(-largest, largest + 1, (groups * out, channels, 3, 3)).astype(np.int8)
+    # As trained weights are, the largest of which is four standard deviations: bounds of sums depend on it.
+    drawn = np.rint(g.rng.normal(0, largest / 4, (groups * out, channels, 3, 3)))
+    weights = np.clip(drawn, -largest, largest).astype(np.int8)
     scale = lambda x: g.const(np.float32(x))  # noqa: E731
     x = g.input("x", (1, groups * channels, size, size), "uint8"), scale(0.05), g.const(np.uint8(0))
     w = g.const(weights), scale(0.002), g.const(np.int8(0))
-    y = scale(0.002 * largest * (9 * channels) ** 0.5), g.const(np.uint8(100))
+    y = scale(0.001 * largest * (9 * channels) ** 0.5), g.const(np.uint8(100))
     made = g.op("QLinearConv", *x, *w, *y, name="y", group=groups, pads=[1] * 4, strides=[stride] * 2)
     g.output(made, "uint8")
     return label + " stride 2" * (stride == 2), g.model()
@@ -316,9 +334,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--registers", default="", help='vectors, as in "256x16": bits and number')
-    parser.add_argument("--device", default="host", help="of bytes: the device that they are compiled for")
-    parser.add_argument("--largest", type=int, default=127, help="of bytes: the largest weight")
-    kinds = ["images", "signals", "windows", "groups", "bytes", "errors"]
+    parser.add_argument(
+        "--device", default="host", help="of bytes and integers: the device that they are compiled for"
+    )
+    parser.add_argument("--largest", type=int, default=127, help="of these: the largest weight")
+    kinds = ["images", "signals", "windows", "groups", "bytes", "integers", "errors"]
     parser.add_argument("kind", choices=kinds, nargs="?", default=kinds[0])
     options = parser.parse_args()
     if options.kind == "errors":
@@ -327,8 +347,9 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     target = target_with(options.registers, threads=1) if options.registers else host_target()
+    if options.kind in ("bytes", "integers"):
+        target = replace(load_device(options.device).cpu_target(), threads=1)
     if options.kind == "bytes":
-        target = load_device(options.device).cpu_target()
         print(
             "| layer | product us | GOPS | chosen us | GOPS | product / chosen | rule |\n" + "|---" * 7 + "|"
         )
@@ -336,7 +357,10 @@ def main() -> None:
             bytes_row(*quantised(*layer, options.largest), target, options.runs)
         return
     print("| layer | direct | Winograd's forms | direct / best of them | chosen |\n" + "|---" * 5 + "|")
-    if options.kind == "images":
+    if options.kind == "integers":
+        some = [quantised(size, ic, oc, 1, 1, options.largest) for size, ic, oc in INTEGERS]
+        layers = [(*one, squares(3)) for one in some]
+    elif options.kind == "images":
         layers = [(*image(*layer), squares(layer[3])) for layer in IMAGES]
     elif options.kind == "groups":
         layers = [(*grouped(*layer), squares(layer[2][0])) for layer in GROUPS]
@@ -345,7 +369,7 @@ def main() -> None:
     else:
         layers = [(*signal(*layer), []) for layer in SIGNALS]
     for label, model, tiles in layers:
-        others = [] if options.kind == "images" else lines(model, target)
+        others = [] if options.kind in ("images", "integers") else lines(model, target)
         row(label, model, forms([*tiles, *others]), target, options.runs)
 
 

@@ -125,7 +125,9 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
     with tvm.target.Target("llvm"):
         if forms.fast_integers:
             winograd = forms.filtered is not None
-            module, warning = quantised(module, forms.quads, narrows=forms.narrows, filtered=winograd)
+            module, warning = quantised(
+                module, forms.quads, forms.exact_tiles, narrows=forms.narrows, filtered=winograd
+            )
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)

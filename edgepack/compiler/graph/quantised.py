@@ -26,6 +26,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from edgepack.compiler.graph.byte_tables import is_look_up
+from edgepack.compiler.graph.filtered_integers import ExactTiles
 from edgepack.compiler.graph.integer_operands import BYTES, CONVOLUTIONS, INT16
 from edgepack.compiler.graph.quantised_look_up import looked_up, requantised
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
@@ -78,10 +79,12 @@ class _Quantised(Rewriter):
     """Knows of each value of the model whether it is integers and a scale, and emits it when it is asked
     for."""
 
-    def __init__(self, module: IRModule, quads: ByteProducts | None, *, narrows: bool) -> None:
+    def __init__(
+        self, module: IRModule, quads: ByteProducts | None, tiles: ExactTiles | None, *, narrows: bool
+    ) -> None:
         super().__init__(module)
         self.narrows = narrows
-        self.quads, self.products = quads, QuantisedProducts(self, quads)
+        self.quads, self.products = quads, QuantisedProducts(self, quads, tiles)
         self.known: dict[relax.Expr, _Value] = {}
         self.readers = readers(module)
         self.largest: dict[relax.Expr, float] = {}
@@ -368,7 +371,12 @@ def _along(value: Scaled, call: relax.Call) -> Array:
 
 
 def quantised(
-    module: IRModule, quads: ByteProducts | None = None, *, narrows: bool = False, filtered: bool = False
+    module: IRModule,
+    quads: ByteProducts | None = None,
+    tiles: ExactTiles | None = None,
+    *,
+    narrows: bool = False,
+    filtered: bool = False,
 ) -> tuple[IRModule, str]:
     """Makes products of integers of those of dequantised tensors whose scales are known.
 
@@ -377,6 +385,7 @@ def quantised(
         quads: how the target multiplies bytes; None where it has no instruction for that, and products are of
             int16. So they are too where products of bytes might saturate, for all of the model: a tensor
             would be kept in both types.
+        tiles: by which convolutions of integers have Winograd's form; None where they may not have it.
         narrows: whether the target rounds to integers, and narrows these, by an instruction.
         filtered: whether convolutions of float32 may have Winograd's form.
 
@@ -384,9 +393,9 @@ def quantised(
         the module, and a warning where float32 is estimated to be faster, else "".
     """
     module = plain_transposes(module)
-    rewriter = _Quantised(module, quads, narrows=narrows)
+    rewriter = _Quantised(module, quads, tiles, narrows=narrows)
     made = rewriter.run()
     if quads is not None and quads.saturates and rewriter.products.wide:
-        quads, rewriter = None, _Quantised(module, None, narrows=narrows)
+        quads, rewriter = None, _Quantised(module, None, tiles, narrows=narrows)
         made = rewriter.run()
     return made, warning_of_slow_products(rewriter.products, quads) if filtered else ""

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
+from edgepack.compiler.graph.filtered_integers import ExactTiles, bounds_of
 from edgepack.compiler.graph.quantised_rounding import shifted
 from edgepack.compiler.graph.quantised_values import ByteProducts, Scaled
 from edgepack.compiler.graph.rewrite import (
@@ -36,16 +37,22 @@ class QuantisedProducts:
     Args:
         rewriter: emits.
         quads: how the target multiplies bytes, if it does.
+        tiles: by which convolutions of integers have Winograd's form; None where they may not have it.
 
     Attributes:
         wide: products by constants that are of int16 though the target multiplies bytes.
-        multiply_adds: of all products that were made.
+        work: multiply-adds of all products that were made, by whether they are of quads.
         filtered: those of convolutions that have Winograd's form in float32.
+        exact: and of integers, by the same and the side of the largest tile.
     """
 
-    def __init__(self, rewriter: Rewriter, quads: ByteProducts | None) -> None:
-        self.rewriter, self.quads = rewriter, quads
-        self.wide = self.multiply_adds = self.filtered = 0
+    def __init__(
+        self, rewriter: Rewriter, quads: ByteProducts | None, tiles: ExactTiles | None = None
+    ) -> None:
+        self.rewriter, self.quads, self.tiles = rewriter, quads, tiles
+        self.wide = self.filtered = 0
+        self.work: dict[bool, int] = {}
+        self.exact: dict[tuple[bool, int], int] = {}
 
     def convolution(self, call: relax.Call, left: Scaled, right: Scaled) -> Scaled | None:
         """A convolution, channels first; None where its scales are not such that it is one of integers, or
@@ -67,21 +74,26 @@ class QuantisedProducts:
             0 if right.single else 1,
             (-most, most),
         )
-        self._count(call, weights)
         made = self._quads_of_convolution(call, left, weights)
+        self._count(call, left, weights, quads=made is not None)
         if made is None:
             return found.of(self._convolved(call, self._centred(left), constant(weights), call.attrs.padding))
         added = _correction(left, weights, 0)
         channels = (1, -1, *[1] * (weights.ndim - 2))
         return found.of(made, None if added is None else added.reshape(channels))
 
-    def _count(self, call: relax.Call, weights: Array) -> None:
+    def _count(self, call: relax.Call, left: Scaled, weights: Array, *, quads: bool) -> None:
         """Takes note of a convolution's multiply-adds."""
         a, count = call.attrs, prod(shape_of(call)) * prod(weights.shape[1:])
-        self.multiply_adds += count
+        self.work[quads] = self.work.get(quads, 0) + count
         plain = int(a.groups) == 1 and {*map(int, a.strides), *map(int, a.dilation)} == {1}
         if plain and weights.shape[2:] == (3, 3) and min(weights.shape[:2]) >= FILTERED_CHANNELS:
             self.filtered += count
+            limits = min(0, left.limits[0]), max(0, left.limits[1])
+            bounds = bounds_of(limits, np.moveaxis(weights, 0, -1))
+            if self.tiles is not None and (sides := self.tiles(bounds)):
+                form = quads, max(sides)
+                self.exact[form] = self.exact.get(form, 0) + count
 
     def _quads_of_convolution(self, call: relax.Call, left: Scaled, weights: Array) -> relax.Expr | None:
         """The sums of products of what stands for the integers; None where products of int16 are made."""
@@ -139,10 +151,11 @@ class QuantisedProducts:
         if most >= LIMIT:
             return None
         rank = max(map(len, shapes))
-        self.multiply_adds += prod(shapes[0]) * shapes[1][-1]
         scale = (left.scale * right.scale).astype(np.float32)
         found = Scaled(left.expr, scale, 0 if right.single else rank - 1, (-most, most))
         made = self._quads_of_matmul(left, right)
+        quads = made is not None
+        self.work[quads] = self.work.get(quads, 0) + prod(shapes[0]) * shapes[1][-1]
         if made is not None:
             return found.of(made, _correction(left, numpy_of(right.expr), 1))
         as_floats = most <= WHOLE and not is_constant(right.expr) and not is_constant(left.expr)

@@ -19,6 +19,10 @@ LEAST_ELEMENTS = 512
 #: it (notes/quantised-networks.md).
 PAIRS, WINOGRAD = 1.5, 2.7
 
+#: How many times as long convolutions of int16 take directly as in Winograd's form, by the side of its tiles,
+#: at least where it saves least (``python benchmarks/convolution.py integers``).
+INTEGERS = {2: 1.9, 4: 2.5}
+
 #: How many times as long as in float32 a network is estimated to take from which on it is said.
 SLOWER = 1.05
 
@@ -47,17 +51,21 @@ def warning_of_quantised_weights(module: IRModule) -> str:
 
 def warning_of_slow_products(products: QuantisedProducts, quads: ByteProducts | None) -> str:
     """A warning for a model that is estimated to take longer than the float32 model that it was made from,
-    which has Winograd's form in more of its convolutions than integers make up for; "" for another.
+    which has Winograd's form in convolutions that integers have not, or by smaller tiles; "" for another.
 
     Args:
         quads: how bytes are multiplied; None where products are of int16.
     """
-    rate = PAIRS if quads is None else quads.rate
-    floats = products.multiply_adds - products.filtered + products.filtered / WINOGRAD
-    if not floats or (slower := products.multiply_adds / rate / floats) < SLOWER:
+    rates = {False: PAIRS, True: quads.rate if quads else PAIRS}
+    integers = sum(count / rates[of_quads] for of_quads, count in products.work.items())
+    for (of_quads, side), count in products.exact.items():
+        integers -= count / rates[of_quads] - count / max(rates[of_quads], PAIRS * INTEGERS[side])
+    floats = sum(products.work.values()) - products.filtered * (1 - 1 / WINOGRAD)
+    if not floats or (slower := integers / floats) < SLOWER:
         return ""
     return (
         f"the model is quantised, and estimated to take {slower:.1f} times as long here as the float32 model"
-        " that it was made from: most of its products are 3x3 convolutions of stride 1, which have Winograd's"
-        " form in float32 only; pack that one where time matters more than space"
+        " that it was made from: many of its products are 3x3 convolutions of stride 1, whose form in float32"
+        " (Winograd's) takes fewer multiplications than is exact for integers of such ranges; pack that one"
+        " where time matters more than space"
     )

@@ -27,12 +27,12 @@ def preferred_forms(target: Target) -> Forms:
     winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
     filtered = FilteredTiles(LARGEST, tile_side(LARGEST) ** 2) if winograd else None
     vectors = target.word_lanes > 1
-    quads = byte_products(target)
+    quads, pairs = byte_products(target), dot2_lanes(target) > 0
     return Forms(
-        fast_integers=dot2_lanes(target) > 0 or quads is not None or not target.computes_floats,
+        fast_integers=pairs or quads is not None or not target.computes_floats,
         quads=quads,
         narrows=nearest_lanes(target) > 0 and (target.rounds_to_integers or has_feature(target, "sse4.1")),
         filtered=filtered,
-        exact_tiles=exact_tiles if target.vector_bits > 0 and target.optimize != "size" else None,
+        exact_tiles=exact_tiles if pairs and vectors and target.optimize != "size" else None,
         shuffles=vectors,
     )

@@ -31,32 +31,36 @@ CASES: dict[str, tuple[tuple[int, ...], int, tuple[int, ...], tuple[tuple[str, i
     "many tiles": ((1, 8, 50, 47), 18, (1, 1, 1, 1), (("uint8", 254), ("uint8", 128), ("uint8", 128))),
     "deep": ((1, 112, 7, 9), 12, (1, 1, 1, 1), (("uint8", 7), ("int8", 0), ("uint8", 128))),
     "two channels": ((1, 2, 9, 9), 1, (1, 1, 1, 1), (("int8", 0), ("int8", 0), ("int8", 0))),
+    # Weights of 7 bits, by which x86 multiplies bytes, as they lie.
+    "bytes": ((1, 12, 11, 10), 18, (1, 1, 1, 1), (("uint8", 0), ("int7", 0), ("uint8", 0))),
+    "bytes, zero point": ((2, 24, 9, 7), 9, (1, 0, 1, 2), (("uint8", 255), ("int7", 0), ("uint8", 90))),
+    "bytes, three channels": ((1, 3, 9, 9), 8, (1, 1, 1, 1), (("int8", 3), ("int7", 0), ("int8", 9))),
 }
 
 #: Tile, form, register file and level of x86.
 Way = tuple[int, str, str, str]
 
 WAYS: tuple[Way, ...] = (
-    (4, "split", "128x16", "x86-64"),
+    (4, "split", "128x16", "x86-64-v2"),
     (2, "fused", "128x16", "x86-64"),
     (4, "fused", "256x16", "x86-64-v3"),
     (2, "split", "256x16", "x86-64-v3"),
     (4, "staged", "256x16", "x86-64-v3"),
     (4, "small blocks", "512x32", "x86-64-v4"),
 )
-#: What is tried in every way; all cases in the first and the third one.
-SENTINELS = ("odd", "asymmetric", "many tiles")
-TRIED = [(way, name) for way in WAYS for name in (CASES if way in (WAYS[0], WAYS[2]) else SENTINELS)]
+#: What is tried in every way; all cases in the first one.
+SENTINELS = ("odd", "asymmetric", "many tiles", "bytes, zero point")
+TRIED = [(way, name) for way in WAYS for name in (CASES if way == WAYS[0] else SENTINELS)]
 
 
 def convolution(name: str) -> onnx.ModelProto:
     """QLinearConv, whose weights are a third of the least, a third of the largest, and others."""
     shape, out, pads, ((x, zx), (w, zw), (y, zy)) = CASES[name]
-    g, info = Graph("convolution"), np.iinfo(w)
-    sizes = out, shape[1], 3, 3
-    ends = g.rng.choice(np.array([info.min, info.max]), sizes)
-    weights = np.where(g.rng.random(sizes) < 0.67, ends, g.rng.integers(info.min, info.max + 1, sizes))
-    weights[0] = info.max  # the largest sums that there are
+    g, sizes = Graph("convolution"), (out, shape[1], 3, 3)
+    low, high, w = (-64, 63, "int8") if w == "int7" else (np.iinfo(w).min, np.iinfo(w).max, w)
+    ends = g.rng.choice(np.array([low, high]), sizes)
+    weights = np.where(g.rng.random(sizes) < 0.67, ends, g.rng.integers(low, high + 1, sizes))
+    weights[0] = high  # the largest sums that there are
     scales = g.rng.uniform(0.001, 0.002, out).astype(np.float32) if zw == 0 else np.float32(0.0015)
     inputs = [
         *(g.input("x", shape, x), g.const(np.float32(0.05)), g.const(np.array(zx, x))),
@@ -84,7 +88,7 @@ def residual() -> onnx.ModelProto:
 
     x = rounded(g.input("x", (1, 15, 10, 9)))
     first = rounded(g.op("Relu", convolved(x)))
-    g.output(rounded(g.op("Relu", g.op("Add", convolved(first), x))), name="y")
+    g.output(rounded(g.op("Relu", g.op("Add", convolved(first), x))))
     return g.model()
 
 
@@ -145,3 +149,73 @@ def test_convolutions_are_exact(library: Callable[[Way], Compiled], way: Way, na
     for image in (ends, drawn, np.full(shape, info.max, x), np.full(shape, info.min, x)):
         expected = defined(compiled.models[name], image)
         np.testing.assert_array_equal(compiled.run(name, {"x": image}, seed=3)["y"], expected)
+
+
+def test_residuals_and_odd_channels(tmp_path: Any) -> None:
+    """Between quantised tensors (QDQ), with what stands behind a convolution."""
+    model = residual()
+    compiled = Compiled({"m": model}, tmp_path, target_of(*WAYS[2][1:]), given={"m": given(4, "fused")})
+    assert [k.rule for k in compiled.plan("m").kernels].count("conv2d.winograd4") == 2
+    compiled.check("m")
+
+
+def test_tiles_are_exact_up_to_their_bounds() -> None:
+    image, weights = (-255, 255), (-128, 127)
+    for m, most in ((4, 2**25), (2, 2**29)):
+        assert m in exact_tiles(IntegerBounds(image, weights, (-most, most - 1)))
+        assert m not in exact_tiles(IntegerBounds(image, weights, (0, most)))
+        assert m not in exact_tiles(IntegerBounds(image, weights, (-most - 1, 0)))
+    few = (-1000, 1000)
+    assert exact_tiles(IntegerBounds((-328, 328), (-1, 1), few)) == (2,)  # 100 * 328 exceeds 16 bits
+    assert exact_tiles(IntegerBounds((-327, 327), (-1, 1), few)) == (2, 4)
+    assert exact_tiles(IntegerBounds((0, 1), (-255, 255), few)) == (2,)  # and 144 * 255
+    assert exact_tiles(IntegerBounds((-(2**15), 2**15 - 1), (-1, 1), few)) == ()
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_the_matrices_filter(m: int) -> None:
+    """A^T [(G g G^T) * (B^T d B)] A of Python's integers, for which nothing wraps around."""
+    rng = np.random.default_rng(m)
+    d, g = rng.integers(-255, 256, (m + 2, m + 2)), rng.integers(-128, 128, (3, 3))
+    u = winograd_integers.G[m] @ g @ winograd_integers.G[m].T
+    v = winograd_integers.B[m] @ d @ winograd_integers.B[m].T
+    back = {2: [[1, 1, 1, 0], [0, 1, -1, -1]]}
+    back[4] = [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 2]]
+    times = winograd_integers.ODD[m] * 2 ** winograd_integers.SHIFT[m]
+    windows = np.lib.stride_tricks.sliding_window_view(d, (3, 3))
+    filtered = np.array(back[m]) @ (u * v) @ np.array(back[m]).T
+    np.testing.assert_array_equal(filtered, times * np.einsum("yxij,ij->yx", windows, g))
+
+
+def test_bounds_of_sums_are_those_of_the_largest_column() -> None:
+    weights = np.zeros((3, 3, 2, 2), np.int8)
+    weights[0, 0, :, 1], weights[1, 1, 0, 0] = (-128, 127), 3
+    assert bounds_of((-5, 250), weights) == IntegerBounds((-5, 250), (-128, 127), (-32635, 32390))
+
+
+def _quantised(dtype: str, channels: int, weights: np.ndarray) -> onnx.ModelProto:
+    """A convolution of an input that is quantised as ``dtype``."""
+    g = Graph("quantised", opset=21, ir_version=10)
+    scale, zero = g.const(np.float32(0.01)), g.const(np.array(0, dtype))
+    x = g.op("QuantizeLinear", g.input("x", (1, channels, 14, 14)), scale, zero)
+    w = g.op("DequantizeLinear", g.const(weights), scale, g.const(np.int8(0)))
+    y = g.op("Conv", g.op("DequantizeLinear", x, scale, zero), w, pads=[1] * 4)
+    g.output(g.op("QuantizeLinear", y, g.const(np.float32(90)), g.const(np.uint8(0)), name="y"), "uint8")
+    return g.model()
+
+
+def test_sums_that_might_be_too_large_are_of_smaller_tiles_or_direct() -> None:
+    rng = np.random.default_rng(4)
+    largest = np.full((32, 512, 3, 3), 127, np.int8)
+    usual = np.clip(np.rint(rng.normal(0, 30, largest.shape)), -127, 127).astype(np.int8)
+    few = rng.integers(-9, 10, (32, 64, 3, 3)).astype(np.int8)
+    found = []
+    for model in (
+        _quantised("uint8", 512, largest),
+        _quantised("uint8", 512, usual),
+        _quantised("int16", 64, few),
+    ):
+        kernels = plan_of(model, target=target_of(*WAYS[2][1:])).plan.kernels
+        found += [(k.rule, k.parameters.get("operands")) for k in kernels if k.rule.startswith("conv2d")]
+    pairs = "pairs of int16"
+    assert found == [("conv2d.winograd2", pairs), ("conv2d.winograd4", pairs), ("conv2d.igemm", pairs)]

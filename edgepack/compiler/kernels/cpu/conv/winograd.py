@@ -22,10 +22,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 from edgepack.compiler.graph.filtered_integers import EXACT
 from edgepack.compiler.graph.fused_group import FusedGroup
+from edgepack.compiler.graph.integer_operands import BYTES
 from edgepack.compiler.kernels.contract import Array, Implementation, Packing, RuleError, Stage
 from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, AnchoredGroup, anchored
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
@@ -35,6 +37,7 @@ from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D
 from edgepack.compiler.kernels.cpu.conv.winograd_1d_transforms import Input1D, Output1D
 from edgepack.compiler.kernels.cpu.conv.winograd_2d import Winograd2D
 from edgepack.compiler.kernels.cpu.conv.winograd_input import Input2D
+from edgepack.compiler.kernels.cpu.conv.winograd_integers import INPUTS
 from edgepack.compiler.kernels.cpu.conv.winograd_output import Output2D
 from edgepack.compiler.kernels.cpu.conv.winograd_panels import RowPanels, panels_of
 from edgepack.compiler.kernels.cpu.conv.winograd_product import (
@@ -84,11 +87,15 @@ def _product(found: AnchoredGroup, conv: Conv2d, target: CpuTarget) -> MicroKern
     types = found.types
     if types.left == types.right == types.sums == "float32":
         return MultiplyAdd(ProductTypes.of("float32"), target)
-    if (types.left, types.right, types.sums) != ("int16", "int16", "int32"):
+    if types.left not in INPUTS or types.sums != "int32":
         raise RuleError(f"{OTHER_DTYPE}{types}")
     if not found.anchor.attributes.get(EXACT):
         raise RuleError("Winograd's form of these integers is not exact, or they are no 3x3 of stride 1")
-    return micro_kernel_for([types], conv.group_sizes, target, constant=True)
+    pairs = ProductTypes("int16", "int16", "int32", types.result)
+    micro = micro_kernel_for([pairs], conv.group_sizes, target, constant=True)
+    if micro.left_unit != "int32":
+        raise RuleError("this CPU has no instruction for pairs of int16")
+    return micro
 
 
 class Winograd(KernelBuilder):
@@ -148,11 +155,12 @@ class Winograd(KernelBuilder):
         slots = {"slots": str(self.product_tiles)} if self.fuses else {}
         return {**slots, **self.micro.parameters()}
 
-    def packing(self) -> Packing:
-        """The transformed weights."""
+    def packings(self) -> tuple[Packing, ...]:
+        """The transformed weights, and what the padding is, where it does not stand behind them."""
         phases, g, columns, micro = self.phases, self.tiling, self.tile.columns, self.micro
         conv = phases.whole if phases else self.elements
         shape = (-1, *conv.kernel, conv.group_in, conv.out_channels)
+        param = self.fused.operand(1)
 
         def pack(weights: Array) -> Array:
             planes = weights.reshape(shape).transpose(1, 2, 0, 3, 4)
@@ -160,7 +168,12 @@ class Winograd(KernelBuilder):
             return g.pack(phases.weights(weights) if phases else weights, columns, micro)
 
         key = f"{g.key}:{g.conv.groups}:{'phases:' if phases else ''}{columns}:{g.zeros}"
-        return Packing(self.fused.operand(1), f"{key}:{micro.layout}" if micro.layout else key, pack)
+        packed = Packing(param, f"{key}:{micro.layout}" if micro.layout else key, pack)
+        if self.image_type == self.dtype or not g.zeros:
+            return (packed,)
+        outside, value, dtype = g.zeros * micro.group, conv.outside, conv.types.left
+        row = Packing(param, f"padding:{dtype}:{value}:{outside}", lambda _: np.full(outside, value, dtype))
+        return (packed, row)
 
     def build(self) -> Implementation:
         g, panels = self.tiling, self.panels
@@ -177,7 +190,7 @@ class Winograd(KernelBuilder):
         return Implementation(
             self.rule,
             tuple(stages),
-            (self.packing(),),
+            self.packings(),
             temps=tuple(temps),
             scratch=tuple(self.e.scratch_bytes),
             schedule=self.schedule,
@@ -195,9 +208,16 @@ class Winograd(KernelBuilder):
 
     # Operands ---------------------------------------------------------------------------------------------
 
+    @property
+    def image_type(self) -> str:
+        """Type of a unit of the image: that of sums, or of bytes two in one of int16."""
+        return "int16" if self.elements.types.left in BYTES else self.dtype
+
     def _input(self, e: Emitter) -> Any:
         elements = self.tiling.image.input_elements
-        return e.temp(0, elements) if self.phases else e.param(self.fused.operand(0), elements, e.dtype)
+        if self.phases:
+            return e.temp(0, elements)
+        return e.param(self.fused.operand(0), elements, self.image_type)
 
     def _transformed_input(self, e: Emitter) -> Any:
         return e.temp(1 if self.phases else 0, self.tiling.conv.groups * self._group_elements)
@@ -206,12 +226,17 @@ class Winograd(KernelBuilder):
         return e.packed(0, self.panels.weight_elements + self.tiling.zeros)
 
     def _reader(self, e: Emitter, x: Any, u: Any) -> Input2D | Input1D:
-        """What transforms the input ``x``; behind the weights ``u`` are zeros."""
+        """What transforms the input ``x``; behind the weights ``u`` are zeros, which rows in the padding
+        read, unless they have a constant of their own."""
         g, zeros = self.tiling, self.panels.weight_elements
         if isinstance(g, Winograd1D):
             return Input1D(e, g, x, u, zeros)
         assert isinstance(g, Winograd2D)
-        rows = input_row_groups(g.m, self.target, staged=bool(self.schedule.staged_input))
+        if self.image_type != self.dtype and g.zeros:
+            u, zeros = e.packed(1, g.zeros, self.image_type), 0
+        # The columns beside an image are not stored, and those of zeros not computed.
+        staged = bool(self.schedule.staged_input) and not g.conv.outside
+        rows = input_row_groups(g.m, self.target, staged=staged)
         return Input2D(e, g, rows, x, u, zeros)
 
     def _writer(self, y: Any, extra: dict[int, Any]) -> Output2D | Output1D:

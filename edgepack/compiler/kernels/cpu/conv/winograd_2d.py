@@ -10,7 +10,7 @@ from tvm import tirx
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.winograd_integers import (
-    IntegerInputs,
+    INPUTS,
     IntegerOutputs,
     transformed_integers,
 )
@@ -81,7 +81,7 @@ class Winograd2D:
     @property
     def inputs(self) -> type[Transform]:
         """Transforms vectors of the input."""
-        return IntegerInputs if self.integers else Transform
+        return INPUTS[self.conv.types.left] if self.integers else Transform
 
     @property
     def outputs(self) -> type[Transform]:
@@ -90,7 +90,7 @@ class Winograd2D:
 
     @property
     def integers(self) -> bool:
-        """Whether it is one of int16, of which ``conv`` has units of the micro-kernel as channels."""
+        """Whether it is one of integers, whose channels in ``conv`` are the micro-kernel's units."""
         return self.conv.dtype == "int32"
 
     def pack(self, weights: Array, columns: int, micro: MicroKernel) -> Array:

@@ -104,15 +104,17 @@ class Input2D:
         count: int,
     ) -> None:
         """Rows ``row_set`` of V, for ``count`` channels."""
-        e, g = self.e, self.g
+        e, g, conv = self.e, self.g, self.g.conv
         depth = g.image_channels
 
         def vector(c: Any, lanes: int) -> None:
             t = g.inputs(e, lanes)
             columns: list[list[Any]] = []
             for j in range(g.a):
-                taps = LazyVectors(t, [(row, c + j * depth) for row in rows]) if valid[j] else None
-                columns.append(t.input_rows(g.m, row_set, taps) if taps else [None] * len(row_set))
+                taps: Sequence[Any] = [t.beside(conv.outside)] * g.a
+                if valid[j]:
+                    taps = LazyVectors(t, [(row, c + j * depth) for row in rows], t.read)
+                columns.append(t.input_rows(g.m, row_set, taps))
             for n, i in enumerate(row_set):
                 line = t.input_rows(g.m, range(g.a), [column[n] for column in columns])
                 for j, value in enumerate(line):
@@ -131,7 +133,7 @@ class Input2D:
 
         def column(row_set: Sequence[int], j: Any, c: Any, lanes: int) -> None:
             to, t = e.let(target.at + j * row_stride), g.inputs(e, lanes)
-            taps = LazyVectors(t, [(row, j * depth + c) for row in rows])
+            taps = LazyVectors(t, [(row, j * depth + c) for row in rows], t.read)
             for i, value in zip(row_set, t.input_rows(g.m, row_set, taps), strict=True):
                 e.vstore(v, to + c + i * (g.a * row_stride), t.kept(value), lanes)
 

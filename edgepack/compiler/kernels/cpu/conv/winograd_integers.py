@@ -32,7 +32,7 @@ from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import Transform
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 
-__all__ = ["IntegerInputs", "IntegerOutputs", "exact_tiles", "transformed_integers"]
+__all__ = ["INPUTS", "IntegerOutputs", "exact_tiles", "transformed_integers"]
 
 #: G times a whole number, by m.
 G = {
@@ -111,9 +111,14 @@ class _Integers(Transform):
 
 
 class IntegerInputs(_Integers):
-    """Transforms of inputs: vectors of int16, which lie in memory as pairs, a lane of int32 each."""
+    """Transforms of inputs: vectors of int16, which lie in memory as pairs, a lane of int32 each.
+
+    Attributes:
+        image: type of the elements of an image: int16, or bytes, pairs of which are a lane of int16.
+    """
 
     dtype = "int16"
+    image = "int16"
 
     def __init__(self, e: Emitter, lanes: int) -> None:
         super().__init__(e, lanes)
@@ -121,6 +126,15 @@ class IntegerInputs(_Integers):
 
     def loaded(self, vector: Any) -> Any:
         return self.e.let(tirx.reinterpret(f"int16x{self.count}", vector))
+
+    def read(self, vector: Any) -> Any:
+        if self.image == "int16":
+            return self.loaded(vector)
+        taken = tirx.reinterpret(f"{self.image}x{self.count}", vector)
+        return self.e.let(tirx.Cast(f"int16x{self.count}", taken))
+
+    def beside(self, outside: int) -> Any:
+        return self.e.splat(IntImm("int16", outside), self.count) if outside else None
 
     def kept(self, value: Any) -> Any:
         if value is None:
@@ -143,6 +157,22 @@ class IntegerInputs(_Integers):
                 near = self.times_power(self.sub(d[at], d[at + 2]), 2)
                 found[row] = self.add(near, self.sub(d[at + 4], d[at + 2]))
         return [found[r] for r in rows]
+
+
+class Uint8Inputs(IntegerInputs):
+    """The same of an image of uint8."""
+
+    image = "uint8"
+
+
+class Int8Inputs(IntegerInputs):
+    """The same of an image of int8."""
+
+    image = "int8"
+
+
+#: The transforms of inputs, by type of an image's elements.
+INPUTS = {one.image: one for one in (IntegerInputs, Uint8Inputs, Int8Inputs)}
 
 
 class IntegerOutputs(_Integers):

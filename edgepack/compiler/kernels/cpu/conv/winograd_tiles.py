@@ -48,10 +48,19 @@ def each_line(e: Emitter, channels: int, lines: range, body: Callable[[Any, Any,
 
 
 class LazyVectors(Sequence[Any]):
-    """Vectors that are loaded when first used, for a transform."""
+    """Vectors that are loaded when first used, for a transform.
 
-    def __init__(self, t: Transform, places: Sequence[tuple[Any, Any]]) -> None:
-        self.t, self.places = t, places
+    Args:
+        converted: what is computed with, of a vector in memory; by default :meth:`Transform.loaded`.
+    """
+
+    def __init__(
+        self,
+        t: Transform,
+        places: Sequence[tuple[Any, Any]],
+        converted: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.t, self.places, self.converted = t, places, converted or t.loaded
         self.loaded: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -61,5 +70,5 @@ class LazyVectors(Sequence[Any]):
         if i not in self.loaded:
             buffer, at = self.places[i]
             e, t = self.t.e, self.t
-            self.loaded[i] = t.loaded(e.let(e.vload(buffer, at, t.lanes)))
+            self.loaded[i] = self.converted(e.let(e.vload(buffer, at, t.lanes)))
         return self.loaded[i]

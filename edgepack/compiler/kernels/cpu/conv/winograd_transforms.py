@@ -189,8 +189,16 @@ class Transform:
     # Vectors and matrices ---------------------------------------------------------------------------------
 
     def loaded(self, vector: Expr) -> Expr:
-        """What is computed with, of a vector as it lies in memory."""
+        """What is computed with, of a vector as it lies in memory, transformed or not."""
         return vector
+
+    def read(self, vector: Expr) -> Expr:
+        """What is computed with, of a vector as it lies in the image."""
+        return self.loaded(vector)
+
+    def beside(self, outside: int) -> Expr:
+        """A vector of what a window reads outside of the image."""
+        return None
 
     def kept(self, value: Expr) -> Expr:
         """What is stored of a value."""
