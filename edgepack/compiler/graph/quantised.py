@@ -345,9 +345,10 @@ class _Quantised(Rewriter):
             not v.single or v.bounded or (v.scale, v.offset) != (first.scale, first.offset) for v in whole
         ):
             return self._requantised(call, whole, axis)
-        joined = self.emit(relax.op.concat([value.expr for value in whole], axis=axis))
-        joint: _Value = replace(first, expr=joined, limits=limits)
-        return joint
+        joined: _Value = replace(
+            first, expr=self.emit(relax.op.concat([v.expr for v in whole], axis=axis)), limits=limits
+        )
+        return joined
 
     def _requantised(self, call: relax.Call, parts: Sequence[Scaled], axis: int) -> Scaled | None:
         """The parts of a concatenation, each quantised as all of it is next; None if it has other readers."""
@@ -371,12 +372,7 @@ def _along(value: Scaled, call: relax.Call) -> Array:
 
 
 def quantised(
-    module: IRModule,
-    quads: ByteProducts | None = None,
-    tiles: ExactTiles | None = None,
-    *,
-    narrows: bool = False,
-    filtered: bool = False,
+    module: IRModule, quads: ByteProducts | None, tiles: ExactTiles | None, *, narrows: bool, filtered: bool
 ) -> tuple[IRModule, str]:
     """Makes products of integers of those of dequantised tensors whose scales are known.
 

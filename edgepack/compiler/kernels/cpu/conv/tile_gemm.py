@@ -27,7 +27,7 @@ from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
 from edgepack.compiler.kernels.schedule import ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
 
-__all__ = ["TileGemm", "implicit_product"]
+__all__ = ["TileGemm", "by_matrices", "implicit_product"]
 
 #: How many times as long as tiles vectors must take by the cost model, whose numbers are of one machine: at
 #: 32 elements of the reduction they were as fast in a network (notes/2026-11-25-matrix-tiles.md).
@@ -51,18 +51,27 @@ def implicit_product(
     Raises:
         ScheduleError: matrices are asked for, and there is no such kernel.
     """
-    tiles = None if conv.depth_window else MatrixTiles.of(vectors.types, vectors.target)
-    if tiles is None or not tiles.suits(*conv.group_sizes):
-        if given.matrix:
-            raise ScheduleError("matrices that no instruction multiplies")
-        return ImplicitGemm(rule, layout, conv, fused, vectors, given)
-    wanted = given.matrix
-    if wanted is None:
-        lines = None if conv.pointwise else PhaseLines(conv)
-        wanted = ADVANTAGE * matrix_cycles(conv, lines) < vector_cycles(conv)
-    if wanted:
+    tiles = _tiles(conv, vectors)
+    if tiles is None and given.matrix:
+        raise ScheduleError("matrices that no instruction multiplies")
+    wanted = by_matrices(conv, vectors) if given.matrix is None else given.matrix
+    if tiles is not None and wanted:
         return TileGemm(rule, layout, conv, fused, tiles, given)
     return ImplicitGemm(rule, layout, conv, fused, vectors, given)
+
+
+def by_matrices(conv: Conv2d, vectors: MicroKernel) -> bool:
+    """Whether the CPU multiplies matrices of what ``vectors`` multiplies, and is estimated to be faster so."""
+    if _tiles(conv, vectors) is None:
+        return False
+    lines = None if conv.pointwise else PhaseLines(conv)
+    return ADVANTAGE * matrix_cycles(conv, lines) < vector_cycles(conv)
+
+
+def _tiles(conv: Conv2d, vectors: MicroKernel) -> MatrixTiles | None:
+    """The micro-kernel of matrices, where there is one for a product."""
+    tiles = None if conv.depth_window else MatrixTiles.of(vectors.types, vectors.target)
+    return tiles if tiles is not None and tiles.suits(*conv.group_sizes) else None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from edgepack.compiler.kernels.cpu.analysis.anchored_group import CONVOLUTIONS, 
 from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.conv.cost import Integers
 from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
+from edgepack.compiler.kernels.cpu.conv.tile_gemm import by_matrices
 from edgepack.compiler.kernels.cpu.conv.winograd_1d import Winograd1D
 from edgepack.compiler.kernels.cpu.conv.winograd_1d_transforms import Input1D, Output1D
 from edgepack.compiler.kernels.cpu.conv.winograd_2d import Winograd2D
@@ -76,6 +77,8 @@ def winograd(
     micro, integers = _product(found, conv, target), None
     if micro.types.sums == "int32":
         integers = Integers(micro, direct, tuple(found.anchor.attributes.get(EXACT, ())))
+        if given.outputs is None and by_matrices(conv, direct):
+            raise RuleError("this CPU multiplies matrices of bytes, which is faster")
     schedule = propose(conv, micro.target, given, direct.rate, integers)
     if schedule is None:
         raise RuleError("the direct convolution is estimated to be faster")
