@@ -66,6 +66,6 @@ def warning_of_slow_products(products: QuantisedProducts, quads: ByteProducts | 
     return (
         f"the model is quantised, and estimated to take {slower:.1f} times as long here as the float32 model"
         " that it was made from: many of its products are 3x3 convolutions of stride 1, whose form in float32"
-        " (Winograd's) takes fewer multiplications than is exact for integers of such ranges; pack that one"
+        " (Winograd's) saves more multiplications than their form of these integers does here; pack that one"
         " where time matters more than space"
     )

@@ -61,7 +61,7 @@ def implicit_product(
 
 
 def by_matrices(conv: Conv2d, vectors: MicroKernel) -> bool:
-    """Whether the CPU multiplies matrices of what ``vectors`` multiplies, and is estimated to be faster so."""
+    """Whether the CPU multiplies matrices of what ``vectors`` multiplies, and is faster so, by estimate."""
     if _tiles(conv, vectors) is None:
         return False
     lines = None if conv.pointwise else PhaseLines(conv)
