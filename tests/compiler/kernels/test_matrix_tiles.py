@@ -67,6 +67,8 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], int, tuple[int, ...], dict[str, A
     "no padding": ((1, 64, 8, 9), 32, (3, 3), {}, ASKED),
     "by two": ((1, 64, 13, 10), 24, (3, 3), {"pads": [1] * 4, "strides": [2, 2]}, ASKED),
     "by two and three": ((2, 20, 11, 16), 18, (3, 4), {"pads": [0, 1, 2, 3], "strides": [2, 3]}, ASKED),
+    "first layer": ((1, 3, 21, 19), 20, (7, 7), {"pads": [3] * 4, "strides": [2, 2]}, ASKED),
+    "joined taps by three": ((2, 24, 8, 20), 33, (2, 5), {"pads": [0, 2, 1, 1], "strides": [1, 3]}, ASKED),
     "one tap by two": ((1, 64, 9, 14), 34, (1, 1), {"strides": [2, 2]}, ASKED),
     "images": ((3, 64, 6, 5), 48, (3, 3), {"pads": [1] * 4}, ASKED),
     "images by two": ((2, 16, 9, 9), 32, (3, 3), {"pads": [1] * 4, "strides": [2, 2]}, ASKED),
@@ -283,10 +285,23 @@ def test_lines_have_what_taps_read() -> None:
     """Of phases only those that a tap reads, and each tap at its distance from the window's first."""
     one = (1, 1)
     conv = Conv2d(2, 9, 8, 4, 5, 4, 6, (3, 3), (2, 2), one, 1, 1, 1, 1, 1, BYTES)
-    lines = PhaseLines(conv)
+    lines = PhaseLines(conv, apart=True)
     assert (lines.phases, lines.reach, lines.size) == ((2, 2), (1, 1), (6, 5))
     image = 2 * 6 * 5 * 4
     assert [lines.tap(0, j) for j in range(3)] == [0, image, 4]
     assert [lines.tap(i, 0) for i in range(3)] == [0, 2 * image, 5 * 4]
-    apart = PhaseLines(replace(conv, kernel=(1, 1), pad_top=0, pad_left=0))
-    assert (apart.phases, apart.size, apart.tap(0, 0)) == ((1, 1), (5, 4), 0)
+    one_tap = replace(lines, conv=replace(conv, kernel=one, pad_top=0, pad_left=0))
+    assert (one_tap.phases, one_tap.size, one_tap.tap(0, 0)) == ((1, 1), (5, 4), 0)
+    whole = replace(lines, apart=False)
+    assert (whole.phases, whole.between, whole.size) == ((2, 1), 2, (6, 10))
+    assert [whole.tap(0, j) for j in range(3)] == [0, 4, 8]
+
+
+def test_columns_have_phases_unless_taps_that_are_neighbours_fill_steps() -> None:
+    sizes = (1, 9, 9, 64, 5, 5, 6, (3, 3), (2, 2), (1, 1), 1, 1, 1, 1, 1, BYTES)
+    conv = Conv2d(*sizes)
+    assert PhaseLines.of(conv, 64).apart
+    assert not PhaseLines.of(replace(conv, in_channels=96), 64).apart
+    assert PhaseLines.of(replace(conv, in_channels=96, dilation=(1, 2)), 64).apart
+    assert PhaseLines.of(replace(conv, in_channels=96, kernel=(3, 1)), 64).apart
+    assert not PhaseLines.of(replace(conv, in_channels=96, strides=(2, 1)), 64).apart

@@ -16,8 +16,8 @@ __all__ = ["matrix_cycles", "vector_cycles"]
 TILE, STEP = 200, 115
 #: Cycles of an output by vectors of 512 bits: the epilogue, and each element of the reduction.
 OUTPUT, ELEMENT = 0.177, 0.00875
-#: Bytes that are copied in a cycle, and cycles of a pixel beside.
-COPIED, PIXEL = 32, 6
+#: Bytes that are copied in a cycle, and cycles of a run of them beside.
+COPIED, RUN = 32, 6
 #: Rows and columns of a tile, elements of a step, columns of a vector.
 SIDE, DEPTH, VECTOR = 32, 64, 16
 
@@ -40,5 +40,8 @@ def matrix_cycles(conv: Conv2d, lines: PhaseLines | None) -> float:
         (conv.rows, conv.depth // conv.rows) if joined else (conv.rows * conv.kernel[1], conv.group_in)
     )
     tiles = -(-walked.pixels // SIDE) * conv.groups * -(-conv.group_out // SIDE)
-    copied = 0.0 if lines is None else lines.elements / COPIED + lines.elements / conv.in_channels * PIXEL
+    copied = 0.0
+    if lines is not None:
+        pixels = lines.elements / conv.in_channels
+        copied = lines.elements / COPIED + RUN * (pixels if lines.apart else pixels / lines.size[1])
     return tiles * (TILE + STEP * runs * -(-run // DEPTH)) + copied

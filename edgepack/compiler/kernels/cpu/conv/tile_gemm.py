@@ -62,16 +62,19 @@ def implicit_product(
 
 def by_matrices(conv: Conv2d, vectors: MicroKernel) -> bool:
     """Whether the CPU multiplies matrices of what ``vectors`` multiplies, and is faster so, by estimate."""
-    if _tiles(conv, vectors) is None:
-        return False
-    lines = None if conv.pointwise else PhaseLines(conv)
-    return ADVANTAGE * matrix_cycles(conv, lines) < vector_cycles(conv)
+    tiles = _tiles(conv, vectors)
+    return tiles is not None and ADVANTAGE * matrix_cycles(conv, _lines(conv, tiles)) < vector_cycles(conv)
 
 
 def _tiles(conv: Conv2d, vectors: MicroKernel) -> MatrixTiles | None:
     """The micro-kernel of matrices, where there is one for a product."""
     tiles = None if conv.depth_window else MatrixTiles.of(vectors.types, vectors.target)
     return tiles if tiles is not None and tiles.suits(*conv.group_sizes) else None
+
+
+def _lines(conv: Conv2d, micro: MatrixTiles) -> PhaseLines | None:
+    """What the image is copied to; None where it is read as it lies."""
+    return None if conv.pointwise else PhaseLines.of(conv, micro.step * micro.group)
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,9 @@ class TileGemm(ImplicitGemm):
 
     def _walked(self) -> Conv2d:
         """Its output may have pixels that are computed and not stored, see :class:`PhaseLines`."""
-        self.lines = None if self.elements.pointwise else PhaseLines(self.elements.in_units(self.micro.group))
-        return self.elements if self.lines is None else PhaseLines(self.elements).walked
+        lines = _lines(self.elements, self.micro)
+        self.lines = None if lines is None else lines.in_units(self.micro.group)
+        return self.elements if lines is None else lines.walked
 
     def _declare(self) -> GemmOperands:
         operands = super()._declare()
@@ -125,8 +129,7 @@ class TileGemm(ImplicitGemm):
 
     @property
     def rate(self) -> float:
-        lines = None if self.elements.pointwise else PhaseLines(self.elements)
-        cycles = matrix_cycles(self.elements, lines)
+        cycles = matrix_cycles(self.elements, _lines(self.elements, self.micro))
         return self.elements.multiply_adds / cycles / self.target.operations_per_cycle
 
     def _before(self) -> tuple[tuple[Stage, ...], tuple[int, ...]]:
@@ -151,11 +154,12 @@ class TileGemm(ImplicitGemm):
 
     def _add(self, sums: TileSums, tile: TileAt) -> None:
         e, c, lines, run = self.e, self.conv, self.lines, self._run
-        first = e.let(tile.pixel * c.in_channels + tile.columns.group * c.group_in)
+        row_stride = c.in_channels * (1 if lines is None else lines.between)
+        first = e.let(tile.pixel * row_stride + tile.columns.group * c.group_in)
 
         def add(part: Any, offset: Any) -> None:
-            pixels = e.rebased(self.operands.x, first + offset, (tile.rows - 1) * c.in_channels + run)
-            left = Matrix(pixels, 0, c.in_channels)
+            pixels = e.rebased(self.operands.x, first + offset, (tile.rows - 1) * row_stride + run)
+            left = Matrix(pixels, 0, row_stride)
             width = tile.columns.width
             start = e.let(tile.columns.weights + part * (run * width))
             prefetch = self.product.later(tile, part, run, self.micro.step) if self.prefetch_bytes else None
