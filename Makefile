@@ -36,7 +36,7 @@ demo: $(VENV)/.installed
 # tests, which each process of pytest would do for itself.
 test:
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.test-installed system-packages
-	@$(MAKE) --no-print-directory -j 2 lint compiled-tests
+	@$(MAKE) --no-print-directory -j 2 lint compiled-tests build/torch/.installed
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -q
 
 lint: $(VENV)/.test-installed
@@ -74,6 +74,14 @@ ifeq ($(LOCKED),yes)
 else
 	@$(PIP) --editable ".[dev]"
 endif
+	@touch $@
+
+# PyTorch stands apart: each process that imports TVM would import it too. Its tests are skipped without it.
+build/torch/.installed: $(VENV)/.test-installed requirements-torch.txt
+	@mkdir -p build/torch
+	@$(PIP) --no-deps --only-binary :all: --no-compile --require-hashes --upgrade --target build/torch \
+	    --requirement requirements-torch.txt >build/torch/pip.log 2>&1 \
+	    || echo "pip has no PyTorch without CUDA for this machine (build/torch/pip.log): its tests are skipped"
 	@touch $@
 
 system-packages:

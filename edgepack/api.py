@@ -9,7 +9,7 @@ with edgepack.load("dist/resnet18-host") as session:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from edgepack.commands.layers import LayersVerification
     from edgepack.commands.quantize import Quantized
     from edgepack.config.device import Device
-    from edgepack.formats.metadata import PackageMetadata
     from edgepack.plan.model_check import ModelCheck
     from edgepack.toolchains.cross_compiler import CrossCompiler
 
@@ -93,17 +92,23 @@ def pack(
     output: PathLike | None = None,
     *,
     progress: Progress | None = None,
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
     **options: Unpack[PackKeywords],
 ) -> Bundle:
     """Compile a model into a bundle.
 
     Args:
-        model: an ONNX file, or an ``onnx.ModelProto`` with its weights, which is called by ``name``, else by
-            its graph's name, and recorded as a file of that name.
+        model: an ONNX file or a ``.pt2`` file of PyTorch's; or an ``onnx.ModelProto`` with its weights, which
+            is called by ``name``, else by its graph's name, and recorded as a file of that name; or a
+            ``torch.export.ExportedProgram``, or a ``torch.nn.Module`` with ``example_inputs``.
         device: a device's name, a path to its YAML file, or the device.
         output: the bundle's folder; default ``<name>-<device>`` in the working directory.
         progress: called with a stage's name and a detail; what it raises ends the pack and reaches the caller
             as it is. Python gives Ctrl-C to its main thread alone: a pack in another one is ended so.
+        example_inputs: of a module: a tuple of its arguments, a dict of its keywords, or its only tensor,
+            with which it is exported (``torch.export``) and recorded.
+        dynamic_shapes: of a module, as for ``torch.export.export``; sizes that it leaves open are ``dims``'.
         options: the fields of :class:`PackOptions`.
 
     Raises:
@@ -112,14 +117,17 @@ def pack(
     """
     from edgepack.commands.export import check_formats, export_bundles, signer_of
     from edgepack.commands.pack import pack_model
+    from edgepack.formats.metadata import package_metadata
     from edgepack.pipeline.model_objects import model_file
+    from edgepack.programs.exporting import exported
 
     check_options({"model": model, "device": device, "output": output, **options})
     chosen = PackOptions(**options)
-    package = _package(options)
+    package = package_metadata(options)
     check_formats(chosen.formats, package)
     key = signer_of(chosen.sign_key, chosen.formats)
-    with model_file(model, chosen.name) as file:
+    name, model = exported(chosen.name, model, example_inputs, dynamic_shapes)
+    with model_file(model, name) as file:
         folder, seconds = pack_model(file, device, output, chosen, undisturbed(progress))
     if chosen.formats:
         export_bundles([folder], chosen.formats, folder.parent, package, force=chosen.force, key=key)
@@ -302,6 +310,7 @@ def export(
         CheckFailedError: a bundle is damaged.
     """
     from edgepack.commands.export import export_bundles, signer_of
+    from edgepack.formats.metadata import package_metadata
 
     check_options(
         {"bundles": bundles, "formats": formats, "output": output, "force": force, **package}, "export"
@@ -312,7 +321,7 @@ def export(
     if not paths or not names:
         raise ConfigError("There is nothing to export.", hint="Give a bundle's folder and a format.")
     key = signer_of(package.get("sign_key"), names)
-    return export_bundles(paths, names, Path(output), _package(package), force=force, key=key)
+    return export_bundles(paths, names, Path(output), package_metadata(package), force=force, key=key)
 
 
 @guarded
@@ -354,18 +363,6 @@ def sign(folder: PathLike | Bundle, key: PathLike, *, comment: str = "", passwor
             hint="Give the folder that `edgepack pack` or `edgepack release` wrote.",
         )
     return sign_sums(where, signer, comment)
-
-
-def _package(options: Mapping[str, Any]) -> PackageMetadata:
-    from edgepack.formats.metadata import PackageMetadata
-
-    texts = {name: options.get(name) or "" for name in ("summary", "license", "homepage")}
-    return PackageMetadata(
-        name=options.get("package_name") or "",
-        version=options.get("package_version") or "",
-        authors=tuple(options.get("authors") or ()),
-        **texts,
-    )
 
 
 @guarded

@@ -117,7 +117,11 @@ FRONTENDS = Registry("frontend", "edgepack.frontends", room="edgepack.compiler.f
 MODEL_OBJECTS = Registry(
     "kind of model in memory",
     "edgepack.model_objects",
-    {"onnx.ModelProto": "edgepack.pipeline.model_objects:ONNX"},
+    {
+        "onnx.ModelProto": "edgepack.pipeline.model_objects:ONNX",
+        "torch.ExportedProgram": "edgepack.programs.exporting:PROGRAM",
+        "torch.Module": "edgepack.programs.exporting:PROGRAM",
+    },
 )
 
 #: Subclasses of :class:`edgepack.toolchains.base.Toolchain`: a compiler family each.

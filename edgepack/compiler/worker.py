@@ -336,6 +336,8 @@ def main() -> int:
     end_with_parent()
     faulthandler.enable()  # a native crash, of ONNX Runtime's say, then leaves Python's stack in the log
     limit_to_available()
+    # TVM imports PyTorch, where it is installed, which takes seconds; who reads PyTorch's models lifts this.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     sys.setrecursionlimit(_RECURSION)
     tempfile.tempdir = str(utf8_folder(Path(tempfile.gettempdir())))
     events = Events()

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from edgepack.bundle.manifest import Manifest
 from edgepack.errors import ConfigError
 
-__all__ = ["PackageMetadata", "debian_version", "mail_address", "pep440_version", "without_prerelease"]
+__all__ = [
+    "PackageMetadata",
+    "debian_version",
+    "mail_address",
+    "package_metadata",
+    "pep440_version",
+    "without_prerelease",
+]
 
 _NUMBER, _PART = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PART}(?:\.{_PART})*))?")
@@ -118,3 +126,14 @@ def debian_version(version: str) -> str:
     """A version as Debian's tools order it: a tilde sorts before the release (``2.0.0~beta.1``)."""
     release, before = _parts(version)
     return f"{release}~{before.replace('-', '.')}" if before else release
+
+
+def package_metadata(options: Mapping[str, Any]) -> PackageMetadata:
+    """What options of :func:`edgepack.pack` and ``export`` say of a package; "" for those that are missing."""
+    texts = {name: options.get(name) or "" for name in ("summary", "license", "homepage")}
+    return PackageMetadata(
+        name=options.get("package_name") or "",
+        version=options.get("package_version") or "",
+        authors=tuple(options.get("authors") or ()),
+        **texts,
+    )

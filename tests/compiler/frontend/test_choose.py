@@ -44,12 +44,12 @@ def test_a_file_that_is_damaged_or_not_there_is_left_to_the_frontend_of_its_suff
 def test_what_no_frontend_knows_is_refused_in_a_sentence(
     content: bytes, message: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "net.pt2").write_bytes(content)
+    (tmp_path / "net.bin").write_bytes(content)
     with pytest.raises(ModelError, match=message) as refused:
-        choose(tmp_path / "net.pt2")
+        choose(tmp_path / "net.bin")
     assert refused.value.hint
     with pytest.raises(ModelError, match="There is no model file"):
-        choose(tmp_path / "none.pt2")
+        choose(tmp_path / "none.bin")
     with pytest.raises(ModelError, match="is a directory"):
         choose(tmp_path)
     with pytest.raises(ConfigError, match="no frontend 'pt3'"):

@@ -1,0 +1,28 @@
+"""The frontend for PyTorch: files of ``torch.export.save`` (``.pt2``).
+
+A program becomes an ONNX model by PyTorch's own exporter, with what that loses restored: names of nested
+inputs and outputs, and state. The ONNX frontend does the rest, so that there is one way. Importing this
+imports neither ``torch`` nor ``onnx``.
+"""
+
+from edgepack.compiler.frontend.torch.frontend import (
+    SUFFIXES,
+    load,
+    model_files,
+    prepare,
+    quantise,
+    record,
+    summarise,
+    tensors_inside,
+)
+
+__all__ = [
+    "SUFFIXES",
+    "load",
+    "model_files",
+    "prepare",
+    "quantise",
+    "record",
+    "summarise",
+    "tensors_inside",
+]

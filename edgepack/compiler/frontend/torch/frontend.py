@@ -1,0 +1,180 @@
+"""The functions of the frontend for PyTorch: the ONNX frontend's, behind PyTorch's exporter."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend import onnx as onnx_frontend
+from edgepack.compiler.frontend.base import ImportedModel, ImportOptions
+from edgepack.compiler.frontend.recorded import RECORDED
+from edgepack.compiler.frontend.torch.archive import load_program
+from edgepack.compiler.frontend.torch.eager import record_eager
+from edgepack.compiler.frontend.torch.to_onnx import Exported, export
+from edgepack.errors import EdgepackError
+from edgepack.plan.layers import InnerTensor
+from edgepack.plan.model_summary import ModelSummary
+from edgepack.programs.flat import FlatProgram, flattened
+from edgepack.programs.names import plain
+
+if TYPE_CHECKING:
+    from edgepack.plan.quantisation import QuantisationFigures
+
+__all__ = [
+    "SUFFIXES",
+    "load",
+    "model_files",
+    "prepare",
+    "quantise",
+    "record",
+    "summarise",
+    "tensors_inside",
+]
+
+#: Of files that ``torch.export.save`` writes.
+SUFFIXES = (".pt2",)
+
+_EXPORTED = "exported"
+
+
+def model_files(model: Path) -> tuple[Path, ...]:
+    """The file, in which all is. Raises ModelError if it cannot be read."""
+    from edgepack.compiler.frontend.torch.archive import check_archive
+
+    check_archive(model)
+    return (model,)
+
+
+def summarise(model: Path) -> ModelSummary:
+    """What is in a program, as the ONNX model that it becomes. Raises ModelError if it cannot be read."""
+    with tempfile.TemporaryDirectory() as folder, _named(model, Path(folder)):
+        return onnx_frontend.summarise(_exported(model, Path(folder)).path)
+
+
+def prepare(model: Path, options: ImportOptions, folder: Path) -> tuple[str, ...]:
+    """Export the program into ``folder``, and prepare it as an ONNX model. Returns warnings.
+
+    Raises:
+        ModelError: it cannot be read, exported or compiled.
+        ConfigError: ``options`` do not fit.
+    """
+    exported = _exported(model, folder / _EXPORTED)
+    bound, notes = _bound(exported, options)
+    with _named(model, exported.path):
+        notes += onnx_frontend.prepare(exported.path, bound, folder)
+    return (*notes, *_states(exported))
+
+
+def record(
+    model: Path, options: ImportOptions, folder: Path, *, seed: int, inputs: Mapping[str, Path]
+) -> tuple[str, ...]:
+    """Record inputs, by default those that the program was exported with, and what PyTorch computes of them,
+    eagerly. Returns warnings.
+
+    Raises:
+        ConfigError: a given input does not fit.
+        ModelError: PyTorch's results are not those of the exported model.
+    """
+    exported = _exported(model, folder / _EXPORTED)
+    options, _ = _bound(exported, options)
+    given = {**_examples(exported, folder), **inputs}
+    with _named(model, exported.path):
+        warned = onnx_frontend.record(exported.path, options, folder, seed=seed, inputs=given)
+    if not (options.inputs or options.outputs or options.const or options.expected or options.batch):
+        record_eager(exported, folder / RECORDED, str(model))
+    return warned
+
+
+def quantise(model: Path, options: ImportOptions, folder: Path, *more: Any) -> QuantisationFigures:
+    """As :func:`edgepack.compiler.frontend.onnx.quantise`, of the program's ONNX model."""
+    exported = _exported(model, folder / _EXPORTED)
+    with _named(model, exported.path):
+        return onnx_frontend.quantise(exported.path, _bound(exported, options)[0], folder, *more)
+
+
+def tensors_inside(folder: Path) -> list[InnerTensor]:
+    """What can be looked at between the kernels of what :func:`prepare` left in ``folder``."""
+    return onnx_frontend.tensors_inside(folder)
+
+
+def load(folder: Path) -> ImportedModel:
+    """The Relax module of what :func:`prepare` left in ``folder``; ModelError if TVM cannot import it."""
+    return onnx_frontend.load(folder)
+
+
+@lru_cache(maxsize=1)
+def _exported(model: Path, folder: Path) -> Exported:
+    """The program as ONNX in a folder; once for each job."""
+    program, said = load_program(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    flat = flattened(program, str(model))
+    names = said.get("inputs"), said.get("outputs")
+    if all(_are_names(one, ours) for one, ours in zip(names, (flat.inputs, flat.outputs), strict=True)):
+        flat = FlatProgram(flat.program, tuple(said["inputs"]), tuple(said["outputs"]))
+    return export(flat, folder, str(model))
+
+
+def _are_names(given: Any, ours: Sequence[str]) -> bool:
+    """Whether these can be names of as many tensors: an exporter's word, which may be damaged."""
+    if not isinstance(given, list) or len(given) != len(ours) or len(set(map(str, given))) != len(ours):
+        return False
+    return all(isinstance(name, str) and name == plain(name) for name in given)
+
+
+def _bound(exported: Exported, options: ImportOptions) -> tuple[ImportOptions, tuple[str, ...]]:
+    """Options in which open sizes that the user says nothing of are the example's, and the line that says
+    so."""
+    inputs = exported.inputs
+    open_sizes = {name: size for name, size in exported.sizes().items() if name not in options.dims}
+    shaped = {
+        f"{name}_{axis}"
+        for name in options.shapes
+        for axis in range(inputs[name].ndim if name in inputs else 0)
+    }
+    taken = {name: size for name, size in open_sizes.items() if name not in shaped}
+    if not taken:
+        return options, ()
+    listed = ", ".join(f"{name} is {size}" for name, size in taken.items())
+    more = " ".join(f"--dim {name}=N" for name in taken)
+    note = f"Open sizes are those of the program's example: {listed} ({more} for others)."
+    return replace(options, dims={**options.dims, **taken}), (note,)
+
+
+def _examples(exported: Exported, folder: Path) -> dict[str, Path]:
+    """The example inputs as ``.npy`` files, where they have the sizes that the model was bound to."""
+    import numpy as np
+
+    bound = json.loads((folder / "signature.json").read_text(encoding="utf-8"))["inputs"]
+    shapes = {one["name"]: tuple(one["shape"]) for one in bound}
+    if any(shapes.get(name) != array.shape for name, array in exported.inputs.items()):
+        return {}
+    files = {}
+    for number, (name, array) in enumerate(exported.inputs.items()):
+        files[name] = folder / _EXPORTED / f"example_{number}.npy"
+        np.save(files[name], array)
+    return files
+
+
+def _states(exported: Exported) -> Iterator[str]:
+    for given, returned in exported.states:
+        yield (
+            f"State: the module writes to its buffer, so that a run takes it as input {given!r} and "
+            f"returns it as output {returned!r}; give the next run what this one returned."
+        )
+
+
+@contextmanager
+def _named(model: Path, made: Path) -> Iterator[None]:
+    """Errors name the program's file, not the ONNX file that was made of it."""
+    try:
+        yield
+    except EdgepackError as error:
+        for name in ("message", "hint", "detail"):
+            setattr(error, name, getattr(error, name).replace(str(made), str(model)))
+        raise

@@ -1,0 +1,152 @@
+"""Buffers that a program changes (caches, streaming states, running means) become inputs and outputs.
+
+ONNX has no state: PyTorch's exporter keeps what the module returns and drops every write that no output
+reads. Which buffers are written to is known only after functionalisation (``run_decompositions``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgepack.errors import ModelError
+from edgepack.programs.flat import example_of, open_sizes, unlifted
+from edgepack.programs.names import placeholders
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+__all__ = ["Stateless", "without_state"]
+
+#: Operators that update statistics or draw numbers where their argument of this name is true.
+_TRAINING = {
+    "batch_norm": "training",
+    "_native_batch_norm_legit": "training",
+    "_native_batch_norm_legit_functional": "training",
+    "_batch_norm_with_update": "",
+    "_batch_norm_with_update_functional": "",
+    "native_dropout": "train",
+    "dropout": "train",
+    "feature_dropout": "train",
+    "alpha_dropout": "train",
+}
+
+
+@dataclass(frozen=True)
+class Stateless:
+    """A program that changes nothing.
+
+    Attributes:
+        program: takes (states, inputs, keywords), and returns (results, new states); the program itself where
+            nothing was changed.
+        states: names of the buffers, as in ``state_dict``; () for none.
+        values: what they hold at first.
+    """
+
+    program: ExportedProgram
+    states: tuple[str, ...] = ()
+    values: tuple[torch.Tensor, ...] = ()
+
+
+def without_state(program: ExportedProgram, where: str) -> Stateless:
+    """A program without state; see :class:`Stateless`.
+
+    Args:
+        where: of the program, for messages.
+
+    Raises:
+        ModelError: it was exported in training mode, or changes one of its inputs.
+    """
+    import torch
+
+    functional = program.run_decompositions({})
+    _refuse_training(functional, where)
+    signature = functional.graph_signature
+    if signature.user_inputs_to_mutate:
+        names = ", ".join(sorted(set(map(str, signature.user_inputs_to_mutate.values()))))
+        raise ModelError(
+            f"{where} writes to its own input {names}, which a packed model never does.",
+            hint="Return the new value instead, or make it a buffer of the module (register_buffer): "
+            "buffers that are written to become an input and an output.",
+        )
+    mutated = tuple(dict.fromkeys(signature.buffers_to_mutate.values()))
+    if not mutated:
+        return Stateless(program)
+    module = unlifted(program)
+    values = tuple(_buffer(module, name).detach().clone() for name in mutated)
+
+    class Functional(torch.nn.Module):  # type: ignore[misc]
+        """The module with its buffers as arguments."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, states: Any, inputs: Any, keywords: Any) -> Any:
+            new = tuple(state.clone() for state in states)
+            given = dict(zip(mutated, new, strict=True))
+            results = torch.func.functional_call(self.module, given, tuple(inputs), dict(keywords))
+            return results, new
+
+    inputs, keywords = example_of(program, where)
+    arguments = (values, inputs, keywords)
+    try:
+        changed = torch.export.export(Functional(), arguments, dynamic_shapes=_dynamic(arguments, program))
+    except Exception as error:
+        raise ModelError(
+            f"{where} changes its buffers {', '.join(mutated)}, and cannot be exported with them as inputs: "
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}",
+            hint="Give and return the state as arguments of forward.",
+        ) from error
+    return Stateless(changed, mutated, values)
+
+
+def _buffer(module: torch.nn.Module, name: str) -> torch.Tensor:
+    owner, _, last = name.rpartition(".")
+    value: torch.Tensor = getattr(module.get_submodule(owner) if owner else module, last)
+    return value
+
+
+def _dynamic(arguments: Any, program: ExportedProgram) -> Any:
+    """Open sizes of the program's inputs stay open."""
+    from torch.utils import _pytree as pytree
+
+    opened = open_sizes(program)
+    states, *rest = arguments
+    leaves, spec = pytree.tree_flatten(tuple(rest))
+    dynamic = [opened.get(name) for name in placeholders(program)]
+    assert len(dynamic) == len(leaves)
+    return (tuple(None for _ in states), *pytree.tree_unflatten(dynamic, spec))
+
+
+def _refuse_training(functional: ExportedProgram, where: str) -> None:
+    for node in functional.graph.nodes:
+        if node.op != "call_function":
+            continue
+        name = getattr(node.target, "_opname", "")
+        if name not in _TRAINING or not _is_true(node, _TRAINING[name]):
+            continue
+        module = _module_of(node)
+        raise ModelError(
+            f"{where} was exported in training mode: {name} at {module or node.name} updates statistics "
+            "or draws random numbers.",
+            hint="Call module.eval() before it is exported.",
+        )
+
+
+def _is_true(node: torch.fx.Node, argument: str) -> bool:
+    if not argument:
+        return True
+    names = [one.name for one in node.target._schema.arguments]
+    if argument in node.kwargs:
+        return bool(node.kwargs[argument])
+    at = names.index(argument) if argument in names else len(node.args)
+    return at < len(node.args) and bool(node.args[at])
+
+
+def _module_of(node: torch.fx.Node) -> str:
+    """The path of the module that a node is of (``encoder.layer.0.norm``)."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [path for path, _ in stack.values()]
+    return str(paths[-1]) if paths else ""

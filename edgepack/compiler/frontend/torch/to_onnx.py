@@ -1,0 +1,217 @@
+"""Makes an ONNX model of a program, by PyTorch's exporter, and what its eager module computes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.compiler.frontend.torch.state import without_state
+from edgepack.errors import ModelError
+from edgepack.programs.flat import FlatProgram, example_of, unlifted
+from edgepack.programs.names import plain, unique
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+    from torch.export import ExportedProgram
+
+__all__ = ["Exported", "export"]
+
+#: Newest operator set that edgepack's tests and ONNX Runtime both know well.
+_OPSET = 20
+#: Files above this size have their weights beside them (protocol buffers end at 2 GB).
+_LARGE = 1 << 30
+
+
+@dataclass
+class Exported:
+    """A program as an ONNX file, and as what computes its reference.
+
+    Attributes:
+        path: the ONNX file.
+        program: takes and returns what the file does, nested.
+        inputs: of the file, by name: the example that the program was exported with.
+        outputs: names of the outputs.
+        states: pairs of an input and an output: what a run returns is given to the next.
+        spec: how the inputs are nested.
+    """
+
+    path: Path
+    program: ExportedProgram
+    inputs: dict[str, NDArray[Any]]
+    outputs: list[str]
+    states: list[tuple[str, str]] = field(default_factory=list)
+    spec: Any = None
+
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the example inputs, by the names of the file's open ones."""
+        import onnx
+
+        found: dict[str, int] = {}
+        for value in onnx.load(str(self.path), load_external_data=False).graph.input:
+            for size, actual in zip(
+                value.type.tensor_type.shape.dim, self.inputs[value.name].shape, strict=True
+            ):
+                if size.dim_param:
+                    found.setdefault(size.dim_param, actual)
+        return found
+
+    def eager(self, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """What PyTorch computes of inputs, eagerly, on the CPU."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        leaves = [torch.from_numpy(array.copy()) for array in inputs.values()]
+        arguments, keywords = pytree.tree_unflatten(leaves, self.spec)
+        with torch.inference_mode():
+            results = unlifted(self.program)(*arguments, **keywords)
+        found = pytree.tree_leaves(results)
+        return {name: _array(one) for name, one in zip(self.outputs, found, strict=True)}
+
+
+def export(flat: FlatProgram, folder: Path, where: str) -> Exported:
+    """Write ``model.onnx`` into a folder.
+
+    Args:
+        where: of the program, for messages.
+
+    Raises:
+        ModelError: an operator has no equivalent (all are listed), the program changes what it must not, was
+            exported in training mode, or has inputs that are no tensors.
+    """
+    from torch.utils import _pytree as pytree
+
+    names, results = list(flat.inputs), list(flat.outputs)
+    stateless = without_state(flat.program, where)
+    changed = stateless.program
+    given = example_of(changed, where)
+    leaves, spec = pytree.tree_flatten(given)
+    _refuse_other_inputs(leaves, where)
+    states = unique([plain(name) for name in stateless.states], taken=names)
+    if stateless.states:
+        names = [*states, *names]
+        results = [*results, *(f"{name}_next" for name in states)]
+    results = unique(results, taken=names)
+    path = folder / "model.onnx"
+    _write(changed, path, names, results, where)
+    arrays = {name: _array(leaf) for name, leaf in zip(names, leaves, strict=True)}
+    pairs = list(zip(states, results[len(results) - len(states) :], strict=True))
+    return Exported(path, changed, arrays, results, pairs, spec)
+
+
+def _write(program: ExportedProgram, path: Path, names: list[str], results: list[str], where: str) -> None:
+    import torch
+
+    with _quiet():
+        try:
+            made = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=names,
+                output_names=results,
+                opset_version=_OPSET,
+                verbose=False,
+            )
+        except Exception as error:  # PyTorch's own, of many classes
+            raise _refusal(program, error, where) from error
+        assert made is not None
+        nbytes = sum(value.numel() * value.element_size() for value in program.state_dict.values())
+        made.save(str(path), external_data=nbytes > _LARGE)
+    _name_sizes(path)
+
+
+def _name_sizes(path: Path) -> None:
+    """Open sizes, which the exporter calls ``s53``, are named after where they occur first: ``x_2``,
+    dimension 2 of input x."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    graph = model.graph
+    named: dict[str, str] = {}
+    for value in graph.input:
+        for axis, size in enumerate(value.type.tensor_type.shape.dim):
+            if size.dim_param:
+                named.setdefault(size.dim_param, f"{value.name}_{axis}")
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param in named:
+                size.dim_param = named[size.dim_param]
+    if named:
+        onnx.save(model, str(path))
+
+
+def _refusal(program: ExportedProgram, error: Exception, where: str) -> ModelError:
+    """What PyTorch's exporter could not do: all operators without an equivalent, or its own sentence."""
+    missing: Counter[tuple[str, str]] = Counter()
+    try:
+        from torch.onnx._internal.exporter import _registration
+
+        registry = _registration.ONNXRegistry.from_torchlib()
+        for node in program.run_decompositions().graph.nodes:
+            if (
+                node.op == "call_function"
+                and hasattr(node.target, "_schema")
+                and not registry.is_registered(node.target)
+            ):
+                stack = node.meta.get("nn_module_stack") or {}
+                module = next(reversed([path for path, _ in stack.values()]), "")
+                missing[str(node.target), str(module)] += 1
+    except Exception:  # the exporter's insides change between versions
+        missing.clear()
+    if missing:
+        listed = [f"{operator} ({module or 'the module itself'})" for operator, module in missing]
+        return ModelError(
+            f"{where} has operators that PyTorch's ONNX exporter has no equivalent of: "
+            f"{', '.join(listed[:20])}.",
+            hint="Write these layers by other operators, or leave them out of the exported module.",
+        )
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return ModelError(
+        f"{where} cannot be exported to ONNX: {lines[0].strip() if lines else type(error).__name__}",
+        hint="Does torch.onnx.export(module, example, dynamo=True) export it?",
+        detail="\n".join(lines[:40]),
+    )
+
+
+def _refuse_other_inputs(leaves: list[Any], where: str) -> None:
+    import torch
+
+    for number, leaf in enumerate(leaves):
+        if not isinstance(leaf, torch.Tensor):
+            raise ModelError(
+                f"{where} takes {leaf!r:.60} as argument {number}, which is no tensor.",
+                hint="Make it a constant of a module around this one, or leave it out.",
+            )
+        if leaf.device.type != "cpu":
+            raise ModelError(
+                f"{where} was exported on {leaf.device}, and edgepack reads programs of the CPU.",
+                hint="Export module.cpu() with inputs on the CPU; for which GPU it is packed, --device says.",
+            )
+
+
+def _array(value: torch.Tensor) -> NDArray[Any]:
+    import torch
+
+    tensor = value.detach().cpu().contiguous()
+    array: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """PyTorch's exporter prints its progress, and logs what is not installed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,120 @@
+"""Makes exported programs of modules, and files of programs: what ``edgepack.pack(module)`` does first."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgepack.errors import ConfigError, ModelError
+from edgepack.programs.flat import flattened
+from edgepack.registry import object_kind
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+__all__ = ["EXTRA", "PROGRAM", "exported", "exported_program"]
+
+#: The extra file in a ``.pt2`` with the names of a flat program's tensors, JSON.
+EXTRA = "edgepack.json"
+
+_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
+
+
+def exported(
+    name: str | None, model: Any, example_inputs: Any, dynamic_shapes: Any
+) -> tuple[str | None, Any]:
+    """The name and the exported program of a module; of another model both as they are.
+
+    Args:
+        name: what the user calls it; None: a module is called by its class.
+
+    Raises:
+        ConfigError: an example is missing, or given for what is no module.
+    """
+    if object_kind(model) == "torch.Module":
+        program = exported_program(model, example_inputs, dynamic_shapes)
+        return name or type(model).__name__, program
+    if example_inputs is not None or dynamic_shapes is not None:
+        raise ConfigError(
+            "example_inputs and dynamic_shapes are for a torch.nn.Module.",
+            hint="An exported program has its own.",
+        )
+    return name, model
+
+
+def exported_program(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> ExportedProgram:
+    """``torch.export.export`` of a module.
+
+    Args:
+        module: a ``torch.nn.Module`` in evaluation mode.
+        example_inputs: a tuple of its positional arguments, a dict of its keywords, or its only tensor.
+        dynamic_shapes: as for ``torch.export.export``; None: all sizes are the example's.
+
+    Raises:
+        ConfigError: the example does not fit the module.
+        ModelError: it cannot be exported: the line of Python that decides on data is named.
+    """
+    import torch
+
+    if example_inputs is None:
+        raise ConfigError(
+            f"A module ({type(module).__name__}) is exported with an example of its inputs, and none was "
+            "given.",
+            hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
+        )
+    keywords = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
+    alone = isinstance(example_inputs, torch.Tensor)
+    arguments = () if keywords else ((example_inputs,) if alone else tuple(example_inputs))
+    try:
+        with torch.no_grad():  # on copies of its buffers, which a run may write to
+            buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+            torch.func.functional_call(module, buffers, arguments, keywords)
+    except Exception as error:  # whatever the module raises
+        raise ConfigError(
+            f"The module does not take the example inputs: {_line(error)}",
+            hint="example_inputs=(x,): a tuple of positional arguments, or a dict of keywords.",
+        ) from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module, arguments, keywords, dynamic_shapes=dynamic_shapes)
+    except Exception as error:  # PyTorch's own, of many classes
+        places = _LINE.findall(str(error))
+        at = f" (at {places[-1][0]}:{places[-1][1]}, in {places[-1][2]})" if places else ""
+        raise ModelError(
+            f"{type(module).__name__} cannot be exported: {_line(error)}{at}",
+            hint="torch.export.export(module, example) says more. Control flow that depends on data becomes "
+            "torch.where or torch.cond, or stays outside of the module.",
+            detail=str(error).strip()[:4000],
+        ) from error
+
+
+class _Program:
+    """``torch.export.ExportedProgram`` as a model (:class:`edgepack.pipeline.model_objects.ModelObject`)."""
+
+    suffix = ".pt2"
+
+    def name(self, model: Any) -> str:
+        del model
+        return ""
+
+    def write(self, model: Any, path: Path) -> None:
+        import torch
+
+        flat = flattened(model, "The program")
+        said = json.dumps({"inputs": flat.inputs, "outputs": flat.outputs})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.export.save(flat.program, path, extra_files={EXTRA: said})
+
+
+PROGRAM = _Program()
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{lines[0].rstrip('.')}." if lines else f"{type(error).__name__}."

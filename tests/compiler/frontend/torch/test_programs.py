@@ -1,0 +1,67 @@
+"""Modules of PyTorch's become bundles that compute what they compute eagerly; state and names are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+#: Where `make test` has PyTorch, apart from the other packages: each process that TVM is in would import it.
+PLACE = ROOT / "build" / "torch"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `tests/support/torch_programs.py` prints."""
+    path = os.pathsep.join(filter(None, [str(PLACE), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+    there = [sys.executable, "-c", "import torch, onnxscript"]
+    if subprocess.run(there, env=environment, capture_output=True, check=False).returncode:
+        pytest.skip("PyTorch is not installed: make build/torch")
+    command = [sys.executable, "-m", "tests.support.torch_programs", str(tmp_path_factory.mktemp("programs"))]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_names_are_those_of_the_signature(parts: dict[str, Any]) -> None:
+    found = parts["nested"]
+    assert found["ok"] and found["reference"].endswith(", eager")
+    assert found["inputs"] == {"batch_image": [1, 3, 8, 8], "batch_bias": [5]}
+    assert found["outputs"] == {"logits": [1, 5], "pair_0": [1, 8]}
+
+
+def test_a_cache_that_no_result_reads_is_kept(parts: dict[str, Any]) -> None:
+    found = parts["cache"]
+    assert found["inputs"] == ["cache", "x", "position"] and found["outputs"] == ["output", "cache_next"]
+    assert found["states"] == [["cache", "cache_next"]]
+    assert found["written"] and found["worst"] < 1e-6 and found["beside the module"] < 1e-6
+
+
+def test_a_stream_in_pieces_is_the_eager_modules(parts: dict[str, Any]) -> None:
+    """Of another size than the example's, and without a change of the module that was exported."""
+    found = parts["stream"]
+    assert found["ok"] and found["inputs"] == {"past": [1, 4, 2], "x": [1, 4, 10]}
+    assert any("input 'past'" in text and "'past_next'" in text for text in found["warnings"])
+    assert found["worst"] < 1e-5
+
+
+def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
+    said = parts["refused"]
+    for name, begins, names in (
+        ("train", "ModelError: train", "exported in training mode"),
+        ("overwrites", "ModelError: overwrites", "writes to its own input x"),
+        ("branches", "ModelError: Branches cannot be exported", "torch_programs.py:"),
+        ("none", "ConfigError: A module (Branches)", "none was given"),
+        ("shape", "ConfigError: The module does not take", "3x3 and 4x4"),
+        ("no module", "ConfigError: example_inputs", "torch.nn.Module"),
+    ):
+        assert said[name].startswith(begins) and names in said[name], said[name]
+    assert "aten._linalg_eigh.default" in said["unknown"] and "bessel_j0" in said["unknown"]

@@ -1,0 +1,179 @@
+"""Packs modules of PyTorch's, in a process that has it, and prints what came of each as JSON: the tests that
+need PyTorch share one import of it. ``python -m tests.support.torch_programs FOLDER``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import edgepack
+from edgepack.compiler.frontend.torch.to_onnx import Exported, export
+from edgepack.programs.exporting import exported_program
+from edgepack.programs.flat import flattened
+from workbench.models.evaluate import run_onnxruntime
+
+
+class Nested(nn.Module):
+    """Dicts in and out, a constant argument, and a result that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Linear(8, 5)
+
+    def forward(self, batch: dict[str, torch.Tensor], scale: float = 1.0) -> dict[str, Any]:
+        x = self.norm(self.conv(batch["image"])).relu().mean((2, 3))
+        return {"logits": self.head(x) * scale + batch["bias"], "pair": (x, None)}
+
+
+class Cache(nn.Module):
+    """Writes to a cache that no result reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.register_buffer("cache", torch.zeros(8, 4))
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, position, self.lin(x))  # type: ignore[operator]
+        return x.sum()
+
+
+class Stream(nn.Module):
+    """A convolution over a signal that arrives in pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(4, 6, 3)
+        self.register_buffer("past", torch.zeros(1, 4, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        window = torch.cat([self.past, x], -1)  # type: ignore[list-item]
+        self.past.copy_(window[..., -2:])  # type: ignore[operator]
+        result: torch.Tensor = self.conv(window)
+        return result
+
+
+class Overwrites(nn.Module):
+    """Writes to its own input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1) * 2
+
+
+class Branches(nn.Module):
+    """Control flow that depends on data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+
+class Unknown(nn.Module):
+    """Operators that the exporter has no equivalent of."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.linalg.eigvalsh(x), torch.special.bessel_j0(x)
+
+
+def packed(folder: Path, name: str, model: Any, **options: Any) -> dict[str, Any]:
+    """The bundle of a model, verified: its names, warnings and reference."""
+    bundle = edgepack.pack(model, "host", folder / name, force=True, **options)
+    manifest = bundle.inspect()
+    found = bundle.verify()
+    return {
+        "ok": found.ok,
+        "reference": found.reference,
+        "inputs": {one["name"]: one["shape"] for one in manifest["inputs"]},
+        "outputs": {one["name"]: one["shape"] for one in manifest["outputs"]},
+        "warnings": manifest["warnings"],
+    }
+
+
+def nested(folder: Path) -> dict[str, Any]:
+    """A ``.pt2`` file of nested arguments."""
+    example = ({"image": torch.randn(1, 3, 8, 8), "bias": torch.randn(5)}, 2.0)
+    program = torch.export.export(Nested().eval(), example)
+    torch.export.save(program, folder / "nested.pt2")
+    return packed(folder, "nested", folder / "nested.pt2")
+
+
+def exported(folder: Path, name: str, module: nn.Module, *example: torch.Tensor) -> Exported:
+    """A module as ONNX, without what follows."""
+    program = exported_program(module, example)
+    (folder / name).mkdir()
+    return export(flattened(program, name), folder / name, name)
+
+
+def cache(folder: Path) -> dict[str, Any]:
+    """A cache that is written to, as ONNX Runtime and the eager module compute it."""
+    torch_cache = Cache().eval()
+    found = exported(folder, "cache", torch_cache, torch.randn(1, 4), torch.tensor([2]))
+    results = run_onnxruntime(found.path, found.inputs)
+    eager = found.eager(found.inputs)
+    with torch.no_grad():
+        torch_cache(torch.from_numpy(found.inputs["x"]), torch.tensor([2]))
+    return {
+        "inputs": list(found.inputs),
+        "outputs": found.outputs,
+        "states": found.states,
+        "written": bool(np.abs(results[1]).sum() > 0),
+        "worst": max(float(np.abs(a - b).max()) for a, b in zip(results, eager.values(), strict=True)),
+        "beside the module": float(np.abs(results[1] - np.asarray(torch_cache.cache)).max()),
+    }
+
+
+def stream(folder: Path) -> dict[str, Any]:
+    """Two pieces of a signal, beside the eager module, and another size than the example's."""
+    module = Stream().eval()
+    shapes = {"x": {2: torch.export.Dim("n", min=3, max=64)}}
+    program = torch.export.export(module, (torch.randn(1, 4, 16),), dynamic_shapes=shapes)
+    found = packed(folder, "stream", program, dims={"x_2": 10})
+    state, worst = np.zeros((1, 4, 2), np.float32), 0.0
+    with edgepack.load(folder / "stream") as session, torch.no_grad():
+        for _ in range(2):
+            x = torch.randn(1, 4, 10)
+            results = session.run({"past": state, "x": x.numpy()})
+            state = results["past_next"]
+            worst = max(worst, float(np.abs(results["output"] - module(x).numpy()).max()))
+    return {**found, "worst": worst}
+
+
+def refused(folder: Path) -> dict[str, str]:
+    """What is said of modules that cannot be packed."""
+    x = torch.randn(3, 3)
+    train = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train()
+    cases: dict[str, Callable[[], Any]] = {
+        "train": lambda: exported(folder, "train", train, torch.randn(1, 3, 4, 4)),
+        "overwrites": lambda: exported(folder, "overwrites", Overwrites(), x),
+        "branches": lambda: edgepack.pack(Branches(), example_inputs=x),
+        "unknown": lambda: exported(folder, "unknown", Unknown(), x),
+        "none": lambda: edgepack.pack(Branches()),
+        "shape": lambda: edgepack.pack(nn.Linear(4, 4), example_inputs=x),
+        "no module": lambda: edgepack.pack("model.onnx", example_inputs=x),
+    }
+    said = {}
+    for name, case in cases.items():
+        try:
+            case()
+        except edgepack.EdgepackError as error:
+            said[name] = f"{type(error).__name__}: {error.message}"
+    return said
+
+
+def main() -> None:
+    """Everything, each part by its name."""
+    torch.manual_seed(0)
+    folder = Path(sys.argv[1])
+    print(json.dumps({part.__name__: part(folder) for part in (nested, cache, stream, refused)}))
+
+
+if __name__ == "__main__":
+    main()
