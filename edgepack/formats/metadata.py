@@ -129,7 +129,7 @@ def debian_version(version: str) -> str:
 
 
 def package_metadata(options: Mapping[str, Any]) -> PackageMetadata:
-    """What options of :func:`edgepack.pack` and ``export`` say of a package; "" for those that are missing."""
+    """What options of :func:`edgepack.pack` and ``export`` say of a package; "" where they say nothing."""
     texts = {name: options.get(name) or "" for name in ("summary", "license", "homepage")}
     return PackageMetadata(
         name=options.get("package_name") or "",
