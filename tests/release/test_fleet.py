@@ -18,6 +18,8 @@ from workbench.stand_ins.android import make_ndk
 
 ROOT = Path(__file__).resolve().parents[2]
 FLEET = ROOT / "examples" / "fleet"
+#: What publishes the documents.
+SITE = ROOT / ".github" / "workflows" / "docs.yml"
 
 
 @pytest.fixture
@@ -69,6 +71,13 @@ def test_every_action_is_pinned_and_has_no_more_rights_than_it_needs(name: str) 
     assert name == "gitlab-ci.yml" or "\npermissions: {}\n" in text
 
 
+def test_the_workflow_that_publishes_the_site_pins_its_actions() -> None:
+    text = SITE.read_text(encoding="utf-8")
+    actions = re.findall(r"uses: (\S+)", text)
+    assert len(actions) == 4 and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in actions)
+    assert "\npermissions: {}\n" in text and "run: make docs\n" in text
+
+
 @pytest.mark.slow
 def test_the_files_for_ci_pass_their_linters(tmp_path: Path) -> None:
     """``python -m pip install zizmor check-jsonschema`` brings both, with their rules and schemas."""
@@ -86,6 +95,8 @@ def test_the_files_for_ci_pass_their_linters(tmp_path: Path) -> None:
     for command in (
         [tools["zizmor"], "--offline", "--persona", "pedantic", workflow],
         [*check, "vendor.github-workflows", workflow],
+        [tools["zizmor"], "--offline", "--persona", "pedantic", SITE],
+        [*check, "vendor.github-workflows", SITE],
         [*check, "vendor.gitlab-ci", FLEET / "gitlab-ci.yml"],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # type: ignore[arg-type]

@@ -40,8 +40,11 @@ DRIVER = ("numbers", "sessions", "caller_memory", "cache")
 
 
 def document() -> str:
-    """The C of docs/gpu.md."""
-    text = (HERE.parents[1] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    """The C of docs/gpu.md, and of what docs/reference/c-api.md says of an OpenCL driver."""
+    docs = HERE.parents[1] / "docs"
+    text = (docs / "gpu.md").read_text(encoding="utf-8")
+    reference = (docs / "reference" / "c-api.md").read_text(encoding="utf-8")
+    text += reference.partition("### What an OpenCL driver compiled")[2].partition("\n## ")[0]
     return "".join(re.findall(r"^```c\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
 
 
