@@ -17,6 +17,7 @@ from edgepack.compiler.kernels.cpu.conv.window_schedule import SlidingSchedule
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.micro.dot2_int16 import Dot2Int16, dot2_lanes
 from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.target import CpuTarget
 
 PAIRS = ProductTypes("int16", "int16", "int32", "int32")
@@ -89,9 +90,9 @@ class DepthwiseHalves(DepthwiseInt16):
         half = self.lanes // 2
         return [self.e.let(shuffle([vector], range(at, at + half))) for at in (0, half)]
 
-    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, Any]]:
+    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, int, Any]]:
         e, half = self.e, self.lanes // 2
-        return [(at, e.vload(accumulators, pixel * self.lanes + at, half)) for at in (0, half)]
+        return [(at, half, e.vload(accumulators, pixel * self.lanes + at, half)) for at in (0, half)]
 
 
 class DepthwisePairs(DepthwiseInt16):
@@ -160,16 +161,18 @@ class DepthwisePairs(DepthwiseInt16):
                 old = e.vload(accumulators, at, half)
                 e.vstore(accumulators, at, micro.multiply_add(e, units, e.let(weight), old, half), half)
 
-    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, Any]]:
-        e, half = self.e, self.lanes // 2
+    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, int, Any]]:
+        """Both halves together where what is stored is narrower: they are narrowed and looked up at once."""
+        e, lanes = self.e, self.lanes
+        half, size = lanes // 2, INTERLEAVED // 2
         parts = [e.let(e.vload(accumulators, (pixel * 2 + part) * half, half)) for part in range(2)]
-        if self.lanes == INTERLEAVED:
-            return [(0, parts[0]), (half, parts[1])]
-        size = INTERLEAVED // 2
-        order = [
-            part * half + g * size + i for g in range(half // size) for part in range(2) for i in range(size)
-        ]
-        return [(first, e.let(shuffle(parts, order[first : first + half]))) for first in (0, half)]
+        groups = half // size
+        order = [part * half + g * size + i for g in range(groups) for part in range(2) for i in range(size)]
+        if DTYPE_BYTES[self.fused.types.result] < DTYPE_BYTES[self.fused.types.sums]:
+            return [(0, lanes, e.let(shuffle(parts, order)))]
+        if lanes == INTERLEAVED:
+            return [(0, half, parts[0]), (half, half, parts[1])]
+        return [(at, half, e.let(shuffle(parts, order[at : at + half]))) for at in (0, half)]
 
 
 def _halves(lanes: int) -> list[list[int]]:

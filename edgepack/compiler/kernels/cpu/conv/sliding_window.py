@@ -199,8 +199,8 @@ class SlidingWindow(WindowWalk):
         each_plane(e, g.depth_window, strip.plane, rows)
         image, y, x = strip.position
         for i in range(size):
-            for first, value in self.sums(accumulators, i):
-                width, at = lanes // self.vectors, channel + first if first else channel
+            for first, width, value in self.sums(accumulators, i):
+                at = channel + first if first else channel
                 position, done = (image, y, x + i, at), finish(e.let(value), i)
                 stored = self.fused.stored(e, done, position, width, self.operands.epilogue)
                 e.vstore(self.operands.y, strip.target + i * self.fused.row_stride + at, stored, width)
@@ -244,9 +244,9 @@ class SlidingWindow(WindowWalk):
             old = e.vload(accumulators, i * lanes, lanes)
             e.vstore(accumulators, i * lanes, self.combine(old, value, weight), lanes)
 
-    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, Any]]:
-        """The sums of a pixel of a step: vectors, and the number of the first channel of each."""
-        return [(0, self.e.vload(accumulators, pixel * self.lanes, self.lanes))]
+    def sums(self, accumulators: Any, pixel: int) -> list[tuple[int, int, Any]]:
+        """The sums of a pixel of a step: the first channel and the channels of each vector, and it."""
+        return [(0, self.lanes, self.e.vload(accumulators, pixel * self.lanes, self.lanes))]
 
     def _if_inside(self, k: int, begin: Any, end: Any, row: Any) -> None:
         """Row ``k`` of the window, unless it lies in the padding."""

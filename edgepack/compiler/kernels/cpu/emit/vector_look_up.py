@@ -120,16 +120,23 @@ def _neon(e: Emitter, table: Any, x: Expr) -> Expr:
 
 
 def _chosen(e: Emitter, table: Any, x: Expr) -> Expr:
-    """Sixteenths of the table by the lower four bits, then one of these by each of the upper four."""
+    """Sixteenths of the table by the lower four bits, of which the upper four bits choose.
+
+    PSHUFB gives 0 where a position's uppermost bit is set: of that bit's two choices one is 0, and both are
+    joined by an OR.
+    """
     width = int(str(x.ty.dtype).partition("x")[2])
     name, wide = _SHUFFLES[width], f"int16x{width // 2}"
-    low = e.let(tirx.bitwise_and(x, e.splat(IntImm("int8", 15), width)))
-    found = []
-    for at in range(0, 256, 16):
-        part = e.let(tirx.Shuffle([_part(e, table, at, 16)] * (width // 16), list(range(width))))
-        found.append(e.let(tirx.call_llvm_pure_intrin(f"int8x{width}", name, part, low)))
+    first = e.let(tirx.bitwise_and(x, e.splat(IntImm("int8", -128 + 15), width)))
+    second = e.let(tirx.bitwise_xor(first, e.splat(IntImm("int8", -128), width)))
+
+    def part(at: int, places: Expr) -> Expr:
+        repeated = e.let(tirx.Shuffle([_part(e, table, at, 16)] * (width // 16), list(range(width))))
+        return e.let(tirx.call_llvm_pure_intrin(f"int8x{width}", name, repeated, places))
+
+    found = [e.let(tirx.bitwise_or(part(at, first), part(at + 128, second))) for at in range(0, 128, 16)]
     pairs = e.let(tirx.reinterpret(wide, x))
-    for bit in range(4, 8):
+    for bit in range(4, 7):
         # The bit, moved up to where it is the sign of its byte.
         moved = e.let(tirx.shift_left(pairs, e.splat(IntImm("int16", 7 - bit), width // 2)))
         signs = e.let(tirx.reinterpret(f"int8x{width}", moved))
