@@ -49,7 +49,9 @@ MORE: dict[str, Callable[[], onnx.ModelProto]] = {
     "mobilenetv1": families.mobilenetv1,
     "mobilenetv3_large": families.mobilenetv3_large,
     "efficientnet_b0": families.efficientnet_b0,
+    "efficientnet_lite0": families.efficientnet_lite0,
     "regnety_400mf": families.regnety_400mf,
+    "regnety_040": families.regnety_040,
     "resnext50": families.resnext50,
     "shufflenetv2": families.shufflenetv2,
     "convnext_tiny": families.convnext_tiny,
@@ -83,6 +85,8 @@ MORE: dict[str, Callable[[], onnx.ModelProto]] = {
         taps=(3, 7, 11),
         dilations=(1, 3, 5),
     ),
+    # Parts of version 8 (C2f, pyramid pooling, boxes) as wide as its nano model's first stages; half its size.
+    "yolo": partial(vision.yolo, size=320),
     "tcn": partial(audio.tcn, inputs=16, channels=64, levels=6, length=256),
     # The base model's layers before its transformer, one second.
     "wav2vec2": partial(audio.wav2vec2, samples=16000, channels=512, width=768, groups=16, taps=128),
@@ -125,8 +129,9 @@ REAL = (*LISTED, "tcn", "r3d18", "lstm_text", "gru_tagger")
 
 #: Networks of BENCHMARKS and MORE that are deployed in int8.
 QUANTISED = (
-    *("mobilenetv1", "mobilenetv2", "mobilenetv3_large", "efficientnet_b0", "resnet18", "resnet50"),
-    *("regnety_400mf", "unet", "ds_cnn", "vit_tiny", "bert", "distilbert", "tcn"),
+    *("mobilenetv1", "mobilenetv2", "mobilenetv3_large", "efficientnet_b0", "efficientnet_lite0"),
+    *("resnet18", "resnet50", "regnety_400mf", "regnety_040", "unet", "yolo", "ds_cnn"),
+    *("vit_tiny", "bert", "distilbert", "tcn"),
 )
 
 #: Those whose activations are quantised while they run, because their ranges vary more from input to input.

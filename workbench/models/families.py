@@ -17,12 +17,17 @@ from workbench.models.vision import (
 __all__ = [
     "convnext_tiny",
     "efficientnet_b0",
+    "efficientnet_lite0",
     "mobilenetv1",
     "mobilenetv3_large",
+    "regnety_040",
     "regnety_400mf",
     "resnext50",
     "shufflenetv2",
 ]
+
+#: Output channels and blocks of each stage.
+Stages = tuple[tuple[int, int], ...]
 
 
 def mobilenetv1(seed: int = 0, size: int = 224) -> onnx.ModelProto:
@@ -84,8 +89,17 @@ def mobilenetv3_large(seed: int = 0, size: int = 224) -> onnx.ModelProto:
 
 def efficientnet_b0(seed: int = 0, size: int = 224) -> onnx.ModelProto:
     """5.3 M parameters: SiLU, squeeze and excite, 5x5 depthwise convolutions (Tan and Le, 2019)."""
-    g = Graph("efficientnet_b0", seed=seed)
-    x = g.conv_bn(g.input("input", [1, 3, size, size]), 3, 32, 3, stride=2, act="silu")
+    return _efficientnet("efficientnet_b0", "silu", seed, size)
+
+
+def efficientnet_lite0(seed: int = 0, size: int = 224) -> onnx.ModelProto:
+    """4.7 M parameters: EfficientNet-B0 for int8: ReLU6 in the place of SiLU, and no squeeze and excite."""
+    return _efficientnet("efficientnet_lite0", "relu6", seed, size)
+
+
+def _efficientnet(name: str, act: str, seed: int, size: int) -> onnx.ModelProto:
+    g = Graph(name, seed=seed)
+    x = g.conv_bn(g.input("input", [1, 3, size, size]), 3, 32, 3, stride=2, act=act)
     cin = 32
     # expansion, kernel, stride of the first block, output channels, blocks
     for expand, kernel, stride, cout, blocks in (
@@ -98,6 +112,11 @@ def efficientnet_b0(seed: int = 0, size: int = 224) -> onnx.ModelProto:
         (6, 3, 1, 320, 1),
     ):
         for block in range(blocks):
+            gate = (
+                {"gate": "Sigmoid", "reduced": cin // 4, "gate_act": act, "gain": 8.0}
+                if act == "silu"
+                else {}
+            )
             x = inverted_residual(
                 g,
                 x,
@@ -106,26 +125,33 @@ def efficientnet_b0(seed: int = 0, size: int = 224) -> onnx.ModelProto:
                 expand * cin,
                 stride=stride if block == 0 else 1,
                 kernel=kernel,
-                act="silu",
-                gate="Sigmoid",
-                reduced=cin // 4,
-                gate_act="silu",
-                gain=8.0,
+                act=act,
+                **gate,
             )
             cin = cout
-    return head(g, g.conv_bn(x, cin, 1280, 1, act="silu"), 1280, 1000)
+    return head(g, g.conv_bn(x, cin, 1280, 1, act=act), 1280, 1000)
 
 
 def regnety_400mf(seed: int = 0, size: int = 224) -> onnx.ModelProto:
     """4.3 M parameters: 3x3 convolutions in groups of 8 channels, squeeze and excite (Radosavovic, 2020)."""
-    g = Graph("regnety_400mf", seed=seed)
+    stages = ((48, 1), (104, 3), (208, 6), (440, 6))
+    return _regnety("regnety_400mf", stages, 8, seed, size)
+
+
+def regnety_040(seed: int = 0, size: int = 224) -> onnx.ModelProto:
+    """20.6 M parameters, 4.0 G multiply-adds: the same, in groups of 64 channels."""
+    return _regnety("regnety_040", ((128, 2), (192, 6), (512, 12), (1088, 2)), 64, seed, size)
+
+
+def _regnety(name: str, stages: Stages, width: int, seed: int, size: int) -> onnx.ModelProto:
+    g = Graph(name, seed=seed)
     x = g.conv_bn(g.input("input", [1, 3, size, size]), 3, 32, 3, stride=2)
     cin = 32
-    for cout, blocks in ((48, 1), (104, 3), (208, 6), (440, 6)):
+    for cout, blocks in stages:
         for block in range(blocks):
             stride = 2 if block == 0 else 1
             y = g.conv_bn(x, cin, cout, 1)
-            y = g.conv_bn(y, cout, cout, 3, stride=stride, groups=cout // 8)
+            y = g.conv_bn(y, cout, cout, 3, stride=stride, groups=cout // width)
             y = g.squeeze_excite(y, cout, round(0.25 * cin), "Relu", "Sigmoid")
             y = g.conv_bn(y, cout, cout, 1, act="", gamma=SMALL)
             if block == 0:
