@@ -85,7 +85,7 @@ MORE: dict[str, Callable[[], onnx.ModelProto]] = {
         taps=(3, 7, 11),
         dilations=(1, 3, 5),
     ),
-    # Parts of version 8 (C2f, pyramid pooling, boxes) as wide as its nano model's first stages; half its size.
+    # Parts of version 8 (C2f, pyramid pooling, boxes) as wide as its nano model's first stages.
     "yolo": partial(vision.yolo, size=320),
     "tcn": partial(audio.tcn, inputs=16, channels=64, levels=6, length=256),
     # The base model's layers before its transformer, one second.
