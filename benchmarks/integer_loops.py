@@ -8,6 +8,7 @@ kernel of float32. llvm-mca predicts cycles where it has a model of the CPU.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +27,10 @@ from tools.inner_loops import AARCH64, ARM, RISCV, WASM, X86, Loop, Machine, Syn
 from workbench.compiled import plan_of
 from workbench.models.hot_integers import LAYERS
 
-#: By instruction: the multiply-adds that one of it does (of 128 bits, and of LMUL 1 on RISC-V).
+#: A multiply-add of RISC-V's V.
+RISCV_PRODUCT = r"^vw(mul|macc)(su|us|u)?\.v|^vf(macc|madd|mul)\.v"
+
+#: By instruction: the multiply-adds that one of it does (of 128 bits).
 PRODUCTS: dict[int, tuple[tuple[str, int], ...]] = {
     id(AARCH64): (
         (r"^[su]*mmla\s+v\d+\.4s", 32),
@@ -35,7 +39,6 @@ PRODUCTS: dict[int, tuple[tuple[str, int], ...]] = {
         (r"^(smull2?|smlal2?|fmla|fmul|mla)\s+v\d+\.4s", 4),
     ),
     id(ARM): ((r"^v(mull|mlal)\.s8", 8), (r"^v(mull|mlal)\.s16|^v(fma|mla|mul)\.f32\s+q", 4)),
-    id(RISCV): ((r"^vw(mul|macc)u?s?u?\.v|^vf(macc|madd|mul)\.v", 4),),
     id(WASM): (
         (r"^i16x8\.relaxed_dot|^i32x4\.relaxed_dot", 16),
         (r"^i32x4\.dot_i16x8_s", 8),
@@ -62,7 +65,21 @@ def machines() -> Iterator[Machine]:
 
 
 def multiply_adds(loop: Loop, syntax: Syntax) -> int:
+    if syntax is RISCV:
+        return _of_riscv(loop)
     return sum(each * loop.vectors(pattern) for pattern, each in PRODUCTS[id(syntax)])
+
+
+def _of_riscv(loop: Loop) -> int:
+    """As many as there are elements in the registers that an instruction reads, of 128 bits each."""
+    total, elements = 0, 0.0
+    for line in (loop.setting, *loop.lines):
+        setting = re.match(r"vset\w+\s.*\be(\d+), m(f?)([1248])\b", line)
+        if setting:
+            size = int(setting[3])
+            elements = 128 / int(setting[1]) * (1 / size if setting[2] else size)
+        total += int(elements) * bool(re.search(RISCV_PRODUCT, line))
+    return total
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,10 @@ from edgepack.compiler.graph.norms import fuse_norms
 from edgepack.compiler.graph.products import matrix_products
 from edgepack.compiler.graph.quantised import quantised
 from edgepack.compiler.graph.quantised_values import ByteProducts
-from edgepack.compiler.graph.quantised_weights import warning_of_quantised_weights
+from edgepack.compiler.graph.quantised_weights import (
+    warning_of_quantised_weights,
+    warning_of_slow_products,
+)
 from edgepack.compiler.graph.rewrite import node_index, op_name
 from edgepack.compiler.graph.safe_indices import safe_indices
 
@@ -97,6 +100,7 @@ class Forms:
             saturation.
         filtered: the tiles by which convolutions by 3x3 have Winograd's form, whose weights take more memory:
             dilated ones are taken apart for it; None where they may not have it.
+        pairs_rate: multiply-adds of int16 in the time of one of float32.
         exact_tiles: the tiles by which convolutions of integers by 3x3 have Winograd's form, given their
             bounds; None where they may not have it.
         shuffles: elements at steps along a row are loads and shuffles: small windows are pooled as slices
@@ -108,6 +112,7 @@ class Forms:
     narrows: bool = False
     filtered: FilteredTiles | None = None
     exact_tiles: ExactTiles | None = None
+    pairs_rate: float = 1.0
     shuffles: bool = False
 
 
@@ -124,10 +129,9 @@ def lower(module: IRModule, forms: Forms | None = None, layout: Layout = "NCHW")
     # The target only selects TVM's generic CPU legalisations.
     with tvm.target.Target("llvm"):
         if forms.fast_integers:
-            winograd = forms.filtered is not None
-            module, warning = quantised(
-                module, forms.quads, forms.exact_tiles, narrows=forms.narrows, filtered=winograd
-            )
+            module, products = quantised(module, forms.quads, forms.exact_tiles, narrows=forms.narrows)
+            if forms.filtered is not None:
+                warning = warning_of_slow_products(products, forms.pairs_rate)
         module = fold_views(module)  # first: it reads the frontend's names
         module = t.DecomposeOpsForInference()(module)
         module = t.CanonicalizeBindings()(module)

@@ -41,7 +41,6 @@ from edgepack.compiler.graph.quantised_values import (
     integer_bounds,
     same_scale,
 )
-from edgepack.compiler.graph.quantised_weights import warning_of_slow_products
 from edgepack.compiler.graph.rewrite import (
     Array,
     OptionalExpr,
@@ -372,8 +371,8 @@ def _along(value: Scaled, call: relax.Call) -> Array:
 
 
 def quantised(
-    module: IRModule, quads: ByteProducts | None, tiles: ExactTiles | None, *, narrows: bool, filtered: bool
-) -> tuple[IRModule, str]:
+    module: IRModule, quads: ByteProducts | None, tiles: ExactTiles | None, *, narrows: bool
+) -> tuple[IRModule, QuantisedProducts]:
     """Makes products of integers of those of dequantised tensors whose scales are known.
 
     Args:
@@ -383,15 +382,14 @@ def quantised(
             would be kept in both types.
         tiles: by which convolutions of integers have Winograd's form; None where they may not have it.
         narrows: whether the target rounds to integers, and narrows these, by an instruction.
-        filtered: whether convolutions of float32 may have Winograd's form.
 
     Returns:
-        the module, and a warning where float32 is estimated to be faster, else "".
+        the module, and the products of it.
     """
     module = plain_transposes(module)
     rewriter = _Quantised(module, quads, tiles, narrows=narrows)
     made = rewriter.run()
     if quads is not None and quads.saturates and rewriter.products.wide:
-        quads, rewriter = None, _Quantised(module, None, tiles, narrows=narrows)
+        rewriter = _Quantised(module, None, tiles, narrows=narrows)
         made = rewriter.run()
-    return made, warning_of_slow_products(rewriter.products, quads) if filtered else ""
+    return made, rewriter.products

@@ -7,7 +7,6 @@ from math import prod
 from tvm.ir import IRModule
 
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
-from edgepack.compiler.graph.quantised_values import ByteProducts
 from edgepack.compiler.graph.rewrite import is_constant, op_name, shape_of
 
 __all__ = ["warning_of_quantised_weights", "warning_of_slow_products"]
@@ -15,9 +14,9 @@ __all__ = ["warning_of_quantised_weights", "warning_of_slow_products"]
 #: Elements of the smallest model's weights for which it is worth a word.
 LEAST_ELEMENTS = 512
 
-#: Multiply-adds in the time of one of float32: of int16, and of float32 in Winograd's form, as networks reach
-#: it (notes/quantised-networks.md).
-PAIRS, WINOGRAD = 1.5, 2.7
+#: Multiply-adds of float32 in Winograd's form in the time of one directly, as networks reach it
+#: (notes/quantised-networks.md).
+WINOGRAD = 2.7
 
 #: How many times as long convolutions of int16 take directly as in Winograd's form, by the side of its tiles,
 #: at least where it saves least (``python benchmarks/convolution.py integers``).
@@ -49,17 +48,17 @@ def warning_of_quantised_weights(module: IRModule) -> str:
     )
 
 
-def warning_of_slow_products(products: QuantisedProducts, quads: ByteProducts | None) -> str:
+def warning_of_slow_products(products: QuantisedProducts, pairs_rate: float) -> str:
     """A warning for a model that is estimated to take longer than the float32 model that it was made from,
     which has Winograd's form in convolutions that integers have not, or by smaller tiles; "" for another.
 
     Args:
-        quads: how bytes are multiplied; None where products are of int16.
+        pairs_rate: multiply-adds of int16 in the time of one of float32.
     """
-    rates = {False: PAIRS, True: quads.rate if quads else PAIRS}
+    rates = {False: pairs_rate, True: products.quads.rate if products.quads else pairs_rate}
     integers = sum(count / rates[of_quads] for of_quads, count in products.work.items())
     for (of_quads, side), count in products.exact.items():
-        integers -= count / rates[of_quads] - count / max(rates[of_quads], PAIRS * INTEGERS[side])
+        integers -= count / rates[of_quads] - count / max(rates[of_quads], pairs_rate * INTEGERS[side])
     floats = sum(products.work.values()) - products.filtered * (1 - 1 / WINOGRAD)
     if not floats or (slower := integers / floats) < SLOWER:
         return ""

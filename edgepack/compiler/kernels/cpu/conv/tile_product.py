@@ -136,15 +136,16 @@ class TileProduct:
 
     def add(self, sums: Accumulators, tile: TileAt, origins: list[Origin]) -> None:
         """Adds the products of a part of the reduction; ``origins`` are those of the tile's pixels."""
-        inside = self._inside(origins)
+        inside, inner = self._inside(origins), self.micro.begin(self.e, sums)
         if inside is None:
-            self._whole_windows(sums, tile, origins)
+            self._whole_windows(inner, tile, origins)
         else:
             self.e.branch(
                 inside,
-                lambda: self._whole_windows(sums, tile, origins),
-                lambda: self._cut_windows(sums, tile, origins),
+                lambda: self._whole_windows(inner, tile, origins),
+                lambda: self._cut_windows(inner, tile, origins),
             )
+        self.micro.end(self.e, inner, sums)
 
     def _address(self, origin: Origin, group: Any) -> Any:
         c = self.conv

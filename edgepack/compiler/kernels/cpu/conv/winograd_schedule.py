@@ -134,7 +134,8 @@ def propose(
             raise ScheduleError(f"tiles of {by(outputs)} outputs are not exact for these integers")
         conv = conv.in_units(integers.micro.group)
     tiling = Tiles.of(conv, outputs).tiling
-    tile = tile_for(target, tiling.run_length or tiling.count, conv.group_out, conv.dtype)
+    sizes = tiling.run_length or tiling.count, conv.group_out
+    tile = integers.micro.tile(*sizes) if integers else tile_for(target, *sizes, conv.dtype)
     if given.register_tile is not None:
         check_register_tile(given.register_tile, target, conv.group_out, conv.dtype)
         tile = Tile(*given.register_tile)

@@ -16,10 +16,9 @@ from tvm import tirx
 from edgepack.compiler.kernels.contract import Array
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import Index
-from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, LeftOperand, Matrix, Steps, Tile
+from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, LeftOperand, Matrix, Tile
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
-from edgepack.compiler.kernels.cpu.micro.micro_kernel import MicroKernel
-from edgepack.compiler.kernels.cpu.micro.paired_steps import in_pairs
+from edgepack.compiler.kernels.cpu.micro.partial_sums import Partial, PartialSums
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
@@ -39,7 +38,7 @@ def multiplies_matrices(target: CpuTarget) -> bool:
 
 
 @dataclass(frozen=True)
-class MatrixBytes(MicroKernel):
+class MatrixBytes(PartialSums):
     """Multiplies pairs of rows by pairs of columns. An odd last row is multiplied twice."""
 
     order = 145
@@ -82,46 +81,35 @@ class MatrixBytes(MicroKernel):
         vectors = min(-(-columns // LANES), 8 // pairs if pairs != 3 else 2)
         return Tile(min(rows, 8), min(columns, vectors * LANES))
 
-    def add_product(
-        self, e: Emitter, sums: Accumulators, left: LeftOperand, right: Matrix, steps: Steps
-    ) -> None:
-        pairs = [(row, min(row + 1, sums.rows - 1)) for row in range(0, sums.rows, PAIR)]
-        squares = Accumulators(e, len(pairs), [(2 * column, 2 * lanes) for column, lanes in sums.chunks])
-        squares.clear()
-        in_pairs(e, steps, lambda first, count: self._add(e, squares, pairs, (first, count), left, right))
-        for number, rows in enumerate(pairs):
-            for column, lanes in sums.chunks:
-                both = e.let(squares.get(number, 2 * column, 2 * lanes))
-                for row, at in zip(rows if rows[0] < rows[1] else rows[:1], (0, PAIR), strict=False):
-                    order = [at + k for first in range(0, 2 * lanes, 4) for k in (first, first + 1)]
-                    added = sums.get(row, column, lanes) + shuffle([both], order)
-                    sums.set(row, column, added, lanes)
+    def partial_rows(self, rows: int) -> int:
+        return -(-rows // PAIR)
 
-    def _add(
-        self,
-        e: Emitter,
-        squares: Accumulators,
-        pairs: list[tuple[int, int]],
-        steps: tuple[Index, int],
-        left: LeftOperand,
-        right: Matrix,
+    def whole(self, e: Emitter, inner: Accumulators, row: int, chunk: tuple[int, int]) -> Any:
+        column, lanes = chunk
+        first = row % PAIR * PAIR
+        order = [first + k for at in range(0, 2 * lanes, LANES) for k in (at, at + 1)]
+        return shuffle([e.let(inner.get(row // PAIR, 2 * column, 2 * lanes))], order)
+
+    def add_steps(
+        self, e: Emitter, inner: Partial, steps: tuple[Index, int], left: LeftOperand, right: Matrix
     ) -> None:
-        """The products of one step, or of two, whose units of a row are loaded together."""
-        first, count = steps
-        places = right.columns or [column // 2 for column, _ in squares.chunks]
-        units = [e.let(left(row, first, count)) for row in range(pairs[-1][-1] + 1)]
+        """Two units of a row are loaded together."""
+        (first, count), last = steps, inner.tile_rows - 1
+        pairs = [(row, min(row + 1, last)) for row in range(0, inner.tile_rows, PAIR)]
+        places = right.columns or [column // 2 for column, _ in inner.chunks]
+        units = [e.let(left(row, first, count)) for row in range(inner.tile_rows)]
         for u in range(count):
             rows = [self._bytes(e, shuffle([units[a], units[b]], [u, count + u])) for a, b in pairs]
-            for place, (column, lanes) in zip(places, squares.chunks, strict=True):
+            for place, (column, lanes) in zip(places, inner.chunks, strict=True):
                 for at in range(0, lanes // 2, PAIR):
                     source = right.at + (first + u) * right.stride + (place + at)
                     weights = self._bytes(e, e.vload(right.buffer, source, PAIR))
                     for number, row in enumerate(rows):
-                        sums = squares.get(number, column + 2 * at, LANES)
+                        sums = inner.get(number, column + 2 * at, LANES)
                         made = tirx.call_llvm_pure_intrin(
                             "int32x4", "llvm.aarch64.neon.smmla.v4i32.v16i8", sums, row, weights
                         )
-                        squares.set(number, column + 2 * at, made, LANES)
+                        inner.set(number, column + 2 * at, made, LANES)
 
     @staticmethod
     def _bytes(e: Emitter, units: Any) -> Any:

@@ -156,6 +156,15 @@ class MicroKernel(ABC):
         """``lanes`` neighbouring units of the right operand, as :meth:`multiply_add` takes them."""
         return e.let(e.vload(buffer, at, lanes))
 
+    def begin(self, e: Emitter, sums: Accumulators) -> Accumulators:
+        """What :meth:`add_product` adds several parts of a reduction to, until :meth:`end` adds it to the
+        sums of a tile: these themselves, unless the micro-kernel has others on the way."""
+        return sums
+
+    def end(self, e: Emitter, inner: Accumulators, sums: Accumulators) -> Accumulators:
+        """The sums, to which what :meth:`begin` returned was added."""
+        return sums
+
     def add_product(
         self, e: Emitter, sums: Accumulators, left: LeftOperand, right: Matrix, steps: Steps
     ) -> None:

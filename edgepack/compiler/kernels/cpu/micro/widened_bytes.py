@@ -15,10 +15,10 @@ from tvm import tirx
 
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
 from edgepack.compiler.kernels.cpu.emit.indices import Index
-from edgepack.compiler.kernels.cpu.emit.register_tile import Accumulators, LeftOperand, Matrix, Steps, Tile
+from edgepack.compiler.kernels.cpu.emit.register_tile import LeftOperand, Matrix, Tile
 from edgepack.compiler.kernels.cpu.emit.register_transpose import shuffle
 from edgepack.compiler.kernels.cpu.micro.int32_units import Int32Units, dot4_by_shifts
-from edgepack.compiler.kernels.cpu.micro.paired_steps import in_pairs
+from edgepack.compiler.kernels.cpu.micro.partial_sums import Partial, PartialSums
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.tvm_target import has_feature
 from edgepack.plan.target import CpuTarget
@@ -41,7 +41,7 @@ def widened_rate(target: CpuTarget) -> float:
 
 
 @dataclass(frozen=True)
-class WidenedBytes(Int32Units):
+class WidenedBytes(PartialSums, Int32Units):
     """Broadcasts a quad of each row, and multiplies it by quads of the columns' weights.
 
     Of each sum a tile has two: of the first and of the last two numbers of the quads. They are added up once,
@@ -74,29 +74,12 @@ class WidenedBytes(Int32Units):
     def temporaries(self) -> int:
         return self.target.usable_registers // 2
 
-    def add_product(
-        self, e: Emitter, sums: Accumulators, left: LeftOperand, right: Matrix, steps: Steps
+    def add_steps(
+        self, e: Emitter, inner: Partial, steps: tuple[Index, int], left: LeftOperand, right: Matrix
     ) -> None:
-        """Two steps at a time, so that two products are added in 16 bits."""
-        wide = Accumulators(e, sums.rows, [(2 * column, 2 * lanes) for column, lanes in sums.chunks])
-        wide.clear()
-        in_pairs(e, steps, lambda first, count: self._add(e, wide, (first, count), left, right))
-        for row in range(sums.rows):
-            for column, lanes in sums.chunks:
-                both = wide.get(row, 2 * column, 2 * lanes)
-                sums.set(row, column, sums.get(row, column, lanes) + self._folded(e, both, lanes), lanes)
-
-    def _add(
-        self,
-        e: Emitter,
-        wide: Accumulators,
-        steps: tuple[Index, int],
-        left: LeftOperand,
-        right: Matrix,
-    ) -> None:
-        """The products of one step, or of two that are added in 16 bits."""
+        """The products of two steps are added in 16 bits."""
         first, count = steps
-        places = right.columns or [column // 2 for column, _ in wide.chunks]
+        places = right.columns or [column // 2 for column, _ in inner.chunks]
         # 8 bytes each: of 16, the upper ones would have to be moved to a register of their own.
         loaded = {
             (column + at): [
@@ -105,15 +88,15 @@ class WidenedBytes(Int32Units):
                 )
                 for u in range(count)
             ]
-            for place, (column, lanes) in zip(places, wide.chunks, strict=True)
+            for place, (column, lanes) in zip(places, inner.chunks, strict=True)
             for at in range(0, lanes, LANES)
         }
-        for row in range(wide.rows):
+        for row in range(inner.rows):
             units = [self._bytes(e, e.splat(left(row, first + u), 2)) for u in range(count)]
             for column, weights in loaded.items():
-                old = wide.get(row, column, LANES)
+                old = inner.get(row, column, LANES)
                 products = self._products(e, list(zip(units, weights, strict=True)))
-                wide.set(row, column, self._pairwise(old, products), LANES)
+                inner.set(row, column, self._pairwise(old, products), LANES)
 
     @staticmethod
     def _bytes(e: Emitter, units: Any) -> Any:
@@ -135,13 +118,6 @@ class WidenedBytes(Int32Units):
             return tirx.call_llvm_pure_intrin("int32x4", "llvm.arm.neon.vpadals.v4i32.v8i16", sums, products)
         added = tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.saddlp.v4i32.v8i16", products)
         return sums + added
-
-    @staticmethod
-    def _folded(e: Emitter, both: Any, lanes: int) -> Any:
-        """The sums of neighbours."""
-        both = e.let(both)
-        even, odd = (shuffle([both], range(start, 2 * lanes, 2)) for start in (0, 1))
-        return even + odd
 
     def multiply_add(self, e: Emitter, left: Any, right: Any, sums: Any, lanes: int) -> Any:
         """``sums`` + the four products of bytes of ``left`` and ``right``."""
