@@ -219,3 +219,15 @@ def test_sums_that_might_be_too_large_are_of_smaller_tiles_or_direct() -> None:
         found += [(k.rule, k.parameters.get("operands")) for k in kernels if k.rule.startswith("conv2d")]
     pairs = "pairs of int16"
     assert found == [("conv2d.winograd2", pairs), ("conv2d.winograd4", pairs), ("conv2d.igemm", pairs)]
+
+
+def test_it_rounds_nothing_and_takes_memory() -> None:
+    """So strict math has it, and a small bundle has not."""
+    weights = np.random.default_rng(6).integers(-99, 100, (64, 64, 3, 3)).astype(np.int8)
+    found = {}
+    for options in ({"strict_math": True}, {"optimize": "balanced"}, {"optimize": "size"}):
+        target = replace(target_of(*WAYS[2][1:]), **options)
+        kernels = plan_of(_quantised("uint8", 64, weights), target=target).plan.kernels
+        found[str(options)] = [k.rule for k in kernels if k.rule.startswith("conv2d")]
+    rules = [["conv2d.winograd4"], ["conv2d.winograd4"], ["conv2d.igemm"]]
+    assert list(found.values()) == rules
