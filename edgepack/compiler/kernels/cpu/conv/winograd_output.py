@@ -16,6 +16,9 @@ from edgepack.compiler.kernels.cpu.conv.winograd_tiles import (
 )
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import RowGroups
 from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import index
+from edgepack.compiler.kernels.cpu.emit.register_tile import power_of_two_chunks
+from edgepack.plan.dtypes import DTYPE_BYTES
 
 __all__ = ["Output2D"]
 
@@ -64,6 +67,11 @@ class Output2D:
     ) -> None:
         self.e, self.g, self.rows, self.fused = e, g, rows, fused
         self.y, self.extra, self.columns = y, extra, columns
+        #: Sums of a tile that wait until the next vector's are there: what is stored of them is narrower, and
+        #: a vector of it holds more of them. None where it is not.
+        self.waiting = None
+        if DTYPE_BYTES[fused.types.result] < DTYPE_BYTES[fused.types.sums]:
+            self.waiting = e.scratch(g.m * g.m * columns)
 
     def write(self, products: Any, column: Any, width: int, tile: Any, number: Any, tiles: int) -> None:
         """The output of one tile, ``width`` channels from ``column`` on."""
@@ -107,19 +115,39 @@ class Output2D:
 
     def _part(self, tile: _Tile, width: int, rows: int, columns: int) -> None:
         """The first ``rows`` and ``columns`` of a tile."""
+        g = self.g
 
-        def emit(c: Any, i: int, line: Sequence[Any], lanes: int) -> None:
+        def emit(c: Any, i: Any, line: Sequence[Any], lanes: int) -> None:
             for j, value in enumerate(line[:columns]):
-                self._store(tile, (c, i, j), value, lanes)
+                sums = g.outputs(self.e, lanes).finished(g.m, value)
+                if self.waiting is None:
+                    self._store(tile, (c, i, j), sums, lanes)
+                else:
+                    self.e.vstore(self.waiting, (i * g.m + j) * self.columns + c, sums, lanes)
 
         if self.rows.staged:
             self._lines(tile.products, width, rows, emit)
-            return
-        for row_set in self.rows.at_once:
-            if these := [row for row in row_set if row < rows]:
-                self._rows(tile.products, these, width, emit)
+        else:
+            for row_set in self.rows.at_once:
+                if these := [row for row in row_set if row < rows]:
+                    self._rows(tile.products, these, width, emit)
+        if self.waiting is not None:
+            self._store_waiting(tile, width, rows, columns)
 
-    def _store(self, tile: _Tile, at: tuple[Any, Any, int], value: Any, lanes: int) -> None:
+    def _store_waiting(self, tile: _Tile, width: int, rows: int, columns: int) -> None:
+        """Applies the epilogue to the sums that wait, two vectors at a time; a loop, for it may be long."""
+        e, g = self.e, self.g
+
+        def pixel(i: Any, j: Any) -> None:
+            first = e.let((i * g.m + j) * self.columns)
+            for c, lanes in power_of_two_chunks(width, 2 * e.lanes):
+                sums = e.let(e.vload(self.waiting, first + c, lanes))
+                self._store(tile, (index(c), i, j), sums, lanes)
+
+        every_row, every_column = e.opaque_bound(rows), e.opaque_bound(columns)
+        e.loop(0, every_row, lambda i: e.loop(0, every_column, lambda j: pixel(i, j)))
+
+    def _store(self, tile: _Tile, at: tuple[Any, Any, Any], value: Any, lanes: int) -> None:
         """Applies the epilogue to channels of one pixel, ``at`` (channel, row, column) of the tile."""
         c, i, j = at
         conv = self.g.conv
@@ -127,7 +155,6 @@ class Output2D:
         offset = number * conv.out_channels + c
         position = (tile.image, tile.top + i, tile.left + j, tile.channel + c)
         here = {p: (view, offset) for p, view in tile.residuals.items()}
-        value = self.g.outputs(self.e, lanes).finished(self.g.m, value)
         stored = self.fused.stored(self.e, value, position, lanes, self.extra, here)
         self.e.vstore(tile.y, number * self.fused.row_stride + c, stored, lanes)
 
