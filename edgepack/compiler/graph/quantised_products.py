@@ -26,8 +26,13 @@ __all__ = ["QuantisedProducts"]
 #: Sums of products are less than this; up to the second, float32 has each of them.
 LIMIT, WHOLE = 2**31, 2**24
 
-#: Channels from which on a convolution by 3x3 is faster in Winograd's form.
+#: Channels from which on a convolution is faster in Winograd's form.
 FILTERED_CHANNELS = 16
+
+#: How many times as fast as directly convolutions of float32 are in Winograd's forms, as networks reach it:
+#: 3x3 of stride 1 by squares, other windows by lines, first layers of stride 2 over phases
+#: (notes/2026-11-21-winograd.md).
+SQUARES, LINES, PHASES = 2.7, 1.7, 1.8
 
 
 class QuantisedProducts:
@@ -42,15 +47,16 @@ class QuantisedProducts:
     Attributes:
         wide: products by constants that are of int16 though the target multiplies bytes.
         work: multiply-adds of all products that were made, by whether they are of quads.
-        filtered: those of convolutions that have Winograd's form in float32.
-        exact: and of integers, by the same and the side of the largest tile.
+        floats: how long they take in float32, whose convolutions have Winograd's forms, in multiply-adds.
+        exact: those that have Winograd's form of integers, by whether they are of quads and the side of the
+            largest tile.
     """
 
     def __init__(
         self, rewriter: Rewriter, quads: ByteProducts | None, tiles: ExactTiles | None = None
     ) -> None:
         self.rewriter, self.quads, self.tiles = rewriter, quads, tiles
-        self.wide = self.filtered = 0
+        self.wide, self.floats = 0, 0.0
         self.work: dict[bool, int] = {}
         self.exact: dict[tuple[bool, int], int] = {}
 
@@ -84,14 +90,13 @@ class QuantisedProducts:
 
     def _count(self, call: relax.Call, left: Scaled, weights: Array, *, quads: bool) -> None:
         """Takes note of a convolution's multiply-adds."""
-        a, count = call.attrs, prod(shape_of(call)) * prod(weights.shape[1:])
+        count = prod(shape_of(call)) * prod(weights.shape[1:])
+        faster = _times_as_fast(call, weights)
         self.work[quads] = self.work.get(quads, 0) + count
-        plain = int(a.groups) == 1 and {*map(int, a.strides), *map(int, a.dilation)} == {1}
-        if plain and weights.shape[2:] == (3, 3) and min(weights.shape[:2]) >= FILTERED_CHANNELS:
-            self.filtered += count
+        self.floats += count / faster
+        if faster == SQUARES and self.tiles is not None:
             limits = min(0, left.limits[0]), max(0, left.limits[1])
-            bounds = bounds_of(limits, np.moveaxis(weights, 0, -1))
-            if self.tiles is not None and (sides := self.tiles(bounds)):
+            if sides := self.tiles(bounds_of(limits, np.moveaxis(weights, 0, -1))):
                 form = quads, max(sides)
                 self.exact[form] = self.exact.get(form, 0) + count
 
@@ -154,8 +159,9 @@ class QuantisedProducts:
         scale = (left.scale * right.scale).astype(np.float32)
         found = Scaled(left.expr, scale, 0 if right.single else rank - 1, (-most, most))
         made = self._quads_of_matmul(left, right)
-        quads = made is not None
-        self.work[quads] = self.work.get(quads, 0) + prod(shapes[0]) * shapes[1][-1]
+        quads, count = made is not None, prod(shapes[0]) * shapes[1][-1]
+        self.work[quads] = self.work.get(quads, 0) + count
+        self.floats += count
         if made is not None:
             return found.of(made, _correction(left, numpy_of(right.expr), 1))
         as_floats = most <= WHOLE and not is_constant(right.expr) and not is_constant(left.expr)
@@ -194,6 +200,26 @@ class QuantisedProducts:
         if is_constant(expr):
             return constant(numpy_of(expr).astype(dtype))
         return self.rewriter.emit(relax.op.astype(expr, dtype))
+
+
+def _times_as_fast(call: relax.Call, weights: Array) -> float:
+    """How many times as fast as directly a convolution is in Winograd's form in float32; 1 without.
+
+    Args:
+        weights: (O, I, ...).
+    """
+    a, window = call.attrs, weights.shape[2:]
+    strides, dilation = tuple(map(int, a.strides)), {*map(int, a.dilation)}
+    if int(a.groups) > 1 or weights.shape[0] < FILTERED_CHANNELS or len(window) > 2:
+        return 1.0
+    if strides == (2, 2) and dilation == {1} and window[0] == window[1] in (7, 8):
+        return PHASES
+    if weights.shape[1] < FILTERED_CHANNELS:
+        return 1.0
+    if window == (3, 3) and {*strides} == dilation == {1}:
+        return SQUARES
+    filtered = any(taps > 2 and stride == 1 for taps, stride in zip(window, strides, strict=True))
+    return LINES if filtered else 1.0
 
 
 def _multiplied(value: Scaled) -> bool:

@@ -14,10 +14,6 @@ __all__ = ["warning_of_quantised_weights", "warning_of_slow_products"]
 #: Elements of the smallest model's weights for which it is worth a word.
 LEAST_ELEMENTS = 512
 
-#: Multiply-adds of float32 in Winograd's form in the time of one directly, as networks reach it
-#: (notes/quantised-networks.md).
-WINOGRAD = 2.7
-
 #: How many times as long convolutions of int16 take directly as in Winograd's form, by the side of its tiles,
 #: at least where it saves least (``python benchmarks/convolution.py integers``).
 INTEGERS = {2: 1.9, 4: 2.5}
@@ -59,12 +55,11 @@ def warning_of_slow_products(products: QuantisedProducts, pairs_rate: float) -> 
     integers = sum(count / rates[of_quads] for of_quads, count in products.work.items())
     for (of_quads, side), count in products.exact.items():
         integers -= count / rates[of_quads] - count / max(rates[of_quads], pairs_rate * INTEGERS[side])
-    floats = sum(products.work.values()) - products.filtered * (1 - 1 / WINOGRAD)
-    if not floats or (slower := integers / floats) < SLOWER:
+    if not products.floats or (slower := integers / products.floats) < SLOWER:
         return ""
     return (
         f"the model is quantised, and estimated to take {slower:.1f} times as long here as the float32 model"
-        " that it was made from: many of its products are 3x3 convolutions of stride 1, whose form in float32"
-        " (Winograd's) saves more multiplications than their form of these integers does here; pack that one"
-        " where time matters more than space"
+        " that it was made from: many of its products are convolutions whose form in float32 (Winograd's)"
+        " saves more multiplications than their form of these integers does here; pack that one where time"
+        " matters more than space"
     )
