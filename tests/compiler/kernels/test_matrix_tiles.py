@@ -27,6 +27,7 @@ from edgepack.compiler.kernels.cpu.conv.tile_cost import matrix_cycles, vector_c
 from edgepack.compiler.kernels.cpu.conv.tile_gemm import ADVANTAGE
 from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles
 from edgepack.compiler.kernels.product_types import ProductTypes
+from edgepack.compiler.kernels.registry import implement
 from edgepack.compiler.planner.build import Built
 from edgepack.config.device import load_device
 from edgepack.config.host import TILES, probe
@@ -34,7 +35,7 @@ from edgepack.plan.types import Step
 from tests.compiler.kernels.test_emulated_instructions import emulated
 from tests.compiler.kernels.test_quantised import convolved
 from tools import inner_loops
-from workbench.compiled import plan_of
+from workbench.compiled import groups_of, plan_of
 from workbench.executor import Executor, Memory, address, host_target, memories
 from workbench.models.builder import Graph
 from workbench.tiles import Tiles, tiles
@@ -247,6 +248,21 @@ def test_inner_loops_stay_in_registers() -> None:
     assert [loop for loop in loops if loop.count(syntax.multiply)]
     for loop in loops:
         assert loop.spills(syntax) == 0, "\n".join(loop.lines)
+
+
+def test_what_a_later_layer_reads_is_fetched_while_tiles_are_multiplied() -> None:
+    for group, constants in groups_of(_two_layers(), TARGET):
+        made = implement(group, TARGET, constants, pytest.fail)
+        if made.parameters.get("operands") != "tiles of bytes":
+            continue
+        assert made.with_prefetch is not None
+        (*_, stage) = made.with_prefetch(1 << 16).stages
+        assert "prefetch" in {operand.kind for operand in stage.operands}
+        assert "prefetch" not in {operand.kind for operand in made.stages[-1].operands}
+        text = compile_assembly({"k": stage.function.with_attr("global_symbol", "k")}, TARGET)
+        assert "prefetcht" in text
+        return
+    pytest.fail("no layer is multiplied by tiles")
 
 
 def _conv(pixels: int, depth: int, columns: int) -> Conv2d:
