@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,15 @@ from tvm.ir import Call
 from tvm.target.codegen import llvm_lookup_intrinsic_id
 from tvm.tirx import IntImm
 
+from edgepack.compiler.backends.llvm import compile_object
 from edgepack.compiler.kernels.cpu.emit import vector_look_up
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.vector_saturation import saturated
 from edgepack.config.device import load_device
+from edgepack.toolchains import resolve
 from tests.compiler.kernels.test_quantised import MODELS, defined
 from workbench.compiled import plan_of
-from workbench.executor import Executor
+from workbench.executor import Executor, host_target
 from workbench.models.evaluate import run_onnxruntime
 
 Expr = Any
@@ -104,7 +109,33 @@ def _looked_up(*operands: Expr) -> Expr:
     return _chosen([a, b, c, d], positions, *otherwise or [tirx.Broadcast(IntImm("int8", 0), 16)])
 
 
+def _narrowed(bits: int, low: int, high: int) -> Callable[..., Expr]:
+    """Two vectors of elements of ``bits``, bounded, as half as wide ones, side by side in each 128 bits."""
+
+    def made(a: Expr, b: Expr) -> Expr:
+        dtype, lanes = str(a.ty.dtype).partition("x")[::2]
+        count, each = int(lanes), 128 // bits
+        least, most = (tirx.Broadcast(IntImm(dtype, n), count) for n in (low, high))
+        narrow = f"int{bits // 2}x{count}"
+        parts = [tirx.Cast(narrow, tirx.Max(tirx.Min(x, most), least)) for x in (a, b)]
+        places = [
+            part * count + at + i for at in range(0, count, each) for part in (0, 1) for i in range(each)
+        ]
+        return tirx.Shuffle(parts, places)
+
+    return made
+
+
 INSTRUCTIONS = {
+    **{
+        f"llvm.x86.{before}{name}{behind}": _narrowed(bits, low, high)
+        for before, behind in (("avx512.", ".512"), ("avx2.", ""), ("sse2.", ".128"))
+        for name, bits, low, high in (
+            ("packssdw", 32, -(2**15), 2**15 - 1),
+            ("packuswb", 16, 0, 255),
+            ("packsswb", 16, -128, 127),
+        )
+    },
     "llvm.x86.avx512.vpermi2var.qi.512": _permuted(8, 64),
     "llvm.x86.avx512.vpermi2var.hi.512": _permuted(16, 32),
     "llvm.x86.ssse3.pshuf.b.128": _shuffled,
@@ -290,3 +321,58 @@ def test_a_zero_point_of_run_time_is_subtracted_behind_the_sums(
     executor = Executor({"product": replace(made, functions=functions)}, tmp_path)
     expected = (x.astype(np.int64) - zero) @ (weights.astype(np.int64) - 128)
     np.testing.assert_array_equal(executor.run("product", [x, np.array(zero, dtype)])[0], expected)
+
+
+@pytest.mark.parametrize("device", ["linux-x86_64-v4", "linux-x86_64-v3", "linux-x86_64"])
+def test_integers_are_narrowed_with_saturation(device: str, tmp_path: Path) -> None:
+    target, rng = load_device(device).cpu_target(), np.random.default_rng(7)
+    limits = [
+        -(2**31),
+        2**31 - 1,
+        -(2**15) - 1,
+        -(2**15),
+        2**15 - 1,
+        2**15,
+        2**16,
+        -129,
+        -128,
+        -1,
+        0,
+        127,
+        128,
+        255,
+        256,
+    ]
+    functions, seen = {}, set[str]()
+    sizes = {f"{dtype}_{n}": (dtype, n * target.word_lanes) for dtype in ("uint8", "int8") for n in (2, 4)}
+    for name, (dtype, lanes) in sizes.items():
+        e = Emitter(target.word_lanes, target)
+        x, y = e.param(0, lanes), e.output(0, lanes, dtype)
+        narrow = saturated(e, e.vload(x, 0, lanes), lanes, dtype)
+        assert narrow is not None
+        e.vstore(y, 0, narrow, lanes)
+        e.tasks(lambda _: None)
+        functions[name] = emulated(e.stage(1).function, seen)
+    assert len(seen) == 3
+    compile_object(functions, host_target(), tmp_path / "k.o")
+    toolchain = resolve(load_device("host"))
+    toolchain.link_shared([tmp_path / "k.o"], tmp_path / "k.so", exported=sorted(functions), soname="k.so")
+    library = ctypes.CDLL(str(tmp_path / "k.so"))
+    for name, (dtype, lanes) in sizes.items():
+        values = rng.choice(np.array(limits, np.int32), (200, lanes))
+        for numbers in values:
+            found = np.zeros(lanes, dtype)
+            pointers = [ctypes.c_void_p(array.ctypes.data) for array in (numbers, found)]
+            assert getattr(library, name)(*pointers, 0, 0) == 0
+            info = np.iinfo(dtype)
+            np.testing.assert_array_equal(found, np.clip(numbers, info.min, info.max))
+
+
+def test_other_numbers_are_narrowed_by_llvm() -> None:
+    for device, lanes, dtype in (
+        ("linux-x86_64-v4", 16, "uint8"),
+        ("linux-x86_64-v4", 32, "int16"),
+        ("raspberrypi4", 8, "uint8"),
+    ):
+        e = Emitter(4, load_device(device).cpu_target())
+        assert saturated(e, e.splat(IntImm("int32", 1), lanes), lanes, dtype) is None

@@ -31,6 +31,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_nearest import nearest_integers
 from edgepack.compiler.kernels.cpu.emit.vector_power import power
 from edgepack.compiler.kernels.cpu.emit.vector_quotient import exact_quotient, quotient
 from edgepack.compiler.kernels.cpu.emit.vector_remainder import remainder
+from edgepack.compiler.kernels.cpu.emit.vector_saturation import limits_of, saturated
 from edgepack.compiler.kernels.expressions.operations import (
     FLOATS,
     INTEGERS,
@@ -67,7 +68,8 @@ class Value:
         number: the value where it is a constant.
         low, high: bounds of an integer, where known.
         pattern: the same whole numbers as positions, where they are known to be such.
-        least, most: bounds that a float32 value was given by constants.
+        least, most: bounds that a value was given by constants.
+        bounded: the int32 value that was given these bounds, as an expression.
         nearest: the float32 value, within ``least`` and ``most``, that this one is the nearest whole number
         to.
         whole: whether it is a float32 number that was an integer.
@@ -84,6 +86,7 @@ class Value:
     pattern: Pattern | None = None
     least: float = -inf
     most: float = inf
+    bounded: Any = None
     nearest: Any = None
     whole: bool = False
     integral: bool = False
@@ -191,6 +194,8 @@ class Arithmetic:
             values = [self._divided(values[0])]
             operands = replace(operands, exprs=[self.expr(values[0], lanes)])
         made = Value(form(self.e, operands), lanes, dtype)
+        if dtype == "int32" and operation.name in {"max", "min"}:
+            return _within(made, operation.name, values)
         if dtype != "float32":
             return made
         if operation.name == "mul" and any(v.whole for v in values):
@@ -253,6 +258,10 @@ class Arithmetic:
             return Value(self.e.let(tirx.Select(x.expr, one, zero)), x.lanes, dtype)
         if x.nearest is not None and dtype in INTEGERS and (rounded := self._whole(x, dtype)) is not None:
             return rounded
+        if x.bounded is not None and dtype in INTEGERS and (x.least, x.most) == limits_of(dtype):
+            narrow = saturated(self.e, x.bounded, x.lanes, dtype)
+            if narrow is not None:
+                return Value(self.e.let(narrow), x.lanes, dtype)
         vector = dtype if x.lanes == 1 else f"{dtype}x{x.lanes}"
         if x.integral and dtype in INTEGERS and DTYPE_BYTES[dtype] <= 2:
             bits = nearest_integers(self.e, x.expr, x.lanes)  # of whole numbers it is these
@@ -286,15 +295,21 @@ def _described(made: Value, name: str, operands: Sequence[Value]) -> Value:
     if name in _WITHOUT_FRACTION or (name in _KEEPS_WHOLE and all(map(_is_integral, operands))):
         made = replace(made, integral=True)
     if name in {"max", "min"}:
-        a, b = operands if operands[0].number is None else operands[::-1]
-        if b.number is None:
-            return made
-        limit = max if name == "max" else min
-        least, most = limit(a.least, b.number), limit(a.most, b.number)
-        return replace(made, least=least, most=most, quotient=a.quotient)
+        return _within(made, name, operands)
     if name == "div" and operands[1].number:
         return replace(made, quotient=(operands[0].expr, operands[1].number))
     if name in ROUNDING:
         rounded = operands[0]
         return replace(made, nearest=rounded.expr, least=rounded.least, most=rounded.most)
     return made
+
+
+def _within(made: Value, name: str, operands: Sequence[Value]) -> Value:
+    """A larger or smaller one of two values, with the bounds that a constant gives it."""
+    a, b = operands if operands[0].number is None else operands[::-1]
+    if b.number is None:
+        return made
+    limit = max if name == "max" else min
+    least, most = limit(a.least, b.number), limit(a.most, b.number)
+    bounded = None if a.dtype == "float32" else a.expr if a.bounded is None else a.bounded
+    return replace(made, least=least, most=most, bounded=bounded, quotient=a.quotient)
