@@ -12,25 +12,13 @@ from typing import TYPE_CHECKING, Any
 from edgepack.errors import ModelError
 from edgepack.programs.flat import example_of, open_sizes, unlifted
 from edgepack.programs.names import placeholders
+from edgepack.programs.training import refuse_training
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
 __all__ = ["Stateless", "without_state"]
-
-#: Operators that update statistics or draw numbers where their argument of this name is true.
-_TRAINING = {
-    "batch_norm": "training",
-    "_native_batch_norm_legit": "training",
-    "_native_batch_norm_legit_functional": "training",
-    "_batch_norm_with_update": "",
-    "_batch_norm_with_update_functional": "",
-    "native_dropout": "train",
-    "dropout": "train",
-    "feature_dropout": "train",
-    "alpha_dropout": "train",
-}
 
 
 @dataclass(frozen=True)
@@ -61,7 +49,7 @@ def without_state(program: ExportedProgram, where: str) -> Stateless:
     import torch
 
     functional = program.run_decompositions({})
-    _refuse_training(functional, where)
+    refuse_training(functional, where)
     signature = functional.graph_signature
     if signature.user_inputs_to_mutate:
         names = ", ".join(sorted(set(map(str, signature.user_inputs_to_mutate.values()))))
@@ -118,35 +106,3 @@ def _dynamic(arguments: Any, program: ExportedProgram) -> Any:
     dynamic = [opened.get(name) for name in placeholders(program)]
     assert len(dynamic) == len(leaves)
     return (tuple(None for _ in states), *pytree.tree_unflatten(dynamic, spec))
-
-
-def _refuse_training(functional: ExportedProgram, where: str) -> None:
-    for node in functional.graph.nodes:
-        if node.op != "call_function":
-            continue
-        name = getattr(node.target, "_opname", "")
-        if name not in _TRAINING or not _is_true(node, _TRAINING[name]):
-            continue
-        module = _module_of(node)
-        raise ModelError(
-            f"{where} was exported in training mode: {name} at {module or node.name} updates statistics "
-            "or draws random numbers.",
-            hint="Call module.eval() before it is exported.",
-        )
-
-
-def _is_true(node: torch.fx.Node, argument: str) -> bool:
-    if not argument:
-        return True
-    names = [one.name for one in node.target._schema.arguments]
-    if argument in node.kwargs:
-        return bool(node.kwargs[argument])
-    at = names.index(argument) if argument in names else len(node.args)
-    return at < len(node.args) and bool(node.args[at])
-
-
-def _module_of(node: torch.fx.Node) -> str:
-    """The path of the module that a node is of (``encoder.layer.0.norm``)."""
-    stack = node.meta.get("nn_module_stack") or {}
-    paths = [path for path, _ in stack.values()]
-    return str(paths[-1]) if paths else ""

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +10,7 @@ from edgepack.compiler.frontend.torch.state import without_state
 from edgepack.errors import ModelError
 from edgepack.programs.flat import FlatProgram, example_of, unlifted
 from edgepack.programs.names import plain, unique
+from edgepack.programs.onnx_program import onnx_program, quiet
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "export"]
 
-#: Newest operator set that edgepack's tests and ONNX Runtime both know well.
-_OPSET = 20
 #: Files above this size have their weights beside them (protocol buffers end at 2 GB).
 _LARGE = 1 << 30
 
@@ -106,22 +100,9 @@ def export(flat: FlatProgram, folder: Path, where: str) -> Exported:
 
 
 def _write(program: ExportedProgram, path: Path, names: list[str], results: list[str], where: str) -> None:
-    import torch
-
-    with _quiet():
-        try:
-            made = torch.onnx.export(
-                program,
-                dynamo=True,
-                input_names=names,
-                output_names=results,
-                opset_version=_OPSET,
-                verbose=False,
-            )
-        except Exception as error:  # PyTorch's own, of many classes
-            raise _refusal(program, error, where) from error
-        assert made is not None
-        nbytes = sum(value.numel() * value.element_size() for value in program.state_dict.values())
+    made = onnx_program(program, names, results, where)
+    nbytes = sum(value.numel() * value.element_size() for value in program.state_dict.values())
+    with quiet():
         made.save(str(path), external_data=nbytes > _LARGE)
     _name_sizes(path)
 
@@ -146,39 +127,6 @@ def _name_sizes(path: Path) -> None:
         onnx.save(model, str(path))
 
 
-def _refusal(program: ExportedProgram, error: Exception, where: str) -> ModelError:
-    """What PyTorch's exporter could not do: all operators without an equivalent, or its own sentence."""
-    missing: Counter[tuple[str, str]] = Counter()
-    try:
-        from torch.onnx._internal.exporter import _registration
-
-        registry = _registration.ONNXRegistry.from_torchlib()
-        for node in program.run_decompositions().graph.nodes:
-            if (
-                node.op == "call_function"
-                and hasattr(node.target, "_schema")
-                and not registry.is_registered(node.target)
-            ):
-                stack = node.meta.get("nn_module_stack") or {}
-                module = next(reversed([path for path, _ in stack.values()]), "")
-                missing[str(node.target), str(module)] += 1
-    except Exception:  # the exporter's insides change between versions
-        missing.clear()
-    if missing:
-        listed = [f"{operator} ({module or 'the module itself'})" for operator, module in missing]
-        return ModelError(
-            f"{where} has operators that PyTorch's ONNX exporter has no equivalent of: "
-            f"{', '.join(listed[:20])}.",
-            hint="Write these layers by other operators, or leave them out of the exported module.",
-        )
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return ModelError(
-        f"{where} cannot be exported to ONNX: {lines[0].strip() if lines else type(error).__name__}",
-        hint="Does torch.onnx.export(module, example, dynamo=True) export it?",
-        detail="\n".join(lines[:40]),
-    )
-
-
 def _refuse_other_inputs(leaves: list[Any], where: str) -> None:
     import torch
 
@@ -201,17 +149,3 @@ def _array(value: torch.Tensor) -> NDArray[Any]:
     tensor = value.detach().cpu().contiguous()
     array: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return array
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """PyTorch's exporter prints its progress, and logs what is not installed."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -1,0 +1,257 @@
+"""A subgraph as an exported program of the inputs that vary, and how its results are made of the program's.
+
+Results of PyTorch's may be views of each other, have strides of their own, or be no tensors; a compiled
+model gives contiguous tensors that share no memory.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from edgepack.errors import ModelError
+from edgepack.programs.training import refuse_training
+
+__all__ = ["Captured", "captured"]
+
+#: What the library takes and gives.
+_DTYPES = {
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool),
+    *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8),
+}
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A subgraph for certain sizes.
+
+    Attributes:
+        program: takes and returns tensors side by side.
+        taken: which of the subgraph's arguments the program takes.
+        examples: of these, with values that depend on nothing.
+        given: shape and dtype of each result of the program.
+        results: for each result of the subgraph, a function of the program's results.
+        expected: what PyTorch computes of the examples.
+        constants: the subgraph's tensors that are constants of the program.
+        label: of the subgraph, for messages.
+    """
+
+    program: torch.export.ExportedProgram
+    taken: tuple[int, ...]
+    examples: tuple[torch.Tensor, ...]
+    given: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    results: tuple[Callable[[Sequence[torch.Tensor]], Any], ...]
+    expected: tuple[torch.Tensor, ...]
+    constants: tuple[torch.Tensor, ...]
+    label: str
+
+
+class _OfVarying(torch.nn.Module):  # type: ignore[misc]
+    """A subgraph as a module of the inputs that vary, which returns tensors of their own only."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, args: list[Any], taken: Sequence[int], chosen: list[tuple[int, Any]]
+    ) -> None:
+        super().__init__()
+        self.gm, self.taken, self.chosen = gm, tuple(taken), chosen
+        self.fixed: list[Any] = list(args)
+        for index, arg in enumerate(args):
+            if isinstance(arg, torch.Tensor) and index not in self.taken:
+                self.register_buffer(f"constant_{index}", arg)
+                self.fixed[index] = None
+
+    def forward(self, *varying: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        args = [getattr(self, f"constant_{i}", one) for i, one in enumerate(self.fixed)]
+        for index, one in zip(self.taken, varying, strict=True):
+            args[index] = one
+        results = self.gm(*args)
+        return tuple(
+            results[index] if order is None else results[index].permute(order) for index, order in self.chosen
+        )
+
+
+def captured(gm: torch.fx.GraphModule, args: Sequence[Any], constants: Sequence[int], label: str) -> Captured:
+    """Export a subgraph for the sizes of these arguments.
+
+    Args:
+        constants: which arguments are constants.
+        label: of the subgraph, for messages.
+
+    Raises:
+        ModelError: why it has to stay as it is.
+    """
+    places = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    taken = []
+    for index, (arg, node) in enumerate(zip(args, places, strict=True)):
+        if isinstance(arg, torch.Tensor):
+            _refuse_tensor(arg, node.name)
+            if index not in constants and node.users:
+                taken.append(index)
+    if not taken:
+        raise ModelError("it takes no tensor that varies")
+    with torch.inference_mode(False), torch.no_grad():
+        held = [arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args]
+        for index in taken:
+            held[index] = _example(args[index], index)
+        chosen, given, results = _how_results_are_made(gm, args)
+        module = _OfVarying(gm, held, taken, chosen)
+        examples = tuple(held[index] for index in taken)
+        program = _exported(module, examples, label)
+        with torch.random.fork_rng(devices=[]):
+            expected = tuple(module(*(one.clone() for one in examples)))
+    return Captured(
+        program,
+        tuple(taken),
+        examples,
+        given,
+        results,
+        expected,
+        tuple(args[index] for index in constants),
+        label,
+    )
+
+
+def _refuse_tensor(tensor: torch.Tensor, name: str) -> None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise ModelError(f"its input {name} is a {type(tensor).__name__}")
+    if tensor.device.type != "cpu":
+        raise ModelError(f"its input {name} is on {tensor.device}, and edgepack runs here on the CPU")
+    if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES:
+        raise ModelError(f"its input {name} is {tensor.dtype}, {tensor.layout}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ModelError(f"its input {name} is a lazily conjugated or negated view")
+
+
+def _example(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """Values that are the same in every process, for what is compiled is found in the cache by them, and
+    that say nothing of the user's: random numbers, True, or 0, which is an index of whatever it is one of."""
+    if tensor.dtype.is_floating_point:
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
+    fill = tensor.dtype is torch.bool
+    return torch.full(tensor.shape, fill, dtype=tensor.dtype)
+
+
+def _exported(module: _OfVarying, examples: tuple[torch.Tensor, ...], label: str) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, examples, strict=False)
+            functional = program.run_decompositions({})
+    except Exception as error:  # PyTorch's own, of many classes
+        raise ModelError(f"torch.export cannot export it: {first_line(error)}") from error
+    signature = functional.graph_signature
+    written = [*signature.user_inputs_to_mutate.values(), *signature.buffers_to_mutate.values()]
+    try:
+        refuse_training(functional, label)
+    except ModelError as error:
+        said = error.message.partition(": ")[2].rstrip(".")
+        raise ModelError(f"it is in training mode: {said}; model.eval() ends that") from error
+    if written:
+        raise ModelError(f"it writes to {len(written)} of its inputs, which a compiled model never does")
+    for node in functional.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not _drops_nothing(node):
+            raise ModelError(f"{node.target} draws random numbers")
+        if node.target is torch.ops.aten._local_scalar_dense.default:
+            raise ModelError("it makes a number of a tensor, on which what follows depends")
+    return program
+
+
+def _drops_nothing(node: torch.fx.Node) -> bool:
+    """Whether an operator that may draw random numbers does not (attention with a dropout of 0)."""
+    arguments = dict(zip([one.name for one in node.target._schema.arguments], node.args, strict=False))
+    return "dropout_p" in {one.name for one in node.target._schema.arguments} and not {
+        **arguments,
+        **node.kwargs,
+    }.get("dropout_p", 0.0)
+
+
+def _how_results_are_made(gm: torch.fx.GraphModule, args: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Which results are computed and in which order of axes, their shapes and dtypes, and how all results
+    are made of them. Found with tensors that have sizes, strides and memory in common, but no values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        with mode:
+            fakes = [_without_values(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+            results = gm(*fakes)
+    except Exception as error:  # PyTorch's own, of many classes
+        raise ModelError(f"its sizes depend on data: {first_line(error)}") from error
+    if not isinstance(results, tuple | list):
+        raise ModelError("its results are no tuple")
+    memory = {_memory(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
+    groups: dict[Any, list[int]] = {}
+    for index, result in enumerate(results):
+        if isinstance(result, torch.Tensor):
+            if _memory(result) in memory:
+                raise ModelError("it returns a view of one of its inputs")
+            if result.dtype not in _DTYPES:
+                raise ModelError(f"it returns {result.dtype}")
+            groups.setdefault(_memory(result), []).append(index)
+        elif result is not None and not isinstance(result, int | float | bool):
+            raise ModelError(f"it returns a value of type {type(result).__name__}")
+    chosen: list[tuple[int, tuple[int, ...] | None]] = []
+    given: list[tuple[tuple[int, ...], torch.dtype]] = []
+    makers: list[Any] = [_constant(one) for one in results]
+    for members in groups.values():
+        base = next((i for i in members if _is_whole(results[i], alone=len(members) == 1)), None)
+        if base is None:
+            raise ModelError("its results are views of memory that it does not return")
+        order = _order(results[base])
+        shape = tuple(results[base].shape) if order is None else tuple(results[base].permute(order).shape)
+        for index in members:
+            makers[index] = _maker(len(chosen), results[index], index == base, order)
+        chosen.append((base, order))
+        given.append((shape, results[base].dtype))
+    return chosen, tuple(given), tuple(makers)
+
+
+def _without_values(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+
+
+def _memory(tensor: torch.Tensor) -> Any:
+    return tensor.untyped_storage()._cdata
+
+
+def _order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The axes as they lie in memory, of a tensor that fills it in another order than its own; None where it
+    is contiguous, or has gaps."""
+    if tensor.is_contiguous():
+        return None
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis)))
+    return order if tensor.permute(order).is_contiguous() else None
+
+
+def _is_whole(tensor: torch.Tensor, *, alone: bool) -> bool:
+    """Whether a tensor is all of its memory; one that no other result shares memory with need not be."""
+    order = _order(tensor)
+    filled = tensor.is_contiguous() or order is not None
+    bytes_of = tensor.numel() * tensor.element_size()
+    return alone or (filled and not tensor.storage_offset() and bytes_of == tensor.untyped_storage().nbytes())
+
+
+def _maker(number: int, result: torch.Tensor, is_base: bool, order: tuple[int, ...] | None) -> Any:
+    if is_base and order is None:
+        return lambda computed: computed[number]
+    if is_base and order is not None:
+        inverse = tuple(order.index(axis) for axis in range(len(order)))
+        return lambda computed: computed[number].permute(inverse)
+    size, stride, offset = tuple(result.shape), tuple(result.stride()), int(result.storage_offset())
+    return lambda computed: computed[number].as_strided(size, stride, offset)
+
+
+def _constant(value: Any) -> Any:
+    return lambda _computed: value
+
+
+def first_line(error: BaseException) -> str:
+    """Of what an exception says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

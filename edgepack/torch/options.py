@@ -1,0 +1,69 @@
+"""The options of ``torch.compile(model, backend="edgepack", options={...})``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from edgepack.config.option_checks import check_options, check_whole
+from edgepack.errors import ConfigError
+
+__all__ = ["CompileOptions", "compile_options"]
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What ``options`` may hold.
+
+    Attributes:
+        threads: how many compute in a run; default ``torch.get_num_threads()`` when a subgraph is compiled.
+        shapes: how many times a subgraph is compiled at most, once for each sizes of its inputs (and for each
+            state of its parameters); with further ones it stays eager.
+        precision, weights: as for :func:`edgepack.pack`.
+    """
+
+    threads: int | None = None
+    shapes: int = 8
+    precision: str | None = None
+    weights: str | None = None
+
+    def packing(self) -> dict[str, Any]:
+        """What is given to :func:`edgepack.pack`."""
+        chosen = {"precision": self.precision, "weights": self.weights}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+
+def compile_options(given: Any, mode: str | None = None) -> CompileOptions:
+    """The options of a call of ``torch.compile``.
+
+    Args:
+        given: a mapping of names to values, or None.
+        mode: of ``torch.compile``, whose modes are inductor's.
+
+    Raises:
+        ConfigError: there is no such option, a value is of a wrong type, or a mode is given.
+    """
+    if mode not in (None, "default"):
+        raise ConfigError(
+            f"The backend edgepack has no mode {mode!r}: modes of torch.compile are inductor's.",
+            hint='Leave out mode; options={"threads": 2} chooses threads.',
+        )
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"options of torch.compile is a dict, not a value of type {type(given).__name__}.")
+    values = dict(given or {})
+    names = [field.name for field in fields(CompileOptions)]
+    for name in values:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            raise ConfigError(
+                f"The backend edgepack of torch.compile has no option {name!r}.",
+                hint=f"Did you mean {near[0]}?" if near else f"It has {', '.join(sorted(names))}.",
+            )
+    check_whole("threads", values.get("threads"), least=1)
+    check_whole("shapes", values.get("shapes", 8), least=1)
+    if values.get("shapes", 8) is None:
+        raise ConfigError("shapes is a whole number, not None.", hint="Give 1 or more.")
+    check_options({name: values.get(name) for name in ("precision", "weights")})
+    return CompileOptions(**values)

@@ -1,0 +1,123 @@
+"""Models under ``torch.compile(model, backend="edgepack")`` compute what they compute eagerly, and what stays
+eager is said."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Where `make test` has PyTorch, apart from the other packages: each process that TVM is in would import it.
+PLACE = ROOT / "build" / "torch"
+
+
+def found_by(*arguments: str) -> dict[str, Any]:
+    """What ``tests/support/torch_compile.py`` prints."""
+    path = os.pathsep.join(filter(None, [str(PLACE), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+    asks = "import sys; from importlib.util import find_spec; sys.exit(not find_spec('onnxscript'))"
+    there = [sys.executable, "-c", asks]
+    if subprocess.run(there, env=environment, capture_output=True, check=False).returncode:
+        pytest.skip("PyTorch is not installed: make build/torch")
+    command = [sys.executable, "-m", "tests.support.torch_compile", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, Any]:
+    """The quick ones."""
+    return found_by()
+
+
+@pytest.fixture(scope="module")
+def slow_parts() -> dict[str, Any]:
+    """The slow ones."""
+    return found_by("slow")
+
+
+def test_pytorch_finds_the_backend_by_its_entry_point(parts: dict[str, Any]) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    _, found, rest = text.partition("[project.entry-points.torch_dynamo_backends]\n")
+    assert found and rest.startswith('edgepack = "edgepack.torch:backend"\n')
+    entries = importlib.metadata.distribution("edgepack").entry_points
+    assert parts["listed"] == any(one.group == "torch_dynamo_backends" for one in entries)
+
+
+def test_results_of_many_kinds_are_those_of_eager(parts: dict[str, Any]) -> None:
+    found = parts["results_of_many_kinds"]
+    assert found["said"] == []
+    assert found["wrong"] == []
+    assert found["view"] and found["inference"] and not found["input changed"]
+
+
+def test_sizes_beyond_the_limit_are_eager_and_that_is_said_once(parts: dict[str, Any]) -> None:
+    found = parts["sizes_that_vary"]
+    assert found["wrong"] == []
+    (said,) = found["said"]
+    assert "it was compiled 1 times" in said and '"shapes"' in said
+
+
+def test_the_table_has_what_is_compiled_and_why_the_rest_is_not(parts: dict[str, Any]) -> None:
+    found = parts["explained"]
+    assert found["compiled"] == [False, True]
+    assert "special_bessel_j0" in found["reasons"][0] and not found["reasons"][1]
+    assert found["operators"][1] == {"linear": 1, "tanh": 1}
+    assert 0 < sum(found["shares"]) <= 1
+    assert found["reasons"][0] in found["table"] and "1 linear, 1 tanh" in found["table"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("writes", "writes to 1 of its inputs"),
+        ("draws", "draws random numbers"),
+        ("viewed", "returns a view of one of its inputs"),
+        ("train", "model.eval()"),
+        ("gradients", "torch.inference_mode()"),
+    ],
+)
+def test_what_a_compiled_model_cannot_do_is_done_eagerly(parts: dict[str, Any], name: str, why: str) -> None:
+    found = parts["eager_with_a_sentence"][name]
+    (said,) = found["said"]
+    assert "stays eager: " in said and why in said
+    assert found["wrong"] == []
+    assert found["x"] == (2.0 if name == "writes" else 1.0)
+
+
+def test_options_that_there_are_not_are_refused(parts: dict[str, Any]) -> None:
+    said = parts["refused_options"]
+    for name, why in (
+        ("opt_level", "no option 'opt_level'"),
+        ("thread", "Did you mean threads?"),
+        ("threads", "threads is at least 1, not 0"),
+        ("shapes", "shapes is a whole number"),
+        ("weights", "weights of"),
+    ):
+        assert why in said[name], said[name]
+
+
+@pytest.mark.slow
+def test_networks_are_compiled_and_compute_what_eager_does(slow_parts: dict[str, Any]) -> None:
+    eager = {name for name, one in slow_parts["networks"].items() if one["said"]}
+    assert {name: one["wrong"] for name, one in slow_parts["networks"].items() if one["wrong"]} == {}
+    assert eager <= {"empty"}, {name: slow_parts["networks"][name]["said"] for name in eager}
+
+
+@pytest.mark.slow
+def test_constants_that_change_are_seen(slow_parts: dict[str, Any]) -> None:
+    assert slow_parts["constants_that_change"] == {"wrong": [], "said": []}
+
+
+@pytest.mark.slow
+def test_hooks_autocast_neighbours_and_forks(slow_parts: dict[str, Any]) -> None:
+    assert {name: wrong for name, wrong in slow_parts["surroundings"].items() if wrong} == {}
