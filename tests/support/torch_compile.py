@@ -99,9 +99,9 @@ def fast_in_threads(model: Any, fast: Any) -> list[str]:
     wrong: list[str] = []
 
     def run() -> None:
+        inputs = [small(2) for _ in range(20)]  # not of inference mode, for which PyTorch would capture anew
         with torch.inference_mode():
-            for _ in range(20):
-                x, flags = small(2)
+            for x, flags in inputs:
                 wrong.extend(differences(fast(x, flags), model(x, flags)))
 
     threads = [threading.Thread(target=run) for _ in range(4)]
