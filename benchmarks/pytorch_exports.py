@@ -1,10 +1,10 @@
 """PyTorch modules as their users have them, packed and verified: ``pytorch_exports.py [NAME ...] [--write]``.
 
-``edgepack.pack(module, example_inputs=...)`` of 40 named networks of timm, torchvision and transformers, and of
-20 that a seed draws from ``timm.list_models()`` and transformers' types of models; random weights, nothing is
-downloaded. Each is verified against the eager module. Results are kept in build/pytorch_exports.json, so that
-a run goes on where the last one stopped; ``--write`` puts the table into docs/pytorch.md. Needs PyTorch, timm,
-torchvision and transformers beside edgepack.
+``edgepack.pack(module, example_inputs=...)`` of 40 named networks of timm, torchvision and transformers, and
+of 20 that a seed draws from ``timm.list_models()`` and transformers' types of models; random weights, nothing
+is downloaded. Each is verified against the eager module. Results are kept in build/pytorch_exports.json, so
+that a run goes on where the last one stopped; ``--write`` puts the table into docs/pytorch.md. Needs PyTorch,
+timm, torchvision and transformers beside edgepack.
 """
 
 from __future__ import annotations
