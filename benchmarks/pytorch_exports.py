@@ -133,17 +133,22 @@ def _fits(name: str) -> bool:
     import torch
 
     try:
-        if name.startswith("timm/"):
-            import timm
+        with torch.device("meta"):  # nothing is in memory yet
+            if name.startswith("timm/"):
+                import timm
 
-            with torch.device("meta"):
                 module = timm.create_model(name[5:], pretrained=False)
-            small = module.pretrained_cfg.get("input_size", (3, 224, 224))[-1] <= LARGEST_IMAGE
-        else:
+                if module.pretrained_cfg.get("input_size", (3, 224, 224))[-1] > LARGEST_IMAGE:
+                    return False
+            else:
+                module, _ = _drawn_transformer(name[5:])
+        if sum(value.numel() for value in module.parameters()) > MOST_PARAMS:
+            return False
+        if name.startswith("type/"):
             module, inputs = _drawn_transformer(name[5:])
-            module.eval()(**inputs)
-            small = True
-        return small and sum(value.numel() for value in module.parameters()) <= MOST_PARAMS
+            with torch.no_grad():
+                module.eval()(**inputs)
+        return True
     except Exception:  # what it needs is not there, or it takes other inputs
         return False
 
