@@ -225,7 +225,7 @@ def text_of(results: dict[str, dict[str, Any]]) -> str:
         f"{passed} of {len(results)} networks of timm, torchvision and transformers, with random "
         "weights, are packed for this "
         f"machine and verified against the eager module ({time.strftime('%Y-%m-%d')}, PyTorch "
-        f"{torch.__version__.partition('+')[0]}). Those from `{NAMED[-1]}` on are drawn by a seed; "
+        f"{torch.__version__.partition('+')[0]}). Those behind `{NAMED[-1]}` are drawn by a seed; "
         "`type/NAME` is a type "
         "of models of transformers, of two layers. The error is the largest of an output, relative to "
         "its largest value."
