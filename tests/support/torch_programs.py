@@ -146,6 +146,19 @@ def stream(folder: Path) -> dict[str, Any]:
     return {**found, "worst": worst}
 
 
+class Halves(nn.Module):
+    """bfloat16 in and out, and bool."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * 2).relu(), mask & (x > 0)
+
+
+def halves(folder: Path) -> dict[str, Any]:
+    """Types that NumPy has not."""
+    example = (torch.randn(3, 4).to(torch.bfloat16), torch.tensor([True, False, True, True]))
+    return packed(folder, "halves", Halves().eval(), example_inputs=example)
+
+
 def refused(folder: Path) -> dict[str, str]:
     """What is said of modules that cannot be packed."""
     x = torch.randn(3, 3)
@@ -172,7 +185,7 @@ def main() -> None:
     """Everything, each part by its name."""
     torch.manual_seed(0)
     folder = Path(sys.argv[1])
-    print(json.dumps({part.__name__: part(folder) for part in (nested, cache, stream, refused)}))
+    print(json.dumps({part.__name__: part(folder) for part in (nested, cache, stream, halves, refused)}))
 
 
 if __name__ == "__main__":

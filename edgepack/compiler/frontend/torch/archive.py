@@ -1,16 +1,18 @@
 """Reads a ``.pt2`` file without running anything of it.
 
 ``torch.export.load`` trusts its file: it unpickles what calls itself a tensor, evaluates symbolic sizes as
-Python (``sympy.sympify``), and resolves any name below ``torch`` as an operator. So the archive is looked
-through first, and what is more than data is refused: pickles (but for example inputs, which are read with
-``weights_only=True``), compiled libraries of AOTInductor, expressions that are no arithmetic, and calls of
-anything but operators.
+Python, and resolves any name below ``torch`` as an operator. So the archive is looked through first, and what
+is more than data is refused (pickles, compiled libraries, and what :mod:`.program_json` finds).
+PyTorch then reads a copy that is written of what was looked at, for two readers of zip files may see two
+archives in one file. Example inputs are read with ``weights_only=True``.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import shutil
 import sys
 import warnings
 import zipfile
@@ -19,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgepack.compiler.frontend.torch.program_json import more_than_data
 from edgepack.errors import ModelError
 from edgepack.programs.exporting import EXTRA
 
@@ -27,88 +30,44 @@ if TYPE_CHECKING:
 
 __all__ = ["check_archive", "load_program"]
 
-
+#: What torch.export.save writes, below a folder of any name.
+_ENTRIES = re.compile(
+    r"models/\w+\.json|data/(?:weights|constants)/\w+(?:\.\w+)?|data/sample_inputs/\w+\.pt|extra/.+"
+    r"|archive_format|archive_version|byteorder|version|\.format_version|\.storage_alignment"
+    r"|\.data/(?:version|serialization_id)"
+)
+_PROGRAM = re.compile(r"models/\w+\.json")
+_CONFIG = re.compile(r"data/(?:weights|constants)/.*\.json", re.IGNORECASE)
 #: What an archive's JSON raises where it is of another form.
 _ODD = (AttributeError, KeyError, TypeError)
-#: Functions that serialised graphs call: operators of these libraries, and arithmetic of sizes.
-_CALLED = re.compile(
-    r"torch\.ops\.(?:aten|prims|prim|quantized_decomposed|torchao|torchvision|higher_order|_quantized)\.\w+(?:\.\w+)?"
-    r"|_operator\.(?:getitem|add|sub|mul|floordiv|mod|truediv|pow|neg|eq|ne|lt|le|gt|ge|and_|or_|not_)"
-    r"|math\.(?:ceil|floor|trunc|sqrt)"
-    r"|torch\.(?:sym_\w+|_sym_\w+|_check|_check_is_size)"
-)
-#: A token of a symbolic size; two names or numbers never stand side by side, and nothing is an attribute.
-_TOKEN = re.compile(
-    r"\s*(?:(?P<name>[A-Za-z_]\w*|'[suz][fi]?\d+')|(?P<number>\d+(?:\.\d+)?)|(?P<other>\*\*|//|[<>=!]=|[-+*/%(),=<>&|~]))"
-)
-_SYMBOL = re.compile(r"'?[suz][fi]?\d+'?")
-#: Functions in PyTorch's symbolic sizes (torch/utils/_sympy/functions.py) and SymPy's own that it prints.
-_FUNCTIONS = {
-    *("Max", "Min", "Mod", "PythonMod", "FloorDiv", "CleanDiv", "CeilDiv", "CeilToInt", "FloorToInt"),
-    *("TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat", "IntTrueDiv", "FloatTrueDiv", "PowByNatural"),
-    *(
-        "FloatPow",
-        "ModularIndexing",
-        "Where",
-        "Identity",
-        "Eq",
-        "Ne",
-        "Lt",
-        "Le",
-        "Gt",
-        "Ge",
-        "And",
-        "Or",
-        "Not",
-    ),
-    *(
-        "Symbol",
-        "Integer",
-        "Rational",
-        "Float",
-        "Add",
-        "Mul",
-        "Pow",
-        "positive",
-        "integer",
-        "nonnegative",
-        "real",
-    ),
-    *(
-        "nonzero",
-        "zero",
-        "finite",
-        "negative",
-        "StrictLessThan",
-        "StrictGreaterThan",
-        "LessThan",
-        "GreaterThan",
-    ),
-    *("Equality", "Unequality", "true", "false"),
-    *("Abs", "ceiling", "floor", "Piecewise", "True", "False", "oo", "int_oo", "LShift", "RShift"),
-}
 
 
-def load_program(model: Path) -> tuple[ExportedProgram, dict[str, Any]]:
+def load_program(model: Path, folder: Path) -> tuple[ExportedProgram, dict[str, Any]]:
     """A program, and what edgepack's exporter said of it (:data:`EXTRA`; {} where it is another's).
+
+    Args:
+        folder: where the copy is while PyTorch reads it.
 
     Raises:
         ModelError: the file is damaged, of another version, or holds more than data; or PyTorch is missing.
     """
     torch = _torch()
-    check_archive(model)
+    copy = folder / "checked.pt2"
+    check_archive(model, copy)
     extra = {EXTRA: ""}
-    with _nothing_is_unpickled(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            program = torch.export.load(model, extra_files=extra)
-        except Exception as error:  # PyTorch's own, of many classes
-            raise ModelError(
-                f"{model} cannot be read by PyTorch {torch.__version__}: {_first_line(error)}",
-                hint="Save it again with the version of PyTorch that is installed here. Types of inputs and "
-                "outputs that are not PyTorch's (dataclasses, model outputs) are known to the program only "
-                "that exported it: give edgepack.pack the module there.",
-            ) from error
+    try:
+        with _nothing_is_unpickled(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.load(copy, extra_files=extra)
+    except Exception as error:  # PyTorch's own, of many classes
+        raise ModelError(
+            f"{model} cannot be read by PyTorch {torch.__version__}: {_first_line(error)}",
+            hint="Save it again with the version of PyTorch that is installed here. Types of inputs and "
+            "outputs that are not PyTorch's (dataclasses, model outputs) are known to the program only "
+            "that exported it: give edgepack.pack the module there.",
+        ) from error
+    finally:
+        copy.unlink(missing_ok=True)
     try:
         said = json.loads(extra[EXTRA]) if extra[EXTRA] else {}
     except ValueError as error:
@@ -116,11 +75,17 @@ def load_program(model: Path) -> tuple[ExportedProgram, dict[str, Any]]:
     return program, said if isinstance(said, dict) else {}
 
 
-def check_archive(model: Path) -> None:
-    """Looks through an archive; :class:`ModelError` names what is not data in it."""
+def check_archive(model: Path, copy: Path | None = None) -> None:
+    """Looks through an archive; :class:`ModelError` names what is not data in it.
+
+    Args:
+        copy: what was looked at is written there, an archive of these entries and nothing else.
+    """
     try:
         with zipfile.ZipFile(model) as archive:
             _check_entries(model, archive)
+            if copy is not None:
+                _write(archive, copy)
     except FileNotFoundError:
         raise ModelError(f"There is no model file {model}.", hint="Check the path.") from None
     except (zipfile.BadZipFile, OSError, ValueError, RecursionError, NotImplementedError, *_ODD) as error:
@@ -131,67 +96,37 @@ def check_archive(model: Path) -> None:
 
 
 def _check_entries(model: Path, archive: zipfile.ZipFile) -> None:
-    names = [one.filename.partition("/")[2] for one in archive.infolist()]
-    if not any(re.fullmatch(r"models/\w+\.json", name) for name in names):
+    entries = [(one, *one.filename.partition("/")[::2]) for one in archive.infolist()]
+    if not any(_PROGRAM.fullmatch(name) for _, _, name in entries):
         raise ModelError(
             f"{model} holds no exported program (models/model.json).",
             hint="TorchScript and pickled modules are not read: export the module with torch.export.export.",
         )
-    for one, name in zip(archive.infolist(), names, strict=True):
-        if one.compress_type != zipfile.ZIP_STORED:
-            raise _not_data(model, f"{name} is compressed, which torch.export.save never does")
+    if (
+        len({name.lower() for _, _, name in entries}) < len(entries)
+        or len({top for _, top, _ in entries}) > 1
+    ):
+        raise _not_data(model, "two entries in it have one name, or it has two folders")
+    for one, _, name in entries:
         if name.startswith("data/aotinductor/"):
             raise _not_data(model, "it holds libraries that AOTInductor compiled")
-        if re.fullmatch(r"models/\w+\.json", name):
-            _check_graph(model, json.loads(archive.read(one)))
-        elif re.fullmatch(r"data/(?:weights|constants)/\w+_config\.json", name):
-            _check_config(model, json.loads(archive.read(one)))
+        if not _ENTRIES.fullmatch(name):
+            raise _not_data(model, f"{name!r:.80} in it is nothing that torch.export.save writes")
+        if one.compress_type != zipfile.ZIP_STORED:
+            raise _not_data(model, f"{name} is compressed, which torch.export.save never does")
+        if _PROGRAM.fullmatch(name) and (said := more_than_data(json.loads(archive.read(one)))):
+            raise _not_data(model, said)
+        if _CONFIG.fullmatch(name):
+            for key, payload in json.loads(archive.read(one))["config"].items():
+                if payload["use_pickle"] is not False:
+                    raise _not_data(model, f"{key!r} in it is pickled")
 
 
-def _check_config(model: Path, config: Any) -> None:
-    for key, payload in config.get("config", {}).items():
-        if payload.get("use_pickle"):
-            raise _not_data(model, f"{key!r} in it is pickled")
-
-
-def _check_graph(model: Path, value: Any) -> None:
-    """Every call and every symbolic size in the JSON of a program."""
-    todo = [value]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo += one
-        elif isinstance(one, dict):
-            todo += one.values()
-            target, symbol = one.get("target"), one.get("expr_str")
-            if isinstance(target, str) and "inputs" in one and not _CALLED.fullmatch(target):
-                raise _not_data(
-                    model, f"it calls {target[:80]!r}, which is no operator that is known to be one"
-                )
-            if isinstance(symbol, str) and not _is_arithmetic(symbol):
-                raise _not_data(model, f"the size {symbol[:80]!r} in it is no arithmetic")
-            for name in one.get("range_constraints") or {}:
-                if not _is_arithmetic(str(name)):
-                    raise _not_data(model, f"the size {str(name)[:80]!r} in it is no arithmetic")
-
-
-def _is_arithmetic(text: str) -> bool:
-    """Whether a symbolic size consists of symbols, numbers, PyTorch's functions and operators."""
-    at, operand, closed = 0, False, False
-    text = text.rstrip()
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None or len(text) > 10_000:
-            return False
-        name = found["name"]
-        if name and not (_SYMBOL.fullmatch(name) or name in _FUNCTIONS):
-            return False
-        if (operand and (name or found["number"])) or (closed and found["other"] == "("):
-            return False
-        closed = bool(found["number"]) or found["other"] == ")"
-        operand = bool(name) or closed
-        at = found.end()
-    return bool(text)
+def _write(archive: zipfile.ZipFile, copy: Path) -> None:
+    with zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as made:
+        for one in archive.infolist():
+            with archive.open(one) as read, made.open(one.filename, "w", force_zip64=True) as written:
+                shutil.copyfileobj(read, written, 1 << 20)
 
 
 @contextmanager
@@ -212,8 +147,6 @@ def _nothing_is_unpickled() -> Iterator[None]:
             if name in {"load", "loads", "Unpickler"}:
                 raise RuntimeError("the file holds pickled objects")
             return getattr(pickle, name)
-
-    import pickle
 
     original, torch.load = torch.load, tensors_only
     module, package.pickle = package.pickle, Refusing()

@@ -111,8 +111,8 @@ def load(folder: Path) -> ImportedModel:
 @lru_cache(maxsize=1)
 def _exported(model: Path, folder: Path) -> Exported:
     """The program as ONNX in a folder; once for each job."""
-    program, said = load_program(model)
     folder.mkdir(parents=True, exist_ok=True)
+    program, said = load_program(model, folder)
     flat = flattened(program, str(model))
     names = said.get("inputs"), said.get("outputs")
     if all(_are_names(one, ours) for one, ours in zip(names, (flat.inputs, flat.outputs), strict=True)):
@@ -147,13 +147,15 @@ def _bound(exported: Exported, options: ImportOptions) -> tuple[ImportOptions, t
 
 
 def _examples(exported: Exported, folder: Path) -> dict[str, Path]:
-    """The example inputs as ``.npy`` files, where they have the sizes that the model was bound to."""
+    """The example inputs as ``.npy`` files, where they have the sizes that the model was bound to; else none,
+    and random ones are recorded."""
     import numpy as np
 
     bound = json.loads((folder / "signature.json").read_text(encoding="utf-8"))["inputs"]
     shapes = {one["name"]: tuple(one["shape"]) for one in bound}
-    if any(shapes.get(name) != array.shape for name, array in exported.inputs.items()):
-        return {}
+    arrays = exported.inputs.items()
+    if any(shapes.get(name) != array.shape or array.dtype.name == "bfloat16" for name, array in arrays):
+        return {}  # no .npy file holds bfloat16
     files = {}
     for number, (name, array) in enumerate(exported.inputs.items()):
         files[name] = folder / _EXPORTED / f"example_{number}.npy"

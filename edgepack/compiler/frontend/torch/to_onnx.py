@@ -61,7 +61,7 @@ class Exported:
         import torch
         from torch.utils import _pytree as pytree
 
-        leaves = [torch.from_numpy(array.copy()) for array in inputs.values()]
+        leaves = [_tensor(array) for array in inputs.values()]
         arguments, keywords = pytree.tree_unflatten(leaves, self.spec)
         with torch.inference_mode():
             results = unlifted(self.program)(*arguments, **keywords)
@@ -144,8 +144,24 @@ def _refuse_other_inputs(leaves: list[Any], where: str) -> None:
 
 
 def _array(value: torch.Tensor) -> NDArray[Any]:
+    """A tensor as an array; bfloat16, which NumPy has not, is that of ml_dtypes."""
     import torch
 
     tensor = value.detach().cpu().contiguous()
-    array: NDArray[Any] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        tensor = tensor.view(torch.uint16)
+        bits: NDArray[Any] = tensor.numpy().view(ml_dtypes.bfloat16)
+        return bits
+    array: NDArray[Any] = tensor.numpy()
     return array
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    """What :func:`_array` gives as a tensor with memory of its own."""
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view("uint16").copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())

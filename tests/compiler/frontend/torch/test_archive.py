@@ -56,6 +56,9 @@ def test_programs_of_operators_and_arithmetic_are_read(tmp_path: Path, program: 
         (calls("_operator.methodcaller"), "no operator"),
         (calls("torch.ops.aten.add.default.__class__"), "no operator"),
         (calls("#my_extension:run"), "no operator"),
+        (calls("torch.ops.aten.from_file.default"), "no operator"),
+        (calls("torch.ops.higher_order.call_torchbind"), "no operator"),
+        ({"nodes": [{"inputs": [{"arg": {"as_operator": "torch.hub.load"}}]}]}, "'torch.hub.load'"),
         (size("__import__('os').system('id')"), "no arithmetic"),
         (size("s0.__class__"), "no arithmetic"),
         (size("exec('1')"), "no arithmetic"),
@@ -74,13 +77,45 @@ def test_a_program_that_would_call_python_is_refused(tmp_path: Path, program: An
 
 def test_pickles_libraries_and_compressed_entries_are_refused(tmp_path: Path) -> None:
     pickled = {"config": {"w": {"path_name": "weight_0", "use_pickle": True}}}
-    for place in ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json"):
+    places = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.JSON")
+    for place in (*places, "data/weights/other.json"):
         with pytest.raises(ModelError, match="'w' in it is pickled"):
             check_archive(archive(tmp_path, {}, {place: pickled}))
     with pytest.raises(ModelError, match="AOTInductor"):
         check_archive(archive(tmp_path, {}, {"data/aotinductor/model/x.so": b"\x7fELF"}))
     with pytest.raises(ModelError, match="is compressed"):
         check_archive(archive(tmp_path, {}, compression=zipfile.ZIP_DEFLATED))
+
+
+@pytest.mark.parametrize(
+    "name", ["models/a-b.json", "data/weights/a/b", "code/x.py", "data/weights/w-1.json"]
+)
+def test_what_torch_does_not_write_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match="nothing that torch"):
+        check_archive(archive(tmp_path, {}, {name: {}}))
+
+
+def test_two_entries_of_one_name_are_refused(tmp_path: Path) -> None:
+    """PyTorch finds names in any case, and a reader of zip files may take the first or the last."""
+    with pytest.raises(ModelError, match="two entries"):
+        check_archive(archive(tmp_path, {}, {"models/MODEL.json": calls("torch.hub.load")}))
+    path = archive(tmp_path, {})
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("other/version", "1")
+    with pytest.raises(ModelError, match="two folders"):
+        check_archive(path)
+
+
+def test_pytorch_reads_a_copy_of_what_was_looked_at(tmp_path: Path) -> None:
+    """Whatever else is in the file: here another archive, before it."""
+    inner = archive(tmp_path, calls("torch.hub.load")).read_bytes()
+    path = archive(tmp_path, calls("torch.ops.aten.relu.default"), {"version": "1"})
+    path.write_bytes(inner + path.read_bytes())
+    check_archive(path, tmp_path / "copy.pt2")
+    assert b"torch.hub.load" in path.read_bytes()
+    assert b"torch.hub.load" not in (tmp_path / "copy.pt2").read_bytes()
+    with zipfile.ZipFile(tmp_path / "copy.pt2") as file:
+        assert file.namelist() == ["m/models/model.json", "m/version"]
 
 
 def test_what_is_no_program_is_one_sentence(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_a_stream_in_pieces_is_the_eager_modules(parts: dict[str, Any]) -> None:
     assert found["worst"] < 1e-5
 
 
+def test_bfloat16_is_taken_and_given(parts: dict[str, Any]) -> None:
+    found = parts["halves"]
+    assert found["ok"] and found["reference"].endswith(", eager")
+    assert found["inputs"] == {"x": [3, 4], "mask": [4]}
+
+
 def test_what_cannot_be_packed_is_one_sentence(parts: dict[str, Any]) -> None:
     said = parts["refused"]
     for name, begins, names in (
