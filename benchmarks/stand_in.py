@@ -1,4 +1,4 @@
-"""Android where there is no NDK and no phone: the stand-ins of the tests (see docs/devices.md, Android)."""
+"""Android where there is no NDK and no phone: the stand-ins of the tests (see docs/use/android.md)."""
 
 from __future__ import annotations
 

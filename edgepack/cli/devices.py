@@ -24,7 +24,7 @@ def command(name: str | None, as_json: bool, settings: Settings) -> None:
 
     NAME is a device's name, that of a chip or board which is an alias of one, or a path to a YAML file.
     Folders in the environment variable EDGEPACK_DEVICE_PATH are searched first. How to write your own:
-    docs/devices.md.
+    docs/reference/device-files.md.
     """
     from edgepack.config.aliases import load_aliases
     from edgepack.config.device import DEVICES

@@ -107,7 +107,7 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 @json_option
 @verbosity_options
 def command(settings: Settings, as_json: bool, no_cache: bool, **options: Any) -> None:
-    """Compile MODEL (an ONNX file) into a bundle for a device.
+    """Compile MODEL (an ONNX or .pt2 file) into a bundle for a device.
 
     Prints what the device gets and what a run needs; with --verbose every file, the memory step by step and
     the times of the stages."""

@@ -1,4 +1,4 @@
-"""Devices: what to build for. One YAML file each; see docs/devices.md."""
+"""Devices: what to build for. One YAML file each; see docs/reference/device-files.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Toolchains: how to call a compiler. One YAML file each; see docs/devices.md."""
+"""Toolchains: how to call a compiler. One YAML file each; see docs/reference/device-files.md."""
 
 from __future__ import annotations
 
