@@ -13,7 +13,7 @@ import argparse
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def _mca() -> str | None:
     return next((name for name in (*found, find_program("llvm-mca")) if name), None)
 
 
-def _cycles(lines: Sequence[str], machine: Machine, setting: str = "") -> float | None:
+def cycles_of(lines: Sequence[str], machine: Machine, setting: str = "") -> float | None:
     """llvm-mca's cycles of one iteration; None if it does not know an instruction or the CPU."""
     program = _mca()
     if program is None or not machine.model[0]:
@@ -59,8 +59,8 @@ def _cycles(lines: Sequence[str], machine: Machine, setting: str = "") -> float 
 def fraction_of_peak(loop: Loop, machine: Machine) -> float | None:
     """Cycles that the multiply-adds alone would take, by the cycles of the loop."""
     chains = 12 if machine.target.vector_registers < 32 or machine.syntax is X86 else 24
-    alone = _cycles("\n".join(machine.independent.format(i=i) for i in range(chains)).splitlines(), machine)
-    cycles = _cycles(loop.lines, machine, loop.setting)
+    alone = cycles_of("\n".join(machine.independent.format(i=i) for i in range(chains)).splitlines(), machine)
+    cycles = cycles_of(loop.lines, machine, loop.setting)
     if cycles is None or alone is None:
         return None
     return arithmetic(loop, machine) * alone / chains / cycles
@@ -129,18 +129,35 @@ HEADER = [
 ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str | None) -> argparse.Namespace:
+    """The command line of a table of loops."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="those whose names contain one of these")
     parser.add_argument("--kernels", default="", help="only kernels whose names contain this")
     parser.add_argument("--verbose", action="store_true", help="print the loops")
     parser.add_argument("--write", action="store_true", help="put the table into notes/")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def chosen(of: Iterable[Machine], options: argparse.Namespace) -> list[Machine]:
+    """The machines that the command line names; all where it names none."""
+    return [m for m in of if not options.targets or any(target in m.name for target in options.targets)]
+
+
+def finish(heading: str, text: str, script: str, options: argparse.Namespace) -> None:
+    """Prints what was found, and puts it into notes/ where that was asked for."""
+    print("\n" + text)
+    if options.write:
+        replace_section(heading, text, script)
+
+
+def main() -> None:
+    options = arguments(__doc__)
     for name in [name for name in KERNELS if options.kernels not in name]:
         del KERNELS[name]
-    chosen = [m for m in machines() if not options.targets or any(t in m.name for t in options.targets)]
+    taken = chosen(machines(), options)
     rows = []
-    for machine in chosen:
+    for machine in taken:
         for row in rows_for(machine, options.verbose):
             rows.append(row)
             print(" | ".join(row), flush=True)
@@ -149,7 +166,7 @@ def main() -> None:
     if program is not None:
         out = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
         version = re.sub(r".*LLVM version ", "llvm-mca ", out.splitlines()[0])
-    models = ", ".join(f"{m.name}: {m.model[1] or 'none'}" for m in chosen)
+    models = ", ".join(f"{m.name}: {m.model[1] or 'none'}" for m in taken)
     text = (
         f"{table(HEADER, rows, left=3)}\n\n"
         "One iteration of the innermost loop. Stack: instructions that touch the stack (spills), in that of "
@@ -165,9 +182,7 @@ def main() -> None:
         "WebAssembly has many instructions because each operand is fetched (`local.get`) and each address "
         "added by instructions of their own.)"
     )
-    print("\n" + text)
-    if options.write:
-        replace_section("Inner loops", text, "assembly.py")
+    finish("Inner loops", text, "assembly.py", options)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ kernel of float32. llvm-mca predicts cycles where it has a model of the CPU.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -17,8 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import onnx
-from assembly import _cycles
-from markdown import replace_section, table
+from assembly import arguments, chosen, cycles_of, finish
+from markdown import table
 
 from edgepack.compiler.backends.llvm import compile_assembly
 from edgepack.config.device import load_device
@@ -112,7 +111,7 @@ def found(model: onnx.ModelProto, machine: Machine) -> Found:
     rule = " ".join(filter(None, (kernel.rule, str(kernel.parameters.get("tile", "")))))
     operands = kernel.parameters.get("operands", "")
     spills = max(one.spills(machine.syntax) for one in loops if counted(one) * 2 >= most)
-    cycles = _cycles(loop.lines, machine, loop.setting)
+    cycles = cycles_of(loop.lines, machine, loop.setting)
     return Found(f"{rule} {operands}".strip(), loop, counted(loop), spills, cycles)
 
 
@@ -145,16 +144,9 @@ HEADER = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="those whose names contain one of these")
-    parser.add_argument("--kernels", default="", help="only kernels whose names contain this")
-    parser.add_argument("--verbose", action="store_true", help="print the loops")
-    parser.add_argument("--write", action="store_true", help="put the table into notes/")
-    options = parser.parse_args()
+    options = arguments(__doc__)
     rows = []
-    for machine in machines():
-        if options.targets and not any(t in machine.name for t in options.targets):
-            continue
+    for machine in chosen(machines(), options):
         for name in LAYERS:
             if options.kernels in name:
                 rows.append(row(machine, name, options.verbose))
@@ -170,9 +162,7 @@ def main() -> None:
         "SMULL, SMLAL or SADALP, so that on A53 16 multiply-adds of bytes take three cycles and of "
         "float32 four."
     )
-    print("\n" + text)
-    if options.write:
-        replace_section("Inner loops of integers", text, "integer_loops.py")
+    finish("Inner loops of integers", text, "integer_loops.py", options)
 
 
 if __name__ == "__main__":

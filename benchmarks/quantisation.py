@@ -1,8 +1,8 @@
 """How near quantised networks are to their float models: ``python benchmarks/quantisation.py [NETWORK ...]``.
 
 Each network has random weights. It is quantised with 8 random samples, and the outputs are compared on 8
-others; the rows are those of notes/2026-11-25-quantising.md. ONNX Runtime's own quantiser gets the same prepared float
-model and samples, with its defaults but for a scale per channel.
+others; the rows are those of notes/2026-11-25-quantising.md. ONNX Runtime's own quantiser gets the same
+prepared float model and samples, with its defaults but for a scale per channel.
 """
 
 from __future__ import annotations

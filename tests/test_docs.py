@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -62,6 +63,58 @@ def test_the_reference_of_the_python_api_is_current() -> None:
     assert sorted(listed) == sorted(set(edgepack.__all__) - {"__version__"})
 
 
+def test_the_reference_has_what_torch_compile_offers() -> None:
+    """It is read from the sources, so that a name or an option that is new there could be forgotten."""
+    text = write_api.PAGE.read_text(encoding="utf-8")
+    sources = ROOT / "edgepack" / "torch"
+    tree = ast.parse((sources / "__init__.py").read_text(encoding="utf-8"))
+    (names,) = (ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign))
+    for name in set(names) - {"backend"}:  # PyTorch calls that one
+        assert f"\n### edgepack.torch.{name}\n" in text, name
+    options = text.partition("\n### Options of torch.compile\n")[2]
+    for name in ("threads", "shapes", "precision", "weights"):
+        assert re.search(rf"^{name}: .* = ", options, re.MULTILINE), name
+
+
+NUMBERS = {"twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16, "seventeen": 17}
+
+
+def test_a_chart_s_text_says_how_many_networks_it_has() -> None:
+    """For those who do not see it."""
+    found = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for said, picture in re.findall(
+            r'<img alt="[^"]* for (\w+) networks[^"]*" src="[^"]*/(performance[\w-]*)-light', text
+        ):
+            assert NUMBERS[said] == len(chart.read(chart.CHARTS[picture]).times[1]), (page.name, picture)
+            found += 1
+    assert found == 4
+
+
+def test_ranges_in_prose_are_those_of_the_tables() -> None:
+    """What docs/performance.md says of quantised networks, and of how much is left, is what notes/ has."""
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / "performance.md").read_text(encoding="utf-8"))
+    quantised = chart.read(chart.CHARTS["performance-int8"])
+    assert f"{quantised.means[1]} times as fast as the better of the two" in text
+    assert f"{quantised.means[2]} times on two" in text
+    ratios = {name: float(time.ratio) for name, time in quantised.times[1].items()}
+    assert f"(from {min(ratios.values())}, ResNet-50, to {max(ratios.values())}, EfficientNet-B0)" in text
+    assert (min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)) == (
+        "resnet50",
+        "efficientnet_b0",
+    )
+    said = re.search(r"(\d+) to (\d+) % of edgepack's time on one thread, (\d+) to (\d+) % on two", text)
+    assert said is not None
+    left = []
+    for rows in read_tables(read_section("Side by side")):
+        if "least / edgepack" in rows[0]:
+            column = rows[0].index("least / edgepack")
+            shares = [int(row[column].rstrip("%")) for row in rows[1:]]
+            left += [min(shares), max(shares)]
+    assert [int(one) for one in said.groups()] == left
+
+
 def test_the_table_for_users_says_what_was_measured(comparisons: list[chart.Comparison]) -> None:
     """`python benchmarks/chart.py` writes it anew."""
     assert read_section("Against other engines", chart.PERFORMANCE) == chart.summary(comparisons[:2])
@@ -113,6 +166,21 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in _anchors(target.read_text(encoding="utf-8")), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_link_that_is_a_page_s_name_leads_to_that_page(page: Path) -> None:
+    """Pages have moved and were called otherwise."""
+    for text, link in re.findall(r"\[([^]]*)\]\(([^)\s#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if re.fullmatch(r"`?[\w./-]+\.md`?", text):
+            assert Path(text.strip("`")).name == Path(link).name, (text, link)
+
+
+def test_each_note_is_listed() -> None:
+    listed = set(
+        re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "notes" / "README.md").read_text(encoding="utf-8"))
+    )
+    assert listed == {path.name for path in (ROOT / "notes").glob("*.md")} - {"README.md"}
 
 
 def test_each_promise_of_security_has_a_test_that_there_is() -> None:

@@ -41,6 +41,19 @@ SECTIONS = {
         "InternalError",
     ),
 }
+#: What users see of ``edgepack.torch``, by heading: module and name. It is read from the sources, for
+#: importing them needs PyTorch.
+TORCH = {
+    "edgepack.torch.explain": ("explain", "explain"),
+    "edgepack.torch.Explanation": ("explain", "Explanation"),
+    "edgepack.torch.ExplainedSubgraph": ("explain", "ExplainedSubgraph"),
+    "Options of torch.compile": ("options", "CompileOptions"),
+}
+_TORCH_INTRODUCTION = """\
+`torch.compile(model, backend="edgepack", options={...})` needs no import of edgepack's; what becomes of
+a model under it is said by `edgepack.torch`, whose import imports PyTorch
+([PyTorch](../pytorch.md#torchcompile)).
+"""
 _INTRODUCTION = """\
 Everything is an attribute of the module: `import edgepack`. What goes wrong is an `EdgepackError`, whose hint
 names options as these functions take them. Written by `tools/write_api.py` from the docstrings.
@@ -54,6 +67,7 @@ def page() -> str:
         parts.append(f"## {title}\n")
         for name in names:
             parts += _entry(name, getattr(edgepack, name))
+    parts += ["## With torch.compile\n", _TORCH_INTRODUCTION, *_torch_entries()]
     return "\n".join(parts)
 
 
@@ -61,26 +75,37 @@ def _example() -> str:
     return str(inspect.getdoc(api)).partition("\n\n")[2]
 
 
+def _torch_entries() -> Iterator[str]:
+    for heading, (module, name) in TORCH.items():
+        source = (Path(edgepack.__file__).parent / "torch" / f"{module}.py").read_text(encoding="utf-8")
+        (node,) = (one for one in ast.parse(source).body if getattr(one, "name", "") == name)
+        yield f"### {heading}\n"
+        if isinstance(node, ast.FunctionDef):
+            yield _signature(node, heading)
+        elif isinstance(node, ast.ClassDef):
+            yield _fields(node)
+        yield _text(ast.get_docstring(node))  # type: ignore[arg-type]
+
+
 def _entry(name: str, thing: Any) -> Iterator[str]:
     yield f"### {name}\n"
     if not inspect.isclass(thing):
-        yield _signature(thing, f"edgepack.{name}")
-        yield _text(thing)
+        yield _signature(_parsed(thing), f"edgepack.{name}")
+        yield _text(inspect.getdoc(thing))
         return
     if issubclass(thing, edgepack.EdgepackError):
-        yield f"Exit code {thing.exit_code} of the program. {_text(thing)}"
+        yield f"Exit code {thing.exit_code} of the program. {_text(inspect.getdoc(thing))}"
         return
     if name in OPTIONS:
         first = (inspect.getdoc(thing) or "").partition("\n\n")[0]
         yield f"{as_line(first)} Its fields: [options.md](options.md#{OPTIONS[name]}).\n"
         return
     tree = _parsed(thing)
-    fields = [node for node in tree.body if isinstance(node, ast.AnnAssign)]
-    if fields:
-        yield _code("\n".join(ast.unparse(field) for field in fields)) + "\n"
+    if fields := _fields(tree):
+        yield fields
     elif "__init__" in vars(thing):
-        yield _signature(vars(thing)["__init__"], f"edgepack.{name}")
-    yield _text(thing)
+        yield _signature(_parsed(vars(thing)["__init__"]), f"edgepack.{name}")
+    yield _text(inspect.getdoc(thing))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             yield from _member(name, vars(thing)[node.name])
@@ -89,11 +114,17 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
 def _member(owner: str, member: Any) -> Iterator[str]:
     if isinstance(member, property):
         yield f"#### {owner}.{member.fget.__name__}\n"  # type: ignore[union-attr]
-        yield _text(member)
+        yield _text(inspect.getdoc(member))
         return
     yield f"#### {owner}.{member.__name__}\n"
-    yield _signature(member, f"{owner.lower()}.{member.__name__}")
-    yield _text(member)
+    yield _signature(_parsed(member), f"{owner.lower()}.{member.__name__}")
+    yield _text(inspect.getdoc(member))
+
+
+def _fields(tree: ast.ClassDef) -> str:
+    """Those of a dataclass with their types and defaults; "" of another class."""
+    fields = [ast.unparse(node) for node in tree.body if isinstance(node, ast.AnnAssign)]
+    return _code("\n".join(fields)) + "\n" if fields else ""
 
 
 def _parsed(thing: Any) -> Any:
@@ -102,13 +133,12 @@ def _parsed(thing: Any) -> Any:
     return ast.parse(source).body[0]
 
 
-def _signature(function: Any, called: str) -> str:
+def _signature(node: ast.FunctionDef, called: str) -> str:
     """How it is called, a parameter on each line where one does not suffice."""
-    node = _parsed(function)
     arguments = node.args
     if arguments.args and arguments.args[0].arg == "self":
         arguments.args.pop(0)
-    returns = f" -> {ast.unparse(node.returns)}" if node.name != "__init__" else ""
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns and node.name != "__init__" else ""
     parts = _parameters(arguments)
     text = f"{called}({', '.join(parts)}){returns}"
     if len(text) > 110:
@@ -132,9 +162,9 @@ def _code(text: str) -> str:
     return f"```python\n{text.strip()}\n```".replace("'", '"')
 
 
-def _text(thing: Any) -> str:
+def _text(docstring: str | None) -> str:
     """A docstring as Markdown: prose, then a list for each of its sections."""
-    prose, *sections = HEADING.split(inspect.getdoc(thing) or "")
+    prose, *sections = HEADING.split(docstring or "")
     parts = [_prose(prose)]
     for title, body in zip(sections[::2], sections[1::2], strict=True):
         listed, _, rest = textwrap.dedent(body).strip("\n").partition("\n\n")

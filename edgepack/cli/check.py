@@ -41,8 +41,8 @@ MOST_NODES = 5
 @json_option
 @verbosity_options
 def command(settings: Settings, as_json: bool, **options: Any) -> int:
-    """Say what of MODEL (an ONNX or .pt2 file) would be compiled, refused or slow on a device, and how large it would
-    be, without compiling it. Exit code 3 if it cannot be compiled."""
+    """Say what of MODEL (an ONNX or .pt2 file) would be compiled, refused or slow on a device, and how large
+    it would be, without compiling it. Exit code 3 if it cannot be compiled."""
     from edgepack import api
 
     since = time.monotonic()
