@@ -131,6 +131,32 @@ def test_the_command_line_takes_what_is_shown(block: Block) -> None:
                     pytest.fail(f"{block.place}: {line}: {error.format_message()}")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_command_line_takes_what_a_sentence_names(page: Path) -> None:
+    """There a command stands without what must be given; its name and options are those that there are."""
+    for line in _named(page.read_text(encoding="utf-8")):
+        for words in _calls(line):
+            if words and not set("{}…") & set("".join(words)):
+                try:
+                    _parse(words)
+                except (click.MissingParameter, click.BadOptionUsage):
+                    pass
+                except click.ClickException as error:
+                    pytest.fail(f"{page.name}: {line}: {error.format_message()}")
+
+
+def _named(text: str) -> list[str]:
+    """The commands in a page's prose."""
+    prose = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [re.sub(r"\s+", " ", code) for code in re.findall(r"`(edgepack [^`]+)`", prose)]
+
+
+def test_a_wrong_command_in_a_sentence_is_found() -> None:
+    (line,) = _named("As `edgepack export\nnet --formal wheel` does.")
+    with pytest.raises(click.NoSuchOption):
+        _parse(next(_calls(line)))
+
+
 def test_blocks_are_found() -> None:
     assert len(SHELL) > 25
     assert len(RUN) > 3

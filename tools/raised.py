@@ -119,7 +119,7 @@ class Sources:
         found = []
         for call, at in self.calls.get(function.name, ()):
             if at.function is not function:
-                found.append(Scope(scope.module, function, _bound(function, call, at)))
+                found.append(Scope(scope.module, function, _bound(scope.module, function, call, at)))
         return found or [scope]
 
     def texts(self, node: ast.expr, scope: Scope, depth: int = _DEPTH) -> list[str]:
@@ -212,7 +212,7 @@ class Sources:
             return self._column(call.args[0], scope, depth)
         forms = []
         for module, function in self._functions(call, scope):
-            inside = Scope(module, function, _bound(function, call, scope))
+            inside = Scope(module, function, _bound(module, function, call, scope))
             returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value]
             forms += [form for one in returned for form in self._forms(one, inside, depth - 1)]
         return forms
@@ -288,14 +288,30 @@ def _parameters(function: ast.FunctionDef) -> list[str]:
     return [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 
 
-def _bound(function: ast.FunctionDef, call: ast.Call, scope: Scope) -> dict[str, tuple[ast.expr, Scope]]:
-    """What a call gives to the function's parameters, defaults included."""
+def _bound(
+    module: Module, function: ast.FunctionDef, call: ast.Call, scope: Scope
+) -> dict[str, tuple[ast.expr, Scope]]:
+    """What a call gives to the parameters of a module's function, defaults included."""
     positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
     if positional[:1] in (["self"], ["cls"]):
         positional = positional[1:]
-    found = {name: (one, scope) for name, one in zip(positional, call.args, strict=False)}
+    found = {name: (one, Scope(module)) for name, one in _defaults(function) if not _empty(one)}
+    found |= {name: (one, scope) for name, one in zip(positional, call.args, strict=False)}
     found |= {one.arg: (one.value, scope) for one in call.keywords if one.arg}
     return found
+
+
+def _empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    given = function.args
+    positional = [one.arg for one in (*given.posonlyargs, *given.args)]
+    yield from zip(reversed(positional), reversed(given.defaults), strict=False)
+    for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        if value is not None:
+            yield one.arg, value
 
 
 @cache
