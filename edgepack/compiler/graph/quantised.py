@@ -16,7 +16,7 @@ operator has the float32 values that the model says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, prod
 from typing import Any
@@ -176,12 +176,16 @@ class _Quantised(Rewriter):
         else:
             low, high = limits
             scaled = self.emit(relax.op.divide(self.use(x), constant(step)))
-        stored, offset = "int16", 0
-        if self.quads is not None and dtype != "int16":
-            stored, offset = self.quads.left, shift - int(info.min) + int(np.iinfo(self.quads.left).min)
+        stored, offset = self._kept(shift, dtype)
         largest = self._largest(x) / float(step)
         expr = rounded(self, scaled, (low, high), (offset, stored), joint=self.narrows and largest < LARGEST)
         return Integers(expr, step, shift, dtype, (low, high), offset)
+
+    def _kept(self, zero: int, dtype: str) -> tuple[str, int]:
+        """What a quantised tensor of a type is kept as, and what stands for its zero point."""
+        if self.quads is None or dtype == "int16":
+            return "int16", 0
+        return self.quads.left, zero - int(np.iinfo(dtype).min) + int(np.iinfo(self.quads.left).min)
 
     def _largest(self, x: relax.Expr) -> float:
         """A magnitude that no element of a float32 tensor exceeds, where it is known."""
@@ -224,9 +228,7 @@ class _Quantised(Rewriter):
             return None
         zero, info = int(shift.reshape(-1)[0]), np.iinfo(dtype)
         limits = int(info.min) - zero, int(info.max) - zero
-        offset, stored = 0, "int16"
-        if self.quads is not None:
-            offset, stored = zero - int(info.min) + int(np.iinfo(self.quads.left).min), self.quads.left
+        stored, offset = self._kept(zero, dtype)
         expr = shifted(self, self.use(x), offset - zero, stored)
         return Scaled(expr, factor.reshape(()), 0, limits, offset=offset)
 
@@ -338,18 +340,16 @@ class _Quantised(Rewriter):
         first = whole[0]
         limits = min(v.limits[0] for v in whole), max(v.limits[1] for v in whole)
         if isinstance(first, Integers):
-            if len({(v.zero, v.dtype, v.offset) for v in whole}) != 1:
+            if len({(v.zero, v.dtype, v.offset, dtype_of(v.expr)) for v in whole}) != 1:
                 return None
-        elif any(
-            not v.single or v.bounded or (v.scale, v.offset) != (first.scale, first.offset) for v in whole
-        ):
-            return self._requantised(call, whole, axis)
+        elif not all(v.single and not v.bounded for v in whole) or len({v.kept_as for v in whole}) > 1:
+            return self._requantised(call, axis)
         joined: _Value = replace(
             first, expr=self.emit(relax.op.concat([v.expr for v in whole], axis=axis)), limits=limits
         )
         return joined
 
-    def _requantised(self, call: relax.Call, parts: Sequence[Scaled], axis: int) -> Scaled | None:
+    def _requantised(self, call: relax.Call, axis: int) -> Scaled | None:
         """The parts of a concatenation, each quantised as all of it is next; None if it has other readers."""
         readers = self.readers.get(self.variable, [])
         (reader,) = readers if len(readers) == 1 else (None,)
@@ -358,11 +358,14 @@ class _Quantised(Rewriter):
         scale, zero = reader.args[1:]
         made = [self._integers(part, scale, zero, dtype_of(reader)) for part in call.args[0].fields]
         found = [value for value in made if value is not None]
-        if len(found) != len(parts):
+        if len(found) != len(made):
             return None
-        joined = self.emit(relax.op.concat([value.expr for value in found], axis=axis))
+        stored, offset = self._kept(found[0].zero, found[0].dtype)
+        # A part that has the scale already may have another number that stands for its zero point.
+        alike = [shifted(self, v.expr, offset - v.offset, stored) for v in found]
+        joined = self.emit(relax.op.concat(alike, axis=axis))
         limits = min(v.limits[0] for v in found), max(v.limits[1] for v in found)
-        return Scaled(joined, found[0].scale, 0, limits, offset=found[0].offset)
+        return Scaled(joined, found[0].scale, 0, limits, offset=offset)
 
 
 def _along(value: Scaled, call: relax.Call) -> Array:

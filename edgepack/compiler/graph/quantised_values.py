@@ -119,6 +119,11 @@ class Scaled:
         return self.scale.size == 1
 
     @property
+    def kept_as(self) -> tuple[float, int, str]:
+        """By what scale, number that stands for 0, and type a quantised tensor of one scale is kept."""
+        return float(self.scale.reshape(())), self.offset, dtype_of(self.expr)
+
+    @property
     def bounded(self) -> bool:
         """Whether the values have bounds that come from the model."""
         return self.low > -inf or self.high < inf

@@ -203,6 +203,25 @@ def _joined() -> onnx.ModelProto:
     return g.model()
 
 
+def _joined_by_scale(how: tuple[int, str], *, last: bool) -> onnx.ModelProto:
+    """A concatenation that is quantised by a scale which one part has, with the zero point and type ``how``:
+    its bounds allow the others. All scales are powers of two, so that sums of floats are exact."""
+    g, scale = Quantised("joined"), 0.0625
+
+    def conv(x: str, out: int) -> str:
+        weights = g.const(g.rng.integers(-60, 61, (out, 8, 1, 1)).astype(np.int8))
+        steps = g.const(np.float32(2**-8)), g.const(np.int8(0))
+        return g.op("Conv", x, g.op("DequantizeLinear", weights, *steps))
+
+    x = g.fake(g.input("x", (1, 8, 5, 7)), scale, 120)
+    bounded = g.op("Clip", conv(x, 8), g.const(np.float32(0)), g.const(np.float32(6)))
+    parts = [g.dequantise(g.quantise(bounded, scale, *how), scale, *how), g.fake(conv(x, 12), scale, 146)]
+    both = g.op("Concat", *(parts[::-1] if last else parts), axis=1)
+    g.output(g.quantise(both, scale, 146, name="y"), "uint8")
+    g.opset, g.ir_version = 21, 10  # which have int16
+    return g.model()
+
+
 def _quantise(scale: float) -> onnx.ModelProto:
     g = Quantised("quantise")
     g.output(g.quantise(g.input("x", (1804,)), scale, 7, "int8", name="y"), "int8")
@@ -211,6 +230,11 @@ def _quantise(scale: float) -> onnx.ModelProto:
 
 #: The largest weight of each: of 8 bits, and of 7.
 NETWORKS = {"network": 127, "network of 7 bits": 63}
+JOINED = {
+    f"joined to {how[1]} {'before' if last else 'behind'} it": _joined_by_scale(how, last=last)
+    for how in ((33, "uint8"), (0, "int16"))
+    for last in (False, True)
+}
 SCALES = {
     **{f"steps of {scale}": scale for scale in (0.03, 0.0117, 0.25, 1 / 255, 1.7e-3)},
     "steps of all ones": float(np.nextafter(np.float32(0.0625), np.float32(0))),
@@ -222,6 +246,7 @@ MODELS = {
     **{name: _quantise(scale) for name, scale in SCALES.items()},
     **{name: _network(largest) for name, largest in NETWORKS.items()},
     "joined": _joined(),
+    **JOINED,
 }
 HOST = "host"
 #: All on this machine; one of each operator with vectors of 128 bits and without multiply-adds.
@@ -275,6 +300,13 @@ def test_what_stands_for_zero_is_the_same_in_all_parts_of_a_concatenation(librar
     inputs = {name: rng.standard_normal((1, 8, 6, 6)).astype(np.float32) * 4 for name in "ab"}
     expected, got = library(HOST).expected("joined", inputs)["y"], library(HOST).run("joined", inputs)["y"]
     assert np.abs(got.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_parts_of_a_concatenation_are_kept_alike(library: Library, name: str) -> None:
+    x = np.random.default_rng(8).uniform(-8, 8, (1, 8, 5, 7)).astype(np.float32)
+    expected, got = library(HOST).expected(name, {"x": x})["y"], library(HOST).run(name, {"x": x})["y"]
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("registers", ["128x16", HOST])
