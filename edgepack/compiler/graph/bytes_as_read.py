@@ -98,14 +98,15 @@ class _BytesAsRead(Rewriter):
         """The anchor's attribute of the tiles by which Winograd's form of a convolution is exact; empty where
         there are none."""
         a, weights = call.attrs, numpy_of(args[1])
-        source, padding, numbers = found or (args[0], [int(n) for n in a.padding], {})
+        source, _, numbers = found or (args[0], [], {})
         plain = int(a.groups) == 1 and {*map(int, a.strides), *map(int, a.dilation)} == {1}
         if self.tiles is None or not plain or weights.shape[:-2] != (3, 3) or "zero" in numbers:
             return {}
         known = range_of(self.calls, source)
         if known is None:
             return {}
-        values = (*known, numbers.get("outside", 0)) if any(padding) else known
+        # Tiles read beside the image, where its end cuts them, also without padding.
+        values = (*known, numbers.get("outside", 0))
         tiles = self.tiles(bounds_of((min(values), max(values)), weights))
         return {EXACT: list(tiles)} if tiles else {}
 

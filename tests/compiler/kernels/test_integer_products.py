@@ -95,10 +95,21 @@ def _dequantised(dtype: str) -> onnx.ModelProto:
     return g.model()
 
 
+def _bounded() -> onnx.ModelProto:
+    """Sums with other bounds than those of the bytes that they become."""
+    g = Graph("bounded")
+    weights = g.const(g.rng.integers(-3, 4, (32, 64)).astype("int8"))
+    sums = g.op("MatMulInteger", g.input("a", (9, 32), "uint8"), weights, g.const(np.uint8(100)))
+    bounded = g.op("Max", g.op("Min", sums, g.const(np.int32(200))), g.const(np.int32(10)))
+    g.output(g.op("Cast", bounded, to=onnx.TensorProto.UINT8, name="y"), "uint8")
+    return g.model()
+
+
 MODELS = {
     **{name: _product(*case) for name, case in PRODUCTS.items()},
     **{name: _convolution(*case) for name, case in CONVOLUTIONS.items()},
     WIDE: _int16(),
+    "bounded": _bounded(),
 }
 #: Products with what stands behind them.
 TAILS = {"dynamic": _dynamic(), **{dtype: _dequantised(dtype) for dtype in ("int8", "uint8")}}

@@ -25,7 +25,9 @@ from edgepack.compiler.kernels.cpu.conv.geometry import Conv2d
 from edgepack.compiler.kernels.cpu.conv.phase_lines import PhaseLines
 from edgepack.compiler.kernels.cpu.conv.tile_cost import matrix_cycles, vector_cycles
 from edgepack.compiler.kernels.cpu.conv.tile_gemm import ADVANTAGE
-from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles
+from edgepack.compiler.kernels.cpu.emit.emitter import Emitter
+from edgepack.compiler.kernels.cpu.emit.indices import balanced_split
+from edgepack.compiler.kernels.cpu.micro.matrix_tiles import MatrixTiles, TileRegisters, TileSums
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.kernels.registry import implement
 from edgepack.compiler.planner.build import Built
@@ -289,6 +291,14 @@ def test_tiles_are_taken_where_they_are_faster(sizes: tuple[int, int, int], wins
     assert operands == ["tiles of bytes" if wins else "quads of bytes"]
 
 
+def test_tiles_are_taken_where_vectors_would_have_winograds_form() -> None:
+    model, found = _sums((1, 64, 28, 28), (64, 64, 3, 3), {"pads": [1] * 4}), []
+    for device in (DEVICE, load_device("linux-x86_64-vnni")):
+        kernels = plan_of(model, "chosen", device.cpu_target()).plan.kernels
+        found.append({k.rule for k in kernels if k.rule.startswith("conv2d")})
+    assert found == [{"conv2d.igemm"}, {"conv2d.winograd4"}]
+
+
 def test_a_cpu_without_tiles_has_none() -> None:
     for name in ("linux-x86_64-vnni", "linux-x86_64-v4", "raspberrypi5"):
         assert MatrixTiles.of(BYTES, load_device(name).cpu_target()) is None
@@ -299,18 +309,34 @@ def test_a_cpu_without_tiles_has_none() -> None:
 
 def test_lines_have_what_taps_read() -> None:
     """Of phases only those that a tap reads, and each tap at its distance from the window's first."""
-    one = (1, 1)
-    conv = Conv2d(2, 9, 8, 4, 5, 4, 6, (3, 3), (2, 2), one, 1, 1, 1, 1, 1, BYTES)
+    step = (1, 1)
+    conv = Conv2d(2, 9, 8, 4, 5, 4, 6, (3, 3), (2, 2), step, 1, 1, 1, 1, 1, BYTES)
     lines = PhaseLines(conv, apart=True)
     assert (lines.phases, lines.reach, lines.size) == ((2, 2), (1, 1), (6, 5))
     image = 2 * 6 * 5 * 4
     assert [lines.tap(0, j) for j in range(3)] == [0, image, 4]
     assert [lines.tap(i, 0) for i in range(3)] == [0, 2 * image, 5 * 4]
-    one_tap = replace(lines, conv=replace(conv, kernel=one, pad_top=0, pad_left=0))
+    one_tap = replace(lines, conv=replace(conv, kernel=step, pad_top=0, pad_left=0))
     assert (one_tap.phases, one_tap.size, one_tap.tap(0, 0)) == ((1, 1), (5, 4), 0)
     whole = replace(lines, apart=False)
     assert (whole.phases, whole.between, whole.size) == ((2, 1), 2, (6, 10))
     assert [whole.tap(0, j) for j in range(3)] == [0, 4, 8]
+    for one in (lines, one_tap, whole, replace(whole, conv=replace(conv, batch=1))):
+        # Also what is read for pixels behind the last line's end, of which nothing is stored.
+        last = (one.walked.pixels - 1) * one.between * conv.in_channels
+        furthest = max(one.tap(i, j) for i in range(one.conv.kernel[0]) for j in range(one.conv.kernel[1]))
+        assert last + furthest + conv.in_channels <= one.elements
+
+
+def test_registers_have_rows_of_their_tile_alone() -> None:
+    """All of them, and nothing is read behind: of 17 rows the second register has the last 16."""
+    for pixels in range(1, 200):
+        heights = [rows for rows, _ in balanced_split(pixels, 32)]
+        registers = TileRegisters(min(*heights, 16), 0)
+        for rows in heights:
+            begins = TileSums(Emitter(16, TARGET), None, registers, rows, 16).rows
+            read = {begin + row for begin in begins for row in range(registers.rows)}
+            assert read == set(range(rows))
 
 
 def test_columns_have_phases_unless_taps_that_are_neighbours_fill_steps() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,25 @@ def residual() -> onnx.ModelProto:
     return g.model()
 
 
+def behind_another() -> onnx.ModelProto:
+    """A 3x3 convolution of bytes as they lie, behind a pointwise one: its padding is a zero point that no
+    operator writes. All scales are powers of two, so that sums of floats are exact."""
+    g = Graph("behind")
+
+    def rounded(value: str, zero: int, scale: float) -> str:
+        steps = g.const(np.float32(scale)), g.const(np.uint8(zero))
+        return g.op("DequantizeLinear", g.op("QuantizeLinear", value, *steps), *steps)
+
+    def convolved(value: str, channels: int, window: int) -> str:
+        weights = g.const(g.rng.integers(-64, 64, (channels, 16, window, window)).astype(np.int8))
+        filtered = g.op("DequantizeLinear", weights, g.const(np.float32(2**-8)), g.const(np.int8(0)))
+        return g.op("Conv", value, filtered, pads=[window // 2] * 4)
+
+    x = rounded(convolved(rounded(g.input("x", (2, 16, 11, 10)), 128, 2**-4), 16, 1), 201, 2**-4)
+    g.output(rounded(convolved(x, 18, 3), 90, 2**-2))
+    return g.model()
+
+
 def given(tile: int, form: str) -> Given:
     staged = form == "staged"
     schedule = WinogradSchedule(
@@ -157,6 +177,17 @@ def test_residuals_and_odd_channels(tmp_path: Any) -> None:
     compiled = Compiled({"m": model}, tmp_path, target_of(*WAYS[2][1:]), given={"m": given(4, "fused")})
     assert [k.rule for k in compiled.plan("m").kernels].count("conv2d.winograd4") == 2
     compiled.check("m")
+
+
+@pytest.mark.parametrize("way", WAYS[2:5], ids=lambda way: f"{way[0]} {way[1]}")
+def test_what_is_read_beside_the_image_is_the_zero_point(way: Way, tmp_path: Path) -> None:
+    compiled = Compiled({"m": behind_another()}, tmp_path, target_of(*way[1:]), given={"m": given(*way[:2])})
+    kernels = compiled.plan("m").kernels
+    assert f"conv2d.winograd{way[0]}" in {k.rule for k in kernels}
+    assert not [k for k in kernels if "pad" in k.ops]
+    x = np.random.default_rng(9).uniform(-8, 8, (2, 16, 11, 10)).astype(np.float32)
+    (expected,), (found,) = compiled.expected("m", {"x": x}).values(), compiled.run("m", {"x": x}).values()
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_tiles_are_exact_up_to_their_bounds() -> None:

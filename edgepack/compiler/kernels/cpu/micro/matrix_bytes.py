@@ -78,7 +78,7 @@ class MatrixBytes(PartialSums):
     def tile(self, rows: int, columns: int) -> Tile:
         """16 vectors of sums of 32 registers, as square as the product allows."""
         pairs = min(4, -(-rows // PAIR))
-        vectors = min(-(-columns // LANES), 8 // pairs if pairs != 3 else 2)
+        vectors = min(-(-columns // LANES), 8 // pairs)
         return Tile(min(rows, 8), min(columns, vectors * LANES))
 
     def partial_rows(self, rows: int) -> int:

@@ -118,15 +118,8 @@ class MatrixTiles(Dot4Bytes):
 
     def check_tile(self, tile: tuple[int, int], columns: int) -> None:
         high, wide = tile
-        if (
-            not 1 <= high <= LARGEST
-            or not 1 <= wide <= min(columns, LARGEST)
-            or wide % SIDE
-            not in (
-                0,
-                columns % SIDE if wide == columns else 0,
-            )
-        ):
+        fits = 1 <= high <= LARGEST and 1 <= wide <= min(columns, LARGEST)
+        if not fits or (wide % SIDE and wide != columns):
             raise ScheduleError(f"a tile of {by(tile)}, of {columns} columns in registers of {SIDE}")
 
     def block_tiles(self, units: int) -> int:
