@@ -96,20 +96,18 @@ class MatrixBytes(PartialSums):
         """Two units of a row are loaded together."""
         (first, count), last = steps, inner.tile_rows - 1
         pairs = [(row, min(row + 1, last)) for row in range(0, inner.tile_rows, PAIR)]
-        places = right.columns or [column // 2 for column, _ in inner.chunks]
         units = [e.let(left(row, first, count)) for row in range(inner.tile_rows)]
         for u in range(count):
             rows = [self._bytes(e, shuffle([units[a], units[b]], [u, count + u])) for a, b in pairs]
-            for place, (column, lanes) in zip(places, inner.chunks, strict=True):
-                for at in range(0, lanes // 2, PAIR):
-                    source = right.at + (first + u) * right.stride + (place + at)
-                    weights = self._bytes(e, e.vload(right.buffer, source, PAIR))
-                    for number, row in enumerate(rows):
-                        sums = inner.get(number, column + 2 * at, LANES)
-                        made = tirx.call_llvm_pure_intrin(
-                            "int32x4", "llvm.aarch64.neon.smmla.v4i32.v16i8", sums, row, weights
-                        )
-                        inner.set(number, column + 2 * at, made, LANES)
+            for column, place, _ in self.parts(inner, right, LANES):
+                source = right.at + (first + u) * right.stride + place
+                weights = self._bytes(e, e.vload(right.buffer, source, PAIR))
+                for number, row in enumerate(rows):
+                    sums = inner.get(number, column, LANES)
+                    made = tirx.call_llvm_pure_intrin(
+                        "int32x4", "llvm.aarch64.neon.smmla.v4i32.v16i8", sums, row, weights
+                    )
+                    inner.set(number, column, made, LANES)
 
     @staticmethod
     def _bytes(e: Emitter, units: Any) -> Any:

@@ -67,6 +67,17 @@ class PartialSums(MicroKernel):
             return
         _in_pairs(e, steps, lambda first, count: self.add_steps(e, sums, (first, count), left, right))
 
+    @staticmethod
+    def parts(inner: Partial, right: Matrix, lanes: int) -> list[tuple[int, Index, int]]:
+        """Vectors of partial sums: the first column, where in a row of the right operand its units begin, and
+        how many columns: ``lanes``, but where the tile ends before."""
+        places = right.columns or [column // 2 for column, _ in inner.chunks]
+        return [
+            (column + at, place + at // 2, min(lanes, whole))
+            for place, (column, whole) in zip(places, inner.chunks, strict=True)
+            for at in range(0, whole, lanes)
+        ]
+
     @abstractmethod
     def add_steps(
         self, e: Emitter, inner: Partial, steps: tuple[Index, int], left: LeftOperand, right: Matrix

@@ -79,17 +79,13 @@ class WidenedBytes(PartialSums, Int32Units):
     ) -> None:
         """The products of two steps are added in 16 bits."""
         first, count = steps
-        places = right.columns or [column // 2 for column, _ in inner.chunks]
         # 8 bytes each: of 16, the upper ones would have to be moved to a register of their own.
         loaded = {
-            (column + at): [
-                self._bytes(
-                    e, e.vload(right.buffer, right.at + (first + u) * right.stride + place + at // 2, 2)
-                )
+            column: [
+                self._bytes(e, e.vload(right.buffer, right.at + (first + u) * right.stride + place, 2))
                 for u in range(count)
             ]
-            for place, (column, lanes) in zip(places, inner.chunks, strict=True)
-            for at in range(0, lanes, LANES)
+            for column, place, _ in self.parts(inner, right, LANES)
         }
         for row in range(inner.rows):
             units = [self._bytes(e, e.splat(left(row, first + u), 2)) for u in range(count)]

@@ -72,16 +72,11 @@ class WidenedPairs(PartialSums, Int32Units):
             self._step(e, inner, steps[0] + u, left, right)
 
     def _step(self, e: Emitter, inner: Partial, step: Index, left: LeftOperand, right: Matrix) -> None:
-        places = right.columns or [column // 2 for column, _ in inner.chunks]
         # ARM multiplies 4 numbers: of 8, the upper ones would have to be moved to a register of their own.
-        units = 2 if has_feature(self.target, "neon") else LANES
+        numbers = LANES if has_feature(self.target, "neon") else 2 * LANES
         loaded = {
-            column + 2 * at: self._wide(
-                e,
-                e.vload(right.buffer, right.at + step * right.stride + (place + at), min(units, lanes // 2)),
-            )
-            for place, (column, lanes) in zip(places, inner.chunks, strict=True)
-            for at in range(0, lanes // 2, units)
+            column: self._wide(e, e.vload(right.buffer, right.at + step * right.stride + place, count // 2))
+            for column, place, count in self.parts(inner, right, numbers)
         }
         for row in range(inner.rows):
             unit = e.let(left(row, step))
