@@ -3,8 +3,8 @@
 ``edgepack.pack(module, example_inputs=...)`` of 40 named networks of timm, torchvision and transformers, and
 of 20 that a seed draws from ``timm.list_models()`` and transformers' types of models; random weights, nothing
 is downloaded. Each is verified against the eager module. Results are kept in build/pytorch_exports.json, so
-that a run goes on where the last one stopped; ``--write`` puts the table into docs/pytorch.md. Needs PyTorch,
-timm, torchvision and transformers beside edgepack.
+that a run goes on where the last one stopped; ``--write`` puts the table into notes/exported-modules.md.
+Needs PyTorch, timm, torchvision and transformers beside edgepack.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from markdown import replace_section, table
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "pytorch.md"
 KEPT = ROOT / "build" / "pytorch_exports.json"
-HEADING = "What was exported"
+HEADING = "Exported modules"
 
 NAMED = (
     *(f"timm/{name}" for name in ("resnet18", "resnet50", "mobilenetv2_100", "mobilenetv3_large_100")),
@@ -210,7 +209,7 @@ def _child(name: str) -> dict[str, Any]:
 
 
 def text_of(results: dict[str, dict[str, Any]]) -> str:
-    """The section of docs/pytorch.md."""
+    """The section of notes/."""
     import torch
 
     passed = sum(one["ok"] for one in results.values())
@@ -238,7 +237,7 @@ def main() -> int:
     """The program."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/pytorch.md")
+    parser.add_argument("--write", action="store_true", help="put the table into notes/")
     parser.add_argument("--anew", action="store_true", help="forget what is known")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -259,7 +258,7 @@ def main() -> int:
         print(f"{number + 1:3} {name:40} {'ok' if one['ok'] else one['said']}", flush=True)
     if options.write:
         chosen = {name: results[name] for name in (*NAMED, *kept["drawn"]) if name in results}
-        replace_section(HEADING, text_of(chosen), "pytorch_exports.py", PAGE)
+        replace_section(HEADING, text_of(chosen), "pytorch_exports.py")
     return 0
 
 
