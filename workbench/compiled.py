@@ -15,8 +15,9 @@ import onnx
 from edgepack.compiler.frontend.base import ImportedModel
 from edgepack.compiler.frontend.onnx import import_model
 from edgepack.compiler.frontend.onnx.output_facts import tolerances
+from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.graph.fused_group import FusedGroup
-from edgepack.compiler.graph.lower import Forms, Lowered, lower
+from edgepack.compiler.graph.lower import Lowered, lower
 from edgepack.compiler.kernels.preferred_forms import preferred_forms
 from edgepack.compiler.kernels.schedule import Given
 from edgepack.compiler.planner.build import Built, build_plan

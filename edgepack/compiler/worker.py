@@ -27,7 +27,8 @@ from edgepack.system.guardian import end_with_parent
 
 if TYPE_CHECKING:
     from edgepack.compiler.frontend.base import Float16Weights, Frontend, ImportedModel, ImportOptions
-    from edgepack.compiler.graph.lower import Forms, Lowered
+    from edgepack.compiler.graph.forms import Forms
+    from edgepack.compiler.graph.lower import Lowered
     from edgepack.compiler.planner.build import Built
     from edgepack.plan.binary import Binary
     from edgepack.plan.gpu_target import GpuTarget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgepack.compiler.graph.dilated import FilteredTiles
-from edgepack.compiler.graph.lower import Forms
+from edgepack.compiler.graph.forms import Forms
 from edgepack.compiler.kernels.cpu.conv.cost import OUTPUTS
 from edgepack.compiler.kernels.cpu.conv.winograd_integers import exact_tiles
 from edgepack.compiler.kernels.cpu.conv.winograd_transforms import tile_side
