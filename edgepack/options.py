@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from edgepack.plan.gpu_target import Precision
 from edgepack.plan.limits import Limits
+from edgepack.plan.opt_level import OptLevel
 from edgepack.plan.quantisation import CalibrationMethod, Quantize
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
@@ -69,6 +70,9 @@ class PackOptions:
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
             leaves params as large as the model's; "balanced" lets only small ones grow.
+        opt_level: how much is done for speed, each level with what is below it: 0 makes each operator a kernel
+            of plain loops, 1 fuses operators, 2 chooses layouts, packed weights and kernels of register
+            tiles, 3 does everything (docs/performance.md).
         strict_math: neither Winograd convolutions, nor polynomials in place of libm's functions, nor zeros in
             place of denormal numbers.
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead
@@ -116,6 +120,7 @@ class PackOptions:
     max_nodes: int | None = None
     set_batch: int | None = None
     optimize: Optimize = "latency"
+    opt_level: OptLevel = 3
     strict_math: bool = False
     strict_speed: bool = False
     formats: Sequence[str] = ()
@@ -159,6 +164,7 @@ class CheckKeywords(TypedDict, total=False):
     max_nodes: int | None
     set_batch: int | None
     optimize: Optimize
+    opt_level: OptLevel
     strict_math: bool
     weights: WeightsDtype | None
     precision: Precision | None

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
 from edgepack.bundle.fields import (
     CSymbol,
@@ -126,6 +126,9 @@ class OptionsRecord(Record):
     """What the kernels were chosen by."""
 
     optimize: Literal["latency", "size", "balanced"] = "latency"
+    opt_level: Literal[0, 1, 2, 3] = Field(
+        default=3, description="how much was done for speed; left out where it is 3, everything"
+    )
     strict_math: bool = Field(
         default=False, description="no Winograd, no polynomials for libm's functions, denormals kept"
     )
@@ -137,6 +140,14 @@ class OptionsRecord(Record):
         description="fp16: a GPU keeps tensors as float16, a CPU multiplies in it; tf32: a GPU rounds "
         "factors of products; null: fp32",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_the_default_level(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Bundles of level 3 say what they said when there was no other."""
+        data: dict[str, Any] = handler(self)
+        if self.opt_level == 3:
+            del data["opt_level"]
+        return data
 
 
 class ToolchainRecord(Record):

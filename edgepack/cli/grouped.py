@@ -26,7 +26,7 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
         "seed",
     ),
     "Device": ("sdk",),
-    "Speed": ("precision", "strict_math", "strict_speed"),
+    "Speed": ("opt_level", "precision", "strict_math", "strict_speed"),
     "Size": ("weights",),
     "Quantising": (
         *("quantize", "calibrate", "dynamic", "method", "percentile", "symmetric", "exclude", "min_sqnr"),

@@ -361,6 +361,13 @@ def kernel_options(function: _F) -> _F:
             "ones.",
         ),
         click.option(
+            "--opt-level",
+            type=click.IntRange(0, 3),
+            default=3,
+            show_default=True,
+            help="0: each operator a kernel of plain loops, 1: fused, 2: layouts and packed weights too, 3: all.",
+        ),
+        click.option(
             "--strict-math",
             is_flag=True,
             help="No Winograd, libm's functions instead of vector polynomials, denormal numbers as they are.",

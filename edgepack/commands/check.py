@@ -9,7 +9,7 @@ from pathlib import Path
 from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
-from edgepack.config.option_checks import check_optimize
+from edgepack.config.option_checks import check_opt_level, check_optimize
 from edgepack.errors import ModelError
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.requested import check_job
@@ -32,11 +32,17 @@ def check_model(
     profile = device if isinstance(device, Device) else load_device(device)
     require_gpu(profile.gpu, profile.name)
     asked = device.name if isinstance(device, Device) else str(device)
-    cpu = replace(profile.cpu_target(), optimize=options.optimize, strict_math=options.strict_math)
+    cpu = replace(
+        profile.cpu_target(),
+        optimize=options.optimize,
+        opt_level=options.opt_level,
+        strict_math=options.strict_math,
+    )
     if profile.gpu.api == "none":
         cpu = with_precision(cpu, options.precision)
     target = profile.gpu_target(cpu, options.precision or "fp32") or cpu
     check_optimize(options.optimize)
+    check_opt_level(options.opt_level)
     able = target is not cpu or computes_float16(profile)
     check_precision(options.precision, gpu=profile.gpu, able=able, device=profile.name)
     job = check_job(model, options, target)

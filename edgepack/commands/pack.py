@@ -25,7 +25,7 @@ from edgepack.commands.quantised_source import (
 from edgepack.config.device import Device, computes_float16, load_device, load_variant
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
-from edgepack.config.option_checks import check_optimize
+from edgepack.config.option_checks import check_opt_level, check_optimize
 from edgepack.errors import ConfigError, EdgepackWarning, ModelError
 from edgepack.formats.platform import npm
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
@@ -168,6 +168,7 @@ def _package(options: PackOptions, device: Device) -> PackageIdentity:
 
 def _check_choices(options: PackOptions, device: Device) -> None:
     check_optimize(options.optimize)
+    check_opt_level(options.opt_level, strict_speed=options.strict_speed)
     able = device.gpu.api != "none" or computes_float16(device)
     check_precision(options.precision, gpu=device.gpu, able=able, device=device.name)
     if options.weights not in (None, "float32", "float16"):
@@ -195,6 +196,7 @@ def _params_key(options: PackOptions) -> bytes:
 def _options_record(options: PackOptions) -> OptionsRecord:
     return OptionsRecord(
         optimize=options.optimize,
+        opt_level=options.opt_level,
         strict_math=options.strict_math,
         weights=options.weights,
         precision=options.precision,
@@ -248,6 +250,7 @@ def _targets(devices: Sequence[Device], options: PackOptions) -> list[tuple[Devi
             device.cpu_target(),
             threads=devices[-1].threads,
             optimize=options.optimize,
+            opt_level=options.opt_level,
             strict_math=options.strict_math,
         )
         for device in devices

@@ -20,10 +20,18 @@ from edgepack.options import (
     RunKeywords,
     RunOptions,
 )
+from edgepack.plan.opt_level import ALL, OPT_LEVELS
 from edgepack.plan.target import Optimize
 from edgepack.registry import object_kind
 
-__all__ = ["check_optimize", "check_options", "check_run", "check_seconds", "check_whole"]
+__all__ = [
+    "check_opt_level",
+    "check_optimize",
+    "check_options",
+    "check_run",
+    "check_seconds",
+    "check_whole",
+]
 
 
 _MODEL_HINT = "Give the path of a file that torch.onnx.export, tf2onnx or the like has written."
@@ -69,6 +77,20 @@ def check_optimize(value: str) -> None:
     """Raise ConfigError unless there are kernels that are chosen for this."""
     if value not in get_args(Optimize):
         raise ConfigError(f"No kernels are made for {value!r}.", hint="Use latency, size or balanced.")
+
+
+def check_opt_level(value: Any, *, strict_speed: bool = False) -> None:
+    """Raise ConfigError unless ``value`` is a level of optimisation, the highest with ``strict_speed``."""
+    if not _is_whole(value) or value not in OPT_LEVELS:
+        raise ConfigError(
+            f"There is no optimisation level {_shown(value).removeprefix('the int ')}.",
+            hint="Use 0 (each operator a kernel of plain loops), 1, 2 or 3 (everything).",
+        )
+    if strict_speed and value < ALL:
+        raise ConfigError(
+            f"--strict-speed refuses slow kernels, and --opt-level {value} asks for such.",
+            hint="Leave out one of the two.",
+        )
 
 
 def check_whole(name: str, value: Any, *, least: int) -> None:
@@ -212,6 +234,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "max_nodes": ("a whole number above 0", _is_size),
     "set_batch": ("a whole number above 0", _is_size),
     "optimize": ("a text", _is_text),
+    "opt_level": ("a whole number from 0 to 3", _is_whole),
     "strict_math": ("True or False", _is_flag),
     "strict_speed": ("True or False", _is_flag),
     "formats": ("a list of names", _is_names),

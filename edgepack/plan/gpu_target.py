@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 from edgepack.plan.gpu_speed import GpuSpeed, usual_speed
+from edgepack.plan.opt_level import OptLevel
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["TF32_CAPABILITY", "GpuApi", "GpuTarget", "Precision"]
@@ -57,6 +58,11 @@ class GpuTarget:
     precision: Precision = "fp32"
     float16_weights: bool = False
     speed: GpuSpeed | None = None
+
+    @property
+    def opt_level(self) -> OptLevel:
+        """How much is done for speed, here and on the host."""
+        return self.host.opt_level
 
     @property
     def estimated_speed(self) -> GpuSpeed:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.opt_level import ALL, OptLevel
 
 __all__ = ["CACHE_LINE_BYTES", "CPU_FEATURES", "CpuTarget", "Optimize", "with_precision"]
 
@@ -69,6 +70,7 @@ class CpuTarget:
         l3_bytes: size of the cache behind them that cores share, in bytes; 0 where none is known.
         threads: threads that a session uses unless the caller asks for another number.
         optimize: what the rules prefer.
+        opt_level: how much is done for speed: passes and rules of higher levels are left out.
         strict_math: neither Winograd's transforms, nor polynomials for elementary functions, nor zeros for
             denormal numbers: results differ from the model's own arithmetic by the order of sums only.
         float16_weights: weights that are float16 numbers are stored as such.
@@ -90,6 +92,7 @@ class CpuTarget:
     l3_bytes: int = 0
     threads: int = 1
     optimize: Optimize = "latency"
+    opt_level: OptLevel = ALL
     strict_math: bool = False
     float16_weights: bool = False
     float16_products: bool = False

@@ -20,6 +20,7 @@ from edgepack.config.schema import schema_text as config_schema
 from edgepack.errors import ConfigError
 from edgepack.formats.metadata import PackageMetadata
 from edgepack.plan.gpu_target import Precision
+from edgepack.plan.opt_level import OptLevel
 from edgepack.plan.target import Optimize
 from edgepack.plan.types import ParamsMode, WeightsDtype
 
@@ -87,6 +88,9 @@ class Choices(Frozen):
     )
     optimize: Optimize | None = Field(
         default=None, description="What kernels are chosen for. Default: latency."
+    )
+    opt_level: OptLevel | None = Field(
+        default=None, description="How much is done for speed, 0 to 3. Default: 3, everything."
     )
     strict_math: bool | None = Field(
         default=None,

@@ -85,7 +85,7 @@ def compiled(captured: Captured, options: CompileOptions) -> Compiled:
     if [one.name for one in session.outputs] != results:
         raise ModelError(f"its results are called {', '.join(one.name for one in session.outputs)}")
     found = Compiled(session, captured, read)
-    _check(found, captured, read, rounded=bool(options.packing()))
+    _check(found, captured, read, rounded=bool(options.of_numbers()))
     return found
 
 

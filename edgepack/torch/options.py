@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from edgepack.config.option_checks import check_options, check_whole
+from edgepack.config.option_checks import check_opt_level, check_options, check_whole
 from edgepack.errors import ConfigError
 
 __all__ = ["CompileOptions", "compile_options"]
@@ -21,16 +21,22 @@ class CompileOptions:
         threads: how many compute in a run; default ``torch.get_num_threads()`` when a subgraph is compiled.
         shapes: how many times a subgraph is compiled at most, once for each sizes of its inputs (and for each
             state of its parameters); with further ones it stays eager.
+        opt_level: how much is done for speed, 0 to 3, as for :func:`edgepack.pack`.
         precision, weights: as for :func:`edgepack.pack`.
     """
 
     threads: int | None = None
     shapes: int = 8
+    opt_level: int = 3
     precision: str | None = None
     weights: str | None = None
 
     def packing(self) -> dict[str, Any]:
         """What is given to :func:`edgepack.pack`."""
+        return {"opt_level": self.opt_level, **self.of_numbers()}
+
+    def of_numbers(self) -> dict[str, Any]:
+        """Those of what is given to :func:`edgepack.pack` that this machine may not have, and that round."""
         chosen = {"precision": self.precision, "weights": self.weights}
         return {name: value for name, value in chosen.items() if value is not None}
 
@@ -63,6 +69,7 @@ def compile_options(given: Any, mode: str | None = None) -> CompileOptions:
             )
     check_whole("threads", values.get("threads"), least=1)
     check_whole("shapes", values.get("shapes", 8), least=1)
+    check_opt_level(values.get("opt_level", 3))
     if values.get("shapes", 8) is None:
         raise ConfigError("shapes is a whole number, not None.", hint="Give 1 or more.")
     check_options({name: values.get(name) for name in ("precision", "weights")})

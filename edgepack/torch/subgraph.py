@@ -126,7 +126,7 @@ class Subgraph:
             program = captured(self._gm, args, self._constants, self.label)
             found = compiled(program, self._options)
         except EdgepackError as error:
-            if isinstance(error, ConfigError) and self._options.packing():
+            if isinstance(error, ConfigError) and self._options.of_numbers():
                 raise  # an option that this machine has not
             self._say(_sentence(error.message))
             return None

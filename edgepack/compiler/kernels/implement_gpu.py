@@ -22,6 +22,7 @@ from edgepack.compiler.kernels.registry import GPU_RULES
 from edgepack.compiler.kernels.schedule import Given, ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.opt_level import ALL, TILED
 
 __all__ = ["implement_on_gpu"]
 
@@ -46,7 +47,7 @@ def implement_on_gpu(
         RuleError: no kernel of a GPU serves it; the CPU has to compute it.
     """
     nests = find_loop_nests(fused)
-    found = find_attention(nests)
+    found = find_attention(nests) if target.opt_level >= ALL else None
     if found is None or not _serves(fused, nests, found, target, half):
         parts = _parts(fused, nests, nests.nests, target, half)
     else:
@@ -89,6 +90,8 @@ def _winograd(
     schedule = given.get(WINOGRAD, GpuWinogradSchedule())
     if isinstance(part, FusedRows | Attention) or not isinstance(schedule, GpuWinogradSchedule):
         return None
+    if target.opt_level < ALL:
+        return None
     try:
         return winograd(fused, nests, part, target, half, schedule)
     except ScheduleError:
@@ -113,6 +116,8 @@ def _parts(
     fused: FusedGroup, nests: LoopNests, among: Sequence[LoopNest], target: GpuTarget, half: HalfOperands
 ) -> list[_Part]:
     """Some of the nests in order, those that one kernel computes together as a run."""
+    if target.opt_level < TILED:
+        return list(among)
     params = list(fused.function.params)
     parts: list[_Part] = []
     for part in find_fused_rows(nests, params[len(params) - fused.outputs :], among):
@@ -151,6 +156,8 @@ def _stage(
         return "rows", rows(Kernel(fused, nests, target.most_parameters, half), part, target)
     refused: list[str] = []
     for rule in GPU_RULES:
+        if rule.level > target.opt_level:
+            continue
         try:
             return rule.name, rule.apply(Kernel(fused, nests, target.most_parameters, half), part, target)
         except RuleError as error:

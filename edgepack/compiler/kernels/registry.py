@@ -23,6 +23,7 @@ from edgepack.compiler.kernels.estimate import estimated_cycles, work_of
 from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.compiler.kernels.rule import OTHER_DTYPE, PairRule, Rule
 from edgepack.compiler.kernels.schedule import Given, Schedule, ScheduleError
+from edgepack.plan.opt_level import ALL
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["GPU_RULES", "PAIR_RULES", "RULES", "find_rules", "implement", "implement_pair", "with_prefetch"]
@@ -98,6 +99,7 @@ class _Choice:
     """The choice of a rule for one fused group.
 
     Attributes:
+        rules: those of the target's level of optimisation, in order.
         refused: why the last of the fast rules that are for such groups does not serve it.
     """
 
@@ -112,15 +114,16 @@ class _Choice:
         self.fused, self.target, self.constants, self.warn = fused, target, constants, warn
         self.given = given
         self.refused = ""
+        self.rules = [rule for rule in RULES if rule.level <= target.opt_level]
 
     def made(self, fast_only: bool) -> Implementation:
         fused = self.fused
-        slow = [rule for rule in RULES if not self._is_fast(rule)]
-        for rule in RULES:
+        slow = [rule for rule in self.rules if not self._is_fast(rule)]
+        for rule in self.rules:
             if rule in slow:
                 continue
             if fused.row_stride is not None and not any(
-                r.heeds_row_stride for r in RULES if r.order >= rule.order
+                r.heeds_row_stride for r in self.rules if r.order >= rule.order
             ):
                 break
             found = self._tried(rule)
@@ -145,7 +148,7 @@ class _Choice:
         if not candidates:
             raise RuleError(f"no rule serves {self.fused.name}")
         rule, best = min(candidates, key=lambda c: estimated_cycles(c[1], work, self.target))
-        if rule.warning:
+        if rule.warning and self.target.opt_level == ALL:
             self.warn(f"kernel {self.fused.title}: {rule.warning}")
         return replace(best, refused=self.refused)
 

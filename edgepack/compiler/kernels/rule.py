@@ -30,6 +30,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, RuleError
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.plan.dtypes import DTYPES
+from edgepack.plan.opt_level import TILED, OptLevel
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["EVERY_DTYPE", "FLOAT32", "OTHER_DTYPE", "PRODUCTS", "PairRule", "Rule"]
@@ -66,6 +67,9 @@ class Rule:
         kind: "anchor": what has this anchor; "blocks": any group whose blocks it understands, which is slow
             for one with an anchor; "fallback": what nothing else serves, slowly.
         schedule: the class of what it decides; None for a rule that takes none.
+        level: of optimisation, from which on it is tried: PLAIN for plain loops and for what is the only way
+            to compute an operator, TILED for register tiles and vectors, ALL for what computes several
+            operators, or one by other arithmetic.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Rule:
     warning: str = ""
     kind: Literal["anchor", "blocks", "fallback"] = "anchor"
     schedule: type[Schedule] | None = None
+    level: OptLevel = TILED
 
     def implement(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from edgepack.compiler.graph.lower import Lowered
 from edgepack.compiler.planner.concat_in_place import concat_in_place
 from edgepack.compiler.planner.float16_products import mark_float16_products
@@ -15,6 +17,7 @@ from edgepack.compiler.planner.slow_kernels import describe_slow_kernels
 from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.planner.weight_prefetch import plan_weight_prefetch
 from edgepack.compiler.reporter import Reporter
+from edgepack.plan.opt_level import ALL, TILED, describe_level
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.types import Signature
 
@@ -25,6 +28,9 @@ WITHOUT_INSTRUCTION = (
     "This CPU has no instruction that converts float16: products take 3 to 6 times as long with weights in "
     "float16 as in float32."
 )
+
+#: Kernels of plain loops read what the model computes with.
+OF_PLAIN_LOOPS = "Below --opt-level 2 weights of float16 are stored as float32, in twice the space."
 
 
 def build_plan(
@@ -54,23 +60,34 @@ def build_plan(
         mark_float16_weights(program)
     kept = (
         mark_float16_products(program, signature.nodes, measured.calibration)
-        if target.float16_products
+        if target.float16_products and target.opt_level >= TILED
         else ()
     )
     selector = KernelSelector(program, target, symbol_prefix, reporter or Reporter(), measured.schedules)
-    for text in (*lowered.warnings, *kept):
+    for text in (*lowered.warnings, *kept, *_of_options(target)):
         selector.warn(text)
-    if target.float16_weights and not target.converts_float16:
-        selector.warn(WITHOUT_INSTRUCTION)
-    concat_in_place(program, selector.try_select_as)
-    fuse_pairs(program, selector.try_select)
+    if target.opt_level >= ALL:
+        concat_in_place(program, selector.try_select_as)
+        fuse_pairs(program, selector.try_select)
     select_or_split(program, selector)
-    for call in plan_weight_prefetch(program.calls, target):
-        selector.add_prefetch(call)
+    if target.opt_level >= ALL:
+        for call in plan_weight_prefetch(program.calls, target):
+            selector.add_prefetch(call)
     # Scratch in the arena of several threads is now memory of the one thread, now of the other, and to write
     # what another core has read takes eight times as long as the own: notes/2026-11-21-threads.md.
     threads = 1 if target.optimize == "latency" else target.threads
-    slow = describe_slow_kernels(program.calls, signature.nodes, target)
+    slow = describe_slow_kernels(program.calls, signature.nodes, target) if target.opt_level >= ALL else ()
     for text in slow:
         selector.warn(text)
     return Layout(program, signature, selector, threads=threads).finish(name, slow)
+
+
+def _of_options(target: CpuTarget) -> Iterator[str]:
+    """What the user is told of the options, whatever the model."""
+    if target.opt_level < ALL:
+        yield describe_level(target.opt_level)
+    if target.opt_level < TILED:
+        if target.float16_weights:
+            yield OF_PLAIN_LOOPS
+    elif target.float16_weights and not target.converts_float16:
+        yield WITHOUT_INSTRUCTION

@@ -19,6 +19,7 @@ from edgepack.compiler.planner.select_gpu import GpuSelector
 from edgepack.compiler.planner.split import select_or_split
 from edgepack.compiler.reporter import Reporter
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.opt_level import describe_level
 from edgepack.plan.types import Signature
 
 __all__ = ["build_gpu_plan"]
@@ -44,7 +45,7 @@ def build_gpu_plan(
     program = read_program(lowered)
     gpu = GpuSelector(target, symbol_prefix, reporter, measured.schedules)
     cpu = KernelSelector(program, target.host, symbol_prefix, reporter, measured.schedules)
-    for text in lowered.warnings:
+    for text in (*lowered.warnings, *filter(None, [describe_level(target.opt_level)])):
         cpu.warn(text)
     for call in program.calls:
         reason = gpu.select(call, HalfTensors().of_call(call))

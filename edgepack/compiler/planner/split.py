@@ -18,12 +18,14 @@ from edgepack.compiler.kernels.estimate import slow_cycles, work_of
 from edgepack.compiler.planner.group_splitter import GroupSplitter, SubGroup
 from edgepack.compiler.planner.program import Call, Program, Value
 from edgepack.compiler.planner.select import KernelSelector
+from edgepack.plan.opt_level import ALL
 
 __all__ = ["select_or_split"]
 
 
 def select_or_split(program: Program, selector: KernelSelector) -> None:
-    """Selects the kernels of all calls that have none, after taking some apart.
+    """Selects the kernels of all calls that have none, after taking some apart at the highest level of
+    optimisation.
 
     Args:
         program: changed in place.
@@ -39,7 +41,8 @@ def select_or_split(program: Program, selector: KernelSelector) -> None:
             continue
         name = call.fused.name
         if name not in cuts:
-            cuts[name] = _cheapest_cuts(call.fused, selector)
+            apart = selector.target.opt_level >= ALL
+            cuts[name] = _cheapest_cuts(call.fused, selector) if apart else []
         for part in _split(program, call, cuts[name], selector) if cuts[name] else [call]:
             selector.select(part)
 

@@ -14,6 +14,7 @@ from edgepack.compiler.kernels.gpu.kernel import Kernel, initial_value
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.compiler.kernels.gpu.rule import GpuRule
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.opt_level import PLAIN
 
 __all__ = ["RULE", "pointwise"]
 
@@ -58,4 +59,4 @@ def _accumulate(kernel: Kernel, block: Block, env: Environment, left: list[tuple
         _accumulate(kernel, block, {**env, variable: name}, rest)
 
 
-RULE = GpuRule("element", order=600, apply=pointwise)
+RULE = GpuRule("element", order=600, apply=pointwise, level=PLAIN)

@@ -15,6 +15,7 @@ from edgepack.compiler.kernels.gpu.contract import GpuStage
 from edgepack.compiler.kernels.gpu.kernel import Kernel
 from edgepack.compiler.kernels.gpu.loop_nests import LoopNest
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.opt_level import TILED, OptLevel
 
 __all__ = ["GpuRule"]
 
@@ -27,8 +28,10 @@ class GpuRule:
         name: unique among the rules of GPUs; it is part of the kernels' names.
         order: unique too; rules are tried lowest first.
         apply: writes the kernel. RuleError if the rule does not serve the nest.
+        level: of optimisation, from which on it is tried.
     """
 
     name: str
     order: int
     apply: Callable[[Kernel, LoopNest, GpuTarget], GpuStage]
+    level: OptLevel = TILED

@@ -29,6 +29,7 @@ from edgepack.compiler.kernels.cpu.emit.vector_parts import MATH_DTYPE
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.compiler.kernels.schedule import Schedule, ScheduleError
 from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.opt_level import ALL
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["attention"]
@@ -180,4 +181,11 @@ class AttentionKernel(KernelBuilder):
             )
 
 
-RULE = Rule("attention", order=600, dtypes=FLOAT32 | {"bool"}, apply=attention, schedule=AttentionSchedule)
+RULE = Rule(
+    "attention",
+    order=600,
+    dtypes=FLOAT32 | {"bool"},
+    apply=attention,
+    schedule=AttentionSchedule,
+    level=ALL,
+)

@@ -57,6 +57,7 @@ from edgepack.compiler.kernels.cpu.micro.multiply_add import MultiplyAdd
 from edgepack.compiler.kernels.cpu.micro.registry import micro_kernel_for
 from edgepack.compiler.kernels.product_types import ProductTypes
 from edgepack.compiler.kernels.rule import OTHER_DTYPE, PRODUCTS, Rule
+from edgepack.plan.opt_level import ALL
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["Winograd", "winograd"]
@@ -380,4 +381,5 @@ RULE = Rule(
     apply=winograd,
     heeds_row_stride=True,
     schedule=WinogradSchedule,
+    level=ALL,
 )

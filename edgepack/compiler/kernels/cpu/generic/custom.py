@@ -8,6 +8,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.contract import Implementation, Operand, RuleError, Stage
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
 from edgepack.plan.custom import CFunction
+from edgepack.plan.opt_level import PLAIN
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["custom"]
@@ -35,4 +36,4 @@ def custom(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> I
     return Implementation("custom", (stage,), parameters=parameters, c_function=function)
 
 
-RULE = Rule("custom", order=660, dtypes=EVERY_DTYPE, apply=custom)
+RULE = Rule("custom", order=660, dtypes=EVERY_DTYPE, apply=custom, level=PLAIN)

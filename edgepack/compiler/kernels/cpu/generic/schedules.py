@@ -29,6 +29,7 @@ from edgepack.compiler.kernels.cpu.generic.lowering import implementation_of
 from edgepack.compiler.kernels.expressions.nodes import nodes_in
 from edgepack.compiler.kernels.expressions.operations import Kind
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
+from edgepack.plan.opt_level import PLAIN
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["generic", "plain", "rows"]
@@ -367,13 +368,14 @@ def _limit_by_reads(block: Block, written: set[Buffer], shared: int) -> int:
     return shared
 
 
-GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic, kind="fallback")
-ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows, kind="fallback")
+GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic, kind="fallback", level=PLAIN)
+ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows, kind="fallback", level=PLAIN)
 PLAIN = Rule(
     "plain",
     order=1300,
     dtypes=EVERY_DTYPE,
     apply=plain,
     kind="fallback",
+    level=PLAIN,
     warning="no schedule serves it; it runs in one thread, not vectorised",
 )

@@ -16,6 +16,7 @@ from edgepack.compiler.kernels.cpu.recurrent.sequence import SequenceKernel
 from edgepack.compiler.kernels.cpu.recurrent.steps import StepsKernel
 from edgepack.compiler.kernels.rule import FLOAT32, Rule
 from edgepack.plan.dtypes import DTYPE_BYTES
+from edgepack.plan.opt_level import PLAIN, TILED
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["recurrent"]
@@ -32,9 +33,10 @@ def recurrent(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -
     if fused.anchor is None or fused.anchor.kind != "recurrent":
         raise RuleError("another operator")
     form = Recurrence.of(fused.anchor.attributes)
-    sequence = SequenceKernel(fused, form, target, packed=1 in constants)
+    packed = 1 in constants and target.opt_level >= TILED
+    sequence = SequenceKernel(fused, form, target, packed=packed)
     if _worth_sharing(form, target, sequence.pieces):
-        return StepsKernel(fused, form, target, packed=1 in constants).build()
+        return StepsKernel(fused, form, target, packed=packed).build()
     return sequence.build()
 
 
@@ -49,4 +51,4 @@ def _worth_sharing(form: Recurrence, target: CpuTarget, pieces: int) -> bool:
     )
 
 
-RULE = Rule("recurrent", order=650, dtypes=FLOAT32 | {"int32"}, apply=recurrent)
+RULE = Rule("recurrent", order=650, dtypes=FLOAT32 | {"int32"}, apply=recurrent, level=PLAIN)

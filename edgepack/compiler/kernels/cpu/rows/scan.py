@@ -19,6 +19,7 @@ from edgepack.compiler.kernels.cpu.builder import KernelBuilder
 from edgepack.compiler.kernels.cpu.emit.float16 import SIXTEEN_BIT_FLOATS
 from edgepack.compiler.kernels.cpu.emit.indices import div, index, mod
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
+from edgepack.plan.opt_level import PLAIN
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["scan"]
@@ -126,4 +127,4 @@ def scan(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -> Imp
     return ScanKernel(fused, target).build()
 
 
-RULE = Rule("scan", order=870, dtypes=EVERY_DTYPE, apply=scan)
+RULE = Rule("scan", order=870, dtypes=EVERY_DTYPE, apply=scan, level=PLAIN)

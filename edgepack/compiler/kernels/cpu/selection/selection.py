@@ -11,6 +11,7 @@ from edgepack.compiler.kernels.cpu.selection.suppression import SuppressionKerne
 from edgepack.compiler.kernels.cpu.selection.top_k import TopKKernel
 from edgepack.compiler.kernels.cpu.selection.unique import UniqueKernel
 from edgepack.compiler.kernels.rule import EVERY_DTYPE, Rule
+from edgepack.plan.opt_level import PLAIN
 from edgepack.plan.target import CpuTarget
 
 __all__ = ["selection"]
@@ -33,4 +34,4 @@ def selection(fused: FusedGroup, target: CpuTarget, constants: frozenset[int]) -
     return KERNELS[form.operator](fused, form, target).build()
 
 
-RULE = Rule("selection", order=670, dtypes=EVERY_DTYPE, apply=selection)
+RULE = Rule("selection", order=670, dtypes=EVERY_DTYPE, apply=selection, level=PLAIN)
