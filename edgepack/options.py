@@ -70,9 +70,9 @@ class PackOptions:
             is a named dimension takes it by ``dims``.
         optimize: "latency" takes whatever runs fastest, even where it needs more params (Winograd); "size"
             leaves params as large as the model's; "balanced" lets only small ones grow.
-        opt_level: how much is done for speed, each level with what is below it: 0 makes each operator a kernel
-            of plain loops, 1 fuses operators, 2 chooses layouts, packed weights and kernels of register
-            tiles, 3 does everything (docs/performance.md).
+        opt_level: how much is done for speed: 0 makes each operator a kernel of plain loops, 1 fuses
+            operators, 2 chooses layouts, packed weights and kernels of register tiles as well, 3 does
+            everything (docs/performance.md).
         strict_math: neither Winograd convolutions, nor polynomials in place of libm's functions, nor zeros in
             place of denormal numbers.
         strict_speed: refuse a model of which a large part would be far slower than the CPU could be, instead

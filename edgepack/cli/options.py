@@ -365,7 +365,7 @@ def kernel_options(function: _F) -> _F:
             type=click.IntRange(0, 3),
             default=3,
             show_default=True,
-            help="0: each operator a kernel of plain loops, 1: fused, 2: layouts and packed weights too, 3: all.",
+            help="0: plain loops, an operator each, 1: fused, 2: layouts and register tiles too, 3: all.",
         ),
         click.option(
             "--strict-math",

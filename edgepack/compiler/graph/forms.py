@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from edgepack.compiler.graph.dilated import FilteredTiles
 from edgepack.compiler.graph.filtered_integers import ExactTiles
 from edgepack.compiler.graph.quantised_values import ByteProducts
+from edgepack.plan.opt_level import ALL, OptLevel
 
 __all__ = ["Forms"]
 
@@ -26,6 +27,7 @@ class Forms:
         pairs_rate: multiply-adds of int16 in the time of one of float32.
         exact_tiles: the tiles by which convolutions of integers by 3x3 have Winograd's form, given their
             bounds; None where they may not have it.
+        level: of optimisation: groups of passes of higher ones are left out.
         shuffles: elements at steps along a row are loads and shuffles: small windows are pooled as slices
             where an image is channels first.
     """
@@ -37,3 +39,4 @@ class Forms:
     exact_tiles: ExactTiles | None = None
     pairs_rate: float = 1.0
     shuffles: bool = False
+    level: OptLevel = ALL

@@ -57,6 +57,8 @@ def lower(
     # The target only selects TVM's generic CPU legalisations.
     with tvm.target.Target("llvm"):
         for group in PASS_GROUPS:
+            if group.level > asked.forms.level:
+                continue
             if group is TO_LOOPS:
                 fused = module
             for step in group.passes(asked):

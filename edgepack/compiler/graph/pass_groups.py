@@ -34,6 +34,7 @@ from edgepack.compiler.graph.quantised_weights import (
     warning_of_slow_products,
 )
 from edgepack.compiler.graph.safe_indices import safe_indices
+from edgepack.plan.opt_level import ALL, FUSED, PLAIN, TILED, OptLevel
 
 __all__ = ["PASS_GROUPS", "TO_LOOPS", "Asked", "ModulePass", "PassGroup"]
 
@@ -70,11 +71,13 @@ class PassGroup:
         passes: those that run for what is asked, in order. None of them changes the module that it gets. They
             are a list, not one function, so that nobody holds the module before them, and its weights, longer
             than the first of them.
+        level: of optimisation, from which on they run.
     """
 
     name: str
     title: str
     passes: Callable[[Asked], Sequence[ModulePass]]
+    level: OptLevel = PLAIN
 
 
 @contextmanager
@@ -154,6 +157,7 @@ PASS_GROUPS = (
         "integers",
         "operators between DequantizeLinear and QuantizeLinear become operators on integers",
         _products_of_integers,
+        level=TILED,
     ),
     PassGroup(
         "simplify",
@@ -170,31 +174,37 @@ PASS_GROUPS = (
         "group-norms",
         "group and instance norms that are spelled out become one operator each",
         lambda _: [find_group_norms],
+        level=ALL,
     ),
     PassGroup(
         "layout",
         "tensors that convolutions and poolings read get their channels last",
         _channels_last,
+        level=TILED,
     ),
     PassGroup(
         "narrow-operands",
         "products of integers read bytes or int16 where these hold their operands",
         _narrow_operands,
+        level=TILED,
     ),
     PassGroup(
         "norms",
         "layer norms and RMS norms that are spelled out become one operator each",
         lambda _: [fuse_norms],
+        level=ALL,
     ),
     PassGroup(
         "attention",
         "products, softmax and product of attention become one operator",
         lambda _: [fuse_attention],
+        level=ALL,
     ),
     PassGroup(
         "gathers",
         "what several gathers read is kept apart from them, so that it is computed once",
         lambda _: [isolate_gathered],
+        level=FUSED,
     ),
     PassGroup(
         "legalize",
@@ -205,12 +215,18 @@ PASS_GROUPS = (
         "isolate",
         "look-ups become elementwise; conversions and what many read are kept apart from what is fused",
         lambda _: [look_ups_as_elementwise, isolate_conversions, isolate_small_results, isolate_shared],
+        level=FUSED,
     ),
     PassGroup(
         "constants",
         "what depends on constants alone is computed, what nobody reads removed",
         lambda _: [_fold_constants, _t.DeadCodeElimination(["main"])],
     ),
-    PassGroup("fuse", "operators that one kernel computes become one function", lambda _: [_t.FuseOps()]),
+    PassGroup(
+        "fuse",
+        "operators that one kernel computes become one function",
+        lambda _: [_t.FuseOps()],
+        level=FUSED,
+    ),
     TO_LOOPS,
 )

@@ -12,6 +12,7 @@ from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
 from edgepack.compiler.kernels.cpu.micro.dot4_bytes import byte_products
 from edgepack.compiler.kernels.cpu.micro.widened_pairs import widens_pairs
 from edgepack.compiler.tvm_target import has_feature
+from edgepack.plan.opt_level import ALL
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
 
@@ -28,8 +29,9 @@ PAIRS_RATE = 1.5
 def preferred_forms(target: Target) -> Forms:
     """The forms that a CPU prefers, by what it multiplies fast; a GPU has none of its own."""
     if not isinstance(target, CpuTarget):
-        return Forms()
-    winograd = target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
+        return Forms(level=target.opt_level)
+    every = target.opt_level >= ALL
+    winograd = every and target.vector_bits > 0 and not target.strict_math and target.optimize == "latency"
     filtered = FilteredTiles(LARGEST, tile_side(LARGEST) ** 2) if winograd else None
     vectors = target.word_lanes > 1
     widened = widens_pairs(target)
@@ -39,7 +41,8 @@ def preferred_forms(target: Target) -> Forms:
         quads=quads,
         narrows=nearest_lanes(target) > 0 and (target.rounds_to_integers or has_feature(target, "sse4.1")),
         filtered=filtered,
-        exact_tiles=exact_tiles if pairs and vectors and target.optimize != "size" else None,
+        exact_tiles=exact_tiles if every and pairs and vectors and target.optimize != "size" else None,
         pairs_rate=1.0 if widened else PAIRS_RATE,
         shuffles=vectors,
+        level=target.opt_level,
     )

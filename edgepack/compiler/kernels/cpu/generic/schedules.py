@@ -370,7 +370,7 @@ def _limit_by_reads(block: Block, written: set[Buffer], shared: int) -> int:
 
 GENERIC = Rule("generic", order=1100, dtypes=EVERY_DTYPE, apply=generic, kind="fallback", level=PLAIN)
 ROWS = Rule("rows", order=1200, dtypes=EVERY_DTYPE, apply=rows, kind="fallback", level=PLAIN)
-PLAIN = Rule(
+PLAIN_LOOPS = Rule(
     "plain",
     order=1300,
     dtypes=EVERY_DTYPE,
