@@ -149,7 +149,7 @@ def check(
         device: a device's name, a path to its YAML file, or the device. No compiler for it is needed.
         progress: as for :func:`pack`.
         options: ``shapes``, ``dims``, ``cut_inputs``, ``cut_outputs``, ``set_batch``, ``optimize``,
-            ``strict_math``, ``weights`` and ``timeout`` of :class:`PackOptions`.
+            ``opt_level``, ``strict_math``, ``weights`` and ``timeout`` of :class:`PackOptions`.
 
     Returns:
         what would be compiled, and how large it is; operators that cannot be compiled are no error.

@@ -47,6 +47,7 @@ __all__ = [
     "Manifest",
     "Memory",
     "ModelRecord",
+    "OptionsRecord",
     "Params",
     "Recorded",
     "RecordedTensor",

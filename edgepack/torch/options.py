@@ -9,6 +9,7 @@ from typing import Any
 
 from edgepack.config.option_checks import check_opt_level, check_options, check_whole
 from edgepack.errors import ConfigError
+from edgepack.plan.opt_level import ALL
 
 __all__ = ["CompileOptions", "compile_options"]
 
@@ -33,7 +34,8 @@ class CompileOptions:
 
     def packing(self) -> dict[str, Any]:
         """What is given to :func:`edgepack.pack`."""
-        return {"opt_level": self.opt_level, **self.of_numbers()}
+        level = {} if self.opt_level == ALL else {"opt_level": self.opt_level}
+        return {**level, **self.of_numbers()}
 
     def of_numbers(self) -> dict[str, Any]:
         """Those of what is given to :func:`edgepack.pack` that this machine may not have, and that round."""
@@ -69,7 +71,7 @@ def compile_options(given: Any, mode: str | None = None) -> CompileOptions:
             )
     check_whole("threads", values.get("threads"), least=1)
     check_whole("shapes", values.get("shapes", 8), least=1)
-    check_opt_level(values.get("opt_level", 3))
+    check_opt_level(values.get("opt_level", ALL))
     if values.get("shapes", 8) is None:
         raise ConfigError("shapes is a whole number, not None.", hint="Give 1 or more.")
     check_options({name: values.get(name) for name in ("precision", "weights")})

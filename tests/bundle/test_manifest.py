@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgepack.bundle.manifest import SCHEMA_FILE, Manifest, json_schema, load_manifest
+from edgepack.bundle.manifest import SCHEMA_FILE, Manifest, OptionsRecord, json_schema, load_manifest
 from edgepack.errors import ConfigError
 from tests.support.manifest import example
 
@@ -27,6 +27,14 @@ def test_a_manifest_satisfies_the_schema_and_survives_a_round_trip(tmp_path: Pat
     jsonschema.Draft202012Validator(json.loads(json_schema())).validate(json.loads(text))
     (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
     assert load_manifest(tmp_path) == manifest
+
+
+def test_the_level_of_optimisation_is_there_where_it_is_not_the_highest() -> None:
+    record = OptionsRecord(opt_level=1)
+    assert record.model_dump()["opt_level"] == 1
+    assert OptionsRecord.model_validate(record.model_dump()) == record
+    assert "opt_level" not in OptionsRecord().model_dump()
+    assert OptionsRecord.model_validate(OptionsRecord().model_dump()).opt_level == 3
 
 
 def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:

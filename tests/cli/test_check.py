@@ -89,6 +89,13 @@ def test_options_that_decide_nothing_here_are_refused(small_model: Path) -> None
         edgepack.check(small_model, force=True)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="No kernels are made for 'speed'"):
         edgepack.check(small_model, optimize="speed")  # type: ignore[typeddict-item]
+    with pytest.raises(ConfigError, match="There is no optimisation level 4") as error:
+        edgepack.check(small_model, opt_level=4)  # type: ignore[typeddict-item]
+    assert "Use 0 (each operator a kernel of plain loops)" in error.value.hint
+    with pytest.raises(
+        ConfigError, match="opt_level of check is a whole number from 0 to 3, not the str '1'"
+    ):
+        edgepack.check(small_model, opt_level="1")  # type: ignore[typeddict-item]
 
 
 class _Quiet(Reporter):

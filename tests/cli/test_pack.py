@@ -274,6 +274,9 @@ def test_slow_kernels_are_warnings_and_with_strict_speed_an_error(small_model: P
     refused = fake.run("slow", *arguments, cwd=tmp_path)
     assert refused.returncode == 3
     assert "would be slow: kernel scale is slow: why." in refused.stderr
+    neither = fake.run("slow", *arguments, "--opt-level", "2", cwd=tmp_path)
+    assert neither.returncode == 2
+    assert "--strict-speed refuses slow kernels, and --opt-level 2 asks for such." in neither.stderr
     assert entries(tmp_path) == ["bundle"]
 
 

@@ -23,7 +23,7 @@ version: 1.2.0
 authors: [Ada <ada@example.org>]
 models:
   net: {path: net.onnx, params: embed, summary: Finds cats}
-  other: {path: net.onnx, inputs: {x: x.npy}}
+  other: {path: net.onnx, inputs: {x: x.npy}, opt_level: 1}
 devices:
   linux-aarch64:
   raspberrypi4:
@@ -63,6 +63,7 @@ def test_the_matrix_is_what_the_file_says(tmp_path: Path) -> None:
     assert (mine.options.params, mine.options.optimize, mine.formats) == ("caller", "size", ())
     assert (mine.budgets.text, mine.budgets.arena, mine.budgets.slower) == (30_000, 1 << 20, 5.0)
     assert (other.options.params, other.options.optimize) == (None, "latency")
+    assert (mine.options.opt_level, other.options.opt_level) == (3, 1)
     assert other.options.inputs == {"x": tmp_path / "x.npy"}
     assert units["net@raspberrypi4"].formats == ("zip", "tar.gz")
     assert units["net@raspberrypi4"].profile.llvm.cpu == "cortex-a72"

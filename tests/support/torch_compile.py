@@ -17,6 +17,7 @@ from torch import nn
 from torch._dynamo.backends.registry import list_backends, register_backend
 
 import edgepack.torch as edgepack_torch
+import edgepack.torch.compiled as edgepack_compiled
 
 SAID: list[str] = []
 
@@ -193,13 +194,35 @@ def eager_with_a_sentence() -> dict[str, Any]:
 def refused_options() -> dict[str, str]:
     """What is said of options that there are not."""
     said = {}
-    for name, value in (("opt_level", 3), ("thread", 1), ("threads", 0), ("shapes", "many"), ("weights", 3)):
+    for name, value in (("opt_level", 4), ("thread", 1), ("threads", 0), ("shapes", "many"), ("weights", 3)):
         try:
             compiled(nn.Linear(2, 2), **{name: value})(torch.ones(1, 2))
         except Exception as error:  # PyTorch's, around edgepack's
             said[name] = f"{type(error).__name__}: {error}"
         torch._dynamo.reset()
     return said
+
+
+def plain_loops() -> dict[str, Any]:
+    """Level 0: how many operators the kernels of each library have."""
+    bundles = []
+    pack = edgepack_compiled.pack
+
+    def noting(*args: Any, **keywords: Any) -> Any:
+        bundle = pack(*args, **keywords)
+        bundles.append(bundle.manifest)
+        return bundle
+
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten()), torch.ones(1, 3, 5, 5)
+    edgepack_compiled.pack = noting
+    try:
+        with torch.inference_mode():
+            wrong = differences(compiled(model, opt_level=0)(x), model(x))
+    finally:
+        edgepack_compiled.pack = pack
+    operators = {len(kernel.ops) for manifest in bundles for kernel in manifest.kernels}
+    levels = [manifest.options.opt_level for manifest in bundles]
+    return {"wrong": wrong, "levels": levels, "operators": sorted(operators)}
 
 
 # Slow -----------------------------------------------------------------------------------------------------
@@ -325,7 +348,10 @@ def surroundings() -> dict[str, Any]:
     return found
 
 
-QUICK = (results_of_many_kinds, sizes_that_vary, explained, eager_with_a_sentence, refused_options)
+QUICK = (
+    *(results_of_many_kinds, sizes_that_vary, explained, eager_with_a_sentence, refused_options),
+    plain_loops,
+)
 SLOW = (networks, constants_that_change, surroundings)
 
 

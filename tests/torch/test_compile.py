@@ -97,13 +97,17 @@ def test_what_a_compiled_model_cannot_do_is_done_eagerly(parts: dict[str, Any], 
 def test_options_that_there_are_not_are_refused(parts: dict[str, Any]) -> None:
     said = parts["refused_options"]
     for name, why in (
-        ("opt_level", "no option 'opt_level'"),
+        ("opt_level", "There is no optimisation level 4"),
         ("thread", "Did you mean threads?"),
         ("threads", "threads is at least 1, not 0"),
         ("shapes", "shapes is a whole number"),
         ("weights", "weights of"),
     ):
         assert why in said[name], said[name]
+
+
+def test_a_level_of_optimisation_is_that_of_the_library(parts: dict[str, Any]) -> None:
+    assert parts["plain_loops"] == {"wrong": [], "levels": [0], "operators": [1]}
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def _products_of_integers(asked: Asked) -> list[ModulePass]:
     forms = asked.forms
 
     def warn(module: IRModule) -> IRModule:
-        asked.warn(warning_of_quantised_weights(module))
+        asked.warn(warning_of_quantised_weights(module, forms.level))
         return module
 
     def convert(module: IRModule) -> IRModule:
@@ -157,7 +157,6 @@ PASS_GROUPS = (
         "integers",
         "operators between DequantizeLinear and QuantizeLinear become operators on integers",
         _products_of_integers,
-        level=TILED,
     ),
     PassGroup(
         "simplify",

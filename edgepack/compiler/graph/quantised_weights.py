@@ -8,6 +8,7 @@ from tvm.ir import IRModule
 
 from edgepack.compiler.graph.quantised_products import QuantisedProducts
 from edgepack.compiler.graph.rewrite import is_constant, op_name, shape_of
+from edgepack.plan.opt_level import ALL, TILED, OptLevel
 
 __all__ = ["warning_of_quantised_weights", "warning_of_slow_products"]
 
@@ -22,12 +23,13 @@ INTEGERS = {2: 1.9, 4: 2.5}
 SLOWER = 1.05
 
 
-def warning_of_quantised_weights(module: IRModule) -> str:
+def warning_of_quantised_weights(module: IRModule, level: OptLevel = ALL) -> str:
     """A warning for a model with weights that are dequantised integers, for a target on which they become
     float32; "" for another model.
 
     Args:
         module: as it was imported.
+        level: of optimisation; plain loops multiply float32 on every target.
     """
     elements = sum(
         prod(shape_of(binding.value.args[0]))
@@ -37,6 +39,11 @@ def warning_of_quantised_weights(module: IRModule) -> str:
     )
     if elements < LEAST_ELEMENTS:
         return ""
+    if level < TILED:
+        return (
+            "the model is quantised, and plain loops multiply float32 only: its"
+            f" {elements:,} integer weights are kept in 4 bytes each"
+        )
     return (
         "the model is quantised, and this target's kernels multiply float32 only: its"
         f" {elements:,} integer weights are kept in 4 bytes each, and it is no faster than the model that it"

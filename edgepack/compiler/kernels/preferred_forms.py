@@ -12,7 +12,7 @@ from edgepack.compiler.kernels.cpu.micro.dot2_int16 import dot2_lanes
 from edgepack.compiler.kernels.cpu.micro.dot4_bytes import byte_products
 from edgepack.compiler.kernels.cpu.micro.widened_pairs import widens_pairs
 from edgepack.compiler.tvm_target import has_feature
-from edgepack.plan.opt_level import ALL
+from edgepack.plan.opt_level import ALL, TILED
 from edgepack.plan.target import CpuTarget
 from edgepack.plan.targets import Target
 
@@ -37,7 +37,8 @@ def preferred_forms(target: Target) -> Forms:
     widened = widens_pairs(target)
     quads, pairs = byte_products(target), dot2_lanes(target) > 0 or widened
     return Forms(
-        fast_integers=pairs or quads is not None or not target.computes_floats,
+        fast_integers=target.opt_level >= TILED
+        and (pairs or quads is not None or not target.computes_floats),
         quads=quads,
         narrows=nearest_lanes(target) > 0 and (target.rounds_to_integers or has_feature(target, "sse4.1")),
         filtered=filtered,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from edgepack.compiler.graph.fused_group import FusedGroup
 from edgepack.compiler.kernels.implement_gpu import implement_on_gpu
 from edgepack.compiler.planner.layout import GPU_ALIGNMENT
 from edgepack.plan.gpu_target import GpuTarget
+from edgepack.plan.opt_level import OptLevel
 from edgepack.plan.types import Copy, Kernel, Launch, Plan, Step
 from tests.support.opencl import OpenClExecutor, driver
 from workbench.compiled import FREE_COPIES, assert_close, plan_of
@@ -68,6 +70,26 @@ def check(models: dict[str, onnx.ModelProto], folder: Path, on: GpuTarget) -> No
         rounded = "float16" if on.precision == "fp16" else None
         names = (o.name for o in model.graph.output)
         assert_close(model, got, dict(zip(names, expected, strict=True)), rounded)
+
+
+@pytest.mark.parametrize(
+    ("level", "allowed", "models"),
+    [
+        (0, {"element"}, ("convolution", "rows")),
+        (1, {"element"}, ("attention",)),
+        (2, {"element", "contraction", "reduction", "rows", "partial_sums"}, ("attention", "rows")),
+    ],
+)
+def test_each_level_of_optimisation(
+    level: OptLevel, allowed: set[str], models: Sequence[str], tmp_path: Path
+) -> None:
+    every = {"convolution": convolution, "rows": rows, "attention": attention}
+    on = replace(target(least_groups=3), host=replace(host_target(), opt_level=level))
+    check({name: every[name]() for name in models}, tmp_path, on)
+    for name in models:
+        kernels = plan_of(every[name](), "m", on).plan.kernels
+        assert {k.rule for k in kernels} <= {f"opencl.{rule}" for rule in allowed}
+        assert level or all(len(k.ops) == 1 for k in kernels)
 
 
 def test_each_form_of_kernel(tmp_path: Path) -> None:
