@@ -12,16 +12,16 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from edgepack.errors import ConfigError, EdgepackWarning
-from edgepack.pipeline.cache_entry import ENTRY, read_entry, write_entry
+from edgepack.pipeline.cache_entry import ENTRY, check_entry, read_entry, write_entry
 from edgepack.pipeline.cache_secret import cache_secret
 from edgepack.pipeline.job import CompileJob, ImportJob, QuantiseJob
-from edgepack.pipeline.sources import source_digest
+from edgepack.pipeline.sources import source_digest, whole_digest
 from edgepack.pipeline.versions import package_versions
 from edgepack.plan.gpu_target import GpuTarget
 from edgepack.registry import FRONTENDS
@@ -41,6 +41,7 @@ __all__ = [
     "lock_entry",
     "objects_key",
     "quantise_key",
+    "subgraph_key",
 ]
 
 #: Bytes that the results may take unless ``EDGEPACK_CACHE_BYTES`` says otherwise.
@@ -103,6 +104,21 @@ def objects_key(version: str, command: Sequence[str], sources: Mapping[str, Mapp
     return _key("objects", {"version": version, "command": list(command), "files": sources})
 
 
+def subgraph_key(what: dict[str, Any]) -> str:
+    """The key of the library of a subgraph of PyTorch's, in hex.
+
+    Args:
+        what: all that decides on it but edgepack itself, as plain data.
+    """
+    decides = {
+        "task": "subgraph",
+        **what,
+        "versions": package_versions("compile", "onnx"),
+        "sources": whole_digest(),
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
 def _key(task: str, what: dict[str, Any], frontend: str = "", gpu: str = "") -> str:
     """``frontend`` and ``gpu``: what reads the model, and what drives the GPU, where these take part."""
     decides = {
@@ -133,22 +149,42 @@ class Cache:
 
     def fetch(self, key: str, directory: Path) -> bool:
         """Copy the entry's files into ``directory`` and check them; False if there is no whole entry."""
+        return self._use(key, lambda root, secret: read_entry(root, key, directory, secret))
+
+    def find(self, key: str) -> Path | None:
+        """The entry's folder with its files, which were checked; None if there is no whole entry.
+
+        What is open of them stays readable; but the entry may go at any time, when others need its room.
+        """
+        if self._use(key, lambda root, secret: check_entry(root, key, secret)):
+            return self.root / key
+        return None
+
+    def forget(self, key: str) -> None:
+        """Remove an entry that is of no use here, if it is there and can be removed."""
+        with suppress(OSError), own_folder(self.root) as root:
+            forget_entry(root, key)
+
+    def _use(self, key: str, read: Callable[[OwnFolder, bytes], None]) -> bool:
+        """Whether there is an entry that ``read`` finds whole; another one is forgotten."""
         try:
             with own_folder(self.root) as root:
-                return self._fetch(root, key, directory, cache_secret())
+                return self._read(root, key, read, cache_secret())
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             self._warn(error)
             return False
 
-    def _fetch(self, root: OwnFolder, key: str, directory: Path, secret: bytes) -> bool:
+    def _read(
+        self, root: OwnFolder, key: str, read: Callable[[OwnFolder, bytes], None], secret: bytes
+    ) -> bool:
         try:
             root.status(key)
         except FileNotFoundError:
             return False
         try:
-            read_entry(root, key, directory, secret)
+            read(root, secret)
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             if isinstance(error, NotOursError):
                 self._warn(error)

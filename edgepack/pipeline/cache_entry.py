@@ -19,7 +19,7 @@ from edgepack.pipeline.cache_secret import seal
 from edgepack.system.files import list_files
 from edgepack.system.private_files import OwnFolder, entered, read_own_file
 
-__all__ = ["ENTRY", "read_entry", "write_entry"]
+__all__ = ["ENTRY", "check_entry", "read_entry", "write_entry"]
 
 ENTRY = "entry.json"
 _MAC = "entry.mac"
@@ -36,6 +36,15 @@ def read_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> No
         NotOursError: it, or a file of it, belongs to another user, or others may write to it.
         OSError, ValueError: it is damaged, or was not made with this secret.
     """
+    _read(cache, key, directory, secret)
+
+
+def check_entry(cache: OwnFolder, key: str, secret: bytes) -> None:
+    """Check the files of the entry ``key`` where they are; raises as :func:`read_entry`."""
+    _read(cache, key, None, secret)
+
+
+def _read(cache: OwnFolder, key: str, directory: Path | None, secret: bytes) -> None:
     with entered(Path(key), cache) as entry:
         entry.check()
         text = _text(entry, ENTRY, _LARGEST)
@@ -45,7 +54,9 @@ def read_entry(cache: OwnFolder, key: str, directory: Path, secret: bytes) -> No
         if not sums:
             raise ValueError("it is empty")
         for name, digest in sums.items():
-            if _copy_out(entry, _parts(name), directory) != digest:
+            parts = _parts(name)
+            to = None if directory is None else directory.joinpath(*parts)
+            if _digest(entry, parts, to) != digest:
                 raise ValueError(f"{name} differs")
 
 
@@ -93,11 +104,9 @@ def _write(folder: OwnFolder, name: str, content: bytes) -> None:
         file.write(content)
 
 
-def _copy_out(entry: OwnFolder, parts: list[str], directory: Path) -> str:
-    """Copy a file of the entry to the same place in ``directory``: its SHA-256."""
+def _digest(entry: OwnFolder, parts: list[str], to: Path | None) -> str:
+    """The SHA-256 of a file of the entry, which is copied to ``to`` on the way."""
     digest = hashlib.sha256()
-    to = directory.joinpath(*parts)
-    to.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = entry
         for part in parts[:-1]:
@@ -105,10 +114,14 @@ def _copy_out(entry: OwnFolder, parts: list[str], directory: Path) -> str:
             folder.check()
         descriptor = stack.enter_context(read_own_file(folder, parts[-1]))
         source = stack.enter_context(open(descriptor, "rb", closefd=False))
-        copy = stack.enter_context(to.open("wb"))
+        copy = None
+        if to is not None:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            copy = stack.enter_context(to.open("wb"))
         while chunk := source.read(_CHUNK):
             digest.update(chunk)
-            copy.write(chunk)
+            if copy is not None:
+                copy.write(chunk)
     return digest.hexdigest()
 
 

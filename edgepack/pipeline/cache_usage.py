@@ -71,7 +71,8 @@ class CacheEntry:
 
     Attributes:
         key: its name.
-        kind: ``model`` (imported and recorded), ``kernels`` (of a model, for a device) or ``objects`` (of C).
+        kind: ``model`` (imported and recorded), ``kernels`` (of a model, for a device), ``objects`` (of C) or
+            ``subgraph`` (of PyTorch's, for this machine).
         nbytes: of its files.
         used: when it was last used, in seconds since 1970.
         locked: whether a process is making it.
@@ -156,6 +157,8 @@ def _kind(entry: OwnFolder) -> str:
         return "damaged"
     if "recorded/recorded.json" in files:
         return "model"
+    if "subgraph.json" in files:
+        return "subgraph"
     return "kernels" if "params.bin" in files else "objects"
 
 

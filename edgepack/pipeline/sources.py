@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 
 from edgepack.registry import FRONTENDS
-from edgepack.resources import PACKAGE
+from edgepack.resources import PACKAGE, TEMPLATES, TOOLCHAINS
 
-__all__ = ["imported_names", "source_digest", "task_sources"]
+__all__ = ["imported_names", "source_digest", "task_sources", "whole_digest"]
 
 _FRONTENDS = "compiler/frontend"
 
@@ -43,6 +43,18 @@ def source_digest(task: str, frontend: str = "") -> str:
     for file in task_sources(task, frontend):
         digest.update(f"{file.relative_to(PACKAGE).as_posix()}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@cache
+def whole_digest() -> str:
+    """SHA-256, in hex, over all of edgepack: its sources, and the data that bundles are made from."""
+    digest = hashlib.sha256()
+    for root, pattern in ((PACKAGE, "*.py"), (TEMPLATES, "*"), (TOOLCHAINS, "*")):
+        for file in sorted(root.rglob(pattern)):
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(f"{root.name}/{file.relative_to(root).as_posix()}\0".encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 
 

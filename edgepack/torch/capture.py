@@ -1,13 +1,9 @@
-"""A subgraph as an exported program of the inputs that vary, and how its results are made of the program's.
-
-Results of PyTorch's may be views of each other, have strides of their own, or be no tensors; a compiled
-model gives contiguous tensors that share no memory.
-"""
+"""A subgraph as an exported program of the inputs that vary, and how its results are made of its outputs."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +11,9 @@ import torch
 
 from edgepack.errors import ModelError
 from edgepack.programs.training import refuse_training
+from edgepack.torch.interface import Interface, Result
 
-__all__ = ["Captured", "captured"]
+__all__ = ["Captured", "captured", "varying"]
 
 #: What the library takes and gives.
 _DTYPES = {
@@ -31,23 +28,15 @@ class Captured:
 
     Attributes:
         program: takes and returns tensors side by side.
-        taken: which of the subgraph's arguments the program takes.
-        examples: of these, with values that depend on nothing.
-        given: shape and dtype of each result of the program.
-        results: for each result of the subgraph, a function of the program's results.
+        interface: which arguments it takes, and how the subgraph's results are made of its own.
+        examples: of the arguments that it takes, with values that depend on nothing.
         expected: what PyTorch computes of the examples.
-        constants: the subgraph's tensors that are constants of the program.
-        label: of the subgraph, for messages.
     """
 
     program: torch.export.ExportedProgram
-    taken: tuple[int, ...]
+    interface: Interface
     examples: tuple[torch.Tensor, ...]
-    given: tuple[tuple[tuple[int, ...], torch.dtype], ...]
-    results: tuple[Callable[[Sequence[torch.Tensor]], Any], ...]
     expected: tuple[torch.Tensor, ...]
-    constants: tuple[torch.Tensor, ...]
-    label: str
 
 
 class _OfVarying(torch.nn.Module):  # type: ignore[misc]
@@ -74,15 +63,14 @@ class _OfVarying(torch.nn.Module):  # type: ignore[misc]
         )
 
 
-def captured(gm: torch.fx.GraphModule, args: Sequence[Any], constants: Sequence[int], label: str) -> Captured:
-    """Export a subgraph for the sizes of these arguments.
+def varying(gm: torch.fx.GraphModule, args: Sequence[Any], constants: Sequence[int]) -> tuple[int, ...]:
+    """Which arguments of a subgraph a compiled one takes: tensors that are no constants and are read.
 
     Args:
         constants: which arguments are constants.
-        label: of the subgraph, for messages.
 
     Raises:
-        ModelError: why it has to stay as it is.
+        ModelError: there is none, or a tensor is of a kind that no compiled model takes.
     """
     places = [node for node in gm.graph.nodes if node.op == "placeholder"]
     taken = []
@@ -93,6 +81,19 @@ def captured(gm: torch.fx.GraphModule, args: Sequence[Any], constants: Sequence[
                 taken.append(index)
     if not taken:
         raise ModelError("it takes no tensor that varies")
+    return tuple(taken)
+
+
+def captured(gm: torch.fx.GraphModule, args: Sequence[Any], taken: Sequence[int], label: str) -> Captured:
+    """Export a subgraph for the sizes of these arguments.
+
+    Args:
+        taken: which of them vary (:func:`varying`); the others are constants.
+        label: of the subgraph, for messages.
+
+    Raises:
+        ModelError: why it has to stay as it is.
+    """
     with torch.inference_mode(False), torch.no_grad():
         held = [arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args]
         for index in taken:
@@ -103,16 +104,7 @@ def captured(gm: torch.fx.GraphModule, args: Sequence[Any], constants: Sequence[
         program = _exported(module, examples, label)
         with torch.random.fork_rng(devices=[]):
             expected = tuple(module(*(one.clone() for one in examples)))
-    return Captured(
-        program,
-        tuple(taken),
-        examples,
-        given,
-        results,
-        expected,
-        tuple(args[index] for index in constants),
-        label,
-    )
+    return Captured(program, Interface(tuple(taken), given, results), examples, expected)
 
 
 def _refuse_tensor(tensor: torch.Tensor, name: str) -> None:
@@ -197,7 +189,7 @@ def _how_results_are_made(gm: torch.fx.GraphModule, args: Sequence[Any]) -> tupl
             raise ModelError(f"it returns a value of type {type(result).__name__}")
     chosen: list[tuple[int, tuple[int, ...] | None]] = []
     given: list[tuple[tuple[int, ...], torch.dtype]] = []
-    makers: list[Any] = [_constant(one) for one in results]
+    made = [Result(value=None if isinstance(one, torch.Tensor) else one) for one in results]
     for members in groups.values():
         base = next((i for i in members if _is_whole(results[i], alone=len(members) == 1)), None)
         if base is None:
@@ -205,10 +197,10 @@ def _how_results_are_made(gm: torch.fx.GraphModule, args: Sequence[Any]) -> tupl
         order = _order(results[base])
         shape = tuple(results[base].shape) if order is None else tuple(results[base].permute(order).shape)
         for index in members:
-            makers[index] = _maker(len(chosen), results[index], index == base, order)
+            made[index] = _result(len(chosen), results[index], index == base, order)
         chosen.append((base, order))
         given.append((shape, results[base].dtype))
-    return chosen, tuple(given), tuple(makers)
+    return chosen, tuple(given), tuple(made)
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:
@@ -237,18 +229,11 @@ def _is_whole(tensor: torch.Tensor, *, alone: bool) -> bool:
     return alone or (filled and not tensor.storage_offset() and bytes_of == tensor.untyped_storage().nbytes())
 
 
-def _maker(number: int, result: torch.Tensor, is_base: bool, order: tuple[int, ...] | None) -> Any:
-    if is_base and order is None:
-        return lambda computed: computed[number]
-    if is_base and order is not None:
-        inverse = tuple(order.index(axis) for axis in range(len(order)))
-        return lambda computed: computed[number].permute(inverse)
-    size, stride, offset = tuple(result.shape), tuple(result.stride()), int(result.storage_offset())
-    return lambda computed: computed[number].as_strided(size, stride, offset)
-
-
-def _constant(value: Any) -> Any:
-    return lambda _computed: value
+def _result(number: int, result: torch.Tensor, is_base: bool, order: tuple[int, ...] | None) -> Result:
+    if is_base:
+        inverse = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
+        return Result(number, order=inverse)
+    return Result(number, view=(tuple(result.shape), tuple(result.stride()), int(result.storage_offset())))
 
 
 def first_line(error: BaseException) -> str:

@@ -15,12 +15,16 @@ from typing import Any
 import torch
 
 from edgepack.api import load, pack
+from edgepack.bundle.layout import MANIFEST
 from edgepack.client.session import Session
 from edgepack.config.device import Device, load_device
 from edgepack.errors import EdgepackWarning, ModelError
 from edgepack.programs.onnx_program import onnx_program, quiet
+from edgepack.system.files import list_files
 from edgepack.system.temporary import temporary_folder
-from edgepack.torch.capture import Captured
+from edgepack.torch.capture import Captured, captured, varying
+from edgepack.torch.interface import Interface
+from edgepack.torch.kept import SubgraphCache, key_of
 from edgepack.torch.options import CompileOptions
 
 __all__ = ["Compiled", "compiled"]
@@ -38,38 +42,79 @@ class Compiled:
 
     Args:
         session: of its library.
-        captured: the subgraph.
-        read: for each of the session's inputs, which of the subgraph's arguments it is.
+        interface: what the library takes and gives.
+        constants: the subgraph's tensors that are constants of the library.
     """
 
-    def __init__(self, session: Session, captured: Captured, read: Sequence[int]) -> None:
+    def __init__(self, session: Session, interface: Interface, constants: Sequence[torch.Tensor]) -> None:
         self._session = session
-        self._inputs = tuple(read)
-        self._given = captured.given
-        self._results = captured.results
-        self._constants = captured.constants  # as long as they are there, no other tensor has their identity
+        self._inputs = tuple(int(one.name[1:]) for one in session.inputs)
+        if not set(self._inputs) <= set(interface.taken):
+            raise ModelError(f"its inputs are called {', '.join(one.name for one in session.inputs)}")
+        if [one.name for one in session.outputs] != [f"y{index}" for index in range(len(interface.given))]:
+            raise ModelError(f"its results are called {', '.join(one.name for one in session.outputs)}")
+        self._given = interface.given
+        self._results = tuple(one.maker() for one in interface.results)
+        self._constants = tuple(constants)  # as long as they are there, no other tensor has their identity
 
     def __call__(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The subgraph's results, of all its arguments."""
-        computed = self.compute([args[index] for index in self._inputs])
+        computed = self.compute(args)
         return tuple([make(computed) for make in self._results])
 
-    def compute(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The library's results, of its inputs."""
+    def compute(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        """The library's results, of all the subgraph's arguments."""
         computed = [torch.empty(shape, dtype=dtype) for shape, dtype in self._given]
-        self._session.run_into(list(map(_array, tensors)), list(map(_array, computed)))
+        self._session.run_into([_array(args[index]) for index in self._inputs], list(map(_array, computed)))
         return computed
 
 
-def compiled(captured: Captured, options: CompileOptions) -> Compiled:
-    """Pack a subgraph, and open it.
+def compiled(
+    gm: torch.fx.GraphModule,
+    args: Sequence[Any],
+    constants: Sequence[int],
+    label: str,
+    options: CompileOptions,
+) -> Compiled:
+    """A subgraph for the sizes of these arguments: from the cache, or packed.
+
+    Args:
+        constants: which arguments are constants.
+        label: of the subgraph, for messages.
 
     Raises:
         ModelError, ToolchainError, CheckFailedError, InternalError: why it cannot be compiled.
         ConfigError: an option does not fit this machine.
     """
-    names = [f"x{index}" for index in captured.taken]
-    results = [f"y{index}" for index in range(len(captured.given))]
+    taken = varying(gm, args, constants)
+    threads = options.threads or torch.get_num_threads()
+
+    def opened(bundle: Path, interface: Interface) -> Compiled:
+        return Compiled(load(bundle, threads=threads), interface, [args[index] for index in constants])
+
+    def packed() -> Compiled:
+        program = captured(gm, args, taken, label)
+        bundle = _packed(program, options)
+        made = opened(bundle, program.interface)
+        _check(made, program, args, rounded=bool(options.of_numbers()))
+        kept.keep(bundle, program.interface)
+        return made
+
+    kept = SubgraphCache(key_of(gm, args, constants, _device(), options.packing()))
+    if found := kept.opened(opened):
+        return found
+    with kept.reserved():
+        try:
+            return kept.opened(opened) or packed()
+        except ModelError as error:
+            kept.refuse(error.message)
+            raise
+
+
+def _packed(captured: Captured, options: CompileOptions) -> Path:
+    """A bundle with what is needed to run a subgraph in this process."""
+    names = [f"x{index}" for index in captured.interface.taken]
+    results = [f"y{index}" for index in range(len(captured.interface.given))]
     with torch.inference_mode(False), torch.no_grad():
         model = onnx_program(captured.program, names, results, "it")
         with quiet():
@@ -79,14 +124,12 @@ def compiled(captured: Captured, options: CompileOptions) -> Compiled:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgepackWarning)
         bundle = pack(proto, _device(), folder, name="subgraph", **options.packing())
-        session = load(bundle, threads=options.threads or torch.get_num_threads())
-    places = dict(zip(names, captured.taken, strict=True))
-    read = [places[one.name] for one in session.inputs]
-    if [one.name for one in session.outputs] != results:
-        raise ModelError(f"its results are called {', '.join(one.name for one in session.outputs)}")
-    found = Compiled(session, captured, read)
-    _check(found, captured, read, rounded=bool(options.of_numbers()))
-    return found
+    artifact, params = bundle.manifest.artifact("shared"), bundle.manifest.params.file
+    needed = {MANIFEST, artifact.path if artifact else "", params or ""}
+    for name in list_files(folder):
+        if name not in needed:
+            (folder / name).unlink()
+    return folder
 
 
 def _array(tensor: torch.Tensor) -> Any:
@@ -98,11 +141,13 @@ def _array(tensor: torch.Tensor) -> Any:
     return (tensor.view(torch.uint16) if tensor.dtype is _BITS else tensor).numpy()
 
 
-def _check(found: Compiled, captured: Captured, read: Sequence[int], *, rounded: bool) -> None:
+def _check(found: Compiled, captured: Captured, args: Sequence[Any], *, rounded: bool) -> None:
     """Raise ModelError where the library computes something else than PyTorch: an exporter's mistake."""
-    examples = dict(zip(captured.taken, captured.examples, strict=True))
+    given = list(args)
+    for index, example in zip(captured.interface.taken, captured.examples, strict=True):
+        given[index] = example
     with torch.inference_mode(False), torch.no_grad():
-        computed = found.compute([examples[index] for index in read])
+        computed = found.compute(given)
         for one, other in zip(computed, captured.expected, strict=True):
             if one.shape != other.shape or one.dtype != other.dtype or not one.numel():
                 if one.shape == other.shape and one.dtype == other.dtype:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from edgepack.errors import ConfigError, EdgepackError
-from edgepack.torch.capture import captured
 from edgepack.torch.compiled import Compiled, compiled
 from edgepack.torch.options import CompileOptions
 
@@ -123,8 +122,7 @@ class Subgraph:
 
     def _attempt(self, args: Sequence[Any]) -> Compiled | None:
         try:
-            program = captured(self._gm, args, self._constants, self.label)
-            found = compiled(program, self._options)
+            found = compiled(self._gm, args, self._constants, self.label, self._options)
         except EdgepackError as error:
             if isinstance(error, ConfigError) and self._options.of_numbers():
                 raise  # an option that this machine has not

@@ -51,6 +51,21 @@ def test_gives_back_what_was_stored_but_the_job(tmp_path: Path, results: Path) -
     assert not (tmp_path / "out" / "job.json").exists()
 
 
+def test_an_entry_is_found_where_it_lies_if_it_is_whole(tmp_path: Path, results: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    assert cache.find(KEY) is None
+    cache.store(KEY, results)
+    assert cache.find(KEY) == cache.root / KEY
+    file = cache.root / KEY / "kernels.o"
+    file.write_bytes(b"x" + file.read_bytes()[1:])
+    assert cache.find(KEY) is None
+    assert not (cache.root / KEY).exists()
+    cache.store(KEY, results)
+    cache.forget(KEY)
+    assert cache.find(KEY) is None
+    cache.forget(KEY)
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "entry", "entry gone", "incomplete"])
 def test_a_damaged_entry_is_forgotten_and_can_be_replaced(tmp_path: Path, results: Path, damage: str) -> None:
     cache = Cache(tmp_path / "cache")

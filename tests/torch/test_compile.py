@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ def found_by(*arguments: str) -> dict[str, Any]:
     """What ``tests/support/torch_compile.py`` prints."""
     path = os.pathsep.join(filter(None, [str(PLACE), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+    environment["EDGEPACK_TEST_SEED"] = str(SEED)
     asks = "import sys; from importlib.util import find_spec; sys.exit(not find_spec('onnxscript'))"
     there = [sys.executable, "-c", asks]
     if subprocess.run(there, env=environment, capture_output=True, check=False).returncode:
@@ -31,6 +33,10 @@ def found_by(*arguments: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+#: Of weights that no earlier run of the tests had.
+SEED = secrets.randbits(31)
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +114,32 @@ def test_options_that_there_are_not_are_refused(parts: dict[str, Any]) -> None:
 
 def test_a_level_of_optimisation_is_that_of_the_library(parts: dict[str, Any]) -> None:
     assert parts["plain_loops"] == {"wrong": [], "levels": [0], "operators": [1]}
+
+
+def test_the_second_process_exports_nothing(parts: dict[str, Any]) -> None:
+    assert parts["kept"]["first"] == {"exports": 1, "said": []}
+    assert parts["kept"]["second"] == {"exports": 0, "said": []}
+    assert found_by("kept")["kept"]["first"] == {"exports": 0, "said": []}
+
+
+def test_a_damaged_library_is_not_loaded_but_made_again(parts: dict[str, Any]) -> None:
+    assert parts["kept"]["damaged"] == {"exports": 1, "said": []}
+    assert parts["kept"]["mended"] == {"exports": 0, "said": []}
+
+
+def test_what_was_refused_is_refused_without_exporting_it_again(parts: dict[str, Any]) -> None:
+    found = parts["kept"]["refused"]
+    assert found["exports"] == 0
+    assert "draws random numbers" in found["said"][0]
+
+
+def test_all_that_decides_on_a_library_is_in_its_key(parts: dict[str, Any]) -> None:
+    found = parts["keys"]
+    nameless = {"of the user", "mode"}
+    assert {name for name, key in found.items() if not key} == nameless
+    assert found["plain"] == found.pop("again") == found.pop("copied")
+    named = [key for name, key in found.items() if name not in nameless]
+    assert len(set(named)) == len(named), found
 
 
 @pytest.mark.slow
