@@ -96,7 +96,10 @@ class PackOptions:
         quantize: a float model is quantised before it is packed (docs/quantisation.md): "int8" with
             calibration data, "dynamic" without. The recorded outputs are those of the quantised model.
         calibrate, exclude, min_sqnr, reduce_range, activation_tables: then, as for :class:`QuantizeOptions`.
-        force: replace a bundle at the output.
+        keep_stages: a folder for texts of what the model becomes on the way: the graph after each group of
+            passes, TIR, LLVM IR and assembly of each kernel, the plan (docs/internals/stages.md). Kernels are
+            then compiled anew, be they in the cache or not.
+        force: replace a bundle at the output, and texts in the folder ``keep_stages``.
         cache: look in, and add to, the cache of compiled models.
         timeout: seconds that all of it may take; 0 for no limit, default 600.
     """
@@ -139,6 +142,7 @@ class PackOptions:
     min_sqnr: float | None = None
     reduce_range: bool = False
     activation_tables: bool | None = None
+    keep_stages: PathLike | None = None
     force: bool = False
     cache: bool = True
     timeout: float | None = None
@@ -341,6 +345,7 @@ class PackKeywords(CheckKeywords, PackageKeywords, total=False):
     min_sqnr: float | None
     reduce_range: bool
     activation_tables: bool | None
+    keep_stages: PathLike | None
     force: bool
     cache: bool
 

@@ -107,13 +107,14 @@ def check_destination(destination: Path, *, force: bool, model: Path | None = No
     check_holds_only(destination, own, "bundle")
 
 
-def check_holds_only(folder: Path, own: Collection[str], what: str) -> None:
+def check_holds_only(folder: Path, own: Collection[str], what: str, option: str = "--output") -> None:
     """Refuse to replace a folder in which there is more than edgepack wrote. What a desktop leaves in folders
     that are looked at (``.DS_Store``) does not count.
 
     Args:
         own: paths of the files that are edgepack's, with ``/``.
         what: what the folder is (``bundle``), for the message.
+        option: by which the user chose the folder.
 
     Raises:
         ConfigError: there is something else, or something of another kind than a file; it is named.
@@ -127,7 +128,7 @@ def check_holds_only(folder: Path, own: Collection[str], what: str) -> None:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise ConfigError(
             f"{folder} holds what is not of the {what} and would be deleted: {as_text(others[0])}{more}.",
-            hint="Move it elsewhere, or choose another folder with --output.",
+            hint=f"Move it elsewhere, or choose another folder with {option}.",
         )
 
 

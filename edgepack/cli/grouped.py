@@ -35,7 +35,7 @@ MODEL_GROUPS: Mapping[str, Sequence[str]] = {
     ),
     "Output": (
         *("params_key", "package_name", "package_version", "summary", "license", "authors", "homepage"),
-        *("sign_key", "as_json", "quiet", "verbose"),
+        *("sign_key", "keep_stages", "as_json", "quiet", "verbose"),
     ),
     "Limits": ("timeout", "max_nodes", "max_constant_bytes", "no_cache"),
 }

@@ -41,6 +41,7 @@ COMMANDS = {
     "report": "Write a page about a bundle: memory over time, work, times, kernels, errors.",
     "sign": "Sign a bundle or a release, as minisign or cosign do.",
     "inspect": "Show what a bundle or a model file holds.",
+    "stages": "Show what a model becomes on its way to a device: graph, kernels, machine code.",
     "devices": "List the devices, or show one.",
     "toolchains": "List the toolchains, or show one.",
     "cache": "Show what the cache folder holds, and make it smaller.",

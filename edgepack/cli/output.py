@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from edgepack.cli.course import Course, shown_seconds
+from edgepack.text.columns import columns
 from edgepack.text.printable import printable
 
 __all__ = [
@@ -114,17 +115,7 @@ def table(rows: Sequence[Sequence[str]], *, header: Sequence[str] = (), right: S
         header: the columns' names; none: no header.
         right: indices of the columns that are aligned to the right.
     """
-    every = [[printable(cell) for cell in row] for row in ([header, *rows] if header else rows)]
-    if not every:
-        return ""
-    widths = [max(len(row[column]) for row in every) for column in range(len(every[0]))]
-    lines = []
-    for row in every:
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
+    lines = columns([header, *rows] if header else rows, right)
     if header:
         lines[0] = heading(lines[0])
     return "\n".join(lines)

@@ -101,7 +101,14 @@ def _files(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 )
 @format_option()
 @package_options
-@click.option("--force", is_flag=True, help="Replace a bundle at the output.")
+@click.option(
+    "--keep-stages",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write what the model becomes on the way: the graph after each group of passes, TIR, LLVM IR and "
+    "assembly of each kernel, the plan (`edgepack stages` shows it).",
+)
+@click.option("--force", is_flag=True, help="Replace a bundle at the output, and what lies in --keep-stages.")
 @click.option("--no-cache", is_flag=True, help="Compile anew; neither read nor fill the cache.")
 @limit_option
 @json_option

@@ -6,7 +6,6 @@ import os
 import tempfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from edgepack.bundle.assemble import assemble
@@ -15,6 +14,8 @@ from edgepack.bundle.layout import chosen_name, default_name
 from edgepack.bundle.manifest import ModelRecord, OptionsRecord
 from edgepack.bundle.recipe import Compiled, PackageIdentity, Recipe
 from edgepack.bundle.writer import check_destination, workplace
+from edgepack.commands.compiled_targets import compile_for_targets, plan_of, variants_of
+from edgepack.commands.kept_stages import check_stages_folder, kept_stages
 from edgepack.commands.model_file import check_model_file
 from edgepack.commands.quantised_source import (
     job_before_pack,
@@ -22,7 +23,7 @@ from edgepack.commands.quantised_source import (
     packed_job,
     quantised_record,
 )
-from edgepack.config.device import Device, computes_float16, load_device, load_variant
+from edgepack.config.device import Device, computes_float16, load_device
 from edgepack.config.gpu import check_precision
 from edgepack.config.host_gpu import require_gpu
 from edgepack.config.option_checks import check_opt_level, check_optimize
@@ -31,14 +32,12 @@ from edgepack.formats.platform import npm
 from edgepack.options import DEFAULT_TIMEOUT, PackOptions, PathLike
 from edgepack.pipeline.cache import Cache
 from edgepack.pipeline.compile import Compiler, Imported, Quantised
-from edgepack.pipeline.job import CompileJob, ImportJob, QuantiseJob
+from edgepack.pipeline.job import ImportJob, QuantiseJob
 from edgepack.pipeline.requested import import_job
 from edgepack.pipeline.suggested_cuts import suggesting_cuts
 from edgepack.pipeline.versions import tool_versions
 from edgepack.pipeline.worker_process import Worker
-from edgepack.plan.target import CpuTarget, with_precision
-from edgepack.plan.targets import Target
-from edgepack.plan.types import ParamsMode, Plan
+from edgepack.plan.types import ParamsMode
 from edgepack.system.disk_errors import writing_to
 from edgepack.system.files import as_text
 from edgepack.system.paths import cache_dir
@@ -80,10 +79,11 @@ def _pack(
     params_mode = _params_mode(options, profile)
     destination = (Path(output) if output is not None else Path(f"{name}-{profile.name}")).resolve()
     check_destination(destination, force=options.force, model=model)
+    stages_folder = _stages_folder(options, destination)
     _check_choices(options, profile)
     package = _package(options, profile)
     key = _params_key(options)
-    devices = [*_variants(profile), profile]
+    devices = [*variants_of(profile), profile]
     job, rounding = import_job(model, options), job_before_pack(model, options)
     cache = Cache() if options.cache else None
     stages("find the toolchain")
@@ -96,13 +96,17 @@ def _pack(
         suggesting_cuts(model, asked, options),
         workplace(destination) as place,
         compiler.preparation(),
+        kept_stages(stages_folder) as kept,
     ):
         with Worker(progress=stages) as worker, naming_model(model, place.job):
             work = Compiler(worker, cache)
             rounded = work.quantise_model(rounding, place.job / "quantise") if rounding else None
             source = packed_job(job, rounded) if rounded else job
             imported = work.import_model(source, place.job / "import")
-            compiled = _compile(work, imported, name, devices, place.job, options)
+            texts = None if kept is None else kept.folder
+            compiled = compile_for_targets(work, imported, name, devices, place.job, options, texts)
+        if options.strict_speed:
+            _check_speed(model, compiled)
         recipe = Recipe(
             name=name,
             model=_model_record(job, imported, rounding, rounded),
@@ -124,8 +128,20 @@ def _pack(
         )
         assemble(recipe, stages)
         place.publish(force=options.force)
+        if kept is not None:
+            kept.publish(force=options.force)
     stages.end()
     return destination
+
+
+def _stages_folder(options: PackOptions, bundle: Path) -> Path | None:
+    """Where texts of the stages go; None where none are asked for. Raises ConfigError for a folder that must
+    not be replaced."""
+    if options.keep_stages is None:
+        return None
+    folder = Path(options.keep_stages).resolve()
+    check_stages_folder(folder, force=options.force, bundle=bundle)
+    return folder
 
 
 def _name(model: Path, options: PackOptions) -> str:
@@ -137,19 +153,6 @@ def _name(model: Path, options: PackOptions) -> str:
         text = f"--name: {printable(options.name)!r} is no C identifier; the model is called {name}"
         warnings.warn(spelled(text), EdgepackWarning, stacklevel=5)
     return name
-
-
-def _variants(device: Device) -> list[Device]:
-    """The devices whose kernels the library holds too. Raises ConfigError for two of one name, by which the
-    library's user chooses."""
-    found = [load_variant(device, other) for other in device.variants]
-    names = [*(one.name for one in found), *([device.gpu.api] if device.gpu.api != "none" else [])]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(
-            f"device {device.name}: two of its variants have the name {twice[0]!r}",
-            hint="Name each once; the variant of a GPU has the name of its driver.",
-        )
-    return found
 
 
 def _package(options: PackOptions, device: Device) -> PackageIdentity:
@@ -220,52 +223,9 @@ def _model_record(
     )
 
 
-def _compile(
-    compiler: Compiler,
-    imported: Imported,
-    name: str,
-    devices: list[Device],
-    folder: Path,
-    options: PackOptions,
-) -> tuple[Compiled, ...]:
-    """An imported model for each of ``devices``, the last of which is the bundle's own."""
-    compiled = []
-    for number, (device, target) in enumerate(_targets(devices, options)):
-        own = device is devices[-1] and target.kind == "cpu"
-        prefix = f"edgepack_{name}_" if own else f"edgepack_{name}_v{number}_"
-        place = folder / f"compile{number}"
-        job = CompileJob(imported.model, imported.folder, imported.frontend, name, target, prefix)
-        compiler.compile_model(job, imported, place)
-        compiled.append(Compiled(device, place, "" if isinstance(target, CpuTarget) else target.api))
-    if options.strict_speed:
-        _check_speed(imported.model, compiled)
-    return tuple(compiled)
-
-
-def _targets(devices: Sequence[Device], options: PackOptions) -> list[tuple[Device, Target]]:
-    """What kernels are compiled for, in the order in which the library tries them: the GPU of the device,
-    which is the last one, then each kind of CPU."""
-    cpus = [
-        replace(
-            device.cpu_target(),
-            threads=devices[-1].threads,
-            optimize=options.optimize,
-            opt_level=options.opt_level,
-            strict_math=options.strict_math,
-        )
-        for device in devices
-    ]
-    gpu = devices[-1].gpu_target(cpus[-1], options.precision or "fp32")
-    if gpu is None:
-        cpus = [with_precision(cpu, options.precision) for cpu in cpus]
-    targets: list[tuple[Device, Target]] = [] if gpu is None else [(devices[-1], gpu)]
-    return [*targets, *zip(devices, cpus, strict=True)]
-
-
 def _check_speed(model: Path, compiled: Sequence[Compiled]) -> None:
     """Raise ModelError where a plan has slow kernels."""
-    plans = [Plan.from_json((one.folder / "plan.json").read_text(encoding="utf-8")) for one in compiled]
-    lines = list(dict.fromkeys(line for plan in plans for line in plan.slow_kernels))
+    lines = list(dict.fromkeys(line for one in compiled for line in plan_of(one.folder).slow_kernels))
     if lines:
         raise ModelError(
             f"{model} would be slow: {lines[0]}.",

@@ -23,6 +23,8 @@ def utf8_paths(job: dict[str, Any]) -> dict[str, Any]:
         changed["calibration"] = _joined(job["calibration"])
     if "imported" in job:
         changed["imported"] = str(utf8_folder(Path(job["imported"])))
+    if job.get("stages"):
+        changed["stages"] = _joined(job["stages"])
     return changed
 
 

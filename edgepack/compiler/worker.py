@@ -26,10 +26,13 @@ from edgepack.compiler.utf8_paths import utf8_folder, utf8_paths
 from edgepack.system.guardian import end_with_parent
 
 if TYPE_CHECKING:
+    from tvm.ir import IRModule
+
     from edgepack.compiler.frontend.base import Float16Weights, Frontend, ImportedModel, ImportOptions
     from edgepack.compiler.graph.forms import Forms
     from edgepack.compiler.graph.lower import Lowered
     from edgepack.compiler.planner.build import Built
+    from edgepack.compiler.stages.recorder import StagesRecorder
     from edgepack.plan.binary import Binary
     from edgepack.plan.gpu_target import GpuTarget
     from edgepack.plan.targets import Target
@@ -117,10 +120,26 @@ def _lowered(frontend: str, imported: str, forms: Forms) -> tuple[ImportedModel,
     variants of a library share them."""
     from edgepack.compiler.graph.lower import lower
 
-    loaded = _frontend({"frontend": frontend}).load(Path(imported))
-    module, about = [loaded.module], replace(loaded, module=None)
-    del loaded  # nobody else keeps the weights in memory while the passes make others of them
+    module, about = _loaded(frontend, imported)
     return about, lower(module.pop(), forms, about.layout)
+
+
+def _loaded(frontend: str, imported: str) -> tuple[list[IRModule], ImportedModel]:
+    """A prepared model and, in a list, its module: taken out of it, nobody else keeps the weights in memory
+    while the passes make others of them."""
+    loaded = _frontend({"frontend": frontend}).load(Path(imported))
+    return [loaded.module], replace(loaded, module=None)
+
+
+def _recorded(job: dict[str, Any], forms: Forms) -> tuple[ImportedModel, Lowered, StagesRecorder]:
+    """As :func:`_lowered`, and what has recorded how the graph changed."""
+    from edgepack.compiler.graph.lower import lower
+    from edgepack.compiler.stages.recorder import StagesRecorder
+
+    module, about = _loaded(job["frontend"], job["imported"])
+    recorder = StagesRecorder(Path(job["stages"]), about.signature.nodes)
+    recorder.imported(module[0])
+    return about, lower(module.pop(), forms, about.layout, recorder.observe), recorder
 
 
 def _with_weights(target: Target, stored: Float16Weights) -> Target:
@@ -142,7 +161,11 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
 
     target = target_from_json(job["target"])
     events.stage("optimise")
-    imported, lowered = _lowered(job["frontend"], job["imported"], preferred_forms(target))
+    forms, recorder = preferred_forms(target), None
+    if job["stages"]:
+        imported, lowered, recorder = _recorded(job, forms)
+    else:
+        imported, lowered = _lowered(job["frontend"], job["imported"], forms)
     target = _with_weights(target, imported.float16_weights)
     events.stage("kernels")
     built = _built(target, lowered, imported, events, name=job["name"], prefix=job["symbol_prefix"])
@@ -151,7 +174,7 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     from edgepack.compiler.params_data import write_params_data
 
     host = target if isinstance(target, CpuTarget) else target.host
-    compile_object(built.functions, host, folder / "kernels.o")
+    code = compile_object(built.functions, host, folder / "kernels.o")
     binaries = [Binary("kernels.o", "llvm", "object", version=llvm_version())]
     if isinstance(target, GpuTarget):
         events.stage(target.api)
@@ -159,6 +182,9 @@ def _compile(job: dict[str, Any], folder: Path, events: Events) -> None:
     write_binaries(folder, binaries)
     write_params_data(built.plan, built.constants, folder / "params.bin")
     (folder / "plan.json").write_text(built.plan.to_json(), encoding="utf-8", newline="\n")
+    if recorder is not None:
+        events.stage("stages")
+        recorder.finish(built, code, target, name=job["name"], prefix=job["symbol_prefix"])
 
 
 def _gpu_binaries(built: Built, target: GpuTarget, folder: Path, events: Events) -> list[Binary]:

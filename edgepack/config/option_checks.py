@@ -247,6 +247,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "min_sqnr": ("a number of decibels above 0", _is_seconds),
     "reduce_range": ("True or False", _is_flag),
     "activation_tables": ("True, False or None", lambda value: value is None or _is_flag(value)),
+    "keep_stages": ("the path of a folder", _is_path),
     "force": ("True or False", _is_flag),
     "cache": ("True or False", _is_flag),
     "timeout": ("a number of seconds, 0 for no limit", _is_limit),

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,12 @@ def compile_key(job: CompileJob, imported_key: str) -> str:
     """The key of a model's kernels for one target, in hex.
 
     Args:
-        job: what is compiled.
+        job: what is compiled; texts that it leaves of the way there are none of the results.
         imported_key: :func:`import_key` of what it is compiled from.
     """
     return _key(
         job.task,
-        {**job.to_json(), "imported": imported_key},
+        {**replace(job, stages=None).to_json(), "imported": imported_key},
         job.frontend,
         job.target.api if isinstance(job.target, GpuTarget) else "",
     )

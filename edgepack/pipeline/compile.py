@@ -138,22 +138,24 @@ class Compiler:
         return Quantised(folder, found.digest, calibration, quantisation_figures(folder))
 
     def compile_model(self, job: CompileJob, imported: Imported, folder: Path) -> None:
-        """Compile an imported model for a target, in ``folder``, which is made.
+        """Compile an imported model for a target, in ``folder``, which is made. A job that leaves texts of
+        its stages is done anew: the cache gets its results, but has no such texts.
 
         Raises:
             EdgepackError: as :meth:`Worker.run`.
         """
         folder.mkdir(parents=True)
-        self._do(job, compile_key(job, imported.key), folder)
+        self._do(job, compile_key(job, imported.key), folder, anew=job.stages is not None)
 
-    def _do(self, job: Job, key: str, folder: Path) -> None:
+    def _do(self, job: Job, key: str, folder: Path, *, anew: bool = False) -> None:
+        """``anew``: even where the cache has the results."""
         progress = self._worker.progress
         if self._cache is not None:
             progress("look in the cache", "")
-            if self._cache.fetch(key, folder):
+            if not anew and self._cache.fetch(key, folder):
                 return
             with self._cache.reserved(key, progress):
-                if self._cache.fetch(key, folder):  # another process has made it meanwhile
+                if not anew and self._cache.fetch(key, folder):  # another process has made it meanwhile
                     return
                 self._run(job, folder)
                 self._cache.store(key, folder)

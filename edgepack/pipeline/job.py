@@ -275,6 +275,8 @@ class CompileJob:
         name: the model's name, a C identifier.
         target: what the kernels are for.
         symbol_prefix: C identifier that starts every kernel's symbol.
+        stages: a folder, made by the worker, for texts of what the model becomes on the way
+            (:mod:`edgepack.plan.stages`); None for none. They change nothing of the results.
     """
 
     model: Path
@@ -283,6 +285,7 @@ class CompileJob:
     name: str
     target: Target
     symbol_prefix: str
+    stages: Path | None = None
 
     task: ClassVar[str] = "compile"
     #: ``binaries.json`` lists the files that hold machine code: see :mod:`edgepack.plan.binary`.
@@ -295,4 +298,5 @@ class CompileJob:
             "name": self.name,
             "target": self.target.to_json(),
             "symbol_prefix": self.symbol_prefix,
+            "stages": "" if self.stages is None else str(self.stages.absolute()),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from edgepack.compiler.tvm_target import llvm_target
 from edgepack.objectfiles.elf.relocatable import forget_definitions
 from edgepack.plan.target import CpuTarget
 
-__all__ = ["compile_assembly", "compile_object", "llvm_version"]
+__all__ = ["MachineCode", "compile_assembly", "compile_object", "llvm_version"]
 
 #: TVM puts these into each object, weak, with a half in an integer register; LLVM's calls for RISC-V have it
 #: in a floating point register, as the compilers' own libraries do.
@@ -24,9 +25,28 @@ HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2")
 SOFT_FLOAT = ("ilp32", "lp64")
 
 
+@dataclass(frozen=True)
+class MachineCode:
+    """What was written to an object file, as text for those who want to read it.
+
+    Attributes:
+        module: TVM's of LLVM.
+    """
+
+    module: Any
+
+    def ir(self) -> str:
+        """LLVM's IR after its passes."""
+        return str(self.module.inspect_source("ll"))
+
+    def assembly(self) -> str:
+        """The assembly of all functions."""
+        return str(self.module.inspect_source("asm"))
+
+
 def compile_object(
     functions: Mapping[str, Any], target: CpuTarget, output: Path, *, opt_level: int = 3
-) -> None:
+) -> MachineCode:
     """Writes an object file that defines each function under its key as C symbol.
 
     Args:
@@ -34,10 +54,15 @@ def compile_object(
         output: ``.o`` file.
         opt_level: LLVM's. A kernel's schedule is not LLVM's work: 0 takes a third of the time and gives the
             same results, slowly.
+
+    Returns:
+        the same code, as text.
     """
-    _compile(functions, target, opt_level).write_to_file(str(output))
+    module = _compile(functions, target, opt_level)
+    module.write_to_file(str(output))
     if target.arch.startswith("riscv") and target.abi not in SOFT_FLOAT:
         forget_definitions(output, HALF_CONVERSIONS)
+    return MachineCode(module)
 
 
 def llvm_version() -> str:
@@ -47,7 +72,7 @@ def llvm_version() -> str:
 
 def compile_assembly(functions: Mapping[str, Any], target: CpuTarget) -> str:
     """The same machine code as text, for those who want to read it."""
-    return str(_compile(functions, target).inspect_source("asm"))
+    return MachineCode(_compile(functions, target)).assembly()
 
 
 def _compile(functions: Mapping[str, Any], target: CpuTarget, opt_level: int = 3) -> Any:
